@@ -1,0 +1,52 @@
+# make install   set up .venv, with .venv/bin/dedup-job (again only when the lock or pyproject.toml changed)
+# make run       the demonstration, beside a MongoDB server of its own; its data stays in .demo
+# make test      the tests
+# make check     format, lint, types, import contract, tests: says whether a change is good
+# make format    put the code into the house's format
+# make clean     remove everything that make made
+
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: install run test lint check format clean
+
+install: $(STAMP)
+
+run: install
+	$(BIN)/python scripts/local_mongod.py --dbpath .demo/db -- $(BIN)/python -m scripts.demo
+
+test: install
+	$(BIN)/python -m pytest --quiet
+
+lint: install
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test
+
+format: install
+	$(BIN)/ruff check --fix-only --quiet
+	$(BIN)/ruff format
+
+clean:
+	rm -rf .venv .demo build *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# pip comes last into a new environment: where it is, the environment is whole.
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "dedup-job needs Python 3.11 or later: make install PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv --clear .venv >/dev/null 2>&1 \
+	  || virtualenv --quiet --clear --python "$(PYTHON)" .venv 2>/dev/null \
+	  || uv venv --quiet --clear --seed --python "$(PYTHON)" .venv 2>/dev/null \
+	  || { rm -rf .venv; echo "cannot make .venv: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
+
+# The locked set holds the build backend too, so that the project itself is built with a locked version.
+$(STAMP): requirements.lock pyproject.toml | $(BIN)/pip
+	$(PIP) install --require-hashes --requirement requirements.lock
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@

@@ -1,0 +1,210 @@
+"""The commands, and the only module that prints."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from dedup_job import __version__
+from dedup_job.errors import DedupError, Stopped, UsageError
+
+EXAMPLES = """
+\b
+Examples:
+  dedup-job report   -c shop.toml            what a backfill would do; writes nothing
+  dedup-job backfill -c shop.toml            decide the whole collection; resumes where it stopped
+  dedup-job run      -c shop.toml --json     nightly: decide what is new
+
+\b
+Connection strings come from DEDUP_SOURCE_URI and DEDUP_TARGET_URI (default: the same).
+Exit codes: 0 done, 3 done but something was refused, 64 usage, 65 state damaged, 69 MongoDB unreachable,
+70 a bug, 74 disk full, 75 another run works, 77 no permission, 78 configuration, 130/143 stopped by a signal.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How a command talks: results to stdout as text or JSON, everything else to stderr."""
+
+    as_json: bool
+    verbose: bool
+
+    def show(self, text: str, values: dict[str, Any]) -> None:
+        """Print a result."""
+        click.echo(json.dumps(values, ensure_ascii=False, default=str) if self.as_json else text)
+
+
+def common(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that all commands have."""
+    for option in (
+        click.option("-v", "--verbose", is_flag=True, help="More log lines, and the traceback of an error."),
+        click.option(
+            "--log", "log_format", type=click.Choice(["text", "json"]), default="text", help="Log format."
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."),
+        click.option(
+            "--workers", type=click.IntRange(1, 1024), help="Worker processes; default: the settings'."
+        ),
+        click.option(
+            "-c", "--config", type=click.Path(path_type=Path), required=True, help="Settings, in TOML."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="dedup-job")
+def commands() -> None:
+    """Remove duplicate and near-duplicate texts from a MongoDB collection.
+
+    Unique records are copied unchanged from the source to the target; the source is only read.  The ledger
+    beside the target says for every dropped record which kept one stands for it.
+    """
+
+
+@commands.command()
+@common
+def backfill(config: Path, **options: Any) -> int:
+    """Decide the whole collection, in `_id` order; resumes where it stopped."""
+    return _decide("backfill", config, options)
+
+
+@commands.command("run")
+@common
+def nightly(config: Path, **options: Any) -> int:
+    """Decide what the ledger has not decided yet; made for cron."""
+    return _decide("run", config, options)
+
+
+@commands.command()
+@click.option(
+    "--mode", type=click.Choice(["backfill", "run"]), help="What to rehearse; default: what is due."
+)
+@click.option("--fresh", is_flag=True, help="As if nothing had been decided before.")
+@click.option("--limit", type=click.IntRange(1), help="Only the first so many records.")
+@common
+def report(config: Path, mode: str | None, fresh: bool, limit: int | None, **options: Any) -> int:
+    """Say what a backfill or a run would do, with sample pairs; writes nothing to MongoDB."""
+    from dedup_job import wiring
+    from dedup_job.mongo.ids import value as readable
+    from dedup_job.report import evidence
+    from dedup_job.report.progress import Progress
+
+    settings, output = _prepared(config, options)
+    collected = evidence.Evidence(settings.report.samples, settings.report.groups)
+    with (
+        wiring.Parts(settings) as parts,
+        Progress("report", limit or parts.source.estimated_count()) as progress,
+    ):
+        rehearsal = wiring.Rehearsal(mode, fresh, limit)
+        done = wiring.rehearse(parts, rehearsal, wiring.both(collected.observe, progress.observe))
+        shown = evidence.as_json(collected, parts.beginnings, readable)
+    values = {**done.as_json(), "evidence": shown}
+    _finish(output, settings, done.as_text() + "\n" + evidence.as_text(shown), values)
+    return 0
+
+
+@commands.command("fit-idf")
+@click.option("--output", type=click.Path(path_type=Path), default=Path("idf.txt"), show_default=True)
+@click.option(
+    "--min-df", type=click.IntRange(1), default=2, show_default=True, help="Least texts with a term."
+)
+@click.option("--limit", type=click.IntRange(1), help="Only the first so many records.")
+@common
+def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **options: Any) -> int:
+    """Learn how much each term says from the collection; name the file as `[recipe] idf`."""
+    from dedup_job import wiring
+
+    settings, talk = _prepared(config, options)
+    with wiring.Parts(settings) as parts:
+        learned = wiring.fit_idf(parts, output, min_df, limit)
+    text = (
+        f"{learned.terms:,} terms of {learned.texts:,} texts in {output} (sha256 {learned.sha256[:12]})\n"
+        f'to use it: [recipe] idf = "{output}"; a target made with another table must be made anew'
+    )
+    talk.show(text, {"output": str(output), **learned.as_json()})
+    return 0
+
+
+def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
+    from dedup_job import wiring
+    from dedup_job.report.progress import Progress
+
+    settings, output = _prepared(config, options)
+    with wiring.Parts(settings) as parts:
+        total = parts.source.estimated_count() if mode == "backfill" else None
+        with Progress(mode, total) as progress:
+            done = wiring.decide(parts, mode, progress.observe)
+    _finish(output, settings, done.as_text(), done.as_json())
+    return wiring.exit_code(done.counts)
+
+
+def _prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
+    """Read the settings and set the log up."""
+    from dedup_job import config as configuration
+    from dedup_job.report import log
+
+    log.set_up(options["log_format"], options["verbose"])
+    settings = configuration.load(config)
+    if options["workers"]:
+        settings = configuration.with_workers(settings, options["workers"])
+    return settings, Output(options["as_json"], options["verbose"])
+
+
+def _finish(output: Output, settings: Any, text: str, values: dict[str, Any]) -> None:
+    """Print a report, and leave it in the report directory where one is set."""
+    directory: Path | None = settings.report.directory
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / f"{values['run']}.json"
+        path.write_text(json.dumps(values, ensure_ascii=False, indent=2, default=str) + "\n", "utf-8")
+        text += f"\n  report in {path}"
+    output.show(text, values)
+
+
+def _stop(signum: int, _: FrameType | None) -> NoReturn:
+    """End the run at once, which is safe at any moment; a second signal does not wait for the cleaning up."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    raise Stopped(signum)
+
+
+def main() -> NoReturn:
+    """Run a command and exit with its code; an error is one line on stderr."""
+    signal.signal(signal.SIGINT, _stop)
+    signal.signal(signal.SIGTERM, _stop)
+    verbose = bool({"-v", "--verbose"} & set(sys.argv))
+    try:
+        code = commands(standalone_mode=False) or 0
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        hint = f"; see {context.command_path} --help" if context else ""
+        code = _told(f"{error.format_message()}{hint}", UsageError.exit_code)
+    except DedupError as error:
+        code = _told(str(error), error.exit_code)
+        _trace(error, verbose)
+    except Exception as error:
+        code = _told(f"a bug: {type(error).__name__}; run again with -v and report it", DedupError.exit_code)
+        _trace(error, verbose)
+    sys.exit(code)
+
+
+def _told(message: str, code: int) -> int:
+    click.echo(f"dedup-job: {message}", err=True)
+    return code
+
+
+def _trace(error: Exception, verbose: bool) -> None:
+    """Print where an error came from, without the messages of its causes: they may hold document text."""
+    if verbose:
+        click.echo("".join(traceback.format_tb(error.__traceback__)), err=True, nl=False)

@@ -1,0 +1,242 @@
+"""Settings: a TOML file and the environment, checked and frozen; an unknown key is an error."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import stat
+import tomllib
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from bson.errors import BSONError
+from bson.json_util import loads
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from dedup_job.errors import ConfigError
+from dedup_job.fingerprint.clean import Cleaner
+from dedup_job.fingerprint.fields import TextFields
+from dedup_job.fingerprint.idf import jieba_idf_path
+from dedup_job.fingerprint.recipe import Matching, Recipe, Resource
+from dedup_job.fingerprint.terms import TermRule
+
+Name = Annotated[str, Field(min_length=1)]
+SOURCE_URI = "DEDUP_SOURCE_URI"
+TARGET_URI = "DEDUP_TARGET_URI"
+
+
+class Section(BaseModel):
+    """A table of the configuration file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class SourceSettings(Section):
+    """`[source]`: where the records come from, and which text of them counts."""
+
+    database: Name
+    collection: Name
+    fields: tuple[Name, ...] = Field(min_length=1, strict=False)
+    filter: str = "{}"
+    lookback_hours: float = Field(48.0, ge=0)
+    uri_file: Path | None = Field(None, strict=False)
+
+    @field_validator("filter")
+    @classmethod
+    def _is_extended_json(cls, value: str) -> str:
+        try:
+            parsed = loads(value)
+        except (ValueError, TypeError, BSONError):
+            parsed = None
+        if not isinstance(parsed, dict):
+            raise ValueError('expected a filter in extended JSON, as in \'{"lang": "zh"}\'')
+        return value
+
+    @property
+    def condition(self) -> dict[str, Any]:
+        """Return the filter as the server takes it."""
+        condition: dict[str, Any] = loads(self.filter)
+        return condition
+
+    @property
+    def lookback(self) -> timedelta:
+        """Return how far behind the last run a nightly run begins."""
+        return timedelta(hours=self.lookback_hours)
+
+
+class TargetSettings(Section):
+    """`[target]`: where unique records go; the ledger lives beside it."""
+
+    database: Name
+    collection: Name
+    uri_file: Path | None = Field(None, strict=False)
+
+
+class CleanSettings(Section):
+    """`[clean]`: how the visible text is taken from a record."""
+
+    drop_after: tuple[Name, ...] = Field((), strict=False)
+    max_chars: int = Field(1_000_000, ge=1)
+
+
+class RecipeSettings(Section):
+    """`[recipe]`: how a text becomes a fingerprint."""
+
+    segmenter: Literal["rjieba", "jieba"] = "rjieba"
+    features: str = Field("words", pattern=r"^(words(:[1-9])?|chars:[1-9])$")
+    min_length: int = Field(1, ge=1)
+    weight: Literal["log", "raw", "tf", "uniform"] = "log"
+    top: int = Field(0, ge=0)
+    bits: Literal[64, 128] = 64
+    min_terms: int = Field(8, ge=1)
+    idf: Path | None = Field(None, strict=False)
+    stop_words: Path | None = Field(None, strict=False)
+    user_words: Path | None = Field(None, strict=False)
+
+
+class IndexSettings(Section):
+    """`[index]`: how near two fingerprints must be."""
+
+    radius: int = Field(7, ge=0, le=64)
+
+
+class VerifySettings(Section):
+    """`[verify]`: how much two texts must have in common."""
+
+    min_jaccard: float = Field(0.8, ge=0, le=1)
+    shingle: int = Field(5, ge=1, le=32)
+    cache_mb: int = Field(256, ge=1)
+
+
+class EngineSettings(Section):
+    """`[engine]`: where fingerprinting runs."""
+
+    workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1, le=1024)
+
+
+class LimitSettings(Section):
+    """`[limits]`: how much is taken on at once, and how long a fault is waited out."""
+
+    batch_records: int = Field(1_000, ge=1, le=5_000)
+    batch_mb: int = Field(16, ge=1)
+    in_flight_mb: int = Field(256, ge=1)
+    record_seconds: float = Field(5.0, gt=0)
+    connect_seconds: float = Field(10.0, gt=0)
+    patience_seconds: float = Field(120.0, gt=0)
+
+
+class ReportSettings(Section):
+    """`[report]`: where reports are left, and how much evidence a dry run shows."""
+
+    directory: Path | None = Field(None, strict=False)
+    samples: int = Field(10, ge=0)
+    groups: int = Field(5, ge=0)
+
+
+class Settings(Section):
+    """A whole configuration file."""
+
+    source: SourceSettings
+    target: TargetSettings
+    clean: CleanSettings = CleanSettings()
+    recipe: RecipeSettings = RecipeSettings()
+    index: IndexSettings = IndexSettings()
+    verify: VerifySettings = VerifySettings()
+    engine: EngineSettings = EngineSettings()
+    limits: LimitSettings = LimitSettings()
+    report: ReportSettings = ReportSettings()
+
+    def make_recipe(self) -> Recipe:
+        """Return the recipe; raises ConfigError when a file it names cannot be read."""
+        return Recipe(
+            fields=TextFields(self.source.fields),
+            cleaner=Cleaner(self.clean.drop_after, self.clean.max_chars),
+            segmenter=self.recipe.segmenter,
+            terms=TermRule(self.recipe.features, self.recipe.min_length, self.recipe.weight, self.recipe.top),
+            bits=self.recipe.bits,
+            matching=Matching(
+                self.index.radius, self.recipe.min_terms, self.verify.min_jaccard, self.verify.shingle
+            ),
+            idf=_resource(self.recipe.idf or jieba_idf_path()),
+            stop_words=_resource(self.recipe.stop_words) if self.recipe.stop_words else None,
+            user_words=_resource(self.recipe.user_words) if self.recipe.user_words else None,
+        )
+
+    def source_uri(self) -> str:
+        """Return the connection string of the source."""
+        return _uri(SOURCE_URI, self.source.uri_file)
+
+    def target_uri(self) -> str:
+        """Return the connection string of the target, by default the source's."""
+        if self.target.uri_file is None and TARGET_URI not in os.environ:
+            return self.source_uri()
+        return _uri(TARGET_URI, self.target.uri_file)
+
+
+def load(path: Path) -> Settings:
+    """Read a configuration file; raises ConfigError with one line that says what to mend."""
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; name a configuration file with -c") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    return check(table, str(path))
+
+
+def check(table: dict[str, Any], name: str) -> Settings:
+    """Check a configuration that was read; raises ConfigError with one line that says what to mend."""
+    try:
+        settings = Settings.model_validate(table)
+    except ValidationError as error:
+        raise ConfigError(f"{name}: {_first_fault(error)}") from None
+    if settings.recipe.bits < settings.index.radius:
+        raise ConfigError(f"{name}: [index] radius is greater than [recipe] bits")
+    return settings
+
+
+def with_workers(settings: Settings, workers: int) -> Settings:
+    """Return the settings with another number of workers."""
+    return settings.model_copy(update={"engine": EngineSettings(workers=workers)})
+
+
+def _first_fault(error: ValidationError) -> str:
+    """Return the first fault as `[section] key: what is wrong`, with a proposal for a misspelt key."""
+    faults = error.errors()
+    fault = next((one for one in faults if one["type"] == "extra_forbidden"), faults[0])
+    place = [str(part) for part in fault["loc"]]
+    where = f"[{place[0]}] {'.'.join(place[1:])}".rstrip()
+    if fault["type"] == "extra_forbidden":
+        section = Settings.model_fields[place[0]].annotation if len(place) > 1 else Settings
+        known = list(getattr(section, "model_fields", {}))
+        near = difflib.get_close_matches(place[-1], known, 1)
+        return f"{where}: unknown key" + (
+            f"; did you mean {near[0]}?" if near else f"; known: {', '.join(known)}"
+        )
+    if fault["type"] == "missing":
+        return f"{where}: is missing"
+    wrong = fault["msg"].removeprefix("Value error, ").replace("tuple", "list")
+    return f"{where}: {wrong}, not {fault['input']!r}"
+
+
+def _resource(path: Path) -> Resource:
+    try:
+        return Resource.at(path.expanduser().resolve())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+
+
+def _uri(variable: str, path: Path | None) -> str:
+    """Return a connection string from the environment, or from a file that only its owner can read."""
+    if variable in os.environ:
+        return os.environ[variable]
+    if path is None:
+        raise ConfigError(f"set {variable} to the connection string, e.g. mongodb://127.0.0.1:27017/")
+    try:
+        mode = path.stat().st_mode
+        if stat.S_IMODE(mode) & 0o077:
+            raise ConfigError(f"{path}: others can read it; run chmod 600 {path}")
+        return path.read_text("utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None

@@ -1,0 +1,197 @@
+"""The values that travel: batches of records, their fingerprints, the matches and the verdicts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+
+class Passed(Exception):
+    """A record that cannot be judged; it is copied, never dropped.
+
+    `reason` names why: missing, null, not_text:*, invalid_utf8, undecodable, empty, too_long, too_complex ...
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some records as they came from the source: the unit of reading, shipping, deciding and committing.
+
+    `ids[i]` is the raw BSON document `{"_id": value}` of record i, `raws[i]` the whole record as raw BSON.
+    """
+
+    ids: Sequence[bytes]
+    raws: Sequence[bytes]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the records."""
+        return sum(map(len, self.raws))
+
+
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """Rows of different length in one array: row i is `values[offsets[i]:offsets[i + 1]]`."""
+
+    offsets: npt.NDArray[np.int64]
+    values: npt.NDArray[np.uint32]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int) -> npt.NDArray[np.uint32]:
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
+
+    def __iter__(self) -> Iterator[npt.NDArray[np.uint32]]:
+        return (self[row] for row in range(len(self)))
+
+    @classmethod
+    def join(cls, parts: Sequence[Ragged]) -> Ragged:
+        """Put the rows of all parts one after the other."""
+        lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        return cls(offsets, np.concatenate([part.values for part in parts]))
+
+
+def digests(values: Iterable[bytes]) -> npt.NDArray[np.uint64]:
+    """Return the 128-bit xxh3 of each value, uint64 (n, 2)."""
+    return np.frombuffer(b"".join(map(xxhash.xxh3_128_digest, values)), np.uint64).reshape(-1, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprints:
+    """What a worker says of n records, as columns; row i belongs to record i of the batch.
+
+    reasons   n strings; "" for a record that can be judged, else why it is passed
+    bits      uint64 (n, bits / 64), the simhash, least significant word first; 0 where `near` is False
+    near      bool (n,), whether the text has enough terms to be compared by fingerprint
+    digests   uint64 (n, 2), 128-bit hash of the cleaned text
+    hashes    uint64 (n, 2), 128-bit hash of the raw record
+    shingles  the sorted distinct 32-bit shingle hashes of each text
+    """
+
+    reasons: Sequence[str]
+    bits: npt.NDArray[np.uint64]
+    near: npt.NDArray[np.bool_]
+    digests: npt.NDArray[np.uint64]
+    hashes: npt.NDArray[np.uint64]
+    shingles: Ragged
+
+    def __len__(self) -> int:
+        return len(self.reasons)
+
+    @classmethod
+    def join(cls, parts: Sequence[Fingerprints]) -> Fingerprints:
+        """Put the rows of all parts one after the other."""
+        return cls(
+            reasons=[reason for part in parts for reason in part.reasons],
+            bits=np.concatenate([part.bits for part in parts]),
+            near=np.concatenate([part.near for part in parts]),
+            digests=np.concatenate([part.digests for part in parts]),
+            hashes=np.concatenate([part.hashes for part in parts]),
+            shingles=Ragged.join([part.shingles for part in parts]),
+        )
+
+    @classmethod
+    def passed(cls, reason: str, words: int, raw: bytes) -> Fingerprints:
+        """Return the row of one record that could not be looked at."""
+        return cls(
+            reasons=[reason],
+            bits=np.zeros((1, words), np.uint64),
+            near=np.zeros(1, np.bool_),
+            digests=np.zeros((1, 2), np.uint64),
+            hashes=digests([raw]),
+            shingles=Ragged(np.zeros(2, np.int64), np.empty(0, np.uint32)),
+        )
+
+
+class Action(IntEnum):
+    """What is done with a record."""
+
+    UNIQUE = 0
+    DUPLICATE = 1
+    PASSED = 2
+    REFUSED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A confirmed candidate: the keeper that stands for a record, and how near it is.
+
+    `jaccard` is None where the texts were not compared.
+    """
+
+    keeper: bytes
+    distance: int
+    jaccard: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was decided for one record; `reason` is "" for a unique one, "exact" or "near" for a duplicate."""
+
+    action: Action
+    reason: str = ""
+    match: Match | None = None
+
+
+UNIQUE = Verdict(Action.UNIQUE)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many records had which verdict; counts add up, and `read` is their sum."""
+
+    unique: int = 0
+    exact: int = 0
+    near: int = 0
+    passed: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def duplicate(self) -> int:
+        """Records dropped because a keeper stands for them."""
+        return self.exact + self.near
+
+    @property
+    def read(self) -> int:
+        """Records decided."""
+        return self.unique + self.duplicate + sum(self.passed.values()) + sum(self.refused.values())
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.unique + other.unique,
+            self.exact + other.exact,
+            self.near + other.near,
+            Counter(self.passed) + Counter(other.passed),
+            Counter(self.refused) + Counter(other.refused),
+        )
+
+    @classmethod
+    def of(cls, verdicts: Iterable[Verdict]) -> Counts:
+        """Count verdicts."""
+        seen = Counter((verdict.action, verdict.reason) for verdict in verdicts)
+
+        def reasons(action: Action) -> dict[str, int]:
+            return {reason: n for (kind, reason), n in sorted(seen.items()) if kind == action}
+
+        return cls(
+            seen[Action.UNIQUE, ""],
+            seen[Action.DUPLICATE, "exact"],
+            seen[Action.DUPLICATE, "near"],
+            reasons(Action.PASSED),
+            reasons(Action.REFUSED),
+        )

@@ -1,0 +1,129 @@
+"""Supervised worker processes on this machine: results in order, bounded bytes in flight, no hang.
+
+A worker that dies or stalls is replaced (pebble does that); its batch is halved and tried again until the
+record that did it stands alone.  That record gets the reason `poison`, its neighbours their fingerprints.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, TimeoutError
+from dataclasses import dataclass
+from multiprocessing import get_context
+from types import TracebackType
+from typing import TypeVar
+
+from pebble import ProcessExpired, ProcessPool
+
+from dedup_job.document import Batch, Fingerprints
+from dedup_job.engine import worker
+from dedup_job.errors import DedupError
+from dedup_job.fingerprint.recipe import Recipe
+
+POISON = "poison"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much the engine takes on at once.
+
+    workers        processes
+    nbytes         bytes of records in flight; one batch is always taken
+    record_seconds how long a single record may take
+    """
+
+    workers: int = 2
+    nbytes: int = 256 << 20
+    record_seconds: float = 5.0
+
+
+class LocalEngine:
+    """Fingerprints on worker processes; use it as a context manager."""
+
+    def __init__(self, recipe: Recipe, capacity: Capacity = Capacity()) -> None:
+        self._recipe = recipe
+        self._capacity = capacity
+
+    def __enter__(self) -> LocalEngine:
+        context = get_context("forkserver")
+        context.set_forkserver_preload([worker.__name__])
+        self._pool = ProcessPool(
+            max_workers=self._capacity.workers,
+            initializer=worker.begin,
+            initargs=(self._recipe,),
+            context=context,
+        )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._pool.stop()
+        self._pool.join()
+
+    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
+        """Yield each batch with its fingerprints, in order, while later ones are worked on."""
+        for batch, future in self._ahead(worker.work, batches):
+            yield batch, self._settled(batch.raws, future)
+
+    def fingerprint(self, raws: Sequence[bytes]) -> Fingerprints:
+        """Fingerprint some records and wait for the answer."""
+        return self._settled(raws, self._submit(worker.work, raws))
+
+    def counted_terms(self, batches: Iterable[Batch]) -> Iterator[tuple[int, Counter[str]]]:
+        """Yield for each batch the number of texts, and for each term the texts that hold it.
+
+        A batch with a record that kills or stalls its worker is left out.
+        """
+        for _, future in self._ahead(worker.count_terms, batches):
+            yield _outcome(future) or (0, Counter())
+
+    def _ahead(
+        self, work: Callable[[Sequence[bytes]], T], batches: Iterable[Batch]
+    ) -> Iterator[tuple[Batch, Future[T]]]:
+        """Yield batches in order, each with the work on it, keeping the workers busy with later ones."""
+        waiting: deque[tuple[Batch, Future[T]]] = deque()
+        in_flight = 0
+        for batch in batches:
+            while waiting and self._is_full(len(waiting), in_flight + batch.nbytes):
+                in_flight -= waiting[0][0].nbytes
+                yield waiting.popleft()
+            waiting.append((batch, self._submit(work, batch.raws)))
+            in_flight += batch.nbytes
+        yield from waiting
+
+    def _is_full(self, batches: int, nbytes: int) -> bool:
+        return batches > 2 * self._capacity.workers or nbytes > self._capacity.nbytes
+
+    def _submit(self, work: Callable[[Sequence[bytes]], T], raws: Sequence[bytes]) -> Future[T]:
+        seconds = self._capacity.record_seconds * min(len(raws), 6)
+        future: Future[T] = self._pool.schedule(work, args=(raws,), timeout=seconds)
+        return future
+
+    def _settled(self, raws: Sequence[bytes], future: Future[Fingerprints]) -> Fingerprints:
+        """Return the fingerprints; isolate the record that kills or stalls its worker."""
+        if (prints := _outcome(future)) is not None:
+            return prints
+        if len(raws) > 1:
+            middle = len(raws) // 2
+            halves = [(half, self._submit(worker.work, half)) for half in (raws[:middle], raws[middle:])]
+            return Fingerprints.join([self._settled(*half) for half in halves])
+        # A second chance: the worker may have died of another record, or of something else.
+        again = _outcome(self._submit(worker.work, raws))
+        return again or Fingerprints.passed(POISON, self._recipe.bits // 64, raws[0])
+
+
+def _outcome(future: Future[T]) -> T | None:
+    """Return a result, or None when the worker died or took too long."""
+    try:
+        return future.result()
+    except (ProcessExpired, TimeoutError):
+        return None
+    except Exception as error:
+        raise DedupError(f"a worker failed with {type(error).__name__}; please report this") from error

@@ -1,0 +1,72 @@
+"""The errors of a run, each with the exit code that cron sees.
+
+DedupError                70  a bug
++-- UsageError            64  wrong command line
++-- StateError            65  state and data disagree, a person must look
++-- Unreachable           69  MongoDB did not answer before the deadline
++-- StorageFull           74  disk full or I/O error on the server
++-- LeaseHeld             75  another run holds the lease
++-- NotPermitted          77  the MongoDB user lacks a right
++-- ConfigError           78  configuration or recipe mismatch
++-- Stopped          130/143  SIGINT or SIGTERM, safe to run again
+"""
+
+from __future__ import annotations
+
+import signal
+
+
+class DedupError(Exception):
+    """Something that ends a run; the message says what to do about it."""
+
+    exit_code = 70
+
+
+class UsageError(DedupError):
+    """The command line asks for something that cannot be done."""
+
+    exit_code = 64
+
+
+class StateError(DedupError):
+    """The ledger, the target and the source disagree; a person must look."""
+
+    exit_code = 65
+
+
+class Unreachable(DedupError):
+    """MongoDB did not answer before the deadline."""
+
+    exit_code = 69
+
+
+class StorageFull(DedupError):
+    """The server has no room left or cannot write."""
+
+    exit_code = 74
+
+
+class LeaseHeld(DedupError):
+    """Another run works on this target."""
+
+    exit_code = 75
+
+
+class NotPermitted(DedupError):
+    """The MongoDB user lacks a right that the command needs."""
+
+    exit_code = 77
+
+
+class ConfigError(DedupError):
+    """The configuration is wrong, or differs from the one the ledger was made with."""
+
+    exit_code = 78
+
+
+class Stopped(DedupError):
+    """A signal asked the run to end; it is safe to run again."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name}; it is safe to run again")
+        self.exit_code = 128 + signum

@@ -1,0 +1,1 @@
+"""Text in, fingerprint out; runs on workers; knows no database."""

@@ -1,0 +1,88 @@
+"""IDF: how much a term says, from the number of texts that hold it; kept as integers.
+
+A table is a text file of `term idf` lines, the format of jieba's own `idf.txt`.  A term that is not in the
+table gets the median of jieba's table, or the greatest value of a learned one: it is rarer than all others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from math import log
+from pathlib import Path
+from statistics import median_high
+
+SCALE = 1024
+HEADER = "# dedup-job idf"
+
+
+@dataclass(frozen=True, slots=True)
+class Idf:
+    """Fixed-point inverse document frequencies: 1024 stands for 1.0."""
+
+    table: Mapping[str, int]
+    unknown: int
+
+    def __getitem__(self, term: str) -> int:
+        return self.table.get(term, self.unknown)
+
+
+def jieba_idf_path() -> Path:
+    """Return where jieba keeps its IDF table."""
+    with resources.as_file(resources.files("jieba") / "analyse" / "idf.txt") as path:
+        return path
+
+
+def read_idf(path: Path) -> Idf:
+    """Read a table; raises ValueError, naming the line, when it is malformed."""
+    text = path.read_text("utf-8")
+    table = dict(_entries(path, text))
+    if not table:
+        raise ValueError(f"{path}: no `term idf` line in it")
+    learned = text.startswith(HEADER)
+    return Idf(table, max(table.values()) if learned else median_high(table.values()))
+
+
+def _entries(path: Path, text: str) -> Iterator[tuple[str, int]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith("#") or not line.strip():
+            continue
+        term, _, value = line.rpartition(" ")
+        try:
+            yield term, fixed(float(value))
+        except ValueError:
+            raise ValueError(f"{path}: line {number}: expected `term idf`") from None
+
+
+def fixed(value: float) -> int:
+    """Return a weight as a fixed-point integer, at least 1.
+
+    >>> fixed(11.5)
+    11776
+    """
+    return max(1, round(value * SCALE))
+
+
+def learned_idf(frequencies: Counter[str], texts: int, at_least: int = 2) -> dict[str, float]:
+    """Return smoothed IDF, 1 + ln((1 + n) / (1 + df)), of the terms that `at_least` so many texts hold.
+
+    The formula is scikit-learn's `TfidfTransformer(smooth_idf=True)`.
+
+    >>> learned_idf(Counter(the=3, rare=1), texts=3, at_least=1)["the"]
+    1.0
+    """
+    return {
+        term: 1 + log((1 + texts) / (1 + count))
+        for term, count in sorted(frequencies.items())
+        if count >= at_least
+    }
+
+
+def write_idf(path: Path, table: Mapping[str, float], texts: int) -> None:
+    """Write a learned table, complete or not at all."""
+    lines = [f"{HEADER} of {texts} texts", *(f"{term} {value:.6f}" for term, value in table.items())]
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text("\n".join(lines) + "\n", "utf-8")
+    partial.replace(path)

@@ -1,0 +1,81 @@
+"""Shingles: the set of a text's character k-grams, as sorted 32-bit hashes.
+
+Shingles are taken from the normalised text: lower case, letters and digits only, so that two texts which
+differ in punctuation or spacing alone have the same set (Broder, "On the resemblance and containment of
+documents", 1997, section 2).  A text shorter than k is its own only shingle.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from dedup_job.document import Ragged
+
+NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
+
+
+def normalised(text: str) -> str:
+    """Return the letters and digits of a cleaned text, in lower case.
+
+    >>> normalised("价格: <100元>, Very Cheap!")
+    '价格100元verycheap'
+    """
+    return NOT_ALPHANUMERIC.sub("", text.lower())
+
+
+def shingles(texts: Sequence[str], length: int) -> Ragged:
+    """Return the sorted distinct shingle hashes of normalised texts.
+
+    With `length` 2, "abcab" has the shingles ab, bc, ca: three distinct hashes.
+    """
+    codes = [np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32) for text in texts]
+    starts = np.zeros(len(texts) + 1, np.int64)
+    np.cumsum([len(code) for code in codes], out=starts[1:])
+    offsets, values = _hashed(starts, np.concatenate([*codes, np.empty(0, np.uint32)]), length)
+    for row in range(len(texts)):
+        values[offsets[row] : offsets[row + 1]].sort()  # numpy's vectorised sort: 10 times numba's
+    return Ragged(*_distinct(offsets, values))
+
+
+@njit("Tuple((int64[::1], uint32[::1]))(int64[::1], uint32[::1], int64)", cache=True, nogil=True)
+def _hashed(
+    starts: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32], length: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """Hash every window of `length` code points; a shorter text has one window."""
+    texts = len(starts) - 1
+    offsets = np.zeros(texts + 1, np.int64)
+    values = np.empty(len(codes), np.uint32)
+    filled = 0
+    for text in range(texts):
+        start, stop = starts[text], starts[text + 1]
+        for first in range(start, max(stop - length + 1, min(stop, start + 1))):
+            state = np.uint64(0x9E3779B97F4A7C15)
+            for position in range(first, min(first + length, stop)):
+                state = (state ^ np.uint64(codes[position])) * np.uint64(0xD6E8FEB86659FD93)
+                state ^= state >> np.uint64(32)
+            values[filled] = np.uint32(state >> np.uint64(16))
+            filled += 1
+        offsets[text + 1] = filled
+    return offsets, values[:filled].copy()
+
+
+@njit("Tuple((int64[::1], uint32[::1]))(int64[::1], uint32[::1])", cache=True, nogil=True)
+def _distinct(
+    offsets: npt.NDArray[np.int64], values: npt.NDArray[np.uint32]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """Drop the repeats in each sorted row."""
+    kept = np.empty_like(values)
+    ends = np.zeros_like(offsets)
+    filled = 0
+    for row in range(len(offsets) - 1):
+        for i in range(offsets[row], offsets[row + 1]):
+            if i == offsets[row] or values[i] != values[i - 1]:
+                kept[filled] = values[i]
+                filled += 1
+        ends[row + 1] = filled
+    return ends, kept[:filled].copy()

@@ -1,0 +1,74 @@
+"""Simhash: weighted terms folded into one fingerprint.
+
+Charikar, "Similarity estimation techniques from rounding algorithms", STOC 2002, section 3; Manku, Jain and
+Das Sarma, "Detecting near-duplicates for web crawling", WWW 2007, section 2.
+
+Each term's stable hash votes bit by bit: its weight for a 1, minus its weight for a 0.  A bit of the
+fingerprint is 1 where the sum of votes is greater than 0.  Weights are integers, so sums are exact and do not
+depend on the order of the terms.
+
+Worked example with 4-bit hashes: terms 0b0011 (weight 3), 0b0101 (weight 2), 0b1001 (weight 2):
+
+    bit 0: +3 +2 +2 = 7 -> 1      bit 2: -3 +2 -2 = -3 -> 0
+    bit 1: +3 -2 -2 = -1 -> 0     bit 3: -3 -2 +2 = -3 -> 0      fingerprint 0b0001
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+from numba import njit
+
+
+def term_hash(term: str, bits: int) -> tuple[int, ...]:
+    """Return the stable hash of a term as `bits / 64` words, least significant first.
+
+    64 bits are xxh3-64 of the UTF-8 bytes, 128 bits xxh3-128 (low word, high word).
+    """
+    encoded = term.encode("utf-8", "surrogatepass")
+    if bits == 64:
+        return (xxhash.xxh3_64_intdigest(encoded),)
+    value = xxhash.xxh3_128_intdigest(encoded)
+    return (value & 0xFFFF_FFFF_FFFF_FFFF, value >> 64)
+
+
+@njit("uint64[:, ::1](int64[::1], int64[::1], int64[::1], uint64[:, ::1])", cache=True, nogil=True)
+def fold(
+    offsets: npt.NDArray[np.int64],
+    terms: npt.NDArray[np.int64],
+    weights: npt.NDArray[np.int64],
+    hashes: npt.NDArray[np.uint64],
+) -> npt.NDArray[np.uint64]:
+    """Fold the weighted terms of n texts into n fingerprints.
+
+    offsets  int64 (n + 1,): text i owns entries offsets[i] .. offsets[i + 1] of `terms` and `weights`
+    terms    int64: row of `hashes` of each entry
+    weights  int64: weight of each entry; sums must stay below 2**63
+    hashes   uint64 (vocabulary, words)
+    returns  uint64 (n, words); a text without terms gets 0
+    """
+    texts, words = len(offsets) - 1, hashes.shape[1]
+    prints = np.zeros((texts, words), np.uint64)
+    votes = np.empty(64, np.int64)
+    for text in range(texts):
+        for word in range(words):
+            votes[:] = 0
+            for entry in range(offsets[text], offsets[text + 1]):
+                value, weight = hashes[terms[entry], word], weights[entry]
+                for bit in range(64):
+                    votes[bit] += weight * (2 * np.int64((value >> np.uint64(bit)) & np.uint64(1)) - 1)
+            for bit in range(64):
+                if votes[bit] > 0:
+                    prints[text, word] |= np.uint64(1) << np.uint64(bit)
+    return prints
+
+
+def hamming(a: npt.NDArray[np.uint64], b: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Return how many bits differ between fingerprints, over the last axis of words.
+
+    >>> int(hamming(np.array([0b1011], np.uint64), np.array([0b0001], np.uint64)))
+    2
+    """
+    distances: npt.NDArray[np.int64] = np.bitwise_count(a ^ b).sum(axis=-1, dtype=np.int64)
+    return distances

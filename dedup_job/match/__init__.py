@@ -1,0 +1,1 @@
+"""Fingerprints in, matches out; pure."""

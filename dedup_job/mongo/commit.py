@@ -1,0 +1,275 @@
+"""The commit protocol: a run takes the lease, finishes what a killed run began, and commits its own plans.
+
+For each chunk: store the plan; accept it by a compare-and-set of `head.pending` (from here on its verdicts
+are final); carry it out, which may be repeated at will; advance the head by a second compare-and-set.
+Safety rests on the compare-and-sets; the lease only saves a second run its wasted work.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import xxhash
+from bson import encode
+from bson.raw_bson import RawBSONDocument
+from pymongo import ReplaceOne
+from pymongo.errors import BulkWriteError, PyMongoError
+
+from dedup_job.document import Action, Verdict
+from dedup_job.errors import ConfigError, StateError
+from dedup_job.mongo.client import named_errors
+from dedup_job.mongo.head import Head, HeadDocument, counts_key
+from dedup_job.mongo.ids import as_field, document, elements, selector
+from dedup_job.mongo.lease import SECONDS, Holder
+from dedup_job.mongo.ledger import LedgerReader
+from dedup_job.mongo.plans import BACKFILL, PlanId, StoredPlan, pack, unpack
+from dedup_job.mongo.source import Source
+from dedup_job.mongo.target import Target, record_errors
+from dedup_job.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class RunId:
+    """Which run decides: its name, and what it does ("backfill" or "run")."""
+
+    name: str
+    mode: str
+    started: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records of a plan as they are now.
+
+    raws     raw BSON by row; None where there is no such record any more
+    changed  rows whose record is another than the one that was judged
+    """
+
+    raws: Sequence[bytes | None]
+    changed: frozenset[int] = frozenset()
+
+
+class Ledger(LedgerReader):
+    """A ledger that this process writes; made by `open`, ended by `close`."""
+
+    def open(self, run: RunId, source: str, recipe: Mapping[str, Any], digest: str) -> Head:
+        """Make the ledger if there is none, check that it fits, and take the lease.
+
+        Raises ConfigError when the ledger belongs to another source or recipe, LeaseHeld when another run
+        holds it.
+        """
+        self._run = run
+        self._document = HeadDocument(self._named("head"), self._patience)
+        self._document.create(source, recipe, digest)
+        head = self._document.read()
+        if head is None:
+            raise StateError("the ledger vanished while it was opened; run again")
+        check_fits(head, source, recipe, digest)
+        self._head = self._document.take_lease(head, Holder.me())
+        self._ended = threading.Event()
+        threading.Thread(target=self._keep_alive, name="lease", daemon=True).start()
+        with named_errors("the ledger"):
+            self._patience(self._begin)
+        return self._head
+
+    def recover(self, source: Source, target: Target) -> Head:
+        """Finish the plan that a killed run left pending, as it was decided; then forget unaccepted plans."""
+        pending = self._head.pending
+        if pending is not None:
+            with named_errors("the ledger"):
+                stored = self._patience(lambda: self._named("plans").find_one({"_id": pending.key}))
+            if stored is None:
+                raise StateError("the pending plan of the ledger is missing; restore the target database")
+            plan = unpack(stored)
+            self._finish(plan, records_now(plan.plan, source, target), target)
+        with named_errors("the ledger"):
+            orphans = {"_id": {"$gte": {"number": self._head.next}}}
+            self._patience(lambda: self._named("plans").delete_many(orphans))
+        return self._head
+
+    def commit(self, plan: Plan, raws: Sequence[bytes], target: Target) -> Plan:
+        """Make a plan final and carry it out; returns it as it ended, with what the target refused."""
+        stored = StoredPlan(
+            id=PlanId(self._head.next, self._head.fence),
+            previous=self._head.last,
+            run=self._run.name,
+            mode=self._run.mode,
+            at=datetime.now(UTC),
+            plan=plan,
+        )
+        self._store(stored)
+        self._swap({"pending": None, "next": stored.id.number}, {"pending": stored.id.key})
+        return self._finish(stored, Records(raws), target)
+
+    def covered(self, since: datetime) -> None:
+        """Record that all that was in the source at this time is decided."""
+        self._swap({"pending": None}, {"covered": since})
+
+    def close(self, outcome: Mapping[str, Any]) -> None:
+        """Record how the run ended and give the lease back."""
+        self._ended.set()
+        runs, changes = self._named("runs"), {"$set": {**outcome, "ended": datetime.now(UTC)}}
+        with named_errors("the ledger"):
+            self._patience(lambda: runs.update_one({"_id": self._run.name}, changes))
+        self._swap({}, {"lease": None})
+
+    def _begin(self) -> None:
+        """Write the run's row; an answer that was lost makes this happen twice."""
+        row = {"_id": self._run.name, "mode": self._run.mode, "started": self._run.started}
+        row["recipe"] = self._head.digest
+        self._named("runs").replace_one({"_id": self._run.name}, row, upsert=True)
+
+    def _swap(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        self._head = self._document.swap(self._head, before, after)
+
+    def _keep_alive(self) -> None:
+        """Renew the lease until the run ends; a swap notices when it was lost."""
+        while not self._ended.wait(SECONDS / 3):
+            try:
+                self._document.renew_lease(self._head)
+            except PyMongoError:
+                continue  # the next turn, or the next swap, tries again
+
+    def _store(self, stored: StoredPlan) -> None:
+        """Write a plan that nothing refers to yet; an answer that was lost makes this happen twice."""
+        packed = pack(stored)
+        with named_errors("the ledger"):
+            plans = self._named("plans")
+            self._patience(lambda: plans.replace_one({"_id": packed["_id"]}, packed, upsert=True))
+
+    def _finish(self, stored: StoredPlan, records: Records, target: Target) -> Plan:
+        """Carry out the accepted plan, amending it as often as the target refuses something, and advance."""
+        while failed := _landed(stored.plan, records, target):
+            stored = self._amended(stored, failed)
+        self._note(stored)
+        self._advance(stored)
+        return stored.plan
+
+    def _amended(self, stored: StoredPlan, failed: Mapping[int, Verdict]) -> StoredPlan:
+        """Accept a plan without these rows in place of the pending one."""
+        version = replace(stored.id, version=stored.id.version + 1)
+        amended = replace(stored, id=version, plan=stored.plan.without(failed))
+        self._store(amended)
+        self._swap({"pending": stored.id.key}, {"pending": amended.id.key})
+        with named_errors("the ledger"):
+            plans = self._named("plans")
+            self._patience(lambda: plans.delete_one({"_id": stored.id.key}))
+        return amended
+
+    def _note(self, stored: StoredPlan) -> None:
+        """Write the rows that say what was dropped, passed or refused, and take back outdated ones."""
+        plan = stored.plan
+        rows = {
+            "dropped": [_dropped_row(stored, row) for row in plan.rows(Action.DUPLICATE)],
+            "exceptions": [_exception_row(stored, row) for row in plan.rows(Action.PASSED, Action.REFUSED)],
+        }
+        with named_errors("the ledger"):
+            if stored.id.version:
+                for name in rows:
+                    condition = selector(plan.ids)
+                    self._patience(lambda: self._named(name).delete_many(condition))  # noqa: B023
+            for name, new in rows.items():
+                self._patience(lambda: self._put(name, new))  # noqa: B023
+
+    def _put(self, name: str, rows: Sequence[bytes]) -> None:
+        """Insert rows; those that are there already are replaced."""
+        if not rows:
+            return
+        collection = self._named(name)
+        try:
+            collection.insert_many(map(RawBSONDocument, rows), ordered=False)
+        except BulkWriteError as error:
+            again = [RawBSONDocument(rows[one["index"]]) for one in record_errors(error)]
+            collection.bulk_write([ReplaceOne({"_id": row["_id"]}, row, upsert=True) for row in again])
+
+    def _advance(self, stored: StoredPlan) -> None:
+        after: dict[str, Any] = {
+            "pending": None,
+            "last": stored.id.key,
+            "next": stored.id.number + 1,
+            "counts": counts_key(self._head.counts + stored.plan.counts),
+        }
+        if stored.mode == BACKFILL:
+            after["watermark"] = stored.plan.ids[-1]
+        self._swap({"pending": stored.id.key}, after)
+
+
+def _landed(plan: Plan, records: Records, target: Target) -> dict[int, Verdict]:
+    """Insert what the plan keeps; returns the rows that did not land as planned, with their new verdict."""
+    rows = plan.rows(Action.UNIQUE, Action.PASSED)
+    failed = {row: Verdict(Action.REFUSED, "vanished") for row in rows if records.raws[row] is None}
+    for row in records.changed.intersection(plan.rows(Action.UNIQUE)):
+        failed[row] = Verdict(Action.PASSED, "changed")
+    if failed:
+        return failed
+    refused = target.insert([raw for row in rows if (raw := records.raws[row]) is not None])
+    return {rows[place]: Verdict(Action.REFUSED, reason) for place, reason in refused.items()}
+
+
+def records_now(plan: Plan, source: Source, target: Target) -> Records:
+    """Return what became of a pending plan's records since it was decided.
+
+    A record that is already in the target as it was judged counts as it is there.
+    """
+    there = target.fetch(plan.ids)
+    here = source.fetch(plan.ids)
+    raws: list[bytes | None] = []
+    changed = set()
+    for row, raw_id in enumerate(plan.ids):
+        judged = [raw for raw in (there.get(raw_id), here.get(raw_id)) if raw and _is_judged(plan, row, raw)]
+        raws.append(judged[0] if judged else here.get(raw_id))
+        if not judged:
+            changed.add(row)
+    return Records(raws, frozenset(changed))
+
+
+def _is_judged(plan: Plan, row: int, raw: bytes) -> bool:
+    return bool(xxhash.xxh3_128_digest(raw) == plan.hashes[row].tobytes())
+
+
+def _dropped_row(stored: StoredPlan, row: int) -> bytes:
+    verdict = stored.plan.verdicts[row]
+    assert verdict.match is not None
+    jaccard = verdict.match.jaccard
+    about = {
+        "reason": verdict.reason,
+        "distance": verdict.match.distance,
+        "jaccard": None if jaccard is None else round(jaccard, 4),
+        "run": stored.run,
+        "at": stored.at,
+    }
+    keeper = as_field(verdict.match.keeper, "keeper")
+    return document(elements(stored.plan.ids[row]), keeper, elements(encode(about)))
+
+
+def _exception_row(stored: StoredPlan, row: int) -> bytes:
+    verdict = stored.plan.verdicts[row]
+    about = {
+        "action": verdict.action.name.lower(),
+        "reason": verdict.reason,
+        "stage": "target" if verdict.action == Action.REFUSED else "fingerprint",
+        "run": stored.run,
+        "at": stored.at,
+    }
+    return document(elements(stored.plan.ids[row]), elements(encode(about)))
+
+
+def check_fits(head: Head, source: str, recipe: Mapping[str, Any], digest: str) -> None:
+    """Raise ConfigError when a ledger was made from another source or by another recipe."""
+    if head.source != source:
+        raise ConfigError(
+            f"the target was filled from {head.source}, not from {source}; choose another target"
+        )
+    if head.digest != digest:
+        names = sorted(name for name in {*recipe, *head.recipe} if recipe.get(name) != head.recipe.get(name))
+        changes = ", ".join(
+            f"{name} was {head.recipe.get(name)!r} and is {recipe.get(name)!r}" for name in names
+        )
+        raise ConfigError(
+            f"recipe {digest[:12]} is not {head.digest[:12]}, which the target was made with: {changes}; "
+            "set it back, or choose another target"
+        )

@@ -1,0 +1,171 @@
+"""The head: the one document that says how far a ledger is; every commit is a compare-and-set on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pymongo import ReturnDocument
+from pymongo.collection import Collection
+from pymongo.errors import DuplicateKeyError
+
+from dedup_job.document import Counts
+from dedup_job.errors import LeaseHeld, StateError
+from dedup_job.mongo.client import Patience, named_errors
+from dedup_job.mongo.lease import EXPIRED, Holder, until
+from dedup_job.mongo.plans import PlanId
+
+KEY = {"_id": "head"}
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The state of a ledger, in one document.
+
+    watermark  id up to which the backfill has decided, or None
+    covered    server time at the start of the last complete look at the source, or None
+    pending    the plan that is accepted and not yet carried out
+    last       the newest plan that is carried out
+    next       number of the next plan
+    """
+
+    source: str
+    recipe: Mapping[str, Any]
+    digest: str
+    fence: int
+    lease: Mapping[str, Any] | None
+    watermark: bytes | None
+    covered: datetime | None
+    pending: PlanId | None
+    last: PlanId | None
+    next: int
+    counts: Counts
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Head:
+        """Take it from its document."""
+        plan_ids = {name: PlanId.read(stored[name]) if stored[name] else None for name in ("pending", "last")}
+        return cls(
+            source=stored["source"],
+            recipe=dict(stored["recipe"]),
+            digest=stored["digest"],
+            fence=stored["fence"],
+            lease=stored["lease"],
+            watermark=stored["watermark"],
+            covered=stored["covered"],
+            next=stored["next"],
+            counts=read_counts(stored["counts"]),
+            **plan_ids,
+        )
+
+
+def read_counts(stored: Mapping[str, Any]) -> Counts:
+    """Take counts from a ledger document."""
+    passed, refused = dict(stored["passed"]), dict(stored["refused"])
+    return Counts(stored["unique"], stored["exact"], stored["near"], passed, refused)
+
+
+def counts_key(counts: Counts) -> dict[str, Any]:
+    """Return counts as they are stored."""
+    passed, refused = dict(counts.passed), dict(counts.refused)
+    return {
+        "unique": counts.unique,
+        "exact": counts.exact,
+        "near": counts.near,
+        "passed": passed,
+        "refused": refused,
+    }
+
+
+class HeadDocument:
+    """Reads and swaps the head.  The server's clock and comparison decide, never this process's."""
+
+    def __init__(self, collection: Collection[Any], patience: Patience) -> None:
+        self._collection = collection
+        self._patience = patience
+
+    def read(self) -> Head | None:
+        """Return the state, or None where no run has been."""
+        with named_errors("the ledger"):
+            stored = self._patience(lambda: self._collection.find_one(KEY))
+        return Head.read(stored) if stored else None
+
+    def create(self, source: str, recipe: Mapping[str, Any], digest: str) -> None:
+        """Make the head of a new ledger; nothing happens where there is one."""
+        fresh = {
+            **KEY,
+            "source": source,
+            "recipe": dict(recipe),
+            "digest": digest,
+            "fence": 0,
+            "lease": None,
+            "watermark": None,
+            "covered": None,
+            "pending": None,
+            "last": None,
+            "next": 0,
+            "counts": counts_key(Counts()),
+        }
+        with named_errors("the ledger"), suppress(DuplicateKeyError):
+            self._patience(lambda: self._collection.insert_one(fresh))
+
+    def take_lease(self, head: Head, holder: Holder) -> Head:
+        """Become the one that decides; raises LeaseHeld while another is.
+
+        A lease is free when its time is over by the server's clock, or when its holder ran on this host and
+        is gone.  Each take raises the fence, so that an earlier holder's swaps fail from then on.
+        """
+        free = head.lease is None or Holder.read(head.lease).is_gone()
+        condition = {**KEY, "fence": head.fence} | ({} if free else EXPIRED)
+        lease = {**holder.key, "until": until()}
+        update = [{"$set": {"fence": {"$add": ["$fence", 1]}, "lease": lease}}]
+        with named_errors("the ledger"):
+            stored = self._patience(lambda: self._update(condition, update))
+        if stored is None:
+            current = self.read()
+            assert current is not None
+            if current.fence == head.fence + 1 and current.lease and Holder.read(current.lease) == holder:
+                return current  # it was taken by a command whose answer was lost
+            raise LeaseHeld(f"another run works on this target: {_described(current)}; try again later")
+        return Head.read(stored)
+
+    def renew_lease(self, head: Head) -> bool:
+        """Move the end of the lease on; returns whether it is still held."""
+        update = [{"$set": {"lease.until": until()}}]
+        return self._collection.update_one({**KEY, "fence": head.fence}, update).matched_count == 1
+
+    def swap(self, head: Head, before: Mapping[str, Any], after: Mapping[str, Any]) -> Head:
+        """Replace the values `before` by `after`, if this process still holds the fence.
+
+        A lost answer leaves it open whether the swap happened; the head itself then tells.  Raises LeaseHeld
+        when another run took over.
+        """
+        condition = {**KEY, "fence": head.fence, **before}
+        update = [{"$set": {name: {"$literal": value} for name, value in after.items()}}]
+        if "lease" not in after:
+            update.append({"$set": {"lease.until": until()}})
+        with named_errors("the ledger"):
+            stored = self._patience(lambda: self._update(condition, update))
+            if stored is None:
+                done = {**KEY, "fence": head.fence, **after}
+                stored = self._patience(lambda: self._collection.find_one(done))
+        if stored is not None:
+            return Head.read(stored)
+        current = self.read()
+        if current is None or current.fence == head.fence:
+            raise StateError("the head of the ledger was changed by hand; restore the target database")
+        raise LeaseHeld(f"another run took over: {_described(current)}")
+
+    def _update(self, condition: Mapping[str, Any], update: list[dict[str, Any]]) -> Any:
+        return self._collection.find_one_and_update(condition, update, return_document=ReturnDocument.AFTER)
+
+
+def _described(head: Head) -> str:
+    if head.lease is None:
+        return "it has just ended"
+    return (
+        f"process {head.lease['pid']} on {head.lease['host']}, lease until {head.lease['until']:%H:%M:%S} UTC"
+    )

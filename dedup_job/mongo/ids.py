@@ -1,0 +1,86 @@
+"""Record ids as raw BSON: an id is the document `{"_id": value}`, so that every BSON type survives unchanged.
+
+Decoding would lose some of them (a symbol becomes a string, a DBPointer a document), and Python's `<` or `==`
+does not compare as the server does.  Two ids of one collection are the same when their bytes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from struct import Struct
+from typing import Any
+
+from bson.raw_bson import RawBSONDocument
+
+INT32 = Struct("<i")
+FIXED = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16}
+FIXED |= {0x7F: 0, 0xFF: 0}
+STRINGS = {0x02: 4, 0x0D: 4, 0x0E: 4, 0x05: 5, 0x0C: 16}  # bytes beside those that the length counts
+DOCUMENTS = {0x03, 0x04, 0x0F}  # their length counts itself
+HEAD = 4  # bytes of a document's length
+NAME = b"_id\0"
+
+
+def id_of(raw: bytes) -> bytes:
+    """Return the id of a raw record.  The server keeps `_id` first, so this reads only the beginning.
+
+    >>> from bson import encode
+    >>> id_of(encode({"_id": 7, "text": "x"})) == encode({"_id": 7})
+    True
+    """
+    start = HEAD
+    while raw[start]:
+        name_end = raw.index(0, start + 1) + 1
+        end = name_end + _value_size(raw, raw[start], name_end)
+        if raw[start + 1 : name_end] == NAME:
+            return document(raw[start:end])
+        start = end
+    raise ValueError("a record without _id")
+
+
+def _value_size(raw: bytes, kind: int, start: int) -> int:
+    if kind in FIXED:
+        return FIXED[kind]
+    if kind == 0x0B:  # a regular expression: two C strings
+        return raw.index(0, raw.index(0, start) + 1) + 1 - start
+    length: int = INT32.unpack_from(raw, start)[0]
+    if kind in DOCUMENTS:
+        return length
+    return STRINGS[kind] + length
+
+
+def document(*elements: bytes) -> bytes:
+    """Return the BSON document made of raw elements."""
+    body = b"".join(elements)
+    return INT32.pack(HEAD + len(body) + 1) + body + b"\0"
+
+
+def elements(raw: bytes) -> bytes:
+    """Return the raw elements of a BSON document."""
+    return raw[HEAD:-1]
+
+
+def as_field(raw_id: bytes, name: str) -> bytes:
+    """Return an id's value as a raw element with another name."""
+    return raw_id[HEAD : HEAD + 1] + name.encode() + b"\0" + raw_id[HEAD + 1 + len(NAME) : -1]
+
+
+def selector(ids: Iterable[bytes]) -> Mapping[str, Any]:
+    """Return the filter that finds these ids, values unchanged."""
+    array = document(*(as_field(raw_id, str(i)) for i, raw_id in enumerate(ids)))
+    condition = document(b"\x04$in\0" + array)
+    return RawBSONDocument(document(b"\x03_id\0" + condition))
+
+
+def value(raw_id: bytes) -> Any:
+    """Return an id as Python has it, for people to read."""
+    return RawBSONDocument(raw_id)["_id"]
+
+
+def split(joined: bytes) -> Iterator[bytes]:
+    """Take apart ids that were joined end to end."""
+    start = 0
+    while start < len(joined):
+        end = start + INT32.unpack_from(joined, start)[0]
+        yield joined[start:end]
+        start = end

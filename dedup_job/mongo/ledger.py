@@ -1,0 +1,72 @@
+"""The ledger, read: what was decided for a target, in the order in which it was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from bson.codec_options import CodecOptions
+from pymongo.collection import Collection
+from pymongo.database import Database
+
+from dedup_job.errors import StateError
+from dedup_job.mongo.client import Patience, named_errors
+from dedup_job.mongo.head import Head, HeadDocument
+from dedup_job.mongo.plans import PlanId, StoredPlan, unpack
+
+PLANS_A_PAGE = 32
+DECODED: CodecOptions[Any] = CodecOptions(tz_aware=True)
+
+
+class LedgerReader:
+    """Reads a ledger: what was decided, and where the next run goes on.  Writes nothing."""
+
+    def __init__(self, database: Database[Any], target: str, patience: Patience = Patience()) -> None:
+        self._database = database
+        self._target = target
+        self._patience = patience
+
+    def head(self) -> Head | None:
+        """Return the state, or None where no run has been."""
+        return HeadDocument(self._named("head"), self._patience).read()
+
+    def plans(self, head: Head) -> Iterator[StoredPlan]:
+        """Yield the plans that were carried out, in their order; raises StateError when one is missing.
+
+        Of two plans with one number (a run that was killed before its plan was accepted left the other
+        behind) the right one is that which its successor names.
+        """
+        waiting: list[StoredPlan] = []
+        expected = 0
+        for number, group in groupby(self._stored(head), key=lambda stored: stored.id.number):
+            candidates = list(group)
+            if number != expected:
+                break
+            if waiting:
+                yield _the_one(waiting, candidates[0].previous)
+            waiting, expected = candidates, expected + 1
+        if expected != head.next:
+            raise StateError(f"plan {expected} of the ledger is missing; restore the target database")
+        if waiting:
+            yield _the_one(waiting, head.last)
+
+    def _stored(self, head: Head) -> Iterator[StoredPlan]:
+        for first in range(0, head.next, PLANS_A_PAGE):
+            last = min(first + PLANS_A_PAGE, head.next)
+            condition = {"_id": {"$gte": {"number": first}, "$lt": {"number": last}}}
+            with named_errors("the ledger"):
+                page = self._patience(
+                    lambda: list(self._named("plans").find(condition).sort("_id", 1))  # noqa: B023
+                )
+            yield from map(unpack, page)
+
+    def _named(self, name: str) -> Collection[Any]:
+        return self._database.get_collection(f"{self._target}.dedup.{name}", codec_options=DECODED)
+
+
+def _the_one(candidates: Sequence[StoredPlan], wanted: PlanId | None) -> StoredPlan:
+    for stored in candidates:
+        if stored.id == wanted:
+            return stored
+    raise StateError(f"plan {candidates[0].id.number} of the ledger is missing; restore the target database")

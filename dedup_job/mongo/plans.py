@@ -1,0 +1,146 @@
+"""How a plan is stored: one document of packed columns, with a checksum over all of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from dedup_job.document import UNIQUE, Action, Match, Verdict
+from dedup_job.errors import StateError
+from dedup_job.mongo.ids import split
+from dedup_job.plan import Plan
+
+BACKFILL = "backfill"
+NIGHTLY = "run"
+COLUMNS = (
+    "ids",
+    "bits",
+    "near",
+    "digests",
+    "hashes",
+    "actions",
+    "reasons",
+    "keepers",
+    "distances",
+    "jaccards",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanId:
+    """Which plan: its place in the chain, the fence of the run that made it, how often it was amended."""
+
+    number: int
+    fence: int
+    version: int = 0
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> PlanId:
+        """Take it from a ledger document."""
+        return cls(value["number"], value["fence"], value["version"])
+
+    @property
+    def key(self) -> dict[str, int]:
+        """Return it as it is stored; plans sort by number first."""
+        return {"number": self.number, "fence": self.fence, "version": self.version}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlan:
+    """A plan with its place in the chain of plans, and the run that made it."""
+
+    id: PlanId
+    previous: PlanId | None
+    run: str
+    mode: str
+    at: datetime
+    plan: Plan
+
+
+def pack(stored: StoredPlan) -> dict[str, Any]:
+    """Return the document of a plan.
+
+    The columns are little-endian arrays: `bits`, `digests` and `hashes` uint64 as in Plan, `actions` and
+    `reasons` (places in `reason_names`) uint8; `keepers`, `distances` (uint8) and `jaccards` (float32, NaN
+    where texts were not compared) have an entry for each duplicate alone.  `ids` and `keepers` are BSON
+    documents `{"_id": value}` end to end.
+    """
+    plan = stored.plan
+    matches = [verdict.match for verdict in plan.verdicts if verdict.match is not None]
+    names = sorted({verdict.reason for verdict in plan.verdicts})
+    place = {name: index for index, name in enumerate(names)}
+    columns = {
+        "ids": b"".join(plan.ids),
+        "bits": plan.bits.tobytes(),
+        "near": plan.near.tobytes(),
+        "digests": plan.digests.tobytes(),
+        "hashes": plan.hashes.tobytes(),
+        "actions": bytes(verdict.action for verdict in plan.verdicts),
+        "reasons": bytes(place[verdict.reason] for verdict in plan.verdicts),
+        "keepers": b"".join(match.keeper for match in matches),
+        "distances": bytes(match.distance for match in matches),
+        "jaccards": np.array([match.jaccard for match in matches], np.float32).tobytes(),
+    }
+    return {
+        "_id": stored.id.key,
+        "previous": stored.previous.key if stored.previous else None,
+        "run": stored.run,
+        "mode": stored.mode,
+        "at": stored.at,
+        "count": len(plan),
+        "reason_names": names,
+        **columns,
+        "sha256": checksum(columns, names),
+    }
+
+
+def unpack(packed: Mapping[str, Any]) -> StoredPlan:
+    """Return the plan of a document; raises StateError when its checksum is wrong."""
+    number = packed["_id"]["number"]
+    columns = {name: bytes(packed[name]) for name in COLUMNS}
+    names: Sequence[str] = packed["reason_names"]
+    if checksum(columns, names) != packed["sha256"]:
+        raise StateError(f"plan {number} of the ledger is damaged; restore the target database from a backup")
+    near = np.frombuffer(columns["near"], np.bool_)
+    count = len(near)
+    plan = Plan(
+        ids=list(split(columns["ids"])),
+        verdicts=_verdicts(columns, names),
+        bits=np.frombuffer(columns["bits"], np.uint64).reshape(count, -1),
+        near=near,
+        digests=np.frombuffer(columns["digests"], np.uint64).reshape(count, 2),
+        hashes=np.frombuffer(columns["hashes"], np.uint64).reshape(count, 2),
+    )
+    previous = PlanId.read(packed["previous"]) if packed["previous"] else None
+    run, mode, at = packed["run"], packed["mode"], packed["at"]
+    return StoredPlan(PlanId.read(packed["_id"]), previous, run, mode, at, plan)
+
+
+def checksum(columns: Mapping[str, bytes], names: Sequence[str]) -> str:
+    """Return the sha256 over the reason names and the columns in their order."""
+    state = hashlib.sha256("\n".join(names).encode())
+    for name in COLUMNS:
+        state.update(len(columns[name]).to_bytes(8, "little"))
+        state.update(columns[name])
+    return state.hexdigest()
+
+
+def _verdicts(columns: Mapping[str, bytes], names: Sequence[str]) -> list[Verdict]:
+    jaccards = np.frombuffer(columns["jaccards"], np.float32)
+    matches = (
+        Match(keeper, distance, None if np.isnan(jaccard) else float(jaccard))
+        for keeper, distance, jaccard in zip(
+            split(columns["keepers"]), columns["distances"], jaccards, strict=True
+        )
+    )
+    return [
+        Verdict(Action(action), names[reason], next(matches) if action == Action.DUPLICATE else None)
+        if action != Action.UNIQUE
+        else UNIQUE
+        for action, reason in zip(columns["actions"], columns["reasons"], strict=True)
+    ]

@@ -1,0 +1,183 @@
+"""The source: one collection, read in the server's `_id` order in short, bounded finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from bson import encode
+from bson.max_key import MaxKey
+from bson.objectid import ObjectId
+from bson.raw_bson import RawBSONDocument
+from pymongo.collection import Collection
+
+from dedup_job.document import Batch
+from dedup_job.mongo.client import RAW, Patience, named_errors
+from dedup_job.mongo.ids import id_of, selector, value
+from dedup_job.mongo.window import Window
+
+IDS_A_PAGE = 5_000
+MAX_KEY = encode({"_id": MaxKey()})
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSize:
+    """How much one batch may hold: so many records, or the first record that reaches so many bytes."""
+
+    records: int = 1_000
+    nbytes: int = 16 << 20
+
+
+class Source:
+    """Reads records; writes nothing."""
+
+    def __init__(
+        self,
+        collection: Collection[Any],
+        condition: Mapping[str, Any],
+        size: BatchSize = BatchSize(),
+        patience: Patience = Patience(),
+    ) -> None:
+        self._collection = collection.with_options(codec_options=RAW)
+        self._condition = condition
+        self._size = size
+        self._patience = patience
+
+    def batches(self, window: Window) -> Iterator[Batch]:
+        """Yield the undecided records of a window in the server's `_id` order."""
+        if window.decided:
+            yield from self._fetched(window)
+            return
+        for page in self._pages(window, {}):
+            yield Batch([id_of(raw) for raw in page], page)
+
+    def fetch(self, ids: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the records that exist of these ids, by id."""
+        return fetch(self._collection, ids, self._patience, "the source")
+
+    def estimated_count(self) -> int:
+        """Return about how many records there are; a filter is not counted in."""
+        with named_errors("the source"):
+            return self._patience(self._collection.estimated_document_count)
+
+    def estimated_count_before(self, start: bytes) -> int:
+        """Return about how many records have a smaller ObjectId than this one."""
+        behind = {"_id": {"$gte": value(start)}}
+        with named_errors("the source"):
+            inside: int = self._patience(lambda: self._collection.count_documents(behind, hint={"_id": 1}))
+        return self.estimated_count() - inside
+
+    def has_only_object_ids(self) -> bool:
+        """Return whether every `_id` is an ObjectId: types sort apart, so the two ends tell."""
+        ends = [self._end(1), self._end(-1)]
+        return all(isinstance(document["_id"], ObjectId) for end in ends for document in end)
+
+    def now(self) -> datetime:
+        """Return the server's clock, in UTC."""
+        with named_errors("the source"):
+            hello = self._patience(lambda: self._collection.database.client.admin.command("hello"))
+        time: datetime = hello["localTime"].replace(tzinfo=UTC)
+        return time
+
+    def _end(self, way: int) -> list[Any]:
+        with named_errors("the source"):
+            return self._patience(
+                lambda: list(self._collection.find({}, {"_id": 1}).sort("_id", way).limit(1))
+            )
+
+    def _fetched(self, window: Window) -> Iterator[Batch]:
+        """Look at ids alone, which the index holds, and fetch only records that are not decided yet."""
+        waiting: list[bytes] = []
+        for page in self._pages(window, {"_id": 1}):
+            waiting += window.decided.missing([id_of(raw) for raw in page])
+            while len(waiting) >= self._size.records:
+                yield from self._records(waiting[: self._size.records])
+                del waiting[: self._size.records]
+        yield from self._records(waiting)
+
+    def _records(self, ids: Sequence[bytes]) -> Iterator[Batch]:
+        """Yield these records in this order, in batches of bounded bytes; deleted ones are left out."""
+        while ids:
+            found = fetch(self._collection, ids, self._patience, "the source", self._size.nbytes)
+            last = max((i for i, raw_id in enumerate(ids) if raw_id in found), default=len(ids) - 1)
+            present = [raw_id for raw_id in ids if raw_id in found]
+            if present:
+                yield Batch(present, [found[raw_id] for raw_id in present])
+            ids = ids[last + 1 :]
+
+    def _pages(self, window: Window, projection: Mapping[str, Any]) -> Iterator[list[bytes]]:
+        """Yield pages of raw documents: each a fresh find, drained before anything is done with it."""
+        last = window.after
+        while last != MAX_KEY and (page := self._page(last or window.start, last, projection)):
+            yield page
+            last = id_of(page[-1])
+        # The upper end of an index scan with `min` excludes MaxKey, which sorts behind everything.
+        if last != MAX_KEY and (page := self._max_key_page(projection)):
+            yield page
+
+    def _max_key_page(self, projection: Mapping[str, Any]) -> list[bytes]:
+        condition = {"$and": [self._condition, {"_id": MaxKey()}]}
+        with named_errors("the source"):
+            found = self._patience(lambda: list(self._collection.find(condition, projection)))
+        return [bytes(document.raw) for document in found]
+
+    def _page(self, start: bytes | None, skip: bytes | None, projection: Mapping[str, Any]) -> list[bytes]:
+        """Return the documents from `start` on, which is looked up inclusively, without `skip`."""
+        limit = IDS_A_PAGE if projection else self._size.records
+        command: dict[str, Any] = {
+            "find": self._collection.name,
+            "filter": self._condition,
+            "sort": {"_id": 1},
+            "hint": {"_id": 1},
+            "limit": limit + 1,
+            "batchSize": limit + 1,
+            "projection": projection,
+            "readConcern": {"level": "majority"},
+        }
+        if start is not None:
+            command["min"] = RawBSONDocument(start)  # sees every type, where $gt sees only one
+        with named_errors("the source"):
+            page = self._patience(lambda: self._drained(command))
+        if page and id_of(page[0]) == skip:
+            del page[0]
+        return page[:limit]
+
+    def _drained(self, command: dict[str, Any]) -> list[bytes]:
+        """Run one find to its end, or until enough bytes came."""
+        page: list[bytes] = []
+        nbytes = 0
+        with self._collection.database.cursor_command(command, codec_options=RAW) as cursor:
+            for document in cursor:
+                page.append(bytes(document.raw))
+                nbytes += len(page[-1])
+                if nbytes >= self._size.nbytes and len(page) > 1:
+                    break
+        return page
+
+
+def fetch(
+    collection: Collection[Any],
+    ids: Iterable[bytes],
+    patience: Patience,
+    what: str,
+    nbytes: int | None = None,
+) -> dict[bytes, bytes]:
+    """Return the records that exist of these ids, by id; in `_id` order and cut off once `nbytes` came."""
+    condition = selector(ids)
+
+    def drained() -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = {}
+        total = 0
+        with collection.with_options(codec_options=RAW).find(condition).sort("_id", 1) as cursor:
+            for document in cursor:
+                raw = bytes(document.raw)
+                found[id_of(raw)] = raw
+                total += len(raw)
+                if nbytes is not None and total >= nbytes:
+                    break
+        return found
+
+    with named_errors(what):
+        return patience(drained)

@@ -1,0 +1,81 @@
+"""The target: where unique records arrive as they left, and what it says of those that it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bson.raw_bson import RawBSONDocument
+from pymongo.collection import Collection
+from pymongo.errors import BulkWriteError, OperationFailure, WTimeoutError
+
+from dedup_job.mongo.client import PASSING, PERMISSION, RAW, STORAGE, Patience, named_errors
+from dedup_job.mongo.ids import id_of
+from dedup_job.mongo.source import fetch
+
+DUPLICATE_KEY = 11000
+REFUSALS = {121: "validator", 10334: "too_large", 17419: "too_large", 17420: "too_large"}
+
+
+class Target:
+    """Inserts records unchanged; doing it again changes nothing."""
+
+    def __init__(self, collection: Collection[Any], patience: Patience = Patience()) -> None:
+        self._collection = collection.with_options(codec_options=RAW)
+        self._patience = patience
+
+    def insert(self, records: Sequence[bytes]) -> dict[int, str]:
+        """Insert raw records and return {position: reason} of those that the target refuses.
+
+        A record that is already there, byte for byte, is no refusal: an earlier, killed run put it there.
+        """
+        if not records:
+            return {}
+        with named_errors("the target"):
+            errors = self._patience(lambda: self._write_errors(records))
+            twice = [error["index"] for error in errors if error["code"] == DUPLICATE_KEY]
+            refused = {
+                error["index"]: REFUSALS.get(error["code"], f"code_{error['code']}")
+                for error in errors
+                if error["code"] != DUPLICATE_KEY
+            }
+        return refused | self._settled(records, twice)
+
+    def fetch(self, ids: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the records that are there of these ids, by id."""
+        return fetch(self._collection, ids, self._patience, "the target")
+
+    def _write_errors(self, records: Sequence[bytes]) -> list[Mapping[str, Any]]:
+        """Insert what is not there yet and return the errors that belong to single records."""
+        try:
+            self._collection.insert_many(map(RawBSONDocument, records), ordered=False)
+        except BulkWriteError as error:
+            return record_errors(error)
+        return []
+
+    def _settled(self, records: Sequence[bytes], rows: Sequence[int]) -> dict[int, str]:
+        """Settle each duplicate key: the same record (fine), another record, or another unique index."""
+        ids = {row: id_of(records[row]) for row in rows}
+        found = self.fetch(list(ids.values())) if ids else {}
+        refused: dict[int, str] = {}
+        for row, raw_id in ids.items():
+            if raw_id not in found:
+                refused[row] = "unique_index"
+            elif found[raw_id] != records[row]:
+                refused[row] = "conflict"
+        return refused
+
+
+def record_errors(error: BulkWriteError) -> list[Mapping[str, Any]]:
+    """Return the errors that belong to single records; raise those that belong to the server.
+
+    The driver's own exception holds whole records, so it never goes further than this.
+    """
+    details = error.details
+    errors: list[Mapping[str, Any]] = details["writeErrors"]
+    if details.get("writeConcernErrors") or any(one["code"] in PASSING for one in errors):
+        raise WTimeoutError("not acknowledged by a majority yet") from None
+    for one in errors:
+        if one["code"] in STORAGE | PERMISSION:
+            raise OperationFailure("the server cannot write", one["code"]) from None
+    return errors

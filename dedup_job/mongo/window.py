@@ -1,0 +1,59 @@
+"""Which part of the source a run looks at: the rest of a backfill, or what may be new since the last run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from bson import encode
+from bson.objectid import ObjectId
+
+from dedup_job.mongo.decided import Decided
+from dedup_job.mongo.plans import BACKFILL, StoredPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A range of the source, in the server's `_id` order, with holes.
+
+    start    id to begin with, or None for the smallest
+    after    id to begin behind, or None; takes the place of `start`
+    decided  ids to leave out
+    """
+
+    start: bytes | None = None
+    after: bytes | None = None
+    decided: Decided = Decided()
+
+    def without(self, plans: Iterable[StoredPlan]) -> Window:
+        """Return the same range without what these plans decided in it."""
+        return Window(self.start, self.after, Decided.of(map(self._inside, plans)))
+
+    def _inside(self, stored: StoredPlan) -> Sequence[bytes]:
+        """Return those ids of a plan that the range may hold."""
+        ids = stored.plan.ids
+        if self.after is not None:
+            return [] if stored.mode == BACKFILL else ids
+        if self.start is not None:
+            return [
+                raw_id for raw_id in ids if raw_id >= self.start
+            ]  # ObjectIds: bytes sort as the server does
+        return ids
+
+
+def rest_of_backfill(watermark: bytes | None) -> Window:
+    """Return what lies behind the watermark, below which every id has been looked at."""
+    return Window(after=watermark)
+
+
+def since(covered: datetime | None, lookback: timedelta, only_object_ids: bool) -> Window:
+    """Return what may be new since the last complete look at the source.
+
+    ObjectIds begin with a time, but clients make them: clocks differ and transactions commit late, so ids
+    arrive behind ids that a run has already seen.  The lookback is the greatest such delay that is caught.
+    Other ids have no time at all, so there the window is everything.
+    """
+    if covered is None or not only_object_ids:
+        return Window()
+    return Window(start=encode({"_id": ObjectId.from_datetime(covered - lookback)}))

@@ -1,0 +1,77 @@
+"""A plan: one chunk's verdicts, written down before they are carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from dedup_job.document import UNIQUE, Action, Batch, Counts, Fingerprints, Match, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The verdicts of one chunk, and what is needed to finish it and to rebuild the index from it.
+
+    ids       raw BSON `{"_id": value}` of each record, in the order of decision
+    verdicts  one for each record
+    bits      uint64 (n, bits / 64), the fingerprints
+    near      bool (n,), which of them take part in near matches
+    digests   uint64 (n, 2), of the cleaned texts
+    hashes    uint64 (n, 2), of the raw records
+    """
+
+    ids: Sequence[bytes]
+    verdicts: Sequence[Verdict]
+    bits: npt.NDArray[np.uint64]
+    near: npt.NDArray[np.bool_]
+    digests: npt.NDArray[np.uint64]
+    hashes: npt.NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, batch: Batch, prints: Fingerprints, verdicts: Sequence[Verdict]) -> Plan:
+        """Join a batch, its fingerprints and its verdicts."""
+        return cls(batch.ids, verdicts, prints.bits, prints.near, prints.digests, prints.hashes)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def counts(self) -> Counts:
+        """How many records have which verdict."""
+        return Counts.of(self.verdicts)
+
+    def rows(self, *actions: Action) -> list[int]:
+        """Rows whose verdict has one of these actions."""
+        return [row for row, verdict in enumerate(self.verdicts) if verdict.action in actions]
+
+    def without(self, failed: Mapping[int, Verdict]) -> Plan:
+        """Give these rows another verdict and promote what was dropped because of them.
+
+        A keeper that does not land cannot stand for anything: of its duplicates in this plan the first of
+        each distinct text becomes unique, further copies of that text its exact duplicates.  (Two different
+        texts near the lost keeper need not be near each other, so neither is dropped for the other.)
+
+        >>> a = Match(b"a", 2, 0.9)
+        >>> verdicts = [UNIQUE, Verdict(Action.DUPLICATE, "near", a), Verdict(Action.DUPLICATE, "near", a)]
+        >>> column = np.zeros((3, 2), np.uint64)
+        >>> plan = Plan([b"a", b"b", b"c"], verdicts, column, np.ones(3, bool), column, column)
+        >>> [v.action.name for v in plan.without({0: Verdict(Action.REFUSED, "validator")}).verdicts]
+        ['REFUSED', 'UNIQUE', 'DUPLICATE']
+        """
+        lost = {self.ids[row] for row in failed}
+        verdicts = list(self.verdicts)
+        promoted: dict[tuple[int, ...], bytes] = {}
+        for row, verdict in enumerate(self.verdicts):
+            if row in failed:
+                verdicts[row] = failed[row]
+            elif verdict.match is not None and verdict.match.keeper in lost:
+                text = tuple(self.digests[row].tolist())
+                if text in promoted:
+                    verdicts[row] = Verdict(Action.DUPLICATE, "exact", Match(promoted[text], 0, 1.0))
+                else:
+                    promoted[text] = self.ids[row]
+                    verdicts[row] = UNIQUE
+        return replace(self, verdicts=verdicts)

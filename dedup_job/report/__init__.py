@@ -1,0 +1,1 @@
+"""Counts, evidence and pages for people."""

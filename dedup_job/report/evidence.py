@@ -1,0 +1,108 @@
+"""Evidence: which records would be dropped for which, to look at before anything is dropped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from dedup_job.document import Batch, Match, Verdict
+from dedup_job.plan import Plan
+
+LARGEST_COUNT = 1_000_000
+BEGINNING = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A duplicate and the keeper that stands for it."""
+
+    duplicate: bytes
+    reason: str
+    match: Match
+
+
+class Evidence:
+    """Collects a fair sample of pairs, and the keepers that stand for the most records, in bounded memory."""
+
+    def __init__(self, samples: int, groups: int) -> None:
+        """Keep `samples` pairs and name the `groups` largest groups."""
+        self._samples, self._groups = samples, groups
+        self._random = Random(0)
+        self._pairs: list[Pair] = []
+        self._seen = 0
+        self._sizes: Counter[bytes] = Counter()
+
+    def observe(self, _: Batch, plan: Plan) -> None:
+        """Take in the verdicts of one chunk."""
+        for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True):
+            if verdict.match is not None:
+                self._take(raw_id, verdict, verdict.match)
+
+    def pairs(self) -> list[Pair]:
+        """Return the sample, in the order of decision."""
+        return [pair for _, pair in sorted(enumerate(self._pairs))]
+
+    def groups(self) -> list[tuple[bytes, int]]:
+        """Return the keepers that stand for the most duplicates, with their number."""
+        return self._sizes.most_common(self._groups)
+
+    def _take(self, raw_id: bytes, verdict: Verdict, match: Match) -> None:
+        """Count a duplicate, and sample it: near ones first, as those are the ones to look at."""
+        self._sizes[match.keeper] += 1
+        if len(self._sizes) > LARGEST_COUNT:
+            self._sizes = Counter({keeper: n for keeper, n in self._sizes.items() if n > 1})
+        if verdict.reason != "near":
+            return
+        self._seen += 1
+        if len(self._pairs) < self._samples:
+            self._pairs.append(Pair(raw_id, verdict.reason, match))
+        elif (place := self._random.randrange(self._seen)) < self._samples:
+            self._pairs[place] = Pair(raw_id, verdict.reason, match)
+
+
+Beginnings = Callable[[Iterable[bytes]], Mapping[bytes, str]]
+Readable = Callable[[bytes], Any]
+
+
+def as_json(evidence: Evidence, beginnings: Beginnings, readable: Readable) -> dict[str, Any]:
+    """Return the evidence as JSON values; `beginnings` gives texts, `readable` a plain value for an id."""
+    pairs, groups = evidence.pairs(), evidence.groups()
+    ids = [raw_id for pair in pairs for raw_id in (pair.duplicate, pair.match.keeper)]
+    texts = beginnings([*ids, *(keeper for keeper, _ in groups)])
+    return {
+        "pairs": [
+            {
+                "duplicate": readable(pair.duplicate),
+                "keeper": readable(pair.match.keeper),
+                "reason": pair.reason,
+                "distance": pair.match.distance,
+                "jaccard": pair.match.jaccard and round(pair.match.jaccard, 4),
+                "duplicate_text": texts.get(pair.duplicate, ""),
+                "keeper_text": texts.get(pair.match.keeper, ""),
+            }
+            for pair in pairs
+        ],
+        "groups": [
+            {"keeper": readable(keeper), "duplicates": size, "text": texts.get(keeper, "")}
+            for keeper, size in groups
+        ],
+    }
+
+
+def as_text(shown: Mapping[str, Any]) -> str:
+    """Return the evidence for people."""
+    lines = []
+    if shown["pairs"]:
+        lines.append("\nsome near duplicates")
+    for pair in shown["pairs"]:
+        similarity = "" if pair["jaccard"] is None else f", jaccard {pair['jaccard']:.2f}"
+        lines.append(f"  {pair['duplicate']} for {pair['keeper']}: distance {pair['distance']}{similarity}")
+        lines += [f"    - {pair['duplicate_text']}", f"    + {pair['keeper_text']}"]
+    if shown["groups"]:
+        lines.append("\nlargest groups")
+    for group in shown["groups"]:
+        lines.append(f"  {group['keeper']} stands for {group['duplicates']:,} more: {group['text']}")
+    return "\n".join(lines)

@@ -1,0 +1,76 @@
+"""The summary of a run: counts, time and memory, for people and for scripts."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dedup_job.document import Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run did."""
+
+    run: str
+    mode: str
+    counts: Counts
+    seconds: float
+    recipe: str
+
+    @property
+    def docs_per_second(self) -> float:
+        """Records decided in a second."""
+        return self.counts.read / self.seconds if self.seconds else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as one JSON object."""
+        counts = self.counts
+        return {
+            "run": self.run,
+            "mode": self.mode,
+            "read": counts.read,
+            "unique": counts.unique,
+            "duplicate": {"exact": counts.exact, "near": counts.near},
+            "passed": dict(counts.passed),
+            "refused": dict(counts.refused),
+            "seconds": round(self.seconds, 3),
+            "docs_per_second": round(self.docs_per_second, 1),
+            "peak_rss_mb": round(peak_rss_mb(), 1),
+            "recipe": self.recipe,
+        }
+
+    def as_text(self) -> str:
+        """Return the report for people."""
+        counts = self.counts
+        if not counts.read:
+            return f"{self.mode} {self.run}: nothing new to decide"
+        rows = [
+            ("read", counts.read, ""),
+            ("unique", counts.unique, ""),
+            ("duplicate", counts.duplicate, f"exact {counts.exact:,}, near {counts.near:,}"),
+            ("passed", sum(counts.passed.values()), _reasons(counts.passed)),
+            ("refused", sum(counts.refused.values()), _reasons(counts.refused)),
+        ]
+        lines = [f"{self.mode} {self.run}"]
+        for name, count, more in rows:
+            share = f"{100 * count / counts.read:5.1f} %"
+            lines.append(f"  {name:<10}{count:>13,}  {share}  {more}".rstrip())
+        lines.append(
+            f"  {self.seconds:,.1f} s, {self.docs_per_second:,.0f} documents/s, "
+            f"peak memory {peak_rss_mb():,.0f} MB, recipe {self.recipe[:12]}"
+        )
+        return "\n".join(lines)
+
+
+def _reasons(reasons: Mapping[str, int]) -> str:
+    return ", ".join(f"{reason} {count:,}" for reason, count in sorted(reasons.items()))
+
+
+def peak_rss_mb() -> float:
+    """Return the most memory that this process has held, in MB; workers not counted in."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)

@@ -1,0 +1,261 @@
+"""The composition root: puts the parts of a run together from the settings, and runs it."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from dedup_job import job
+from dedup_job.config import Settings
+from dedup_job.document import Batch, Counts, Passed
+from dedup_job.engine.local import Capacity, LocalEngine
+from dedup_job.errors import ConfigError, DedupError, Unreachable
+from dedup_job.fingerprint.idf import learned_idf, write_idf
+from dedup_job.fingerprint.recipe import Recipe, Resource
+from dedup_job.match.keepers import Fetch, Keepers, Recollection
+from dedup_job.mongo import namespace
+from dedup_job.mongo.client import Patience, connect
+from dedup_job.mongo.commit import Ledger, RunId, check_fits
+from dedup_job.mongo.head import Head
+from dedup_job.mongo.ledger import LedgerReader
+from dedup_job.mongo.plans import BACKFILL, NIGHTLY, StoredPlan
+from dedup_job.mongo.rehearsal import RehearsalTarget, accept
+from dedup_job.mongo.source import BatchSize, Source
+from dedup_job.mongo.target import Target
+from dedup_job.mongo.window import Window, rest_of_backfill, since
+from dedup_job.plan import Plan
+from dedup_job.report.summary import Report
+
+Observe = Callable[[Batch, Plan], None]
+
+BEGINNING = 60  # characters of a text that evidence shows
+
+
+class Parts:
+    """Everything that a command works with, opened once and closed together."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.recipe: Recipe = settings.make_recipe()
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        limits = self.settings.limits
+        self.patience = Patience(limits.patience_seconds)
+        with ExitStack() as stack:
+            seconds = limits.connect_seconds
+            here = stack.enter_context(connect(self.settings.source_uri(), "source", seconds))
+            there = stack.enter_context(connect(self.settings.target_uri(), "target", seconds))
+            source = here[self.settings.source.database][self.settings.source.collection]
+            target = there[self.settings.target.database][self.settings.target.collection]
+            namespace.check_source(source, self.patience)
+            namespace.check_apart(source, target, self.patience)
+            self._stack = stack.pop_all()
+        size = BatchSize(limits.batch_records, limits.batch_mb << 20)
+        self.source_name = source.full_name
+        self.source = Source(source, self.settings.source.condition, size, self.patience)
+        self.target = Target(target, self.patience)
+        self._ledger_place = (target.database, target.name, self.patience)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def engine(self) -> LocalEngine:
+        """Return the engine, not started yet."""
+        limits = self.settings.limits
+        workers = self.settings.engine.workers
+        return LocalEngine(self.recipe, Capacity(workers, limits.in_flight_mb << 20, limits.record_seconds))
+
+    def ledger_reader(self) -> LedgerReader:
+        """Return the ledger for reading alone."""
+        return LedgerReader(*self._ledger_place)
+
+    @contextmanager
+    def ledger(self, run: RunId) -> Iterator[Ledger]:
+        """Open the ledger for writing; when the run breaks off, its row in `runs` says why."""
+        ledger = Ledger(*self._ledger_place)
+        ledger.open(run, self.source_name, self.recipe.settings, self.recipe.digest)
+        try:
+            yield ledger
+        except Unreachable:
+            raise  # nobody there to tell; the lease ends by itself
+        except BaseException as error:
+            with suppress(DedupError):
+                ledger.close({"exit_code": getattr(error, "exit_code", DedupError.exit_code)})
+            raise
+
+    def keepers(self, fetch: Fetch, engine: LocalEngine) -> Keepers:
+        """Return an empty set of keepers, whose texts are fetched when they are not at hand."""
+        matching, verify = self.recipe.matching, self.settings.verify
+        recall = Recollection(fetch, engine.fingerprint)
+        return Keepers(self.recipe.bits, matching.radius, verify.cache_mb << 20, recall)
+
+    def window(self, mode: str, head: Head | None) -> Window:
+        """Return the part of the source that this mode looks at, what is decided there not left out yet."""
+        if mode == BACKFILL:
+            return rest_of_backfill(head.watermark if head else None)
+        lookback = self.settings.source.lookback
+        return since(head.covered if head else None, lookback, self.source.has_only_object_ids())
+
+    def holds_more_than_decided(self, window: Window, head: Head) -> bool:
+        """Return whether the source holds undecided records before the window: then all of it is due.
+
+        Counting is cheap and tells, unless as many decided records were deleted; a filter forbids it.
+        """
+        if window.start is None or self.settings.source.condition:
+            return False
+        return self.source.estimated_count_before(window.start) > head.counts.read - len(window.decided)
+
+    def beginnings(self, ids: Iterable[bytes]) -> dict[bytes, str]:
+        """Return how the cleaned texts of these source records begin."""
+        texts = {}
+        for raw_id, raw in self.source.fetch(list(dict.fromkeys(ids))).items():
+            try:
+                texts[raw_id] = self.recipe.cleaner.clean(self.recipe.fields.text_of(raw))[:BEGINNING]
+            except Passed as passed:
+                texts[raw_id] = f"({passed.reason})"
+        return texts
+
+
+def decide(parts: Parts, mode: str, observe: Observe) -> Report:
+    """Run a backfill or a nightly run: decide what is undecided and carry it out."""
+    run = new_run(mode)
+    started = time.monotonic()
+    with parts.ledger(run) as ledger, parts.engine() as engine:
+        head = ledger.recover(parts.source, parts.target)
+        looked = parts.source.now()
+        keepers = parts.keepers(parts.target.fetch, engine)
+        window = parts.window(mode, head).without(restored(ledger, head, keepers))
+        if parts.holds_more_than_decided(window, head):
+            window = Window().without(ledger.plans(head))
+        counts = job.run(
+            job.Job(
+                batches=parts.source.batches(window),
+                engine=engine,
+                matching=parts.recipe.matching,
+                keepers=keepers,
+                commit=lambda plan, raws: ledger.commit(plan, raws, parts.target),
+                observe=observe,
+            )
+        )
+        ledger.covered(looked)
+        report = Report(run.name, mode, counts, time.monotonic() - started, parts.recipe.digest)
+        ledger.close({**report.as_json(), "exit_code": exit_code(counts)})
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What a dry run is about.
+
+    mode   "backfill" or "run"; None for whichever is due
+    fresh  whether to forget what was decided before
+    limit  only so many records; None for all
+    """
+
+    mode: str | None = None
+    fresh: bool = False
+    limit: int | None = None
+
+
+def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
+    """Say what a backfill or a nightly run would do, and write nothing."""
+    reader = parts.ledger_reader()
+    head = None if rehearsal.fresh else reader.head()
+    if head:
+        check_fits(head, parts.source_name, parts.recipe.settings, parts.recipe.digest)
+    mode = rehearsal.mode or (NIGHTLY if head and head.covered else BACKFILL)
+    started = time.monotonic()
+    with parts.engine() as engine:
+        keepers = parts.keepers(RehearsalTarget(parts.target, parts.source).fetch, engine)
+        window = parts.window(mode, head)
+        if head:
+            window = window.without(restored(reader, head, keepers))
+            if parts.holds_more_than_decided(window, head):
+                window = Window().without(reader.plans(head))
+        counts = job.run(
+            job.Job(
+                batches=first_records(parts.source.batches(window), rehearsal.limit),
+                engine=engine,
+                matching=parts.recipe.matching,
+                keepers=keepers,
+                commit=accept,
+                observe=observe,
+            )
+        )
+    seconds = time.monotonic() - started
+    return Report(new_run(mode).name, f"report ({mode})", counts, seconds, parts.recipe.digest)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedIdf:
+    """An IDF table that was learned from the source."""
+
+    texts: int
+    terms: int
+    sha256: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self)
+
+
+def fit_idf(parts: Parts, output: Path, min_df: int, limit: int | None) -> LearnedIdf:
+    """Count in how many texts each term is, and write the table; raises ConfigError where there is none."""
+    texts, frequencies = 0, Counter[str]()
+    with parts.engine() as engine:
+        for number, counted in engine.counted_terms(first_records(parts.source.batches(Window()), limit)):
+            texts += number
+            frequencies += counted
+    table = learned_idf(frequencies, texts, min_df)
+    if not table:
+        raise ConfigError(f"no term is in {min_df} texts of {parts.source_name}; lower --min-df")
+    write_idf(output, table, texts)
+    return LearnedIdf(texts, len(table), Resource.at(output).sha256)
+
+
+def both(first: Observe, second: Observe) -> Observe:
+    """Return an observer that tells two."""
+
+    def observe(batch: Batch, plan: Plan) -> None:
+        first(batch, plan)
+        second(batch, plan)
+
+    return observe
+
+
+def restored(reader: LedgerReader, head: Head, keepers: Keepers) -> Iterator[StoredPlan]:
+    """Yield the plans of a ledger, in order, after taking their keepers in."""
+    for stored in reader.plans(head):
+        keepers.admit(stored.plan)
+        yield stored
+
+
+def first_records(batches: Iterable[Batch], limit: int | None) -> Iterator[Batch]:
+    """Yield batches until so many records came."""
+    left = limit
+    for batch in batches:
+        if left is not None and len(batch) >= left:
+            yield Batch(batch.ids[:left], batch.raws[:left])
+            return
+        yield batch
+        left = left and left - len(batch)
+
+
+def new_run(mode: str) -> RunId:
+    """Name a run after the time at which it starts."""
+    now = datetime.now(UTC)
+    return RunId(f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}", mode, now)
+
+
+def exit_code(counts: Counts) -> int:
+    """Return 0, or 3 when the target refused something."""
+    return 3 if sum(counts.refused.values()) else 0

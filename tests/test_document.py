@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xxhash
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dedup_job.document import UNIQUE, Action, Batch, Counts, Fingerprints, Match, Ragged, Verdict, digests
+
+REASONS = st.sampled_from(["empty", "missing", "validator", "poison"])
+VERDICTS = st.one_of(
+    st.just(UNIQUE),
+    st.sampled_from(["exact", "near"]).map(lambda why: Verdict(Action.DUPLICATE, why, Match(b"k", 0, None))),
+    REASONS.map(lambda why: Verdict(Action.PASSED, why)),
+    REASONS.map(lambda why: Verdict(Action.REFUSED, why)),
+)
+COUNTS = st.lists(VERDICTS).map(Counts.of)
+
+
+def ragged(rows: list[list[int]]) -> Ragged:
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return Ragged(offsets, np.array([value for row in rows for value in row], np.uint32))
+
+
+def test_a_batch_knows_its_records_and_their_bytes() -> None:
+    batch = Batch([b"a", b"b"], [b"12345", b"678"])
+    assert (len(batch), batch.nbytes) == (2, 8)
+
+
+@given(st.lists(VERDICTS))
+def test_every_verdict_is_counted_once(verdicts: list[Verdict]) -> None:
+    counts = Counts.of(verdicts)
+    passed, refused = sum(counts.passed.values()), sum(counts.refused.values())
+    assert counts.read == len(verdicts) == counts.unique + counts.duplicate + passed + refused
+    assert counts.unique == verdicts.count(UNIQUE)
+    assert counts.near == sum(verdict.reason == "near" for verdict in verdicts)
+    assert counts.exact == sum(verdict.reason == "exact" for verdict in verdicts)
+
+
+def test_a_reason_is_counted_with_its_action() -> None:
+    verdicts = [
+        Verdict(Action.PASSED, "empty"),
+        Verdict(Action.REFUSED, "empty"),
+        Verdict(Action.PASSED, "empty"),
+    ]
+    counts = Counts.of(verdicts)
+    assert (counts.passed, counts.refused) == ({"empty": 2}, {"empty": 1})
+
+
+@given(st.lists(VERDICTS), st.lists(VERDICTS))
+def test_counts_of_parts_add_up_to_the_counts_of_the_whole(
+    first: list[Verdict], second: list[Verdict]
+) -> None:
+    assert Counts.of(first) + Counts.of(second) == Counts.of(first + second)
+
+
+@given(COUNTS)
+def test_no_counts_are_the_zero_of_addition(counts: Counts) -> None:
+    assert counts + Counts() == Counts() + counts == counts
+
+
+@given(st.lists(st.lists(st.integers(0, 2**32 - 1))))
+def test_ragged_rows_come_back_as_they_went_in(rows: list[list[int]]) -> None:
+    held = ragged(rows)
+    assert len(held) == len(rows)
+    assert [row.tolist() for row in held] == rows
+
+
+@given(st.lists(st.lists(st.lists(st.integers(0, 9))), min_size=1))
+def test_joined_ragged_parts_have_the_rows_of_all(parts: list[list[list[int]]]) -> None:
+    joined = Ragged.join(list(map(ragged, parts)))
+    assert [row.tolist() for row in joined] == [row for rows in parts for row in rows]
+    assert (joined.offsets.dtype, joined.values.dtype) == (np.int64, np.uint32)
+
+
+def test_joined_fingerprints_keep_every_column_in_order() -> None:
+    parts = [Fingerprints.passed(reason, 2, reason.encode()) for reason in ("poison", "other")]
+    joined = Fingerprints.join(parts)
+    assert list(joined.reasons) == ["poison", "other"]
+    assert (joined.bits.shape, joined.near.shape, len(joined.shingles)) == ((2, 2), (2,), 2)
+    assert (joined.hashes == digests([b"poison", b"other"])).all()
+
+
+def test_a_record_that_could_not_be_looked_at_takes_part_in_nothing() -> None:
+    prints = Fingerprints.passed("poison", 1, b"raw")
+    assert not prints.near.any()
+    assert not prints.bits.any()
+    assert len(prints.shingles[0]) == 0
+
+
+@given(st.lists(st.binary()))
+def test_digests_are_the_xxh3_of_each_value(values: list[bytes]) -> None:
+    rows = digests(values)
+    assert (rows.shape, rows.dtype) == ((len(values), 2), np.uint64)
+    assert [row.tobytes() for row in rows] == [xxhash.xxh3_128_digest(value) for value in values]
+
+
+def test_the_values_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        UNIQUE.reason = "near"  # type: ignore[misc]

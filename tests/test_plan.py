@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import doctest
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dedup_job.plan as module
+from dedup_job.document import UNIQUE, Action, Counts, Match, Verdict, digests
+from dedup_job.plan import Plan
+
+REFUSED = Verdict(Action.REFUSED, "validator")
+OLD = b"old"
+
+
+def plan_of(texts: Sequence[int], verdicts: Sequence[Verdict]) -> Plan:
+    """A plan of records 0, 1, 2 ... with these texts; equal numbers are equal texts."""
+    n = len(texts)
+    ids = [b"id%d" % row for row in range(n)]
+    column = np.zeros((n, 1), np.uint64)
+    return Plan(ids, verdicts, column, np.ones(n, bool), digests(b"%d" % text for text in texts), column)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    """Plans as `decide` makes them: duplicates point to an earlier unique record, or to one of another plan."""
+    texts = draw(st.lists(st.integers(0, 4), min_size=1, max_size=12))
+    verdicts: list[Verdict] = []
+    for row, text in enumerate(texts):
+        kept = [earlier for earlier in range(row) if verdicts[earlier] is UNIQUE]
+        same = [earlier for earlier in kept if texts[earlier] == text]
+        choices = [Verdict(Action.PASSED, "empty"), Verdict(Action.DUPLICATE, "near", Match(OLD, 3, 0.9))]
+        if same:
+            choices = [Verdict(Action.DUPLICATE, "exact", Match(b"id%d" % same[0], 0, 1.0))]
+        else:
+            choices += [UNIQUE] * 2
+            choices += [
+                Verdict(Action.DUPLICATE, "near", Match(b"id%d" % keeper, 1, 0.9)) for keeper in kept
+            ] * 2
+        verdicts.append(draw(st.sampled_from(choices)))
+    return plan_of(texts, verdicts)
+
+
+@st.composite
+def plans_with_losses(draw: st.DrawFn) -> tuple[Plan, dict[int, Verdict]]:
+    plan = draw(plans())
+    kept = plan.rows(Action.UNIQUE, Action.PASSED)
+    lost = draw(st.sets(st.sampled_from(kept))) if kept else set()
+    return plan, dict.fromkeys(lost, REFUSED)
+
+
+def keeper_of(verdict: Verdict) -> bytes | None:
+    return verdict.match.keeper if verdict.match else None
+
+
+@given(plans_with_losses())
+def test_nothing_points_to_a_lost_keeper(drawn: tuple[Plan, dict[int, Verdict]]) -> None:
+    plan, failed = drawn
+    lost = {plan.ids[row] for row in failed}
+    assert not lost & {keeper_of(verdict) for verdict in plan.without(failed).verdicts}
+
+
+@given(plans_with_losses())
+def test_every_keeper_in_the_plan_is_unique_and_earlier(drawn: tuple[Plan, dict[int, Verdict]]) -> None:
+    plan, failed = drawn
+    after = plan.without(failed)
+    for row, verdict in enumerate(after.verdicts):
+        keeper = keeper_of(verdict)
+        if keeper not in (None, OLD):
+            place = list(after.ids).index(keeper)
+            assert place < row
+            assert after.verdicts[place] is UNIQUE
+
+
+@given(plans_with_losses())
+def test_only_the_failed_and_their_duplicates_change(drawn: tuple[Plan, dict[int, Verdict]]) -> None:
+    plan, failed = drawn
+    lost = {plan.ids[row] for row in failed}
+    for row, (before, after) in enumerate(zip(plan.verdicts, plan.without(failed).verdicts, strict=True)):
+        if row in failed:
+            assert after is failed[row]
+        elif keeper_of(before) not in lost:
+            assert after is before
+
+
+@given(plans_with_losses())
+def test_the_first_of_each_orphaned_text_is_promoted(drawn: tuple[Plan, dict[int, Verdict]]) -> None:
+    plan, failed = drawn
+    lost = {plan.ids[row] for row in failed}
+    first: dict[bytes, bytes] = {}
+    for row, (before, after) in enumerate(zip(plan.verdicts, plan.without(failed).verdicts, strict=True)):
+        if row not in failed and keeper_of(before) in lost:
+            text = plan.digests[row].tobytes()
+            if text in first:
+                assert after == Verdict(Action.DUPLICATE, "exact", Match(first[text], 0, 1.0))
+            else:
+                assert after is UNIQUE
+                first[text] = plan.ids[row]
+
+
+@given(plans_with_losses())
+def test_the_counts_still_add_up(drawn: tuple[Plan, dict[int, Verdict]]) -> None:
+    plan, failed = drawn
+    after = plan.without(failed)
+    assert after.counts.read == plan.counts.read == len(plan)
+    assert sum(after.counts.refused.values()) == len(failed)
+
+
+@given(plans())
+def test_without_nothing_a_plan_is_the_same(plan: Plan) -> None:
+    assert plan.without({}).verdicts == plan.verdicts
+
+
+def test_a_promoted_record_that_is_lost_too_is_promoted_on() -> None:
+    near = Verdict(Action.DUPLICATE, "near", Match(b"id0", 1, 0.9))
+    plan = plan_of([0, 1, 1, 2], [UNIQUE, near, near, near])
+    once = plan.without({0: REFUSED})
+    copy = Verdict(Action.DUPLICATE, "exact", Match(b"id1", 0, 1.0))
+    assert once.verdicts == [REFUSED, UNIQUE, copy, UNIQUE]
+    assert once.without({1: REFUSED}).verdicts == [REFUSED, REFUSED, UNIQUE, UNIQUE]
+
+
+def test_the_plan_itself_is_left_as_it_was() -> None:
+    plan = plan_of([0, 0], [UNIQUE, Verdict(Action.DUPLICATE, "exact", Match(b"id0", 0, 1.0))])
+    plan.without({0: REFUSED})
+    assert plan.verdicts[0] is UNIQUE
+    assert plan.counts == Counts(unique=1, exact=1)
+
+
+def test_rows_are_those_with_one_of_the_actions() -> None:
+    plan = plan_of([0, 1, 2], [UNIQUE, Verdict(Action.PASSED, "empty"), REFUSED])
+    assert plan.rows(Action.UNIQUE, Action.REFUSED) == [0, 2]
+    assert plan.rows(Action.DUPLICATE) == []
+
+
+def test_the_examples_in_the_docstrings_hold() -> None:
+    result = doctest.testmod(module)
+    assert result.attempted
+    assert not result.failed

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dedup_job.document import Counts
+from dedup_job.report.summary import Report, peak_rss_mb
+
+COUNTS = Counts(6_000, 2_000, 1_000, {"empty": 900, "null": 50}, {"validator": 50})
+REPORT = Report("20260101T000000-abcd", "backfill", COUNTS, 4.0, "f" * 64)
+
+
+def test_the_json_object_has_the_documented_keys_and_numbers() -> None:
+    values = json.loads(json.dumps(REPORT.as_json()))
+    assert values.pop("peak_rss_mb") > 0
+    assert values == {
+        "run": "20260101T000000-abcd",
+        "mode": "backfill",
+        "read": 10_000,
+        "unique": 6_000,
+        "duplicate": {"exact": 2_000, "near": 1_000},
+        "passed": {"empty": 900, "null": 50},
+        "refused": {"validator": 50},
+        "seconds": 4.0,
+        "docs_per_second": 2_500.0,
+        "recipe": "f" * 64,
+    }
+
+
+def test_the_parts_of_the_json_object_add_up_to_what_was_read() -> None:
+    values = REPORT.as_json()
+    parts = [values["duplicate"], values["passed"], values["refused"]]
+    assert values["read"] == values["unique"] + sum(sum(part.values()) for part in parts)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "  read             10,000  100.0 %",
+        "  unique            6,000   60.0 %",
+        "  duplicate         3,000   30.0 %  exact 2,000, near 1,000",
+        "  passed              950    9.5 %  empty 900, null 50",
+        "  refused              50    0.5 %  validator 50",
+    ],
+)
+def test_people_read_each_count_with_its_share(line: str) -> None:
+    assert line in REPORT.as_text().splitlines()
+
+
+def test_a_run_with_nothing_new_says_so() -> None:
+    report = Report("r", "run", Counts(), 0.0, "f")
+    assert report.as_text() == "run r: nothing new to decide"
+    assert report.as_json()["docs_per_second"] == 0.0
+
+
+def test_memory_is_given_in_megabytes() -> None:
+    assert 10 < peak_rss_mb() < 100_000

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import doctest
+from collections import Counter
+from collections.abc import Sequence
+from math import log
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dedup_job.fingerprint.terms as module
+from dedup_job.fingerprint.idf import SCALE, Idf, fixed
+from dedup_job.fingerprint.simhash import term_hash
+from dedup_job.fingerprint.terms import (
+    DROPPED,
+    LARGEST_TF,
+    TermRule,
+    Tokenizer,
+    Vocabulary,
+    term_frequency_weights,
+    weigh,
+)
+
+IDF = Idf({"a": fixed(0.5), "b": fixed(2.0), "cc": fixed(2.0), "中文": fixed(7.25)}, unknown=fixed(10.0))
+STOP_WORDS = frozenset({"the", "的"})
+TOKENS = st.lists(
+    st.sampled_from(["a", "b", "cc", "中文", "unheard", "the", "的", ",", "。", "--", "x1"]), max_size=30
+)
+RULES = st.builds(
+    TermRule,
+    min_length=st.integers(1, 2),
+    weight=st.sampled_from(["log", "raw", "tf", "uniform"]),
+    top=st.integers(0, 4),
+)
+
+
+def weighed(texts: Sequence[Sequence[str]], rule: TermRule, bits: int = 64) -> list[dict[str, int]]:
+    """The weighted terms of each text, as `weigh` has them."""
+    vocabulary = Vocabulary(rule, IDF, STOP_WORDS, bits)
+    terms = weigh([[vocabulary[token] for token in text] for text in texts], vocabulary, rule)
+    name = {row: token for token, row in vocabulary.items() if row != DROPPED}
+    starts, stops = terms.offsets[:-1].tolist(), terms.offsets[1:].tolist()
+    assert len(starts) == len(texts)
+    return [
+        {
+            name[row]: weight
+            for row, weight in zip(terms.rows[a:b].tolist(), terms.weights[a:b].tolist(), strict=True)
+        }
+        for a, b in zip(starts, stops, strict=True)
+    ]
+
+
+def slow_weights(text: Sequence[str], rule: TermRule) -> dict[str, int]:
+    """The same with a Counter, one term at a time."""
+    counted = Counter(
+        token
+        for token in text
+        if len(token) >= rule.min_length and token not in STOP_WORDS and any(sign.isalnum() for sign in token)
+    )
+    weight_of = {
+        "log": lambda term, tf: round((1 + log(tf)) * SCALE) * IDF[term],
+        "raw": lambda term, tf: tf * SCALE * IDF[term],
+        "tf": lambda _, tf: tf * SCALE * SCALE,
+        "uniform": lambda _, __: SCALE * SCALE,
+    }[rule.weight]
+    weights = {term: weight_of(term, tf) for term, tf in counted.items()}
+    order = sorted(weights, key=lambda term: (-weights[term], term_hash(term, 64)))
+    return {term: weights[term] for term in order[: rule.top or None]}
+
+
+@given(st.lists(TOKENS, max_size=5), RULES)
+def test_weights_are_those_of_a_plain_counter(texts: list[list[str]], rule: TermRule) -> None:
+    assert weighed(texts, rule) == [slow_weights(text, rule) for text in texts]
+
+
+@given(TOKENS, st.lists(TOKENS, max_size=3), RULES)
+def test_the_neighbours_of_a_text_do_not_change_its_terms(
+    text: list[str], before: list[list[str]], rule: TermRule
+) -> None:
+    assert weighed([*before, text], rule)[-1] == weighed([text], rule)[0]
+
+
+@given(TOKENS.flatmap(lambda text: st.tuples(st.just(text), st.permutations(text))), RULES)
+def test_the_order_of_the_tokens_does_not_matter(drawn: tuple[list[str], list[str]], rule: TermRule) -> None:
+    text, shuffled = drawn
+    assert weighed([text], rule) == weighed([shuffled], rule)
+
+
+def test_ties_at_the_top_go_to_the_smaller_hash() -> None:
+    tied = [f"word{i}" for i in range(20)]
+    (kept,) = weighed([tied], TermRule(top=5))
+    assert set(kept) == set(sorted(tied, key=lambda term: term_hash(term, 64))[:5])
+
+
+def test_a_lighter_term_never_takes_the_place_of_a_heavier_one() -> None:
+    (kept,) = weighed([["a", "中文", "b"]], TermRule(top=2))
+    assert set(kept) == {"中文", "b"}
+
+
+def test_the_four_weights_of_a_term_that_is_there_twice() -> None:
+    weights = {
+        kind: weighed([["b", "b"]], TermRule(weight=kind))[0]["b"] for kind in ("log", "raw", "tf", "uniform")
+    }
+    unit = SCALE * SCALE
+    assert weights == {"log": 1734 * 2 * SCALE, "raw": 4 * unit, "tf": 2 * unit, "uniform": unit}
+
+
+def test_a_weight_is_an_integer_of_at_least_one() -> None:
+    rule = TermRule(weight="raw")
+    vocabulary = Vocabulary(rule, Idf({"x": fixed(0.0)}, 1), frozenset(), 64)
+    terms = weigh([[vocabulary["x"]]], vocabulary, rule)
+    assert terms.weights.dtype == np.int64
+    assert terms.weights.min() >= 1
+
+
+def test_a_term_frequency_beyond_the_table_counts_as_the_greatest() -> None:
+    (terms,) = weighed([["b"] * (LARGEST_TF + 10)], TermRule(weight="tf"))
+    assert terms == {"b": (LARGEST_TF - 1) * SCALE * SCALE}
+
+
+def test_no_texts_have_no_terms() -> None:
+    assert weighed([], TermRule()) == []
+    assert weighed([[], ["the"], []], TermRule()) == [{}, {}, {}]
+
+
+@pytest.mark.parametrize("bits", [64, 128])
+def test_a_vocabulary_gives_the_hash_of_each_row(bits: int) -> None:
+    vocabulary = Vocabulary(TermRule(), IDF, frozenset(), bits)
+    rows = np.array([vocabulary[token] for token in ("a", "b", "a")])
+    assert [tuple(row) for row in vocabulary.hashes(rows).tolist()] == [
+        term_hash(token, bits) for token in ("a", "b", "a")
+    ]
+    assert vocabulary.hashes(rows[:0]).shape == (0, bits // 64)
+
+
+@pytest.mark.parametrize("token", ["", "，", "——", "★", "the"])
+def test_a_token_without_letter_or_digit_and_a_stop_word_are_no_terms(token: str) -> None:
+    assert Vocabulary(TermRule(), IDF, STOP_WORDS, 64)[token] == DROPPED
+
+
+def tokens(features: str, text: str) -> list[str]:
+    return Tokenizer(TermRule(features), str.split)(text)
+
+
+def test_words_are_those_of_the_segmenter_in_lower_case() -> None:
+    assert tokens("words", "The Quick , Fox") == ["the", "quick", ",", "fox"]
+
+
+def test_runs_of_words_leave_punctuation_out() -> None:
+    assert tokens("words:2", "the quick , brown fox") == ["the quick", "quick brown", "brown fox"]
+    assert tokens("words:3", "a b") == []
+
+
+def test_character_grams_run_over_letters_and_digits_alone() -> None:
+    assert tokens("chars:3", "A b，中文 1") == ["ab中", "b中文", "中文1"]
+    assert tokens("chars:1", "A b") == ["a", "b"]
+
+
+@given(st.text(), st.integers(1, 4))
+def test_character_grams_have_their_length(text: str, length: int) -> None:
+    assert {len(token) for token in tokens(f"chars:{length}", text)} <= {length}
+
+
+@pytest.mark.parametrize("weight", ["log", "raw", "tf", "uniform"])
+def test_a_more_frequent_term_never_weighs_less(weight: str) -> None:
+    column = term_frequency_weights(weight)
+    assert (len(column), column.dtype) == (LARGEST_TF, np.int64)
+    assert (np.diff(column[1:]) >= 0).all()
+
+
+def test_the_examples_in_the_docstrings_hold() -> None:
+    result = doctest.testmod(module)
+    assert result.attempted
+    assert not result.failed
