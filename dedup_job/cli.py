@@ -122,7 +122,7 @@ def report(config: Path, mode: str | None, fresh: bool, limit: int | None, **opt
 @click.option("--limit", type=click.IntRange(1), help="Only the first so many records.")
 @common
 def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **options: Any) -> int:
-    """Learn how much each term says from the collection; name the file as `[recipe] idf`."""
+    """Learn how much each term says from the collection; name the file as `[recipe] idf_table`."""
     from dedup_job import wiring
 
     settings, talk = _prepared(config, options)
@@ -130,7 +130,7 @@ def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **option
         learned = wiring.fit_idf(parts, output, min_df, limit)
     text = (
         f"{learned.terms:,} terms of {learned.texts:,} texts in {output} (sha256 {learned.sha256[:12]})\n"
-        f'to use it: [recipe] idf = "{output}"; a target made with another table must be made anew'
+        f'to use it: [recipe] idf_table = "{output}"; a target made with another table must be made anew'
     )
     talk.show(text, {"output": str(output), **learned.as_json()})
     return 0

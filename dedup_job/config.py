@@ -6,24 +6,28 @@ import difflib
 import os
 import stat
 import tomllib
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from bson.errors import BSONError
 from bson.json_util import loads
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.fields import TextFields
-from dedup_job.fingerprint.idf import jieba_idf_path
-from dedup_job.fingerprint.recipe import Matching, Recipe, Resource
+from dedup_job.fingerprint.idf import jieba_idf_path, read_idf
+from dedup_job.fingerprint.profile import PROFILES, Calibration
+from dedup_job.fingerprint.recipe import Matching, Reader, Recipe, Resource
+from dedup_job.fingerprint.segment import read_stop_words, read_user_words
 from dedup_job.fingerprint.terms import TermRule
 
 Name = Annotated[str, Field(min_length=1)]
 SOURCE_URI = "DEDUP_SOURCE_URI"
 TARGET_URI = "DEDUP_TARGET_URI"
+
+T = TypeVar("T")
 
 
 class Section(BaseModel):
@@ -39,7 +43,7 @@ class SourceSettings(Section):
     collection: Name
     fields: tuple[Name, ...] = Field(min_length=1, strict=False)
     filter: str = "{}"
-    lookback_hours: float = Field(48.0, ge=0)
+    lookback_hours: float = Field(48.0, ge=0, allow_inf_nan=False)
     uri_file: Path | None = Field(None, strict=False)
 
     @field_validator("filter")
@@ -47,7 +51,7 @@ class SourceSettings(Section):
     def _is_extended_json(cls, value: str) -> str:
         try:
             parsed = loads(value)
-        except (ValueError, TypeError, BSONError):
+        except Exception:  # the parser raises whatever a malformed value leads it to
             parsed = None
         if not isinstance(parsed, dict):
             raise ValueError('expected a filter in extended JSON, as in \'{"lang": "zh"}\'')
@@ -81,16 +85,18 @@ class CleanSettings(Section):
 
 
 class RecipeSettings(Section):
-    """`[recipe]`: how a text becomes a fingerprint."""
+    """`[recipe]`: how a text becomes a fingerprint; what is not set here is the profile's choice."""
 
     segmenter: Literal["rjieba", "jieba"] = "rjieba"
-    features: str = Field("words", pattern=r"^(words(:[1-9])?|chars:[1-9])$")
-    min_length: int = Field(1, ge=1)
-    weight: Literal["log", "raw", "tf", "uniform"] = "log"
-    top: int = Field(0, ge=0)
-    bits: Literal[64, 128] = 64
-    min_terms: int = Field(8, ge=1)
-    idf: Path | None = Field(None, strict=False)
+    profile: Literal["default", "thorough", "classic"] = "default"
+    features: str | None = Field(None, pattern=r"^(words|words\+han|words:[2-9]|chars:[1-9])$")
+    min_length: int | None = Field(None, ge=1)
+    tf: Literal["log", "raw", "binary"] | None = None
+    idf: Literal["sqrt", "full", "none"] | None = None
+    top: int | None = Field(None, ge=0)
+    bits: Literal[64, 128] | None = None
+    min_terms: int | None = Field(None, ge=1)
+    idf_table: Path | None = Field(None, strict=False)
     stop_words: Path | None = Field(None, strict=False)
     user_words: Path | None = Field(None, strict=False)
 
@@ -98,14 +104,16 @@ class RecipeSettings(Section):
 class IndexSettings(Section):
     """`[index]`: how near two fingerprints must be."""
 
-    radius: int = Field(7, ge=0, le=64)
+    radius: int | None = Field(None, ge=0, le=128)
 
 
 class VerifySettings(Section):
     """`[verify]`: how much two texts must have in common."""
 
-    min_jaccard: float = Field(0.8, ge=0, le=1)
-    shingle: int = Field(5, ge=1, le=32)
+    min_jaccard: float | None = Field(None, ge=0, le=1)
+    shingle: int | None = Field(None, ge=1, le=32)
+    short_text: int | None = Field(None, ge=0, le=1000)
+    numbers: Literal["ignore", "distinguish"] = "ignore"
     cache_mb: int = Field(256, ge=1)
 
 
@@ -147,20 +155,45 @@ class Settings(Section):
     limits: LimitSettings = LimitSettings()
     report: ReportSettings = ReportSettings()
 
-    def make_recipe(self) -> Recipe:
-        """Return the recipe; raises ConfigError when a file it names cannot be read."""
+    @property
+    def reader(self) -> Reader:
+        """Return how the text of a record is read."""
+        return Reader(TextFields(self.source.fields), Cleaner(self.clean.drop_after, self.clean.max_chars))
+
+    def make_recipe(self, found: Calibration) -> Recipe:
+        """Return the recipe for a collection; raises ConfigError for a file or value that cannot be used."""
+        recipe, verify = self.recipe, self.verify
+        chosen = PROFILES[recipe.profile](found)
+        bits = _or(recipe.bits, chosen.bits)
+        radius = _or(self.index.radius, chosen.radius)
+        if radius > bits:
+            raise ConfigError(f"[index] radius: {radius} is more than the {bits} bits of a fingerprint")
+        try:
+            reader = self.reader
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         return Recipe(
-            fields=TextFields(self.source.fields),
-            cleaner=Cleaner(self.clean.drop_after, self.clean.max_chars),
-            segmenter=self.recipe.segmenter,
-            terms=TermRule(self.recipe.features, self.recipe.min_length, self.recipe.weight, self.recipe.top),
-            bits=self.recipe.bits,
-            matching=Matching(
-                self.index.radius, self.recipe.min_terms, self.verify.min_jaccard, self.verify.shingle
+            reader=reader,
+            segmenter=recipe.segmenter,
+            terms=TermRule(
+                features=_or(recipe.features, chosen.features),
+                min_length=_or(recipe.min_length, chosen.min_length),
+                tf=_or(recipe.tf, chosen.tf),
+                idf=_or(recipe.idf, chosen.idf),
+                top=_or(recipe.top, chosen.top),
             ),
-            idf=_resource(self.recipe.idf or jieba_idf_path()),
-            stop_words=_resource(self.recipe.stop_words) if self.recipe.stop_words else None,
-            user_words=_resource(self.recipe.user_words) if self.recipe.user_words else None,
+            bits=bits,
+            matching=Matching(
+                radius=radius,
+                min_terms=_or(recipe.min_terms, chosen.min_terms),
+                short_text=_or(verify.short_text, chosen.short_text),
+                min_jaccard=_or(verify.min_jaccard, chosen.min_jaccard),
+                shingle=_or(verify.shingle, chosen.shingle),
+                numbers=verify.numbers,
+            ),
+            idf_table=_resource(recipe.idf_table, read_idf) or Resource.at(jieba_idf_path()),
+            stop_words=_resource(recipe.stop_words, read_stop_words),
+            user_words=_resource(recipe.user_words, read_user_words),
         )
 
     def source_uri(self) -> str:
@@ -188,12 +221,9 @@ def load(path: Path) -> Settings:
 def check(table: dict[str, Any], name: str) -> Settings:
     """Check a configuration that was read; raises ConfigError with one line that says what to mend."""
     try:
-        settings = Settings.model_validate(table)
+        return Settings.model_validate(table)
     except ValidationError as error:
         raise ConfigError(f"{name}: {_first_fault(error)}") from None
-    if settings.recipe.bits < settings.index.radius:
-        raise ConfigError(f"{name}: [index] radius is greater than [recipe] bits")
-    return settings
 
 
 def with_workers(settings: Settings, workers: int) -> Settings:
@@ -220,23 +250,44 @@ def _first_fault(error: ValidationError) -> str:
     return f"{where}: {wrong}, not {fault['input']!r}"
 
 
-def _resource(path: Path) -> Resource:
+def _or(value: T | None, otherwise: T) -> T:
+    return otherwise if value is None else value
+
+
+def _resource(path: Path | None, read: Callable[[Path], object]) -> Resource | None:
+    """Return a file of the recipe after a look into it; raises ConfigError when it is not what it should be."""
+    if path is None:
+        return None
+    path = path.expanduser().resolve()
     try:
-        return Resource.at(path.expanduser().resolve())
+        read(path)
+        return Resource.at(path)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not a text file in UTF-8") from None
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _uri(variable: str, path: Path | None) -> str:
     """Return a connection string from the environment, or from a file that only its owner can read."""
-    if variable in os.environ:
-        return os.environ[variable]
-    if path is None:
+    uri = os.environ.get(variable, "").strip() or (_secret(path) if path else "")
+    if not uri:
         raise ConfigError(f"set {variable} to the connection string, e.g. mongodb://127.0.0.1:27017/")
+    return uri
+
+
+def _secret(path: Path) -> str:
+    if ":/" in str(path):
+        raise ConfigError(
+            "uri_file: expected the name of a file of mode 0600 that holds the connection string"
+        )
     try:
-        mode = path.stat().st_mode
-        if stat.S_IMODE(mode) & 0o077:
+        if stat.S_IMODE(path.stat().st_mode) & 0o077:
             raise ConfigError(f"{path}: others can read it; run chmod 600 {path}")
         return path.read_text("utf-8").strip()
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not a text file in UTF-8") from None

@@ -59,6 +59,16 @@ class Ragged:
         return (self[row] for row in range(len(self)))
 
     @classmethod
+    def empty(cls, rows: int) -> Ragged:
+        """Return so many rows of nothing."""
+        return cls(np.zeros(rows + 1, np.int64), np.empty(0, np.uint32))
+
+    def take(self, rows: Sequence[int]) -> Ragged:
+        """Return some of the rows."""
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(self.offsets)[rows])])
+        return Ragged(offsets, np.concatenate([np.empty(0, np.uint32), *(self[row] for row in rows)]))
+
+    @classmethod
     def join(cls, parts: Sequence[Ragged]) -> Ragged:
         """Put the rows of all parts one after the other."""
         lengths = np.concatenate([np.diff(part.offsets) for part in parts])
@@ -77,7 +87,8 @@ class Fingerprints:
 
     reasons   n strings; "" for a record that can be judged, else why it is passed
     bits      uint64 (n, bits / 64), the simhash, least significant word first; 0 where `near` is False
-    near      bool (n,), whether the text has enough terms to be compared by fingerprint
+    near      bool (n,), whether the text has enough terms to be found by its fingerprint
+    short     bool (n,), whether it has so few that it is found by its shingles
     digests   uint64 (n, 2), 128-bit hash of the cleaned text
     hashes    uint64 (n, 2), 128-bit hash of the raw record
     shingles  the sorted distinct 32-bit shingle hashes of each text
@@ -86,6 +97,7 @@ class Fingerprints:
     reasons: Sequence[str]
     bits: npt.NDArray[np.uint64]
     near: npt.NDArray[np.bool_]
+    short: npt.NDArray[np.bool_]
     digests: npt.NDArray[np.uint64]
     hashes: npt.NDArray[np.uint64]
     shingles: Ragged
@@ -100,6 +112,7 @@ class Fingerprints:
             reasons=[reason for part in parts for reason in part.reasons],
             bits=np.concatenate([part.bits for part in parts]),
             near=np.concatenate([part.near for part in parts]),
+            short=np.concatenate([part.short for part in parts]),
             digests=np.concatenate([part.digests for part in parts]),
             hashes=np.concatenate([part.hashes for part in parts]),
             shingles=Ragged.join([part.shingles for part in parts]),
@@ -112,9 +125,10 @@ class Fingerprints:
             reasons=[reason],
             bits=np.zeros((1, words), np.uint64),
             near=np.zeros(1, np.bool_),
+            short=np.zeros(1, np.bool_),
             digests=np.zeros((1, 2), np.uint64),
             hashes=digests([raw]),
-            shingles=Ragged(np.zeros(2, np.int64), np.empty(0, np.uint32)),
+            shingles=Ragged.empty(1),
         )
 
 
@@ -131,11 +145,12 @@ class Action(IntEnum):
 class Match:
     """A confirmed candidate: the keeper that stands for a record, and how near it is.
 
-    `jaccard` is None where the texts were not compared.
+    distance  bits in which the fingerprints differ; None where it was found by shingles alone
+    jaccard   similarity of the shingle sets; None where the texts were not compared
     """
 
     keeper: bytes
-    distance: int
+    distance: int | None
     jaccard: float | None
 
 

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from dedup_job.document import UNIQUE, Action, Batch, Counts, Fingerprints, Match, Verdict
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.match.index import Candidates, pairs_within
 from dedup_job.match.keepers import Keepers
+from dedup_job.match.shingle_index import BatchOwners, least_shared, prefixes
 from dedup_job.match.similarity import jaccard
 from dedup_job.plan import Plan
 
@@ -52,11 +54,17 @@ def run(job: Job) -> Counts:
     counts = Counts()
     for batch, prints in job.engine.fingerprinted(job.batches):
         verdicts = decide(batch.ids, prints, job.matching, job.keepers)
-        plan = job.commit(Plan.of(batch, prints, verdicts), batch.raws)
+        plan = job.commit(planned(batch, prints, verdicts, job.matching), batch.raws)
         job.keepers.admit(plan, prints.shingles)
         job.observe(batch, plan)
         counts += plan.counts
     return counts
+
+
+def planned(batch: Batch, prints: Fingerprints, verdicts: Sequence[Verdict], matching: Matching) -> Plan:
+    """Return the plan for a batch: its verdicts, and what the index is later rebuilt from."""
+    shortened = prefixes(prints.shingles, prints.short, matching.min_jaccard)
+    return Plan(batch.ids, verdicts, prints.bits, prints.near, shortened, prints.digests, prints.hashes)
 
 
 def decide(ids: Sequence[bytes], prints: Fingerprints, matching: Matching, keepers: Keepers) -> list[Verdict]:
@@ -64,17 +72,19 @@ def decide(ids: Sequence[bytes], prints: Fingerprints, matching: Matching, keepe
     verdicts: list[Verdict] = []
     same_text = keepers.with_text(prints.digests)
     near = _Near(ids, prints, matching, keepers, same_text)
-    first_with: dict[bytes, int] = {}
+    kept_with: dict[bytes, int] = {}
     for row, reason in enumerate(prints.reasons):
         if reason:
             verdict = Verdict(Action.PASSED, reason)
         elif same_text[row] >= 0:
             verdict = _exact(keepers.id(same_text[row]))
-        elif (first := first_with.setdefault(prints.digests[row].tobytes(), row)) != row:
-            verdict = _exact(ids[first]) if verdicts[first] is UNIQUE else verdicts[first]
+        elif (kept := kept_with.get(prints.digests[row].tobytes())) is not None:
+            verdict = _exact(ids[kept])
+        elif (match := near.match(row, verdicts)) is not None:
+            verdict = Verdict(Action.DUPLICATE, "near", match)
         else:
-            match = near.match(row, verdicts)
-            verdict = Verdict(Action.DUPLICATE, "near", match) if match else UNIQUE
+            verdict = UNIQUE
+            kept_with[prints.digests[row].tobytes()] = row
         verdicts.append(verdict)
     return verdicts
 
@@ -84,7 +94,7 @@ def _exact(keeper: bytes) -> Verdict:
 
 
 class _Near:
-    """The near candidates of one batch, found and fetched at once, confirmed one record at a time."""
+    """The near candidates of one batch: found at once, fetched at once, confirmed one record at a time."""
 
     def __init__(
         self,
@@ -94,36 +104,71 @@ class _Near:
         keepers: Keepers,
         same_text: Sequence[int],
     ) -> None:
-        rows = np.flatnonzero(prints.near & (np.array(same_text, np.int64) < 0))
-        self._place = {row: place for place, row in enumerate(rows.tolist())}
-        self._rows = rows
+        is_new = np.array(same_text, np.int64) < 0
         self._ids, self._prints, self._matching, self._keepers = ids, prints, matching, keepers
-        self._landed = keepers.near(prints.bits[rows])
-        self._inside = pairs_within(prints.bits[rows], matching.radius)
-        self._shingles = keepers.shingles(self._landed.positions.tolist()) if matching.min_jaccard else {}
+        self._near = _by_fingerprint(prints, np.flatnonzero(prints.near & is_new), matching, keepers)
+        shortened = prefixes(prints.shingles, prints.short & is_new, matching.min_jaccard)
+        owners = keepers.owners(shortened)
+        self._short = BatchOwners(shortened, owners)
+        landed = {other for row in self._near.values() for _, is_inside, other in row if not is_inside}
+        landed.update(*owners)
+        self._shingles = keepers.shingles(sorted(landed)) if matching.min_jaccard else {}
 
     def match(self, row: int, verdicts: Sequence[Verdict]) -> Match | None:
         """Return the nearest confirmed keeper of a record; `verdicts` are those of the earlier records."""
-        if row not in self._place:
-            return None
-        place = self._place[row]
-        landed = [(distance, 0, ordinal) for ordinal, distance in _of(self._landed, place)]
-        inside = [(distance, 1, int(self._rows[other])) for other, distance in _of(self._inside, place)]
-        for distance, is_inside, other in sorted(landed + inside):
+        match = self._nearest(row, verdicts) or self._most_similar(row)
+        if match is None:
+            self._short.keep(row)
+        return match
+
+    def _nearest(self, row: int, verdicts: Sequence[Verdict]) -> Match | None:
+        for distance, is_inside, other in self._near.get(row, ()):
             if is_inside and verdicts[other] is not UNIQUE:
                 continue
-            similarity = self._similarity(row, other, bool(is_inside))
-            if similarity is None or similarity >= self._matching.min_jaccard:
-                keeper = self._ids[other] if is_inside else self._keepers.id(other)
-                return Match(keeper, distance, similarity)
+            if not self._matching.min_jaccard:
+                return Match(self._keeper(is_inside, other), distance, None)
+            similarity = self._similarity(row, is_inside, other)
+            if similarity >= self._matching.min_jaccard:
+                return Match(self._keeper(is_inside, other), distance, similarity)
         return None
 
-    def _similarity(self, row: int, other: int, is_inside: bool) -> float | None:
-        """Return how alike two texts are; None where texts are not compared, 0 for a lost keeper."""
-        if not self._matching.min_jaccard:
+    def _most_similar(self, row: int) -> Match | None:
+        """Return the most similar text that shares shingles with a short one, the earliest of equals."""
+        count = len(self._prints.shingles[row])
+        landed, inside = self._short.sharing(row, least_shared(count, self._matching.min_jaccard))
+        others = [(False, ordinal) for ordinal in landed] + [(True, other) for other in inside]
+        compared = [(self._similarity(row, *other), other) for other in others]
+        similarity, best = max(compared, key=lambda pair: pair[0], default=(0.0, (False, 0)))
+        if not compared or similarity < self._matching.min_jaccard:
             return None
+        return Match(self._keeper(*best), None, similarity)
+
+    def _keeper(self, is_inside: bool, other: int) -> bytes:
+        return self._ids[other] if is_inside else self._keepers.id(other)
+
+    def _similarity(self, row: int, is_inside: bool, other: int) -> float:
+        """Return how alike two texts are; a keeper that is gone is like nothing."""
         shingles = self._prints.shingles[other] if is_inside else self._shingles.get(other)
         return 0.0 if shingles is None else jaccard(self._prints.shingles[row], shingles)
+
+
+# Distance; whether it is in the batch; its row there, or its ordinal.  The nearest, earliest sorts first.
+_Candidate = tuple[int, bool, int]
+
+
+def _by_fingerprint(
+    prints: Fingerprints, rows: npt.NDArray[np.intp], matching: Matching, keepers: Keepers
+) -> dict[int, list[_Candidate]]:
+    """Return for each row what lies within the radius, nearest and earliest first."""
+    landed, inside = keepers.near(prints.bits[rows]), pairs_within(prints.bits[rows], matching.radius)
+    numbers = rows.tolist()
+    return {
+        row: sorted(
+            [(distance, False, ordinal) for ordinal, distance in _of(landed, place)]
+            + [(distance, True, numbers[other]) for other, distance in _of(inside, place)]
+        )
+        for place, row in enumerate(numbers)
+    }
 
 
 def _of(candidates: Candidates, place: int) -> Iterator[tuple[int, int]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.document import UNIQUE, Action, Batch, Counts, Fingerprints, Match, Verdict
+from dedup_job.document import UNIQUE, Action, Counts, Match, Ragged, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,8 @@ class Plan:
     ids       raw BSON `{"_id": value}` of each record, in the order of decision
     verdicts  one for each record
     bits      uint64 (n, bits / 64), the fingerprints
-    near      bool (n,), which of them take part in near matches
+    near      bool (n,), which records are found by their fingerprint
+    prefixes  shingles by which short texts are found; empty rows for others
     digests   uint64 (n, 2), of the cleaned texts
     hashes    uint64 (n, 2), of the raw records
     """
@@ -27,13 +28,9 @@ class Plan:
     verdicts: Sequence[Verdict]
     bits: npt.NDArray[np.uint64]
     near: npt.NDArray[np.bool_]
+    prefixes: Ragged
     digests: npt.NDArray[np.uint64]
     hashes: npt.NDArray[np.uint64]
-
-    @classmethod
-    def of(cls, batch: Batch, prints: Fingerprints, verdicts: Sequence[Verdict]) -> Plan:
-        """Join a batch, its fingerprints and its verdicts."""
-        return cls(batch.ids, verdicts, prints.bits, prints.near, prints.digests, prints.hashes)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -57,7 +54,8 @@ class Plan:
         >>> a = Match(b"a", 2, 0.9)
         >>> verdicts = [UNIQUE, Verdict(Action.DUPLICATE, "near", a), Verdict(Action.DUPLICATE, "near", a)]
         >>> column = np.zeros((3, 2), np.uint64)
-        >>> plan = Plan([b"a", b"b", b"c"], verdicts, column, np.ones(3, bool), column, column)
+        >>> near, prefixes = np.ones(3, bool), Ragged.empty(3)
+        >>> plan = Plan([b"a", b"b", b"c"], verdicts, column, near, prefixes, column, column)
         >>> [v.action.name for v in plan.without({0: Verdict(Action.REFUSED, "validator")}).verdicts]
         ['REFUSED', 'UNIQUE', 'DUPLICATE']
         """

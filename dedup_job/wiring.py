@@ -10,20 +10,23 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any, Self
 
 from dedup_job import job
 from dedup_job.config import Settings
-from dedup_job.document import Batch, Counts, Passed
+from dedup_job.document import Batch, Counts
 from dedup_job.engine.local import Capacity, LocalEngine
 from dedup_job.errors import ConfigError, DedupError, Unreachable
 from dedup_job.fingerprint.idf import learned_idf, write_idf
+from dedup_job.fingerprint.profile import Calibration
 from dedup_job.fingerprint.recipe import Recipe, Resource
+from dedup_job.fingerprint.shingles import normalised
 from dedup_job.match.keepers import Fetch, Keepers, Recollection
 from dedup_job.mongo import namespace
 from dedup_job.mongo.client import Patience, connect
 from dedup_job.mongo.commit import Ledger, RunId, check_fits
-from dedup_job.mongo.head import Head
+from dedup_job.mongo.head import Head, Origin
 from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.mongo.plans import BACKFILL, NIGHTLY, StoredPlan
 from dedup_job.mongo.rehearsal import RehearsalTarget, accept
@@ -35,6 +38,7 @@ from dedup_job.report.summary import Report
 
 Observe = Callable[[Batch, Plan], None]
 
+CALIBRATION_RECORDS = 1_000
 BEGINNING = 60  # characters of a text that evidence shows
 
 
@@ -43,7 +47,6 @@ class Parts:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.recipe: Recipe = settings.make_recipe()
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -63,10 +66,25 @@ class Parts:
         self.source = Source(source, self.settings.source.condition, size, self.patience)
         self.target = Target(target, self.patience)
         self._ledger_place = (target.database, target.name, self.patience)
+        head = self.ledger_reader().head()
+        self.calibration = head.calibration if head else self._calibrated()
+        self.recipe: Recipe = self.settings.make_recipe(self.calibration)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    @property
+    def origin(self) -> Origin:
+        """What a new ledger is made from, and an old one must have been made from."""
+        return Origin(self.source_name, self.recipe.settings, self.recipe.digest, self.calibration)
+
+    def _calibrated(self) -> Calibration:
+        """Look at the source's size and at its first texts, in `_id` order."""
+        batches = first_records(self.source.batches(Window()), CALIBRATION_RECORDS)
+        texts = (text for batch in batches for text in self.settings.reader.texts(batch.raws)[0])
+        lengths = [len(normalised(text)) for text in texts if text]
+        return Calibration(self.source.estimated_count(), int(median(lengths)) if lengths else 0)
 
     def engine(self) -> LocalEngine:
         """Return the engine, not started yet."""
@@ -82,7 +100,7 @@ class Parts:
     def ledger(self, run: RunId) -> Iterator[Ledger]:
         """Open the ledger for writing; when the run breaks off, its row in `runs` says why."""
         ledger = Ledger(*self._ledger_place)
-        ledger.open(run, self.source_name, self.recipe.settings, self.recipe.digest)
+        ledger.open(run, self.origin)
         try:
             yield ledger
         except Unreachable:
@@ -116,13 +134,10 @@ class Parts:
 
     def beginnings(self, ids: Iterable[bytes]) -> dict[bytes, str]:
         """Return how the cleaned texts of these source records begin."""
-        texts = {}
-        for raw_id, raw in self.source.fetch(list(dict.fromkeys(ids))).items():
-            try:
-                texts[raw_id] = self.recipe.cleaner.clean(self.recipe.fields.text_of(raw))[:BEGINNING]
-            except Passed as passed:
-                texts[raw_id] = f"({passed.reason})"
-        return texts
+        found = self.source.fetch(list(dict.fromkeys(ids)))
+        texts, reasons = self.recipe.reader.texts(found.values())
+        shown = (text[:BEGINNING] or f"({reason})" for text, reason in zip(texts, reasons, strict=True))
+        return dict(zip(found, shown, strict=True))
 
 
 def decide(parts: Parts, mode: str, observe: Observe) -> Report:
@@ -171,7 +186,7 @@ def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
     reader = parts.ledger_reader()
     head = None if rehearsal.fresh else reader.head()
     if head:
-        check_fits(head, parts.source_name, parts.recipe.settings, parts.recipe.digest)
+        check_fits(head, parts.origin)
     mode = rehearsal.mode or (NIGHTLY if head and head.covered else BACKFILL)
     started = time.monotonic()
     with parts.engine() as engine:

@@ -5,7 +5,6 @@ import math
 from collections import Counter
 from pathlib import Path
 
-import jieba.analyse
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,15 +37,21 @@ def test_a_term_in_too_few_texts_is_not_learned() -> None:
     assert set(learned_idf(Counter(a=1, b=2, c=3), texts=4, at_least=3)) == {"c"}
 
 
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # of jieba 0.42.1
 def test_a_term_unknown_to_jiebas_table_gets_jiebas_median() -> None:
     idf = read_idf(jieba_idf_path())
+    import jieba.analyse
+
     theirs = jieba.analyse.TFIDF()
     assert idf.unknown == fixed(theirs.median_idf)
     assert idf["such a word is not there"] == idf.unknown
 
 
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # of jieba 0.42.1
 def test_jiebas_table_is_read_whole() -> None:
     idf = read_idf(jieba_idf_path())
+    import jieba.analyse
+
     theirs = jieba.analyse.TFIDF().idf_freq
     assert idf.table == {term: fixed(value) for term, value in theirs.items()}
 
@@ -57,7 +62,7 @@ def test_a_term_that_was_never_learned_is_rarer_than_all_others(table: Path) -> 
 
 
 TERMS = st.text(alphabet=st.sampled_from("aZ9中文 #+.é-"), min_size=1).filter(
-    lambda term: any(map(str.isalnum, term))
+    lambda term: any(map(str.isalnum, term)) and not term.startswith("# ")
 )
 
 

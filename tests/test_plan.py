@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dedup_job.plan as module
-from dedup_job.document import UNIQUE, Action, Counts, Match, Verdict, digests
+from dedup_job.document import UNIQUE, Action, Counts, Match, Ragged, Verdict, digests
 from dedup_job.plan import Plan
 
 REFUSED = Verdict(Action.REFUSED, "validator")
@@ -20,12 +20,13 @@ def plan_of(texts: Sequence[int], verdicts: Sequence[Verdict]) -> Plan:
     n = len(texts)
     ids = [b"id%d" % row for row in range(n)]
     column = np.zeros((n, 1), np.uint64)
-    return Plan(ids, verdicts, column, np.ones(n, bool), digests(b"%d" % text for text in texts), column)
+    texts_digests = digests(b"%d" % text for text in texts)
+    return Plan(ids, verdicts, column, np.ones(n, bool), Ragged.empty(n), texts_digests, column)
 
 
 @st.composite
 def plans(draw: st.DrawFn) -> Plan:
-    """Plans as `decide` makes them: duplicates point to an earlier unique record, or to one of another plan."""
+    """Plans as `decide` makes them: duplicates point to an earlier unique record, or to an older plan's."""
     texts = draw(st.lists(st.integers(0, 4), min_size=1, max_size=12))
     verdicts: list[Verdict] = []
     for row, text in enumerate(texts):

@@ -26,7 +26,79 @@ from dedup_job.fingerprint.segment import (
 
 ROOT = Path(__file__).parent.parent
 REAL_TEXTS = ROOT.parent / "shared" / "data" / "medical_qa" / "docs.jsonl.gz"
-WORDS = ["我们", "数据库", "里", "有", "五千万", "条", "记录", "其中", "很多", "是", "重复", "的", "请", "问", "这道题", "怎么", "做", "患者", "最近", "咳嗽", "发烧", "需要", "吃", "什么", "药", "小明", "在", "北京大学", "读书", "李小福", "是", "创新办", "主任", "也是", "云计算", "方面", "专家", "台中", "乒乓球", "拍卖", "完", "了", "the", "quick", "brown", "fox", "MongoDB", "python3", "3.14", "100%", "C++", "e-mail", "2026年", "，", "。", "、", "？", "！", "（", "）", "：", "“", "”", ",", ".", "-", "~", "😀", "é"]
+WORDS = [
+    "我们",
+    "数据库",
+    "里",
+    "有",
+    "五千万",
+    "条",
+    "记录",
+    "其中",
+    "很多",
+    "是",
+    "重复",
+    "的",
+    "请",
+    "问",
+    "这道题",
+    "怎么",
+    "做",
+    "患者",
+    "最近",
+    "咳嗽",
+    "发烧",
+    "需要",
+    "吃",
+    "什么",
+    "药",
+    "小明",
+    "在",
+    "北京大学",
+    "读书",
+    "李小福",
+    "是",
+    "创新办",
+    "主任",
+    "也是",
+    "云计算",
+    "方面",
+    "专家",
+    "台中",
+    "乒乓球",
+    "拍卖",
+    "完",
+    "了",
+    "the",
+    "quick",
+    "brown",
+    "fox",
+    "MongoDB",
+    "python3",
+    "3.14",
+    "100%",
+    "C++",
+    "e-mail",
+    "2026年",
+    "，",
+    "。",
+    "、",
+    "？",
+    "！",
+    "（",
+    "）",
+    "：",
+    "“",
+    "”",
+    ",",
+    ".",
+    "-",
+    "~",
+    "😀",
+    "é",
+]
+# rjieba keeps `e-mail`, `u.s` and `foo_bar` whole, jieba does not: the one difference between them.
+JOINER = re.compile(r"(?<=[a-z0-9])[-._](?=[a-z0-9])")
 TEXTS = st.lists(st.sampled_from([*WORDS, " ", "\n"]), max_size=60).map("".join)
 
 
@@ -43,7 +115,14 @@ def python() -> Segmenter:
 @settings(max_examples=200)
 @given(text=TEXTS)
 def test_both_segmenters_find_the_same_words(rust: Segmenter, python: Segmenter, text: str) -> None:
+    text = JOINER.sub(" ", text.lower())
     assert rust(text) == python(text)
+
+
+@pytest.mark.parametrize("text", ["e-mail", "u.s", "foo_bar", "1-2"])
+def test_the_segmenters_differ_on_joined_latin_words(rust: Segmenter, python: Segmenter, text: str) -> None:
+    assert rust(text) == [text]
+    assert python(text) == re.split(f"({JOINER.pattern})", text)
 
 
 @pytest.mark.skipif(
@@ -51,7 +130,7 @@ def test_both_segmenters_find_the_same_words(rust: Segmenter, python: Segmenter,
 )
 def test_both_segmenters_find_the_same_words_in_real_texts(rust: Segmenter, python: Segmenter) -> None:
     with gzip.open(REAL_TEXTS, "rt", encoding="utf-8") as lines:
-        texts = [json.loads(line)["data"].lower() for line in itertools.islice(lines, 300)]
+        texts = [JOINER.sub(" ", json.loads(line)["data"].lower()) for line in itertools.islice(lines, 300)]
     assert sum(rust(text) != python(text) for text in texts) == 0
 
 
@@ -99,17 +178,19 @@ POISONED_CACHE = """
 import marshal, os, sys, tempfile
 from pathlib import Path
 cache = Path(tempfile.gettempdir()) / "jieba.cache"
-cache.write_bytes(marshal.dumps(({"今天天气": 10**9}, 10**9)))
+cache.write_bytes(marshal.dumps(({"今": 0, "今天": 0, "今天玄": 0, "今天玄鼎": 10**9}, 10**9)))
 os.utime(cache, (4e9, 4e9))
 before = cache.read_bytes(), cache.stat().st_mtime_ns
 from dedup_job.fingerprint.segment import python_segmenter
-words = python_segmenter([])("今天天气很好")
+words = python_segmenter([])("今天玄鼎浮屠")
 assert (cache.read_bytes(), cache.stat().st_mtime_ns) == before, "the cache was written"
 print(" ".join(words), *sorted(os.listdir(tempfile.gettempdir())), sep="|")
 """
 
 
-def test_a_cache_that_another_user_planted_is_neither_read_nor_written(tmp_path: Path) -> None:
+def test_a_cache_that_another_user_planted_is_neither_read_nor_written(
+    tmp_path: Path, python: Segmenter
+) -> None:
     environment = {
         **os.environ,
         "TMPDIR": str(tmp_path),
@@ -121,7 +202,7 @@ def test_a_cache_that_another_user_planted_is_neither_read_nor_written(tmp_path:
         command, env=environment, cwd=tmp_path, capture_output=True, encoding="utf-8", check=False
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "今天天气 很 好|jieba.cache\n" or done.stdout == "今天 天气 很 好|jieba.cache\n"
+    assert done.stdout == " ".join(python("今天玄鼎浮屠")) + "|jieba.cache\n"
 
 
 def test_the_shared_folder_for_temporary_files_stays_the_shared_one() -> None:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import doctest
 from collections import Counter
 from collections.abc import Sequence
-from math import log
+from functools import partial
+from math import isqrt, log
 
 import numpy as np
 import pytest
@@ -24,14 +25,18 @@ from dedup_job.fingerprint.terms import (
 )
 
 IDF = Idf({"a": fixed(0.5), "b": fixed(2.0), "cc": fixed(2.0), "中文": fixed(7.25)}, unknown=fixed(10.0))
+WORDS = partial(TermRule, features="words", min_length=1, tf="log", idf="full")
 STOP_WORDS = frozenset({"the", "的"})
 TOKENS = st.lists(
-    st.sampled_from(["a", "b", "cc", "中文", "unheard", "the", "的", ",", "。", "--", "x1"]), max_size=30
+    st.sampled_from(["a", "b", "cc", "中文", "unheard", "the", "的", "水", ",", "。", "--", "x1"]),
+    max_size=30,
 )
 RULES = st.builds(
     TermRule,
+    features=st.sampled_from(["words", "words+han"]),
     min_length=st.integers(1, 2),
-    weight=st.sampled_from(["log", "raw", "tf", "uniform"]),
+    tf=st.sampled_from(["log", "raw", "binary"]),
+    idf=st.sampled_from(["full", "sqrt", "none"]),
     top=st.integers(0, 4),
 )
 
@@ -54,18 +59,20 @@ def weighed(texts: Sequence[Sequence[str]], rule: TermRule, bits: int = 64) -> l
 
 def slow_weights(text: Sequence[str], rule: TermRule) -> dict[str, int]:
     """The same with a Counter, one term at a time."""
-    counted = Counter(
-        token
-        for token in text
-        if len(token) >= rule.min_length and token not in STOP_WORDS and any(sign.isalnum() for sign in token)
-    )
-    weight_of = {
-        "log": lambda term, tf: round((1 + log(tf)) * SCALE) * IDF[term],
-        "raw": lambda term, tf: tf * SCALE * IDF[term],
-        "tf": lambda _, tf: tf * SCALE * SCALE,
-        "uniform": lambda _, __: SCALE * SCALE,
-    }[rule.weight]
-    weights = {term: weight_of(term, tf) for term, tf in counted.items()}
+
+    def is_term(token: str) -> bool:
+        if rule.features == "words+han" and token == "水":
+            return token not in STOP_WORDS
+        return len(token) >= rule.min_length and token not in STOP_WORDS and any(map(str.isalnum, token))
+
+    counted = Counter(filter(is_term, text))
+    frequency = {
+        "log": lambda tf: round((1 + log(tf)) * SCALE),
+        "raw": lambda tf: tf * SCALE,
+        "binary": lambda _: SCALE,
+    }
+    rarity = {"full": lambda idf: idf, "sqrt": lambda idf: isqrt(idf * SCALE), "none": lambda _: SCALE}
+    weights = {term: frequency[rule.tf](tf) * rarity[rule.idf](IDF[term]) for term, tf in counted.items()}
     order = sorted(weights, key=lambda term: (-weights[term], term_hash(term, 64)))
     return {term: weights[term] for term in order[: rule.top or None]}
 
@@ -90,25 +97,32 @@ def test_the_order_of_the_tokens_does_not_matter(drawn: tuple[list[str], list[st
 
 def test_ties_at_the_top_go_to_the_smaller_hash() -> None:
     tied = [f"word{i}" for i in range(20)]
-    (kept,) = weighed([tied], TermRule(top=5))
+    (kept,) = weighed([tied], WORDS(top=5))
     assert set(kept) == set(sorted(tied, key=lambda term: term_hash(term, 64))[:5])
 
 
 def test_a_lighter_term_never_takes_the_place_of_a_heavier_one() -> None:
-    (kept,) = weighed([["a", "中文", "b"]], TermRule(top=2))
+    (kept,) = weighed([["a", "中文", "b"]], WORDS(top=2))
     assert set(kept) == {"中文", "b"}
 
 
-def test_the_four_weights_of_a_term_that_is_there_twice() -> None:
-    weights = {
-        kind: weighed([["b", "b"]], TermRule(weight=kind))[0]["b"] for kind in ("log", "raw", "tf", "uniform")
-    }
-    unit = SCALE * SCALE
-    assert weights == {"log": 1734 * 2 * SCALE, "raw": 4 * unit, "tf": 2 * unit, "uniform": unit}
+@pytest.mark.parametrize(
+    ("tf", "idf", "expected"),
+    [
+        ("log", "full", 1734 * 2048),
+        ("raw", "full", 2048 * 2048),
+        ("binary", "full", 1024 * 2048),
+        ("raw", "sqrt", 2048 * 1448),
+        ("raw", "none", 2048 * 1024),
+        ("binary", "none", 1024 * 1024),
+    ],
+)
+def test_the_weight_of_a_term_of_idf_2_that_is_there_twice(tf: str, idf: str, expected: int) -> None:
+    assert weighed([["b", "b"]], WORDS(tf=tf, idf=idf)) == [{"b": expected}]
 
 
 def test_a_weight_is_an_integer_of_at_least_one() -> None:
-    rule = TermRule(weight="raw")
+    rule = WORDS(tf="raw")
     vocabulary = Vocabulary(rule, Idf({"x": fixed(0.0)}, 1), frozenset(), 64)
     terms = weigh([[vocabulary["x"]]], vocabulary, rule)
     assert terms.weights.dtype == np.int64
@@ -116,18 +130,18 @@ def test_a_weight_is_an_integer_of_at_least_one() -> None:
 
 
 def test_a_term_frequency_beyond_the_table_counts_as_the_greatest() -> None:
-    (terms,) = weighed([["b"] * (LARGEST_TF + 10)], TermRule(weight="tf"))
+    (terms,) = weighed([["b"] * (LARGEST_TF + 10)], WORDS(tf="raw", idf="none"))
     assert terms == {"b": (LARGEST_TF - 1) * SCALE * SCALE}
 
 
 def test_no_texts_have_no_terms() -> None:
-    assert weighed([], TermRule()) == []
-    assert weighed([[], ["the"], []], TermRule()) == [{}, {}, {}]
+    assert weighed([], WORDS()) == []
+    assert weighed([[], ["the"], []], WORDS()) == [{}, {}, {}]
 
 
 @pytest.mark.parametrize("bits", [64, 128])
 def test_a_vocabulary_gives_the_hash_of_each_row(bits: int) -> None:
-    vocabulary = Vocabulary(TermRule(), IDF, frozenset(), bits)
+    vocabulary = Vocabulary(WORDS(), IDF, frozenset(), bits)
     rows = np.array([vocabulary[token] for token in ("a", "b", "a")])
     assert [tuple(row) for row in vocabulary.hashes(rows).tolist()] == [
         term_hash(token, bits) for token in ("a", "b", "a")
@@ -137,7 +151,7 @@ def test_a_vocabulary_gives_the_hash_of_each_row(bits: int) -> None:
 
 @pytest.mark.parametrize("token", ["", "，", "——", "★", "the"])
 def test_a_token_without_letter_or_digit_and_a_stop_word_are_no_terms(token: str) -> None:
-    assert Vocabulary(TermRule(), IDF, STOP_WORDS, 64)[token] == DROPPED
+    assert Vocabulary(WORDS(), IDF, STOP_WORDS, 64)[token] == DROPPED
 
 
 def tokens(features: str, text: str) -> list[str]:
@@ -146,6 +160,10 @@ def tokens(features: str, text: str) -> list[str]:
 
 def test_words_are_those_of_the_segmenter_in_lower_case() -> None:
     assert tokens("words", "The Quick , Fox") == ["the", "quick", ",", "fox"]
+
+
+def test_chinese_characters_count_beside_the_words() -> None:
+    assert sorted(tokens("words+han", "数据库 a big 库")) == sorted(["数据库", "big", "数", "据", "库", "库"])
 
 
 def test_runs_of_words_leave_punctuation_out() -> None:
@@ -163,9 +181,9 @@ def test_character_grams_have_their_length(text: str, length: int) -> None:
     assert {len(token) for token in tokens(f"chars:{length}", text)} <= {length}
 
 
-@pytest.mark.parametrize("weight", ["log", "raw", "tf", "uniform"])
-def test_a_more_frequent_term_never_weighs_less(weight: str) -> None:
-    column = term_frequency_weights(weight)
+@pytest.mark.parametrize("tf", ["log", "raw", "binary"])
+def test_a_more_frequent_term_never_weighs_less(tf: str) -> None:
+    column = term_frequency_weights(tf)
     assert (len(column), column.dtype) == (LARGEST_TF, np.int64)
     assert (np.diff(column[1:]) >= 0).all()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, TimeoutError
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
 from types import TracebackType
@@ -22,8 +23,10 @@ from dedup_job.errors import DedupError
 from dedup_job.fingerprint.recipe import Recipe
 
 POISON = "poison"
+MOST_POOLS_LOST = 3  # with no result in between
 
 T = TypeVar("T")
+Work = Callable[[Sequence[bytes]], T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +51,8 @@ class LocalEngine:
         self._capacity = capacity
 
     def __enter__(self) -> LocalEngine:
-        context = get_context("forkserver")
-        context.set_forkserver_preload([worker.__name__])
-        self._pool = ProcessPool(
-            max_workers=self._capacity.workers,
-            initializer=worker.begin,
-            initargs=(self._recipe,),
-            context=context,
-        )
+        self._pool = self._new_pool()
+        self._pools_lost = 0
         return self
 
     def __exit__(
@@ -81,12 +78,10 @@ class LocalEngine:
 
         A batch with a record that kills or stalls its worker is left out.
         """
-        for _, future in self._ahead(worker.count_terms, batches):
-            yield _outcome(future) or (0, Counter())
+        for batch, future in self._ahead(worker.count_terms, batches):
+            yield self._outcome(worker.count_terms, batch.raws, future) or (0, Counter())
 
-    def _ahead(
-        self, work: Callable[[Sequence[bytes]], T], batches: Iterable[Batch]
-    ) -> Iterator[tuple[Batch, Future[T]]]:
+    def _ahead(self, work: Work[T], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Future[T]]]:
         """Yield batches in order, each with the work on it, keeping the workers busy with later ones."""
         waiting: deque[tuple[Batch, Future[T]]] = deque()
         in_flight = 0
@@ -101,29 +96,49 @@ class LocalEngine:
     def _is_full(self, batches: int, nbytes: int) -> bool:
         return batches > 2 * self._capacity.workers or nbytes > self._capacity.nbytes
 
-    def _submit(self, work: Callable[[Sequence[bytes]], T], raws: Sequence[bytes]) -> Future[T]:
+    def _new_pool(self) -> ProcessPool:
+        context = get_context("forkserver")
+        context.set_forkserver_preload([worker.__name__])
+        return ProcessPool(
+            max_workers=self._capacity.workers,
+            initializer=worker.begin,
+            initargs=(self._recipe,),
+            context=context,
+        )
+
+    def _submit(self, work: Work[T], raws: Sequence[bytes]) -> Future[T]:
+        if not self._pool.active:  # pebble gives a pool up when a worker dies that had nothing to do
+            self._pools_lost += 1
+            self._pool = self._new_pool()
         seconds = self._capacity.record_seconds * min(len(raws), 6)
         future: Future[T] = self._pool.schedule(work, args=(raws,), timeout=seconds)
         return future
 
     def _settled(self, raws: Sequence[bytes], future: Future[Fingerprints]) -> Fingerprints:
         """Return the fingerprints; isolate the record that kills or stalls its worker."""
-        if (prints := _outcome(future)) is not None:
+        if (prints := self._outcome(worker.work, raws, future)) is not None:
             return prints
         if len(raws) > 1:
             middle = len(raws) // 2
             halves = [(half, self._submit(worker.work, half)) for half in (raws[:middle], raws[middle:])]
             return Fingerprints.join([self._settled(*half) for half in halves])
         # A second chance: the worker may have died of another record, or of something else.
-        again = _outcome(self._submit(worker.work, raws))
+        again = self._outcome(worker.work, raws, self._submit(worker.work, raws))
         return again or Fingerprints.passed(POISON, self._recipe.bits // 64, raws[0])
 
-
-def _outcome(future: Future[T]) -> T | None:
-    """Return a result, or None when the worker died or took too long."""
-    try:
-        return future.result()
-    except (ProcessExpired, TimeoutError):
-        return None
-    except Exception as error:
-        raise DedupError(f"a worker failed with {type(error).__name__}; please report this") from error
+    def _outcome(self, work: Work[T], raws: Sequence[bytes], future: Future[T]) -> T | None:
+        """Return a result, or None when the worker died of these records or took too long over them."""
+        try:
+            result = future.result()
+        except (ProcessExpired, TimeoutError):
+            return None
+        except BrokenProcessPool as error:
+            if self._pools_lost >= MOST_POOLS_LOST:
+                raise DedupError("the workers die as soon as they start; is there memory enough?") from error
+            return self._outcome(work, raws, self._submit(work, raws))
+        except DedupError:
+            raise
+        except Exception as error:
+            raise DedupError(f"a worker failed with {type(error).__name__}; please report this") from error
+        self._pools_lost = 0
+        return result

@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dedup_job.document import Fingerprints
+from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.recipe import Fingerprinter, Recipe
 
 PR_SET_PDEATHSIG = 1
 
-_fingerprinter: Fingerprinter | None = None
+_fingerprinter: Fingerprinter | ConfigError = ConfigError("begin() runs first")
 
 
 def begin(recipe: Recipe) -> None:
@@ -23,16 +24,23 @@ def begin(recipe: Recipe) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    _fingerprinter = Fingerprinter(recipe)
+    try:
+        _fingerprinter = Fingerprinter(recipe)
+    except (OSError, ValueError) as error:
+        _fingerprinter = ConfigError(str(error))  # told by the first work; here it would only end the worker
 
 
 def work(raws: Sequence[bytes]) -> Fingerprints:
     """Fingerprint raw records."""
-    assert _fingerprinter is not None, "begin() runs first"
-    return _fingerprinter(raws)
+    return _ready()(raws)
 
 
 def count_terms(raws: Sequence[bytes]) -> tuple[int, Counter[str]]:
     """Count texts, and for each term the texts that hold it."""
-    assert _fingerprinter is not None, "begin() runs first"
-    return _fingerprinter.document_frequencies(raws)
+    return _ready().document_frequencies(raws)
+
+
+def _ready() -> Fingerprinter:
+    if isinstance(_fingerprinter, ConfigError):
+        raise _fingerprinter
+    return _fingerprinter

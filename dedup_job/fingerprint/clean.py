@@ -63,10 +63,10 @@ def _closing(name: str) -> str:
 
 
 # The rest of a start tag after its name. Nothing here looks beyond the next `<`, but for three quoted values
-# of at most 1,000 characters (`data-text="<p>hi</p>"`): that keeps the scan linear. A value that ends in `="`
-# would run into the next value, so its first quote was never closed, and the tag ends at the first `>`.
+# (`data-text="<p>hi</p>"`): that keeps the scan linear. A value that ends in `="` would run into the next, so
+# its first quote was never closed: the tag ends at its first `>`, and hides no text.
 _QUOTED = r"""(?:"[^"<]*+"|'[^'<]*+')"""
-_QUOTED_MARKUP = r"""(?:"[^"]{0,1000}+(?<!=)"|'[^']{0,1000}+(?<!=)')"""
+_QUOTED_MARKUP = r"""(?:"[^"]*+(?<!=)"|'[^']*+(?<!=)')"""
 _UP_TO_MARKUP = rf"""(?:[^<>=]++|=\s*+(?:{_QUOTED}|(?!["'])))*+"""
 _TO_END = rf"(?:{_UP_TO_MARKUP}(?:=\s*+{_QUOTED_MARKUP}{_UP_TO_MARKUP}){{0,3}}+>|[^<>]*+>)"
 _VALUED = r"[\w:@.#*-]++\s*+=(?!=)"
@@ -178,10 +178,10 @@ def _visible(text: str) -> str:
 
 def _without_markup(text: str) -> str:
     """Return the text without tags, comments and hidden elements; a text that is no HTML stays as it is."""
-    if _MAYBE_HIDDEN.search(text):
-        text = _endless_escaped(text)
     if "<![CDATA[" in text:
         text = text.replace("<![CDATA[", " ").replace("]]>", " ")
+    if _MAYBE_HIDDEN.search(text):
+        text = _endless_broken(text)
     pieces = _MARK.split(text)  # text, mark, text, mark, ..., text; the marks without their `<`
     if not _is_html(pieces):
         return text
@@ -189,15 +189,16 @@ def _without_markup(text: str) -> str:
     return "".join(pieces)
 
 
-def _endless_escaped(text: str) -> str:
-    """Escape what opens a comment or a hidden element that never ends, so that all after it stays visible.
+def _endless_broken(text: str) -> str:
+    """Break what opens a comment or a hidden element that never ends, so that all after it stays visible.
 
     A browser would hide the rest of the document, and different documents would be equal. And the scan stays
-    linear: every search for an end now finds one.
+    linear: every search for an end now finds one. An invisible character after the `<` does it, which
+    normalising takes out; without the `<` the tags before it would read on, and other elements open.
     """
     for start, end in _ENDLESS:
         last = max((found.end() for found in end.finditer(text)), default=0)
-        text = text[:last] + start.sub("&lt;", text[last:])
+        text = text[:last] + start.sub("<\u2060", text[last:])
     return text
 
 

@@ -56,7 +56,7 @@ class TextFields:
         try:
             record = RawBSONDocument(raw, _OPTIONS)
             values = [_value(record, path) for path in self._parts]
-        except (BSONError, IndexError, RecursionError) as error:  # IndexError: bson, for a negative length
+        except (BSONError, IndexError) as error:  # IndexError: bson, for a negative length
             raise Passed("undecodable") from error
         texts = [_text(value) for value in values if value is not _ABSENT and value is not None]
         if not texts:

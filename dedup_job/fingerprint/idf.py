@@ -37,7 +37,7 @@ def jieba_idf_path() -> Path:
 
 def read_idf(path: Path) -> Idf:
     """Read a table; raises ValueError, naming the line, when it is malformed."""
-    text = path.read_text("utf-8")
+    text = path.read_bytes().decode("utf-8")
     table = dict(_entries(path, text))
     if not table:
         raise ValueError(f"{path}: no `term idf` line in it")
@@ -46,14 +46,17 @@ def read_idf(path: Path) -> Idf:
 
 
 def _entries(path: Path, text: str) -> Iterator[tuple[str, int]]:
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith("#") or not line.strip():
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.startswith("# ") or not line.strip():
             continue
         term, _, value = line.rpartition(" ")
         try:
-            yield term, fixed(float(value))
-        except ValueError:
-            raise ValueError(f"{path}: line {number}: expected `term idf`") from None
+            idf = fixed(float(value))
+        except (ValueError, OverflowError):
+            idf = 0
+        if not term.strip() or not idf:
+            raise ValueError(f"{path}: line {number}: expected `term idf`")
+        yield term, idf
 
 
 def fixed(value: float) -> int:
@@ -84,5 +87,5 @@ def write_idf(path: Path, table: Mapping[str, float], texts: int) -> None:
     """Write a learned table, complete or not at all."""
     lines = [f"{HEADER} of {texts} texts", *(f"{term} {value:.6f}" for term, value in table.items())]
     partial = path.with_name(path.name + ".partial")
-    partial.write_text("\n".join(lines) + "\n", "utf-8")
+    partial.write_bytes(("\n".join(lines) + "\n").encode("utf-8"))
     partial.replace(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.document import Fingerprints, Passed, digests
+from dedup_job.document import Fingerprints, Passed, Ragged, digests
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.fields import TextFields
 from dedup_job.fingerprint.idf import jieba_idf_path, read_idf
-from dedup_job.fingerprint.segment import SEGMENTERS, read_user_words
-from dedup_job.fingerprint.shingles import normalised, shingles
+from dedup_job.fingerprint.segment import SEGMENTERS, read_stop_words, read_user_words
+from dedup_job.fingerprint.shingles import normalised, number_seeds, shingles
 from dedup_job.fingerprint.simhash import fold
 from dedup_job.fingerprint.terms import TermRule, Tokenizer, Vocabulary, weigh
 
@@ -45,28 +45,55 @@ class Matching:
     """What makes two fingerprinted texts match.
 
     radius       greatest Hamming distance, in bits
-    min_terms    fewer distinct terms than this: only an exact copy matches
+    min_terms    a text with fewer distinct terms is not found by its fingerprint
+    short_text   a text with at most so many shingles is found by them as well, when texts are compared
     min_jaccard  least similarity of the shingle sets; 0 takes the fingerprint's word for it
     shingle      length of a shingle, in characters
+    numbers      "ignore", or "distinguish": two texts with different numbers in them never match
     """
 
-    radius: int = 3
-    min_terms: int = 8
-    min_jaccard: float = 0.0
-    shingle: int = 5
+    radius: int
+    min_terms: int
+    short_text: int
+    min_jaccard: float
+    shingle: int
+    numbers: str = "ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How the text of a record is read: which fields, and how they are cleaned."""
+
+    fields: TextFields
+    cleaner: Cleaner = Cleaner()
+
+    def text(self, raw: bytes) -> str:
+        """Return the cleaned text of a raw record; raises Passed."""
+        return self.cleaner.clean(self.fields.text_of(raw))
+
+    def texts(self, raws: Iterable[bytes]) -> tuple[list[str], list[str]]:
+        """Return for each record its cleaned text and "", or "" and the reason why it has none."""
+        texts, reasons = [], []
+        for raw in raws:
+            try:
+                text, reason = self.text(raw), ""
+            except Passed as passed:
+                text, reason = "", passed.reason
+            texts.append(text)
+            reasons.append(reason)
+        return texts, reasons
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """Everything that decides a fingerprint or a match; two runs with the same digest decide alike."""
 
-    fields: TextFields
-    cleaner: Cleaner = Cleaner()
+    reader: Reader
+    bits: int
+    matching: Matching
     segmenter: str = "rjieba"
     terms: TermRule = TermRule()
-    bits: int = 64
-    matching: Matching = Matching()
-    idf: Resource = field(default_factory=lambda: Resource.at(jieba_idf_path()))
+    idf_table: Resource = field(default_factory=lambda: Resource.at(jieba_idf_path()))
     stop_words: Resource | None = None
     user_words: Resource | None = None
 
@@ -74,7 +101,7 @@ class Recipe:
     def settings(self) -> dict[str, Any]:
         """Return the recipe as plain values: files by their digest, engines with their version."""
         values: dict[str, Any] = {"format": FORMAT, **_flat(asdict(self))}
-        for name in ("idf", "stop_words", "user_words"):
+        for name in ("idf_table", "stop_words", "user_words"):
             resource: Resource | None = getattr(self, name)
             values.pop(f"{name}.path", None)
             values.pop(f"{name}.sha256", None)
@@ -106,28 +133,29 @@ class Fingerprinter:
     def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
         words = read_user_words(_path(recipe.user_words)) if recipe.user_words else []
-        self._tokens = Tokenizer(recipe.terms, SEGMENTERS[recipe.segmenter](words))
-        self._idf = read_idf(_path(recipe.idf))
-        stop_words = _path(recipe.stop_words).read_text("utf-8") if recipe.stop_words else ""
-        self._stop_words = frozenset(stop_words.lower().split())
+        segmenter = SEGMENTERS[recipe.segmenter]((word.lower(), frequency) for word, frequency in words)
+        self._tokens = Tokenizer(recipe.terms, segmenter)
+        self._idf = read_idf(_path(recipe.idf_table))
+        self._stop_words = read_stop_words(_path(recipe.stop_words)) if recipe.stop_words else frozenset()
         self._vocabulary = self._empty_vocabulary()
 
     def __call__(self, raws: Sequence[bytes]) -> Fingerprints:
         """Fingerprint raw BSON records; what cannot be judged gets a reason and zeros."""
-        texts, reasons = self._texts(raws)
-        bits, near = self._bits(texts)
+        texts, reasons = self._recipe.reader.texts(raws)
+        bits, counts = self._bits(texts)
+        matching = self._recipe.matching
+        sets = self._shingles(texts)
+        near = counts >= matching.min_terms
+        bits[~near] = 0
         return Fingerprints(
             reasons=reasons,
             bits=bits,
             near=near,
+            short=(np.diff(sets.offsets) <= matching.short_text) & (matching.min_jaccard > 0),
             digests=digests(text.encode("utf-8", "surrogatepass") for text in texts),
             hashes=digests(raws),
-            shingles=shingles([normalised(text) for text in texts], self._recipe.matching.shingle),
+            shingles=sets,
         )
-
-    def text(self, raw: bytes) -> str:
-        """Return the cleaned text of a record; raises Passed."""
-        return self._recipe.cleaner.clean(self._recipe.fields.text_of(raw))
 
     def tokens(self, text: str) -> list[str]:
         """Return the tokens of a cleaned text that count as terms, in order, with repeats."""
@@ -135,31 +163,28 @@ class Fingerprinter:
 
     def document_frequencies(self, raws: Sequence[bytes]) -> tuple[int, Counter[str]]:
         """Return the number of texts that can be judged, and in how many of them each term is."""
-        texts = [text for text in self._texts(raws)[0] if text]
+        self._forget_if_large()
+        texts = [text for text in self._recipe.reader.texts(raws)[0] if text]
         return len(texts), Counter(term for text in texts for term in set(self.tokens(text)))
 
-    def _texts(self, raws: Sequence[bytes]) -> tuple[list[str], list[str]]:
-        texts, reasons = [], []
-        for raw in raws:
-            try:
-                text, reason = self.text(raw), ""
-            except Passed as passed:
-                text, reason = "", passed.reason
-            texts.append(text)
-            reasons.append(reason)
-        return texts, reasons
+    def _shingles(self, texts: Sequence[str]) -> Ragged:
+        matching = self._recipe.matching
+        seeds = number_seeds(texts) if matching.numbers == "distinguish" else None
+        return shingles([normalised(text) for text in texts], matching.shingle, seeds)
 
-    def _bits(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-        if len(self._vocabulary) > LARGEST_VOCABULARY:
-            self._vocabulary = self._empty_vocabulary()
+    def _bits(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+        """Return the fingerprints, and the number of distinct terms of each text."""
+        self._forget_if_large()
         row_of = self._vocabulary.__getitem__
         token_rows = [list(map(row_of, self._tokens(text))) for text in texts]
         terms = weigh(token_rows, self._vocabulary, self._recipe.terms)
         used, where = np.unique(terms.rows, return_inverse=True)
         bits = fold(terms.offsets, where, terms.weights, self._vocabulary.hashes(used))
-        near = np.diff(terms.offsets) >= max(1, self._recipe.matching.min_terms)
-        bits[~near] = 0
-        return bits, near
+        return bits, terms.distinct
+
+    def _forget_if_large(self) -> None:
+        if len(self._vocabulary) > LARGEST_VOCABULARY:
+            self._vocabulary = self._empty_vocabulary()
 
     def _empty_vocabulary(self) -> Vocabulary:
         return Vocabulary(self._recipe.terms, self._idf, self._stop_words, self._recipe.bits)

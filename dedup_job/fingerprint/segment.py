@@ -58,6 +58,11 @@ def broken_runs(text: str) -> str:
     return LONG_RUN.sub(r"\g<0> ", text) if len(text) > LONGEST_RUN else text
 
 
+def read_stop_words(path: Path) -> frozenset[str]:
+    """Read stop words, separated by white space; they are compared in lower case."""
+    return frozenset(path.read_text("utf-8").lower().split())
+
+
 def read_user_words(path: Path) -> list[tuple[str, int | None]]:
     """Read a user dictionary in jieba's format: one `word [frequency [tag]]` a line.
 
@@ -68,7 +73,7 @@ def read_user_words(path: Path) -> list[tuple[str, int | None]]:
         parts = line.split()
         if not parts:
             continue
-        if len(parts) > 1 and not parts[1].isdigit():
+        if len(parts) > 1 and not (parts[1].isascii() and parts[1].isdigit()):
             raise ValueError(f"{path}: line {number}: expected `word [frequency [tag]]`")
         words.append((parts[0], int(parts[1]) if len(parts) > 1 else None))
     return words

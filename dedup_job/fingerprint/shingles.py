@@ -12,11 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 from numba import njit
 
 from dedup_job.document import Ragged
 
 NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def normalised(text: str) -> str:
@@ -28,23 +30,38 @@ def normalised(text: str) -> str:
     return NOT_ALPHANUMERIC.sub("", text.lower())
 
 
-def shingles(texts: Sequence[str], length: int) -> Ragged:
-    """Return the sorted distinct shingle hashes of normalised texts.
+def number_seeds(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
+    """Return a seed for each cleaned text that depends on the numbers in it and their order alone.
+
+    Shingles that are hashed with different seeds have nothing in common, so texts with different numbers
+    are not similar at all, and texts with the same numbers are as similar as before.
+    """
+    joined = (" ".join(NUMBER.findall(text)).encode() for text in texts)
+    return np.array([xxhash.xxh3_64_intdigest(numbers) for numbers in joined], np.uint64)
+
+
+def shingles(texts: Sequence[str], length: int, seeds: npt.NDArray[np.uint64] | None = None) -> Ragged:
+    """Return the sorted distinct shingle hashes of normalised texts, hashed with a seed for each text.
 
     With `length` 2, "abcab" has the shingles ab, bc, ca: three distinct hashes.
     """
+    if seeds is None:
+        seeds = np.zeros(len(texts), np.uint64)
     codes = [np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32) for text in texts]
     starts = np.zeros(len(texts) + 1, np.int64)
     np.cumsum([len(code) for code in codes], out=starts[1:])
-    offsets, values = _hashed(starts, np.concatenate([*codes, np.empty(0, np.uint32)]), length)
+    offsets, values = _hashed(starts, np.concatenate([*codes, np.empty(0, np.uint32)]), length, seeds)
     for row in range(len(texts)):
         values[offsets[row] : offsets[row + 1]].sort()  # numpy's vectorised sort: 10 times numba's
     return Ragged(*_distinct(offsets, values))
 
 
-@njit("Tuple((int64[::1], uint32[::1]))(int64[::1], uint32[::1], int64)", cache=True, nogil=True)
+@njit("Tuple((int64[::1], uint32[::1]))(int64[::1], uint32[::1], int64, uint64[::1])", cache=True, nogil=True)
 def _hashed(
-    starts: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32], length: int
+    starts: npt.NDArray[np.int64],
+    codes: npt.NDArray[np.uint32],
+    length: int,
+    seeds: npt.NDArray[np.uint64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
     """Hash every window of `length` code points; a shorter text has one window."""
     texts = len(starts) - 1
@@ -54,7 +71,7 @@ def _hashed(
     for text in range(texts):
         start, stop = starts[text], starts[text + 1]
         for first in range(start, max(stop - length + 1, min(stop, start + 1))):
-            state = np.uint64(0x9E3779B97F4A7C15)
+            state = np.uint64(0x9E3779B97F4A7C15) ^ seeds[text]
             for position in range(first, min(first + length, stop)):
                 state = (state ^ np.uint64(codes[position])) * np.uint64(0xD6E8FEB86659FD93)
                 state ^= state >> np.uint64(32)

@@ -1,11 +1,16 @@
-"""Terms: what is left of a text's words for scoring, each with its TF-IDF weight as an integer."""
+"""Terms: what is left of a text's words for scoring, each with its TF-IDF weight as an integer.
+
+The weight of a term is a function of its frequency in the text times a function of its IDF.  Both are damped
+by default: undamped, a single frequent or rare word decides most bits, and one edit flips too many.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import log
+from math import isqrt, log
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +21,7 @@ from dedup_job.fingerprint.shingles import normalised
 from dedup_job.fingerprint.simhash import term_hash
 
 DROPPED = -1
+HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 LARGEST_TF = 1 << 16
 
 
@@ -23,15 +29,18 @@ LARGEST_TF = 1 << 16
 class TermRule:
     """Which tokens count as terms, and how their weight grows with their frequency.
 
-    features    "words", "words:N" (runs of N consecutive words) or "chars:N" (character N-grams)
-    min_length  shortest term, in characters
-    weight      "log": (1 + ln tf) x IDF, "raw": tf x IDF, "tf": tf, "uniform": 1
+    features    "words"; "words+han" (and each Chinese character by itself: a text of few words then still
+                has many terms); "words:N" (runs of N consecutive words); "chars:N" (character N-grams)
+    min_length  shortest word, in characters
+    tf          what frequency is worth: "log" is 1 + ln tf, "raw" is tf, "binary" is 1
+    idf         what rarity is worth: "full" is IDF, "sqrt" its square root, "none" is 1
     top         only the heaviest so many terms of a text; 0 takes all
     """
 
-    features: str = "words"
-    min_length: int = 1
-    weight: str = "log"
+    features: str = "words+han"
+    min_length: int = 2
+    tf: str = "log"
+    idf: str = "sqrt"
     top: int = 0
 
 
@@ -39,13 +48,15 @@ class TermRule:
 class WeightedTerms:
     """The distinct terms of n texts: text i owns entries offsets[i] .. offsets[i + 1].
 
-    rows     int64, row of each term in the vocabulary
-    weights  int64, fixed-point weight of each term, at least 1
+    rows      int64, row of each term in the vocabulary
+    weights   int64, fixed-point weight of each term, at least 1
+    distinct  int64 (n,), how many distinct terms each text had before the heaviest were taken
     """
 
     offsets: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
     weights: npt.NDArray[np.int64]
+    distinct: npt.NDArray[np.int64]
 
 
 class Vocabulary(dict[str, int]):
@@ -62,13 +73,16 @@ class Vocabulary(dict[str, int]):
         return row
 
     def _row(self, token: str) -> int:
-        if len(token) < self._rule.min_length or token in self._stop_words:
-            return DROPPED
-        if not any(map(str.isalnum, token)):
+        if token in self._stop_words or not self._is_term(token):
             return DROPPED
         self._hashes.append(term_hash(token, self._bits))
-        self._idfs.append(self._idf[token] if self._rule.weight in ("log", "raw") else SCALE)
+        self._idfs.append(rarity(self._idf[token], self._rule.idf))
         return len(self._idfs) - 1
+
+    def _is_term(self, token: str) -> bool:
+        if self._rule.features == "words+han" and HAN.fullmatch(token):
+            return True
+        return len(token) >= self._rule.min_length and any(map(str.isalnum, token))
 
     def hashes(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         """Return the hashes of these rows, uint64 (n, bits / 64)."""
@@ -87,7 +101,8 @@ class Tokenizer:
         kind, _, length = rule.features.partition(":")
         self._segmenter = segmenter
         self._length = int(length or 1)
-        self._tokens = {"words": self._words, "chars": self._characters}[kind]
+        kinds = {"words": self._words, "words+han": self._words_and_han, "chars": self._characters}
+        self._tokens = kinds[kind]
 
     def __call__(self, text: str) -> list[str]:
         """Return the tokens of a cleaned text, in lower case, in order, with repeats."""
@@ -100,22 +115,37 @@ class Tokenizer:
         words = [word for word in words if any(map(str.isalnum, word))]
         return [" ".join(words[i : i + self._length]) for i in range(len(words) - self._length + 1)]
 
+    def _words_and_han(self, text: str) -> list[str]:
+        words = self._segmenter(broken_runs(text.lower()))
+        return [word for word in words if len(word) > 1] + HAN.findall(text)
+
     def _characters(self, text: str) -> list[str]:
         text = normalised(text)
         return [text[i : i + self._length] for i in range(len(text) - self._length + 1)]
 
 
+def rarity(idf: int, kind: str) -> int:
+    """Return what a fixed-point IDF is worth, as a fixed-point number.
+
+    >>> rarity(4 * 1024, "full"), rarity(4 * 1024, "sqrt"), rarity(4 * 1024, "none")
+    (4096, 2048, 1024)
+    """
+    if kind == "none":
+        return SCALE
+    return isqrt(idf * SCALE) if kind == "sqrt" else idf
+
+
 @cache
-def term_frequency_weights(weight: str) -> npt.NDArray[np.int64]:
-    """Return the fixed-point weight of each term frequency from 0 to 65,535.
+def term_frequency_weights(tf: str) -> npt.NDArray[np.int64]:
+    """Return what each term frequency from 0 to 65,535 is worth, fixed-point.
 
     >>> term_frequency_weights("log")[[1, 2, 3]].tolist()
     [1024, 1734, 2149]
     """
-    if weight == "uniform":
+    if tf == "binary":
         return np.full(LARGEST_TF, SCALE, np.int64)
-    if weight == "log":
-        return np.array([0, *(round((1 + log(tf)) * SCALE) for tf in range(1, LARGEST_TF))], np.int64)
+    if tf == "log":
+        return np.array([0, *(round((1 + log(count)) * SCALE) for count in range(1, LARGEST_TF))], np.int64)
     return np.arange(LARGEST_TF, dtype=np.int64) * SCALE
 
 
@@ -128,13 +158,14 @@ def weigh(token_rows: Sequence[Sequence[int]], vocabulary: Vocabulary, rule: Ter
     size = int(rows.max(initial=0)) + 1
     keys, frequencies = np.unique(texts * size + rows, return_counts=True)
     texts, rows = np.divmod(keys, size)
-    frequency_weights = term_frequency_weights(rule.weight)[np.minimum(frequencies, LARGEST_TF - 1)]
+    frequency_weights = term_frequency_weights(rule.tf)[np.minimum(frequencies, LARGEST_TF - 1)]
     weights = frequency_weights * _idf_column(vocabulary, rows)
+    distinct = np.bincount(texts, minlength=len(token_rows)).astype(np.int64)
     if rule.top:
         heaviest = _heaviest(texts, weights, vocabulary.hashes(rows)[:, 0], rule.top)
         texts, rows, weights = texts[heaviest], rows[heaviest], weights[heaviest]
     offsets = np.searchsorted(texts, np.arange(len(token_rows) + 1))
-    return WeightedTerms(offsets.astype(np.int64), rows, weights)
+    return WeightedTerms(offsets.astype(np.int64), rows, weights, distinct)
 
 
 def _idf_column(vocabulary: Vocabulary, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -72,8 +72,11 @@ class Wave(NamedTuple):
 
 
 def compiled(function: Callable[..., object]) -> Any:
-    """Compile at the first call, keep the machine code for the next process, release the GIL."""
-    return numba.njit(cache=True, nogil=True)(function)
+    """Compile at the first call, release the GIL, and keep the machine code for the next process."""
+    try:
+        return numba.njit(cache=True, nogil=True)(function)
+    except RuntimeError:  # nowhere to keep it (read-only installation, no home): compile in each process
+        return numba.njit(nogil=True)(function)
 
 
 def instruction(builder: Callable[..., object]) -> Any:

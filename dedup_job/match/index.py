@@ -18,7 +18,7 @@ LARGEST_RADIUS = 255  # distances are uint8
 LARGEST_COUNT = 1 << 32  # positions are uint32
 PROBE_COST = 64  # a probe costs about as much as comparing this many fingerprints in a scan,
 ENTRY_COST = 8  # and every entry that it meets as this many more
-QUERIES_AT_ONCE = 1 << 24  # as many as a number in Found can tell apart
+QUERIES_AT_ONCE = (1 << 24) - 1  # as many as a number in Found can tell apart
 PROBES_AT_ONCE = 1 << 20  # bounds the memory of a search
 
 
@@ -50,7 +50,9 @@ def pairs_within(fingerprints: Fingerprints, radius: int) -> Candidates:
     fingerprints: (n, words); positions in the answer are row numbers. Compares all pairs, so it is meant
     for n up to about 5,000.
     """
-    rows = _checked(fingerprints, fingerprints.shape[-1])
+    words = fingerprints.shape[-1]
+    rows = _checked(fingerprints, words)
+    _check_radius(radius, words * WORD_BITS)
     ends = np.arange(len(rows))
     return _candidates(len(rows), lambda found: _kernel.scan(rows, rows, ends, radius, found))
 
@@ -77,8 +79,7 @@ class SegmentIndex:
         """Make an empty index; ValueError for bits or a radius that it cannot serve."""
         if bits % WORD_BITS or not 0 < bits <= LARGEST_BITS:
             raise ValueError(f"bits must be 64, 128, 192 or 256, not {bits}")
-        if not 0 <= radius <= min(bits, LARGEST_RADIUS):
-            raise ValueError(f"radius must be between 0 and {min(bits, LARGEST_RADIUS)}, not {radius}")
+        _check_radius(radius, bits)
         segments = bits // _kernel.SEGMENT_BITS
         self._count = 0
         self._units = 0
@@ -153,8 +154,8 @@ class SegmentIndex:
 
     def _make_room_for_units(self) -> None:
         most_per_row = len(self._table.heads) * _kernel.LARGEST_BLOCK // _kernel.UNIT
-        _make_room(self._table.sketches, self._units + most_per_row)
         _make_room(self._table.positions, self._units + most_per_row)
+        _make_room(self._table.sketches, self._units + most_per_row)  # last: append goes by their number
 
 
 def _flips(segments: int, radius: int) -> npt.NDArray[np.int64]:
@@ -176,13 +177,20 @@ def _segment(fingerprints: Fingerprints, i: int) -> npt.NDArray[np.uint16]:
 
 
 def _make_room(column: npt.NDArray[np.generic], rows: int) -> None:
-    """Lengthen a column in place to hold at least so many rows, by an eighth at least.
+    """Lengthen a column in place to hold at least so many rows, by a sixteenth at least.
 
-    The C library extends a large allocation by remapping its pages (mremap on Linux), so nothing is copied.
+    The C library extends a large allocation by remapping its pages (mremap on Linux): nothing is copied, and
+    there are never two copies.
     """
     if rows > len(column):
-        longer = max(rows, len(column) + len(column) // 8)
+        longer = max(rows, len(column) + len(column) // 16)
         column.resize((longer, *column.shape[1:]), refcheck=False)
+
+
+def _check_radius(radius: int, bits: int) -> None:
+    most = min(bits, LARGEST_RADIUS)
+    if not 0 <= radius <= most:
+        raise ValueError(f"radius must be between 0 and {most} for {bits} bits, not {radius}")
 
 
 def _checked(fingerprints: Fingerprints, words: int) -> Fingerprints:
@@ -194,6 +202,8 @@ def _checked(fingerprints: Fingerprints, words: int) -> Fingerprints:
 
 def _candidates(queries: int, search: Callable[[_kernel.Found], None]) -> Candidates:
     """Search with room for a few neighbours each, and again with room for all where that was not enough."""
+    if queries > QUERIES_AT_ONCE:
+        raise ValueError(f"look for at most {QUERIES_AT_ONCE} fingerprints at once, not {queries}")
     found = _found(4 * queries)
     search(found)
     if found.total[0] > len(found.numbers):

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dedup_job.document import Action, Fingerprints, Ragged
 from dedup_job.match.index import Candidates, SegmentIndex
 from dedup_job.match.recent import RecentShingles, Shingles
+from dedup_job.match.shingle_index import ShingleIndex
 from dedup_job.plan import Plan
 
 DIGEST_BITS = 128
@@ -47,6 +48,7 @@ class Keepers:
         self._texts = SegmentIndex(DIGEST_BITS, 0)
         self._near = SegmentIndex(bits, radius)
         self._near_ordinals = array("I")
+        self._short = ShingleIndex()
         self._ids = Ids()
         self._recent = RecentShingles(cache_bytes)
         self._recall = recall
@@ -58,7 +60,7 @@ class Keepers:
     def nbytes(self) -> int:
         """Bytes held."""
         own = self._near_ordinals.itemsize * len(self._near_ordinals)
-        return self._texts.nbytes + self._near.nbytes + own + self._ids.nbytes
+        return self._texts.nbytes + self._near.nbytes + self._short.nbytes + own + self._ids.nbytes
 
     def admit(self, plan: Plan, shingles: Ragged | None = None) -> None:
         """Take in the unique records of a plan that was carried out, with their shingles where at hand."""
@@ -69,9 +71,10 @@ class Keepers:
         self._texts.add(plan.digests[rows])
         self._near.add(plan.bits[near])
         self._near_ordinals.extend(ordinal[row] for row in near)
+        self._short.add(list(ordinal.values()), plan.prefixes.take(rows))
         self._ids.extend([plan.ids[row] for row in rows])
         if shingles is not None:
-            for row in near:
+            for row in rows:
                 self._recent.put(ordinal[row], shingles[row].copy())
 
     def with_text(self, digests: npt.NDArray[np.uint64]) -> list[int]:
@@ -86,6 +89,10 @@ class Keepers:
         ordinals = np.frombuffer(self._near_ordinals, np.uint32)
         return Candidates(found.offsets, ordinals[found.positions], found.distances)
 
+    def owners(self, prefixes: Ragged) -> list[list[int]]:
+        """Return for each shingle of all prefixes, end to end, the short keepers that it finds."""
+        return self._short.owners(prefixes)
+
     def shingles(self, ordinals: Sequence[int]) -> dict[int, Shingles]:
         """Return the shingles of these keepers; a keeper that is gone or has another text now is left out."""
         found = {
@@ -95,8 +102,8 @@ class Keepers:
         recalled = self._recall([self.id(ordinal) for ordinal in missing]) if missing else []
         for ordinal, text in zip(missing, recalled, strict=True):
             if text is not None and self.with_text(text[0].reshape(1, 2)) == [ordinal]:
-                found[ordinal] = text[1]
-                self._recent.put(ordinal, text[1])
+                found[ordinal] = text[1].copy()  # a view would keep the whole batch in memory
+                self._recent.put(ordinal, found[ordinal])
         return found
 
     def id(self, ordinal: int) -> bytes:

@@ -35,6 +35,8 @@ class RecentShingles:
 
     def put(self, ordinal: int, shingles: Shingles) -> None:
         """Remember a keeper's shingles and forget those not used for longest."""
+        if shingles.nbytes > self._most:
+            return
         if ordinal in self._sets:
             self._held -= self._sets.pop(ordinal).nbytes
         self._sets[ordinal] = shingles

@@ -22,7 +22,7 @@ from pymongo.errors import BulkWriteError, PyMongoError
 from dedup_job.document import Action, Verdict
 from dedup_job.errors import ConfigError, StateError
 from dedup_job.mongo.client import named_errors
-from dedup_job.mongo.head import Head, HeadDocument, counts_key
+from dedup_job.mongo.head import Head, HeadDocument, Origin, counts_key
 from dedup_job.mongo.ids import as_field, document, elements, selector
 from dedup_job.mongo.lease import SECONDS, Holder
 from dedup_job.mongo.ledger import LedgerReader
@@ -56,7 +56,7 @@ class Records:
 class Ledger(LedgerReader):
     """A ledger that this process writes; made by `open`, ended by `close`."""
 
-    def open(self, run: RunId, source: str, recipe: Mapping[str, Any], digest: str) -> Head:
+    def open(self, run: RunId, origin: Origin) -> Head:
         """Make the ledger if there is none, check that it fits, and take the lease.
 
         Raises ConfigError when the ledger belongs to another source or recipe, LeaseHeld when another run
@@ -64,11 +64,11 @@ class Ledger(LedgerReader):
         """
         self._run = run
         self._document = HeadDocument(self._named("head"), self._patience)
-        self._document.create(source, recipe, digest)
+        self._document.create(origin)
         head = self._document.read()
         if head is None:
             raise StateError("the ledger vanished while it was opened; run again")
-        check_fits(head, source, recipe, digest)
+        check_fits(head, origin)
         self._head = self._document.take_lease(head, Holder.me())
         self._ended = threading.Event()
         threading.Thread(target=self._keep_alive, name="lease", daemon=True).start()
@@ -258,18 +258,17 @@ def _exception_row(stored: StoredPlan, row: int) -> bytes:
     return document(elements(stored.plan.ids[row]), elements(encode(about)))
 
 
-def check_fits(head: Head, source: str, recipe: Mapping[str, Any], digest: str) -> None:
+def check_fits(head: Head, origin: Origin) -> None:
     """Raise ConfigError when a ledger was made from another source or by another recipe."""
-    if head.source != source:
+    if head.source != origin.source:
         raise ConfigError(
-            f"the target was filled from {head.source}, not from {source}; choose another target"
+            f"the target was filled from {head.source}, not from {origin.source}; choose another target"
         )
-    if head.digest != digest:
-        names = sorted(name for name in {*recipe, *head.recipe} if recipe.get(name) != head.recipe.get(name))
-        changes = ", ".join(
-            f"{name} was {head.recipe.get(name)!r} and is {recipe.get(name)!r}" for name in names
-        )
+    if head.digest != origin.digest:
+        names = sorted({*origin.recipe, *head.recipe})
+        pairs = [(name, head.recipe.get(name), origin.recipe.get(name)) for name in names]
+        changes = ", ".join(f"{name} was {old!r} and is {new!r}" for name, old, new in pairs if old != new)
         raise ConfigError(
-            f"recipe {digest[:12]} is not {head.digest[:12]}, which the target was made with: {changes}; "
-            "set it back, or choose another target"
+            f"recipe {origin.digest[:12]} is not {head.digest[:12]}, which the target was made with: "
+            f"{changes}; set it back, or choose another target"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from pymongo.errors import DuplicateKeyError
 
 from dedup_job.document import Counts
 from dedup_job.errors import LeaseHeld, StateError
+from dedup_job.fingerprint.profile import Calibration
 from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.lease import EXPIRED, Holder, until
 from dedup_job.mongo.plans import PlanId
@@ -35,6 +36,7 @@ class Head:
     source: str
     recipe: Mapping[str, Any]
     digest: str
+    calibration: Calibration
     fence: int
     lease: Mapping[str, Any] | None
     watermark: bytes | None
@@ -52,6 +54,7 @@ class Head:
             source=stored["source"],
             recipe=dict(stored["recipe"]),
             digest=stored["digest"],
+            calibration=Calibration(**stored["calibration"]),
             fence=stored["fence"],
             lease=stored["lease"],
             watermark=stored["watermark"],
@@ -60,6 +63,16 @@ class Head:
             counts=read_counts(stored["counts"]),
             **plan_ids,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a ledger is made from: the source's name, the recipe, and what it was chosen by."""
+
+    source: str
+    recipe: Mapping[str, Any]
+    digest: str
+    calibration: Calibration
 
 
 def read_counts(stored: Mapping[str, Any]) -> Counts:
@@ -93,13 +106,14 @@ class HeadDocument:
             stored = self._patience(lambda: self._collection.find_one(KEY))
         return Head.read(stored) if stored else None
 
-    def create(self, source: str, recipe: Mapping[str, Any], digest: str) -> None:
+    def create(self, origin: Origin) -> None:
         """Make the head of a new ledger; nothing happens where there is one."""
         fresh = {
             **KEY,
-            "source": source,
-            "recipe": dict(recipe),
-            "digest": digest,
+            "source": origin.source,
+            "recipe": dict(origin.recipe),
+            "digest": origin.digest,
+            "calibration": asdict(origin.calibration),
             "fence": 0,
             "lease": None,
             "watermark": None,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dedup_job.document import UNIQUE, Action, Match, Verdict
+from dedup_job.document import UNIQUE, Action, Match, Ragged, Verdict
 from dedup_job.errors import StateError
 from dedup_job.mongo.ids import split
 from dedup_job.plan import Plan
@@ -21,6 +21,8 @@ COLUMNS = (
     "ids",
     "bits",
     "near",
+    "prefix_lengths",
+    "prefixes",
     "digests",
     "hashes",
     "actions",
@@ -29,6 +31,7 @@ COLUMNS = (
     "distances",
     "jaccards",
 )
+NO_DISTANCE = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +69,9 @@ def pack(stored: StoredPlan) -> dict[str, Any]:
     """Return the document of a plan.
 
     The columns are little-endian arrays: `bits`, `digests` and `hashes` uint64 as in Plan, `actions` and
-    `reasons` (places in `reason_names`) uint8; `keepers`, `distances` (uint8) and `jaccards` (float32, NaN
-    where texts were not compared) have an entry for each duplicate alone.  `ids` and `keepers` are BSON
-    documents `{"_id": value}` end to end.
+    `reasons` (places in `reason_names`) uint8; `prefixes` and their lengths uint32; `keepers`, `distances`
+    (uint8, 255 for none) and `jaccards` (float64, NaN where texts were not compared) have an entry for each
+    duplicate alone.  `ids` and `keepers` are BSON documents `{"_id": value}` end to end.
     """
     plan = stored.plan
     matches = [verdict.match for verdict in plan.verdicts if verdict.match is not None]
@@ -78,13 +81,15 @@ def pack(stored: StoredPlan) -> dict[str, Any]:
         "ids": b"".join(plan.ids),
         "bits": plan.bits.tobytes(),
         "near": plan.near.tobytes(),
+        "prefix_lengths": np.diff(plan.prefixes.offsets).astype(np.uint32).tobytes(),
+        "prefixes": plan.prefixes.values.tobytes(),
         "digests": plan.digests.tobytes(),
         "hashes": plan.hashes.tobytes(),
         "actions": bytes(verdict.action for verdict in plan.verdicts),
         "reasons": bytes(place[verdict.reason] for verdict in plan.verdicts),
         "keepers": b"".join(match.keeper for match in matches),
-        "distances": bytes(match.distance for match in matches),
-        "jaccards": np.array([match.jaccard for match in matches], np.float32).tobytes(),
+        "distances": bytes(NO_DISTANCE if match.distance is None else match.distance for match in matches),
+        "jaccards": np.array([match.jaccard for match in matches], np.float64).tobytes(),
     }
     return {
         "_id": stored.id.key,
@@ -100,19 +105,22 @@ def pack(stored: StoredPlan) -> dict[str, Any]:
 
 
 def unpack(packed: Mapping[str, Any]) -> StoredPlan:
-    """Return the plan of a document; raises StateError when its checksum is wrong."""
-    number = packed["_id"]["number"]
-    columns = {name: bytes(packed[name]) for name in COLUMNS}
-    names: Sequence[str] = packed["reason_names"]
-    if checksum(columns, names) != packed["sha256"]:
-        raise StateError(f"plan {number} of the ledger is damaged; restore the target database from a backup")
+    """Return the plan of a document; raises StateError when a part of it is missing or wrong."""
+    try:
+        columns = {name: bytes(packed[name]) for name in COLUMNS}
+        whole = checksum(columns, packed["reason_names"]) == packed["sha256"]
+    except (KeyError, TypeError):
+        whole = False
+    if not whole:
+        raise StateError(f"plan {packed['_id']} of the ledger is damaged; restore the target database")
     near = np.frombuffer(columns["near"], np.bool_)
     count = len(near)
     plan = Plan(
         ids=list(split(columns["ids"])),
-        verdicts=_verdicts(columns, names),
+        verdicts=_verdicts(columns, packed["reason_names"]),
         bits=np.frombuffer(columns["bits"], np.uint64).reshape(count, -1),
         near=near,
+        prefixes=_prefixes(columns),
         digests=np.frombuffer(columns["digests"], np.uint64).reshape(count, 2),
         hashes=np.frombuffer(columns["hashes"], np.uint64).reshape(count, 2),
     )
@@ -131,9 +139,13 @@ def checksum(columns: Mapping[str, bytes], names: Sequence[str]) -> str:
 
 
 def _verdicts(columns: Mapping[str, bytes], names: Sequence[str]) -> list[Verdict]:
-    jaccards = np.frombuffer(columns["jaccards"], np.float32)
+    jaccards = np.frombuffer(columns["jaccards"], np.float64)
     matches = (
-        Match(keeper, distance, None if np.isnan(jaccard) else float(jaccard))
+        Match(
+            keeper,
+            None if distance == NO_DISTANCE else distance,
+            None if np.isnan(jaccard) else float(jaccard),
+        )
         for keeper, distance, jaccard in zip(
             split(columns["keepers"]), columns["distances"], jaccards, strict=True
         )
@@ -144,3 +156,9 @@ def _verdicts(columns: Mapping[str, bytes], names: Sequence[str]) -> list[Verdic
         else UNIQUE
         for action, reason in zip(columns["actions"], columns["reasons"], strict=True)
     ]
+
+
+def _prefixes(columns: Mapping[str, bytes]) -> Ragged:
+    lengths = np.frombuffer(columns["prefix_lengths"], np.uint32)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+    return Ragged(offsets, np.frombuffer(columns["prefixes"], np.uint32))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from bson import encode
 from bson.objectid import ObjectId
 
 from dedup_job.mongo.decided import Decided
 from dedup_job.mongo.plans import BACKFILL, StoredPlan
+
+BEGINNING_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)  # of ObjectIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,6 @@ def since(covered: datetime | None, lookback: timedelta, only_object_ids: bool) 
     arrive behind ids that a run has already seen.  The lookback is the greatest such delay that is caught.
     Other ids have no time at all, so there the window is everything.
     """
-    if covered is None or not only_object_ids:
+    if covered is None or not only_object_ids or lookback >= covered - BEGINNING_OF_TIME:
         return Window()
     return Window(start=encode({"_id": ObjectId.from_datetime(covered - lookback)}))

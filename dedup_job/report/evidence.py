@@ -31,7 +31,7 @@ class Evidence:
         """Keep `samples` pairs and name the `groups` largest groups."""
         self._samples, self._groups = samples, groups
         self._random = Random(0)
-        self._pairs: list[Pair] = []
+        self._pairs: list[tuple[int, Pair]] = []
         self._seen = 0
         self._sizes: Counter[bytes] = Counter()
 
@@ -43,7 +43,7 @@ class Evidence:
 
     def pairs(self) -> list[Pair]:
         """Return the sample, in the order of decision."""
-        return [pair for _, pair in sorted(enumerate(self._pairs))]
+        return [pair for _, pair in sorted(self._pairs, key=lambda numbered: numbered[0])]
 
     def groups(self) -> list[tuple[bytes, int]]:
         """Return the keepers that stand for the most duplicates, with their number."""
@@ -53,14 +53,15 @@ class Evidence:
         """Count a duplicate, and sample it: near ones first, as those are the ones to look at."""
         self._sizes[match.keeper] += 1
         if len(self._sizes) > LARGEST_COUNT:
-            self._sizes = Counter({keeper: n for keeper, n in self._sizes.items() if n > 1})
+            self._sizes = Counter(dict(self._sizes.most_common(LARGEST_COUNT // 2)))
         if verdict.reason != "near":
             return
         self._seen += 1
+        sampled = (self._seen, Pair(raw_id, verdict.reason, match))
         if len(self._pairs) < self._samples:
-            self._pairs.append(Pair(raw_id, verdict.reason, match))
+            self._pairs.append(sampled)
         elif (place := self._random.randrange(self._seen)) < self._samples:
-            self._pairs[place] = Pair(raw_id, verdict.reason, match)
+            self._pairs[place] = sampled
 
 
 Beginnings = Callable[[Iterable[bytes]], Mapping[bytes, str]]
@@ -98,8 +99,10 @@ def as_text(shown: Mapping[str, Any]) -> str:
     if shown["pairs"]:
         lines.append("\nsome near duplicates")
     for pair in shown["pairs"]:
-        similarity = "" if pair["jaccard"] is None else f", jaccard {pair['jaccard']:.2f}"
-        lines.append(f"  {pair['duplicate']} for {pair['keeper']}: distance {pair['distance']}{similarity}")
+        distance = "" if pair["distance"] is None else f"distance {pair['distance']}"
+        similarity = "" if pair["jaccard"] is None else f"jaccard {pair['jaccard']:.2f}"
+        how = ", ".join(filter(None, (distance, similarity)))
+        lines.append(f"  {pair['duplicate']} for {pair['keeper']}: {how}")
         lines += [f"    - {pair['duplicate_text']}", f"    + {pair['keeper_text']}"]
     if shown["groups"]:
         lines.append("\nlargest groups")

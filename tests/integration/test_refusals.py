@@ -23,7 +23,7 @@ def told(done: subprocess.CompletedProcess[str]) -> tuple[int, str]:
         ("index", {"radius": "3"}, "[index] radius"),
         ("source", {"collection": "pagez"}, "does not exist; pages is there"),
         ("target", {"collection": "pages"}, "is the source itself"),
-        ("recipe", {"idf": "/nowhere/idf.txt"}, "/nowhere/idf.txt: No such file"),
+        ("recipe", {"idf_table": "/nowhere/idf.txt"}, "/nowhere/idf.txt: No such file"),
     ],
 )
 def test_a_wrong_setting_is_named(job: Job, section: str, values: dict[str, object], part: str) -> None:
@@ -57,7 +57,7 @@ def test_another_recipe_on_the_same_ledger_is_refused_with_the_differing_setting
     code, line = told(job.command("run"))
 
     assert code == 78
-    assert "matching.radius was 7 and is 3" in line
+    assert "matching.radius was 19 and is 3" in line
     assert job.command("report").returncode == 78
 
 

@@ -174,7 +174,7 @@ def test_several_fields_are_joined_in_order(job: Job) -> None:
     job.source.insert_many(
         [
             {"_id": 1, "title": "甲", "body": {"text": "乙"}},
-            {"_id": 2, "title": "甲乙", "body": {"text": ""}},
+            {"_id": 2, "title": "乙", "body": {"text": "甲"}},
             {"_id": 3, "title": "甲", "body": {"text": "<p>乙</p>"}},
         ]
     )
@@ -221,8 +221,8 @@ def test_fit_idf_learns_a_table_that_a_backfill_then_uses(job: Job) -> None:
     assert learned["texts"] > 150
     assert learned["terms"] > 100
 
-    job.set("recipe", idf=str(output))
+    job.set("recipe", idf_table=str(output))
     assert job.decide("backfill").counts.read == 200
     head = job.ledger("head").find_one()
     assert head is not None
-    assert head["recipe"]["idf"] == learned["sha256"]
+    assert head["recipe"]["idf_table"] == learned["sha256"]

@@ -1,0 +1,321 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from dedup_job.config import SOURCE_URI, TARGET_URI, Settings, check, load, with_workers
+from dedup_job.errors import ConfigError
+from dedup_job.fingerprint.profile import Calibration
+
+SMALLEST = """
+[source]
+database = "crawl"
+collection = "pages"
+fields = ["body"]
+[target]
+database = "crawl"
+collection = "unique"
+"""
+PASSWORD = "s3cret-word"
+FOUND = Calibration(records=1_000, median_length=500)
+
+
+@pytest.fixture(autouse=True)
+def _no_connection_strings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(SOURCE_URI, raising=False)
+    monkeypatch.delenv(TARGET_URI, raising=False)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config.toml"
+
+
+def settings(**sections: Any) -> Settings:
+    """The smallest configuration with these keys more, by section."""
+    table: dict[str, Any] = {
+        "source": {"database": "crawl", "collection": "pages", "fields": ["body"]},
+        "target": {"database": "crawl", "collection": "unique"},
+    }
+    for name, values in sections.items():
+        table[name] = {**table.get(name, {}), **values} if isinstance(values, dict) else values
+    return check(table, "c.toml")
+
+
+def fault(**sections: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        settings(**sections)
+    message = str(caught.value)
+    assert message.startswith("c.toml: ")
+    assert "\n" not in message
+    return message.removeprefix("c.toml: ")
+
+
+def test_the_smallest_file_is_enough(file: Path) -> None:
+    file.write_text(SMALLEST, "utf-8")
+    loaded = load(file)
+    assert loaded.source.fields == ("body",)
+    assert loaded.source.condition == {}
+    assert loaded.source.lookback == timedelta(hours=48)
+    assert loaded == settings()
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"index": {"radis": 3}}, "[index] radis: unknown key; did you mean radius?"),
+        ({"indx": {"radius": 3}}, "[indx]: unknown key; did you mean index?"),
+        ({"source": {"field": "body"}}, "[source] field: unknown key; did you mean fields?"),
+        ({"index": {"zzz": 3}}, "[index] zzz: unknown key; known: radius"),
+    ],
+)
+def test_an_unknown_key_is_an_error_with_a_proposal(sections: dict[str, Any], message: str) -> None:
+    assert fault(**sections) == message
+
+
+def test_a_misspelt_section_is_named_before_the_one_that_is_missing(file: Path) -> None:
+    file.write_text(SMALLEST.replace("[target]", "[taget]"), "utf-8")
+    with pytest.raises(ConfigError, match=r"\[taget\]: unknown key; did you mean target\?"):
+        load(file)
+
+
+@pytest.mark.parametrize(("cut", "where"), [("[target]", "[target]"), ("fields", "[source] fields")])
+def test_what_is_missing_is_named(file: Path, cut: str, where: str) -> None:
+    end = None if cut == "[target]" else SMALLEST.index("[target]")
+    file.write_text(SMALLEST[: SMALLEST.index(cut)] + ("" if end is None else SMALLEST[end:]), "utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    assert str(caught.value) == f"{file}: {where}: is missing"
+
+
+@pytest.mark.parametrize(
+    ("sections", "start"),
+    [
+        ({"index": {"radius": "3"}}, "[index] radius: Input should be a valid integer, not '3'"),
+        ({"index": {"radius": 3.0}}, "[index] radius: Input should be a valid integer"),
+        ({"index": {"radius": True}}, "[index] radius: Input should be a valid integer"),
+        ({"index": {"radius": -1}}, "[index] radius: Input should be greater than or equal to 0"),
+        ({"index": {"radius": 129}}, "[index] radius: Input should be less than or equal to 128"),
+        ({"index": 3}, "[index]: Input should be"),
+        ({"source": {"fields": "body"}}, "[source] fields: Input should be a valid list, not 'body'"),
+        ({"source": {"fields": []}}, "[source] fields: "),
+        ({"source": {"fields": [1]}}, "[source] fields.0: Input should be a valid string"),
+        ({"source": {"database": ""}}, "[source] database: "),
+        ({"source": {"lookback_hours": float("nan")}}, "[source] lookback_hours: "),
+        ({"source": {"lookback_hours": float("inf")}}, "[source] lookback_hours: "),
+        ({"recipe": {"bits": 96}}, "[recipe] bits: Input should be 64 or 128, not 96"),
+        ({"recipe": {"segmenter": "nltk"}}, "[recipe] segmenter: Input should be 'rjieba' or 'jieba'"),
+        ({"recipe": {"features": "chars:0"}}, "[recipe] features: "),
+        ({"recipe": {"features": "words:"}}, "[recipe] features: "),
+        ({"verify": {"min_jaccard": 1.5}}, "[verify] min_jaccard: "),
+        ({"verify": {"min_jaccard": float("nan")}}, "[verify] min_jaccard: "),
+        ({"engine": {"workers": 0}}, "[engine] workers: "),
+        ({"limits": {"batch_records": 5_001}}, "[limits] batch_records: "),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_place(sections: dict[str, Any], start: str) -> None:
+    assert fault(**sections).startswith(start)
+
+
+def test_whole_numbers_will_do_for_fractions() -> None:
+    assert settings(verify={"min_jaccard": 1}).verify.min_jaccard == 1.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "3",
+        "{'lang': 'zh'}",
+        '{"a": ',
+        '{"$oid": "0123456789abcdef01234567"}',
+        '{"a": {"$oid": "x"}}',
+        '{"a": {"$date": "yesterday"}}',
+        '{"a": {"$numberDecimal": "x"}}',
+        '{"a": {"$timestamp": {"t": 1}}}',
+        '{"a": {"$binary": {"base64": 3, "subType": "00"}}}',
+        pytest.param('{"a":' * 100_000, id="nested without end"),
+    ],
+)
+def test_a_filter_that_is_no_extended_json_is_refused(text: str) -> None:
+    assert fault(source={"filter": text}).startswith("[source] filter: expected a filter in extended JSON")
+
+
+def test_a_filter_is_given_to_the_server_as_it_stands() -> None:
+    made = settings(source={"filter": '{"lang": "zh", "n": {"$gt": {"$numberLong": "5"}}}'})
+    assert made.source.condition == {"lang": "zh", "n": {"$gt": 5}}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"[source", "not valid TOML"), (b"\xff\xfe", "not valid TOML"), (b"a = 1\na = 2", "not valid TOML")],
+)
+def test_a_file_that_is_no_toml_is_refused(file: Path, content: bytes, words: str) -> None:
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=words):
+        load(file)
+
+
+def test_a_file_that_is_not_there_is_named(file: Path) -> None:
+    with pytest.raises(ConfigError, match=r"No such file.*name a configuration file with -c"):
+        load(file)
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError):
+        settings().index.radius = 5  # type: ignore[misc]
+
+
+def test_the_number_of_workers_can_be_given_beside_the_file() -> None:
+    changed = with_workers(settings(), 7)
+    assert changed.engine.workers == 7
+    assert changed.source == settings().source
+
+
+def test_the_recipe_has_what_the_file_says(tmp_path: Path) -> None:
+    words = tmp_path / "stop.txt"
+    words.write_text("the\n", "utf-8")
+    made = settings(
+        clean={"drop_after": ["Share:"], "max_chars": 50},
+        recipe={
+            "features": "words:2",
+            "min_length": 2,
+            "tf": "raw",
+            "top": 30,
+            "bits": 128,
+            "stop_words": str(words),
+        },
+        index={"radius": 9},
+        verify={"min_jaccard": 0.5, "shingle": 3},
+    ).make_recipe(FOUND)
+    assert made.reader.fields.paths == ("body",)
+    assert (made.reader.cleaner.drop_after, made.reader.cleaner.max_chars) == (("Share:",), 50)
+    assert (made.terms.features, made.terms.min_length, made.terms.tf, made.terms.top) == (
+        "words:2",
+        2,
+        "raw",
+        30,
+    )
+    assert (made.matching.radius, made.matching.min_jaccard, made.matching.shingle) == (9, 0.5, 3)
+    assert made.bits == 128
+    assert made.stop_words.path == str(words)
+
+
+@pytest.mark.parametrize("name", ["idf_table", "stop_words", "user_words"])
+def test_a_file_of_the_recipe_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "absent.txt"
+    with pytest.raises(ConfigError, match=r"absent\.txt: No such file"):
+        settings(recipe={name: str(path)}).make_recipe(FOUND)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("idf_table", b"word without number\n"),
+        ("idf_table", b""),
+        ("idf_table", b"\xff\xfe 1.0\n"),
+        ("user_words", "云计算 x\n".encode()),
+        ("user_words", b"\xff\xfe\n"),
+        ("stop_words", b"\xff\xfe\n"),
+    ],
+)
+def test_a_file_of_the_recipe_that_is_malformed_is_named_before_a_worker_starts(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    path = tmp_path / "given.txt"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"given\.txt"):
+        settings(recipe={name: str(path)}).make_recipe(FOUND)
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [{"source": {"fields": ["a..b"]}}, {"source": {"fields": ["."]}}, {"clean": {"drop_after": [" "]}}],
+)
+def test_a_value_that_only_its_part_can_judge_is_a_mistake_in_the_configuration(
+    sections: dict[str, Any],
+) -> None:
+    with pytest.raises(ConfigError):
+        settings(**sections).make_recipe(FOUND)
+
+
+def test_a_radius_beyond_the_fingerprint_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"\[index\] radius: 65 is more than the 64 bits"):
+        settings(index={"radius": 65}, recipe={"bits": 64}).make_recipe(FOUND)
+    assert settings(index={"radius": 65}, recipe={"bits": 128}).make_recipe(FOUND).matching.radius == 65
+
+
+@pytest.mark.parametrize("profile", ["default", "thorough", "classic"])
+@pytest.mark.parametrize("records", [0, 2_000_000, 2_000_001, 20_000_001])
+def test_a_profile_can_be_used_as_it_is_for_any_size(profile: str, records: int) -> None:
+    made = settings(recipe={"profile": profile}).make_recipe(Calibration(records, 500))
+    assert made.matching.radius <= made.bits
+
+
+def uri_file(tmp_path: Path, text: str = f"mongodb://user:{PASSWORD}@db/\n", mode: int = 0o600) -> str:
+    path = tmp_path / "uri"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    path.chmod(mode)
+    return str(path)
+
+
+def test_a_connection_string_comes_from_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
+    made = settings(source={"uri_file": uri_file(tmp_path)})
+    assert made.source_uri() == made.target_uri() == f"mongodb://user:{PASSWORD}@db/"
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660, 0o620])
+def test_a_file_that_others_can_read_or_write_is_refused(tmp_path: Path, mode: int) -> None:
+    made = settings(source={"uri_file": uri_file(tmp_path, mode=mode)})
+    with pytest.raises(ConfigError, match="run chmod 600") as caught:
+        made.source_uri()
+    assert PASSWORD not in str(caught.value)
+
+
+def test_the_environment_comes_before_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SOURCE_URI, "mongodb://one/")
+    made = settings(source={"uri_file": uri_file(tmp_path, mode=0o644)})
+    assert made.source_uri() == made.target_uri() == "mongodb://one/"
+    monkeypatch.setenv(TARGET_URI, "mongodb://two/")
+    assert (made.source_uri(), made.target_uri()) == ("mongodb://one/", "mongodb://two/")
+
+
+def test_the_target_has_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SOURCE_URI, "mongodb://one/")
+    made = settings(target={"uri_file": uri_file(tmp_path)})
+    assert made.target_uri() == f"mongodb://user:{PASSWORD}@db/"
+
+
+def test_without_a_connection_string_the_message_says_what_to_set() -> None:
+    with pytest.raises(ConfigError, match=f"set {SOURCE_URI} to the connection string"):
+        settings().target_uri()
+
+
+def test_an_empty_connection_string_is_none_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`DEDUP_SOURCE_URI=` in a cron table, or an empty file, is a slip and not the local server."""
+    with pytest.raises(ConfigError):
+        settings(source={"uri_file": uri_file(tmp_path, " \n")}).source_uri()
+    monkeypatch.setenv(SOURCE_URI, "")
+    with pytest.raises(ConfigError):
+        settings().source_uri()
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        settings(source={"uri_file": uri_file(tmp_path, "\udcff\udcfe")}).source_uri()
+
+
+def test_a_connection_string_in_the_place_of_a_file_is_not_repeated() -> None:
+    with pytest.raises(ConfigError) as caught:
+        settings(source={"uri_file": f"mongodb://user:{PASSWORD}@db/"}).source_uri()
+    assert PASSWORD not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", ["uri", "password"])
+def test_a_connection_string_in_the_configuration_is_refused_and_not_repeated(key: str) -> None:
+    assert PASSWORD not in fault(source={key: f"mongodb://user:{PASSWORD}@db/"})

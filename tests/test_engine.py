@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from bson import decode, encode
+from pebble import CONSTS
+
+from dedup_job.config import check
+from dedup_job.document import Batch, Fingerprints
+from dedup_job.engine import worker
+from dedup_job.engine.local import POISON, Capacity, LocalEngine
+from dedup_job.errors import DedupError
+from dedup_job.fingerprint.profile import Calibration
+from dedup_job.fingerprint.recipe import Fingerprinter, Recipe, Resource
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).parent.parent
+WORDS = [
+    "red",
+    "orange",
+    "yellow",
+    "green",
+    "blue",
+    "indigo",
+    "violet",
+    "black",
+    "white",
+    "tan",
+    "pink",
+    "grey",
+]
+SETTINGS = {
+    "source": {"database": "d", "collection": "c", "fields": ["text"]},
+    "target": {"database": "d", "collection": "u"},
+    "recipe": {"bits": 64, "min_terms": 8},
+    "index": {"radius": 3},
+    "verify": {"min_jaccard": 0.8, "shingle": 5},
+}
+LONG = 60.0  # seconds that no test waits unless something hangs
+
+begin, work, count_terms = worker.begin, worker.work, worker.count_terms
+
+
+def fragile_work(raws: Sequence[bytes]) -> Fingerprints:
+    """The real work, but some records kill the worker or keep it busy; runs on the workers."""
+    for raw in raws:
+        _obey(decode(raw)["text"])
+    return work(raws)
+
+
+def fragile_count(raws: Sequence[bytes]) -> tuple[int, Counter[str]]:
+    for raw in raws:
+        _obey(decode(raw)["text"])
+    return count_terms(raws)
+
+
+def _obey(text: str) -> None:
+    order, _, argument = text.partition(" ")
+    if order == "KILL" or (order == "KILL-ONCE" and _is_first(Path(argument.split()[0]))):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if order == "STALL":
+        time.sleep(LONG)
+    if order == "RAISE":
+        raise RuntimeError("a bug in the work")
+
+
+def _is_first(flag: Path) -> bool:
+    try:
+        flag.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def recipe_with(idf_table: Path) -> Recipe:
+    recipe = check(SETTINGS, "c").make_recipe(Calibration(1_000, 500))
+    return replace(recipe, idf_table=Resource.at(idf_table))
+
+
+@pytest.fixture(scope="module")
+def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    """A recipe that is quick to make ready."""
+    path = tmp_path_factory.mktemp("idf") / "idf.txt"
+    path.write_text("red 2.0\nblue 3.0\n", "utf-8")
+    return recipe_with(path)
+
+
+@pytest.fixture
+def _fragile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "work", fragile_work)
+    monkeypatch.setattr(worker, "count_terms", fragile_count)
+
+
+def batch_of(*texts: str) -> Batch:
+    raws = [encode({"_id": number, "text": text}) for number, text in enumerate(texts)]
+    return Batch([raw[:10] for raw in raws], raws)
+
+
+def text_of(number: int) -> str:
+    return " ".join(WORDS[number % 12 :] + WORDS[: number % 12 // 2]) + f" n{number}"
+
+
+BATCHES = [batch_of(*(text_of(7 * batch + row) for row in range(5))) for batch in range(12)]
+
+
+def as_values(prints: Fingerprints) -> tuple[Any, ...]:
+    columns = (
+        prints.bits,
+        prints.near,
+        prints.digests,
+        prints.hashes,
+        prints.shingles.offsets,
+        prints.shingles.values,
+    )
+    return (list(prints.reasons), *(column.tolist() for column in columns))
+
+
+def within_reason(ask: Callable[[], T]) -> T:
+    """Return the answer; an engine that hangs fails the test instead of holding it up for ever."""
+    answers: list[T | BaseException] = []
+
+    def asking() -> None:
+        try:
+            answers.append(ask())
+        except BaseException as error:
+            answers.append(error)
+
+    thread = threading.Thread(target=asking, daemon=True)
+    thread.start()
+    thread.join(LONG)
+    assert answers, "the engine hangs"
+    if isinstance(answers[0], BaseException):
+        raise answers[0]
+    return answers[0]
+
+
+def fingerprinted(engine: LocalEngine, batches: Sequence[Batch]) -> list[tuple[Batch, tuple[Any, ...]]]:
+    return within_reason(
+        lambda: [(batch, as_values(prints)) for batch, prints in engine.fingerprinted(batches)]
+    )
+
+
+def worker_pids() -> list[int]:
+    return [
+        child.pid
+        for child in multiprocessing.active_children()
+        if child.name == "pebble_pool_worker" and child.pid
+    ]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_batches_come_back_in_order_and_alike_for_any_number_of_workers(recipe: Recipe, workers: int) -> None:
+    alone = Fingerprinter(recipe)
+    with LocalEngine(recipe, Capacity(workers)) as engine:
+        found = fingerprinted(engine, BATCHES)
+    assert [batch for batch, _ in found] == BATCHES
+    assert [values for _, values in found] == [as_values(alone(batch.raws)) for batch in BATCHES]
+
+
+@pytest.fixture
+def engine(recipe: Recipe, _fragile: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEngine]:
+    """Two workers that obey orders in the text."""
+    monkeypatch.setattr(CONSTS, "term_timeout", 0.2)  # workers ignore SIGTERM, so waiting does not help
+    with LocalEngine(recipe, Capacity(workers=2, record_seconds=0.4)) as engine:
+        yield engine
+
+
+def test_a_worker_that_is_killed_is_replaced_and_nothing_else_changes(
+    recipe: Recipe, engine: LocalEngine, tmp_path: Path
+) -> None:
+    dying = batch_of(text_of(1), f"KILL-ONCE {tmp_path / 'flag'} {text_of(2)}", text_of(3))
+    batches = [*BATCHES[:3], dying, *BATCHES[3:6]]
+    alone = Fingerprinter(recipe)
+    assert fingerprinted(engine, batches) == [(batch, as_values(alone(batch.raws))) for batch in batches]
+    assert (tmp_path / "flag").exists()
+
+
+@pytest.mark.parametrize("order", ["KILL", "STALL"])
+def test_a_record_that_takes_its_worker_down_is_poison_and_its_neighbours_are_fine(
+    recipe: Recipe, engine: LocalEngine, order: str
+) -> None:
+    texts = [text_of(1), f"{order} me", text_of(2)]
+    ((_, values),) = fingerprinted(engine, [batch_of(*texts)])
+    expected = as_values(Fingerprinter(recipe)(batch_of(*texts).raws))
+    assert values[0] == ["", POISON, ""]
+    for column, wanted in zip(values[1:4], expected[1:4], strict=True):
+        assert [column[row] for row in (0, 2)] == [wanted[row] for row in (0, 2)]
+    assert values[4] == expected[4], "the hash of the raw record is known even so"
+
+
+def test_counting_goes_on_without_a_batch_that_kills_its_worker(engine: LocalEngine) -> None:
+    batches = [batch_of("red blue"), batch_of("KILL"), batch_of("red")]
+    counted = within_reason(lambda: list(engine.counted_terms(batches)))
+    assert counted == [(1, Counter(red=1, blue=1)), (0, Counter()), (1, Counter(red=1))]
+
+
+def test_an_error_in_the_work_ends_the_run_with_a_name_and_no_text(engine: LocalEngine) -> None:
+    with pytest.raises(DedupError, match="RuntimeError") as caught:
+        fingerprinted(engine, [batch_of("RAISE secret words")])
+    assert "secret" not in str(caught.value)
+
+
+def test_an_idle_worker_that_is_killed_is_replaced(recipe: Recipe, engine: LocalEngine) -> None:
+    """The kernel may take any process when memory is short, also one that has nothing to do just now."""
+    alone = as_values(Fingerprinter(recipe)(BATCHES[0].raws))
+    fingerprinted(engine, BATCHES[:1])
+    for pid in worker_pids():
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(0.5)  # long enough for the pool to notice
+    assert fingerprinted(engine, BATCHES[:1]) == [(BATCHES[0], alone)]
+
+
+def test_the_companions_of_a_killed_worker_are_not_left_behind(recipe: Recipe) -> None:
+    with LocalEngine(recipe, Capacity(workers=2)) as engine:
+        fingerprinted(engine, BATCHES[:1])
+        killed, companion = worker_pids()
+        os.kill(killed, signal.SIGKILL)
+        time.sleep(0.5)  # long enough for the pool to notice
+        fingerprinted(engine, BATCHES[:1])
+    assert _wait_for(lambda: not _is_running(companion)), f"still running: {companion}"
+
+
+def test_workers_that_cannot_start_end_the_run_and_say_why(tmp_path: Path) -> None:
+    path = tmp_path / "idf.txt"
+    path.write_text("fox 1\n", "utf-8")
+    recipe = recipe_with(path)
+    path.write_text("fox 2\n", "utf-8")
+    with LocalEngine(recipe) as engine, pytest.raises(DedupError, match=r"idf\.txt changed"):
+        fingerprinted(engine, BATCHES[:1])
+
+
+def test_an_empty_question_has_an_empty_answer(engine: LocalEngine) -> None:
+    assert len(within_reason(lambda: engine.fingerprint([]))) == 0
+    assert fingerprinted(engine, []) == []
+
+
+class Reading:
+    """A source that knows how many batches were taken from it."""
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        self._batches = batches
+        self.taken = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self._batches:
+            self.taken += 1
+            yield batch
+
+
+@pytest.mark.parametrize(("nbytes", "ahead"), [(1, 2), (1 << 30, 6)])
+def test_the_source_is_read_ahead_within_bounds(recipe: Recipe, nbytes: int, ahead: int) -> None:
+    source = Reading(BATCHES)
+    with LocalEngine(recipe, Capacity(workers=2, nbytes=nbytes)) as engine:
+        for done, _ in enumerate(engine.fingerprinted(source)):
+            assert source.taken <= done + ahead
+    assert source.taken == len(BATCHES)
+
+
+PARENT = """
+import multiprocessing, sys, time
+from pathlib import Path
+from bson import encode
+from dedup_job.document import Batch
+from dedup_job.engine.local import Capacity, LocalEngine
+from test_engine import recipe_with
+
+if __name__ == "__main__":
+    recipe = recipe_with(Path(sys.argv[1]))
+    with LocalEngine(recipe, Capacity(workers=2)) as engine:
+        engine.fingerprint([encode({"_id": 1, "text": "red"})])
+        print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+        time.sleep(60)
+"""
+
+
+def test_workers_die_with_a_parent_that_is_killed(recipe: Recipe, tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT, "utf-8")
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    parent = subprocess.Popen(
+        [sys.executable, str(script), recipe.idf_table.path],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with parent:
+        assert parent.stdout
+        pids = list(map(int, parent.stdout.readline().split()))
+        parent.kill()
+    assert len(pids) == 2
+    assert _wait_for(lambda: not any(map(_is_running, pids))), f"still running: {pids}"
+
+
+def test_no_worker_is_left_behind(recipe: Recipe) -> None:
+    with LocalEngine(recipe) as engine:
+        fingerprinted(engine, BATCHES[:2])
+        pids = worker_pids()
+    assert pids
+    assert _wait_for(lambda: not any(map(_is_running, pids)))
+
+
+def _is_running(pid: int) -> bool:
+    """Tell whether there is such a process; one that ended and was not waited for does not run."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dedup_job.match import _kernel, index
+from dedup_job.match.index import Candidates, SegmentIndex, hamming, pairs_within
+
+Fingerprints = npt.NDArray[np.uint64]
+
+WAYS = ["probe", "scan"]
+
+without_deadline = settings(deadline=None)  # the first call compiles
+
+
+@contextmanager
+def found_by(way: str) -> Iterator[None]:
+    """Make every index probe, or scan, whatever its size."""
+    cost = 0 if way == "probe" else 1 << 40
+    with mock.patch.multiple(index, PROBE_COST=cost, ENTRY_COST=0):
+        yield
+
+
+def prints(*rows: int, bits: int = 64) -> Fingerprints:
+    """Fingerprints from integers of up to `bits` bits."""
+    words = [[row >> 64 * word & (1 << 64) - 1 for word in range(bits // 64)] for row in rows]
+    return np.array(words, np.uint64).reshape(len(rows), bits // 64)
+
+
+def clustered(seed: int, n: int, bits: int, spread: int) -> Fingerprints:
+    """n fingerprints, each a few bits away from one of some random centres, or a copy of it."""
+    rng = np.random.default_rng(seed)
+    centres = rng.integers(0, 1 << 64, (1 + n // 8, bits // 64), dtype=np.uint64)
+    rows = centres[rng.integers(0, len(centres), n)]
+    for row in rows:
+        for bit in rng.integers(0, bits, rng.integers(0, spread + 1)).tolist():
+            row[bit // 64] ^= np.uint64(1 << bit % 64)
+    return rows
+
+
+def neighbours(candidates: Candidates) -> list[list[tuple[int, int]]]:
+    """(distance, position) pairs of each query, in the order given."""
+    pairs = list(zip(candidates.distances.tolist(), candidates.positions.tolist(), strict=True))
+    return [pairs[a:b] for a, b in zip(candidates.offsets, candidates.offsets[1:], strict=False)]
+
+
+def brute_force(stored: Fingerprints, queries: Fingerprints, radius: int) -> list[list[tuple[int, int]]]:
+    integers = [int.from_bytes(row.tobytes(), "little") for row in stored]
+    answers = []
+    for query in queries:
+        number = int.from_bytes(query.tobytes(), "little")
+        near = [((number ^ other).bit_count(), position) for position, other in enumerate(integers)]
+        answers.append(sorted(pair for pair in near if pair[0] <= radius))
+    return answers
+
+
+def filled(fingerprints: Fingerprints, radius: int = 3) -> SegmentIndex:
+    whole = SegmentIndex(64 * fingerprints.shape[1], radius)
+    whole.add(fingerprints)
+    return whole
+
+
+@without_deadline
+@given(
+    seed=st.integers(0, 2**32),
+    n=st.integers(0, 120),
+    words=st.integers(1, 4),
+    radius=st.integers(0, 20),
+    cuts=st.lists(st.integers(0, 120), max_size=4),
+    way=st.sampled_from(WAYS),
+)
+def test_the_answer_equals_brute_force_however_the_batches_are_cut(
+    seed: int, n: int, words: int, radius: int, cuts: list[int], way: str
+) -> None:
+    stored = clustered(seed, n, 64 * words, radius + 3)
+    queries = np.concatenate([stored[:8], clustered(seed + 1, 4, 64 * words, 3)])
+    whole = SegmentIndex(64 * words, radius)
+    for part in np.split(stored, sorted(min(cut, n) for cut in cuts)):
+        whole.add(part)
+    with found_by(way):
+        together = neighbours(whole.within(queries))
+        one_by_one = [neighbours(whole.within(queries[q : q + 1]))[0] for q in range(len(queries))]
+    assert together == one_by_one == brute_force(stored, queries, radius)
+
+
+@without_deadline
+@given(seed=st.integers(0, 2**32), n=st.integers(0, 80), words=st.integers(1, 4), radius=st.integers(0, 20))
+def test_inside_a_batch_each_row_meets_the_earlier_rows_only(
+    seed: int, n: int, words: int, radius: int
+) -> None:
+    rows = clustered(seed, n, 64 * words, radius + 3)
+    expected = [brute_force(rows[:j], rows[j : j + 1], radius)[0] for j in range(n)]
+    assert neighbours(pairs_within(rows, radius)) == expected
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("bits", [64, 128])
+@pytest.mark.parametrize("radius", [*range(21), 48])
+def test_exactly_the_radius_is_found_and_one_more_is_not(way: str, bits: int, radius: int) -> None:
+    if way == "probe" and radius > 20:
+        way = "scan"  # all buckets would be probed
+    rng = np.random.default_rng(radius)
+    target = rng.integers(0, 1 << 64, (1, bits // 64), dtype=np.uint64)
+    queries = []
+    for distance in (radius, radius + 1):
+        for _ in range(25):
+            flips = sum(1 << int(bit) for bit in rng.choice(bits, distance, replace=False))
+            queries.append(target[0] ^ prints(flips, bits=bits)[0])
+    with found_by(way):
+        answer = neighbours(filled(target, radius).within(np.array(queries)))
+    assert answer == [[(radius, 0)]] * 25 + [[]] * 25
+
+
+@pytest.mark.parametrize("bits", [64, 128])
+@pytest.mark.parametrize("radius", range(21))
+def test_the_least_favourable_spread_over_the_segments_is_found(bits: int, radius: int) -> None:
+    segments = bits // 16
+    shares = [radius // segments + (i < radius % segments) for i in range(segments)]
+    queries = []
+    for turn in range(segments):
+        turned = shares[turn:] + shares[:turn]
+        flips = sum(((1 << share) - 1) << 16 * i for i, share in enumerate(turned))
+        queries.append(prints(flips, bits=bits)[0])
+    with found_by("probe"):
+        answer = neighbours(filled(prints(0, bits=bits), radius).within(np.array(queries)))
+    assert answer == [[(radius, 0)]] * segments
+
+
+def test_each_segment_has_keys_of_its_own() -> None:
+    worked = prints(0x4444_3333_2222_1111)
+    assert [int(_kernel.segment(worked, 0, i)) for i in range(4)] == [0x1111, 0x2222, 0x3333, 0x4444]
+    assert [int(index._segment(worked, i)[0]) for i in range(4)] == [0x1111, 0x2222, 0x3333, 0x4444]
+    assert int(_kernel.sketch(worked, 0, 2)) == 0x1111_4444
+
+
+@pytest.mark.parametrize("shared", range(4))
+def test_a_neighbour_that_shares_only_one_segment_is_found_through_it(shared: int) -> None:
+    flips = sum(1 << 16 * i + 5 for i in range(4) if i != shared)
+    with found_by("probe"):
+        answer = neighbours(
+            filled(prints(0x0123_4567_89AB_CDEF)).within(prints(0x0123_4567_89AB_CDEF ^ flips))
+        )
+    assert answer == [[(3, 0)]]
+
+
+def test_a_fingerprint_is_added_to_a_bucket_that_already_exists() -> None:
+    first, far = 0x1111_2222_3333_7777, 0xEEEE_DDDD_CCCC_7777
+    whole = filled(prints(first))
+    assert whole.add(prints(far)) == 1
+    with found_by("probe"):
+        assert neighbours(whole.within(prints(first, far))) == [[(0, 0)], [(0, 1)]]
+
+
+def test_a_bucket_grows_past_every_kind_of_block_without_loss() -> None:
+    rows = np.random.default_rng(5).integers(0, 1 << 64, (700, 1), dtype=np.uint64)
+    rows &= np.uint64(0xFFFF_FFFF_FFFF_0000)  # one bucket in the first map
+    whole = SegmentIndex()
+    for n in range(len(rows)):
+        whole.add(rows[n : n + 1])
+        if n < 300 or n > 690:
+            with found_by("probe"):
+                answer = whole.within(rows[: n + 1])
+            assert answer.positions.tolist() == list(range(n + 1))
+
+
+def test_blocks_start_at_multiples_of_their_size() -> None:
+    starts = [slot for slot in range(600) if slot % _kernel.block_size(slot) == 0]
+    assert starts == [0, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_hot_bucket_stays_exact(way: str) -> None:
+    rng = np.random.default_rng(6)
+    rows = rng.integers(0, 1 << 16, (20_000, 1), dtype=np.uint64) << np.uint64(48)
+    rows |= np.uint64(0x2222_3333_4444)  # three segments are the same in all, so neighbours abound
+    with found_by(way):
+        answer = neighbours(filled(rows, 2).within(rows[:3]))
+    assert answer == brute_force(rows, rows[:3], 2)
+    assert min(len(near) for near in answer) > 20
+
+
+def test_more_neighbours_than_there_was_room_for_are_all_returned() -> None:
+    copies = prints(*[99] * 1_000)
+    for way in WAYS:
+        with found_by(way):
+            assert neighbours(filled(copies).within(copies[:2])) == [[(0, k) for k in range(1_000)]] * 2
+
+
+def test_many_probes_are_made_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = clustered(7, 200, 64, 9)
+    monkeypatch.setattr(index, "PROBES_AT_ONCE", 700)
+    with found_by("probe"):
+        assert neighbours(filled(rows, 8).within(rows)) == brute_force(rows, rows, 8)
+
+
+def test_neighbours_ascend_by_distance_and_then_by_position() -> None:
+    stored = prints(0b111, 0b1, 0, 0b10, 0b11, 0)
+    expected = [(0, 2), (0, 5), (1, 1), (1, 3), (2, 4), (3, 0)]
+    for way in WAYS:
+        with found_by(way):
+            assert neighbours(filled(stored).within(prints(0))) == [expected]
+
+
+def test_all_zeros_and_all_ones_are_fingerprints_like_others() -> None:
+    zeros, ones = 0, (1 << 128) - 1
+    for way in WAYS:
+        with found_by(way):
+            answer = filled(prints(zeros, ones, bits=128)).within(prints(zeros, ones, 1, ones - 1, bits=128))
+        assert neighbours(answer) == [[(0, 0)], [(0, 1)], [(1, 0)], [(1, 1)]]
+
+
+def test_the_greatest_distance_is_reported_in_full() -> None:
+    ones = (1 << 256) - 2
+    assert neighbours(filled(prints(0, bits=256), 255).within(prints(ones, bits=256))) == [[(255, 0)]]
+
+
+def test_empty_batches_change_nothing_and_find_nothing() -> None:
+    for stored in (prints(), prints(1, 2)):
+        whole = filled(stored)
+        assert whole.add(prints()) == len(whole) == len(stored)
+        for way in WAYS:
+            with found_by(way):
+                assert neighbours(whole.within(prints())) == []
+    assert neighbours(pairs_within(prints(), 3)) == []
+    assert neighbours(SegmentIndex().within(prints(7))) == [[]]
+
+
+def test_positions_count_on_from_batch_to_batch() -> None:
+    whole = SegmentIndex()
+    assert [whole.add(prints(*[5] * n)) for n in (2, 0, 3)] == [0, 2, 2]
+    assert len(whole) == 5
+    assert whole.within(prints(5)).positions.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_positions_beyond_two_to_the_31_are_kept_whole(tmp_path: Path) -> None:
+    last = 1 << 31
+    whole = SegmentIndex()
+    sparse = np.memmap(tmp_path / "sparse", np.uint64, "w+", shape=(last + 100, 1))
+    whole._table = whole._table._replace(fingerprints=np.asarray(sparse))
+    whole._count = last
+    assert whole.add(prints(7, 0xFFFF_0000_FFFF)) == last
+    answer = whole.within(prints(0xFFFF_0000_FFFF, 6))
+    assert neighbours(answer) == [[(0, last + 1)], [(1, last)]]
+
+
+def test_more_than_four_thousand_million_are_refused() -> None:
+    whole = SegmentIndex()
+    whole._count = (1 << 32) - 1
+    with pytest.raises(OverflowError, match="at most 4294967296"):
+        whole.add(prints(1, 2))
+
+
+def test_answers_and_stores_are_typed_arrays() -> None:
+    whole = filled(prints(1, 2, 3))
+    answer = whole.within(prints(1))
+    kinds = [answer.offsets.dtype, answer.positions.dtype, answer.distances.dtype]
+    assert kinds == [np.int64, np.uint32, np.uint8]
+    assert all(type(column) is np.ndarray for column in whole._table)
+
+
+def test_two_hundred_thousand_take_less_than_110_bytes_each_and_a_million_less_than_60() -> None:
+    rows = np.random.default_rng(8).integers(0, 1 << 64, (1_000_000, 1), dtype=np.uint64)
+    whole = filled(rows[:200_000])
+    assert whole.nbytes / len(whole) < 110
+    whole.add(rows[200_000:])
+    assert whole.nbytes / len(whole) < 60
+
+
+def test_segments_that_are_never_probed_take_no_memory() -> None:
+    rows = np.random.default_rng(9).integers(0, 1 << 64, (200_000, 2), dtype=np.uint64)
+    assert filled(rows, 0).nbytes / 200_000 < 16 + 110 / 4
+
+
+@pytest.mark.parametrize(
+    ("n", "radius", "probes"), [(400, 3, True), (100, 3, False), (20_000, 11, False), (60_000, 11, True)]
+)
+def test_small_collections_are_scanned_and_large_ones_probed(n: int, radius: int, probes: bool) -> None:
+    whole = SegmentIndex(64, radius)
+    whole._count = n
+    assert whole._probing_pays() is probes
+
+
+def test_columns_of_other_layouts_are_understood() -> None:
+    rows = clustered(10, 60, 128, 3)
+    assert neighbours(filled(np.asfortranarray(rows)).within(rows[::2])) == brute_force(rows, rows[::2], 3)
+
+
+@pytest.mark.parametrize("bits", [0, 32, 100, 320])
+def test_widths_that_it_cannot_serve_are_refused(bits: int) -> None:
+    with pytest.raises(ValueError, match="bits must be 64, 128, 192 or 256"):
+        SegmentIndex(bits)
+
+
+@pytest.mark.parametrize(("bits", "radius"), [(64, -1), (64, 65), (256, 256)])
+def test_a_radius_that_it_cannot_serve_is_refused(bits: int, radius: int) -> None:
+    with pytest.raises(ValueError, match="radius must be between 0 and"):
+        SegmentIndex(bits, radius)
+    with pytest.raises(ValueError, match="radius must be between 0 and"):
+        pairs_within(prints(1, bits=bits), radius)
+
+
+@pytest.mark.parametrize(
+    "wrong", [np.zeros((2, 1), np.int64), np.zeros((2, 2), np.uint64), np.zeros(2, np.uint64)]
+)
+def test_arrays_of_the_wrong_shape_or_type_are_refused(wrong: Fingerprints) -> None:
+    for use in (SegmentIndex().add, SegmentIndex().within):
+        with pytest.raises(ValueError, match=r"must be uint64 of shape \(n, 1\)"):
+            use(wrong)
+
+
+def test_more_queries_than_can_be_told_apart_are_refused() -> None:
+    with pytest.raises(ValueError, match="at most 16777215"):
+        SegmentIndex().within(np.zeros((1 << 24, 1), np.uint64))
+
+
+def test_hamming_counts_differing_bits_of_every_word() -> None:
+    a = prints(0, (1 << 128) - 1, 1 << 127 | 1, bits=128)
+    assert hamming(a, prints(0, bits=128)).tolist() == [0, 128, 2]
+    assert hamming(a[2], a[1]) == 126
+
+
+def test_without_a_place_for_machine_code_it_is_compiled_all_the_same() -> None:
+    def double(number: int) -> int:
+        return 2 * number
+
+    double.__code__ = double.__code__.replace(co_filename="/nowhere/at/all.py")
+    assert _kernel.compiled(double)(21) == 42

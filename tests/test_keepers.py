@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dedup_job.document import UNIQUE, Action, Fingerprints, Match, Ragged, Verdict, digests
+from dedup_job.match.keepers import Ids, Keepers, Recollection
+from dedup_job.match.shingle_index import prefixes
+from dedup_job.plan import Plan
+
+PASSED = Verdict(Action.PASSED, "empty")
+COPY = Verdict(Action.DUPLICATE, "exact", Match(b"k", 0, 1.0))
+
+
+def prints_of(texts: Sequence[bytes], near: bool = True) -> Fingerprints:
+    """Fingerprints of texts; a text's bits are its length, its shingles its bytes."""
+    shingles = [sorted(set(text)) for text in texts]
+    return Fingerprints(
+        reasons=[""] * len(texts),
+        bits=np.array([[len(text)] for text in texts], np.uint64).reshape(-1, 1),
+        near=np.full(len(texts), near),
+        short=np.full(len(texts), not near),
+        digests=digests(texts),
+        hashes=digests(texts),
+        shingles=Ragged(
+            np.cumsum([0, *map(len, shingles)], dtype=np.int64),
+            np.array([value for row in shingles for value in row], np.uint32),
+        ),
+    )
+
+
+def plan_of(texts: Sequence[bytes], prints: Fingerprints, verdicts: Sequence[Verdict]) -> Plan:
+    ids = [b"id:" + text for text in texts]
+    found_by = prefixes(prints.shingles, prints.short, 0.5)
+    return Plan(ids, verdicts, prints.bits, prints.near, found_by, prints.digests, prints.hashes)
+
+
+class Records:
+    """A target that counts what is asked of it."""
+
+    def __init__(self, cache_bytes: int = 0) -> None:
+        self.there: dict[bytes, bytes] = {}
+        self.asked: list[list[bytes]] = []
+        self.keepers = Keepers(64, 3, cache_bytes, Recollection(self._fetch, prints_of))
+
+    def keep(self, *texts: bytes, near: bool = True) -> None:
+        """Admit texts as keepers, each under the id `id:<text>`."""
+        self.admit(texts, [UNIQUE] * len(texts), near)
+        self.there |= {b"id:" + text: text for text in texts}
+
+    def admit(self, texts: Sequence[bytes], verdicts: Sequence[Verdict], near: bool = True) -> None:
+        prints = prints_of(texts, near)
+        self.keepers.admit(plan_of(texts, prints, verdicts), prints.shingles)
+
+    def _fetch(self, ids: Sequence[bytes]) -> dict[bytes, bytes]:
+        self.asked.append(list(ids))
+        return {raw_id: self.there[raw_id] for raw_id in ids if raw_id in self.there}
+
+
+def test_only_unique_records_are_taken_in() -> None:
+    records = Records()
+    records.admit([b"a", b"b", b"c"], [UNIQUE, PASSED, COPY])
+    assert len(records.keepers) == 1
+    assert records.keepers.with_text(digests([b"a", b"b", b"c"])) == [0, -1, -1]
+
+
+def test_ordinals_count_the_keepers_in_the_order_of_decision() -> None:
+    records = Records()
+    records.admit([b"a", b"b", b"c"], [UNIQUE, PASSED, UNIQUE])
+    records.admit([b"d", b"e"], [COPY, UNIQUE])
+    assert [records.keepers.id(ordinal) for ordinal in range(3)] == [b"id:a", b"id:c", b"id:e"]
+
+
+def test_a_near_keeper_is_found_by_its_ordinal_among_all_keepers() -> None:
+    records = Records()
+    records.keep(b"poor", near=False)
+    records.keep(b"abcdefg")
+    found = records.keepers.near(np.array([[0b111]], np.uint64))
+    assert (found.positions.tolist(), found.distances.tolist()) == ([1], [0])
+
+
+def test_a_poor_text_is_found_as_the_same_text_and_never_as_near() -> None:
+    records = Records()
+    records.keep(b"poor", near=False)
+    assert records.keepers.with_text(digests([b"poor"])) == [0]
+    assert records.keepers.near(np.array([[4]], np.uint64)).positions.size == 0
+
+
+def test_no_keepers_and_no_questions_are_fine() -> None:
+    keepers = Records().keepers
+    assert keepers.near(np.zeros((2, 1), np.uint64)).offsets.tolist() == [0, 0, 0]
+    assert keepers.near(np.zeros((0, 1), np.uint64)).offsets.tolist() == [0]
+    assert keepers.with_text(digests([])) == []
+    assert keepers.shingles([]) == {}
+
+
+def test_recent_keepers_are_not_asked_for() -> None:
+    records = Records(cache_bytes=1 << 10)
+    records.keep(b"ab", b"cd")
+    assert {ordinal: row.tolist() for ordinal, row in records.keepers.shingles([0, 1]).items()} == {
+        0: [97, 98],
+        1: [99, 100],
+    }
+    assert records.asked == []
+
+
+def test_the_others_are_asked_for_at_once_and_each_once() -> None:
+    records = Records()
+    records.keep(b"ab", b"cd")
+    assert set(records.keepers.shingles([0, 1, 0])) == {0, 1}
+    assert records.asked == [[b"id:ab", b"id:cd"]]
+
+
+def test_what_was_recalled_is_remembered() -> None:
+    records = Records(cache_bytes=8)  # room for one
+    records.keep(b"ab", b"cd")
+    records.keepers.shingles([0])
+    records.keepers.shingles([0])
+    assert records.asked == [[b"id:ab"]]
+
+
+def test_a_keeper_that_is_gone_or_has_another_text_is_left_out() -> None:
+    records = Records()
+    records.keep(b"ab", b"cd", b"ef")
+    del records.there[b"id:ab"]
+    records.there[b"id:cd"] = b"changed"
+    assert set(records.keepers.shingles([0, 1, 2])) == {2}
+
+
+def test_a_keeper_that_took_over_the_text_of_another_is_left_out() -> None:
+    records = Records()
+    records.keep(b"ab", b"cd")
+    records.there[b"id:cd"] = b"ab"
+    assert set(records.keepers.shingles([0, 1])) == {0}
+
+
+def test_all_gone_is_no_error() -> None:
+    records = Records()
+    records.keep(b"ab")
+    records.there.clear()
+    assert records.keepers.shingles([0]) == {}
+
+
+def test_the_shingles_that_are_remembered_do_not_hold_the_whole_batch_in_memory() -> None:
+    """A view of the recalled batch's array keeps all of it: the bound in bytes would bound nothing."""
+    records = Records(cache_bytes=12)
+    records.keep(b"abc", bytes(range(200)))
+    records.keepers.shingles([1, 0])
+    kept = records.keepers.shingles([0])[0]
+    assert kept.base is None or kept.base.nbytes <= kept.nbytes
+
+
+def test_admitting_without_shingles_recalls_them_later() -> None:
+    records = Records(cache_bytes=1 << 10)
+    prints = prints_of([b"ab"])
+    records.keepers.admit(plan_of([b"ab"], prints, [UNIQUE]))
+    records.there[b"id:ab"] = b"ab"
+    assert records.keepers.shingles([0])[0].tolist() == [97, 98]
+
+
+@given(st.lists(st.lists(st.binary(min_size=1, max_size=40), max_size=4)))
+def test_ids_come_back_as_they_went_in(chunks: list[list[bytes]]) -> None:
+    ids = Ids()
+    for chunk in chunks:
+        ids.extend(chunk)
+    flat = [raw_id for chunk in chunks for raw_id in chunk]
+    assert len(ids) == len(flat)
+    assert [ids[ordinal] for ordinal in range(len(ids))] == flat
+    assert ids.nbytes >= sum(map(len, flat))
