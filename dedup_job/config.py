@@ -255,7 +255,7 @@ def _or(value: T | None, otherwise: T) -> T:
 
 
 def _resource(path: Path | None, read: Callable[[Path], object]) -> Resource | None:
-    """Return a file of the recipe after a look into it; raises ConfigError when it is not what it should be."""
+    """Return a file of the recipe after a look into it; raises ConfigError when it cannot be used."""
     if path is None:
         return None
     path = path.expanduser().resolve()

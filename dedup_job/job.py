@@ -7,7 +7,7 @@ A record that is a duplicate itself stands for nothing: a chain A ~ B ~ C never 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,6 +37,7 @@ class Job:
 
     batches   what to decide, in order
     keepers   everything that was kept before
+    absent    tells which of some keepers are not in the target any more
     commit    carries out a plan for these raw records, and returns the plan as it ended
     observe   is told of each batch and its plan, for the report
     """
@@ -45,6 +46,7 @@ class Job:
     engine: Engine
     matching: Matching
     keepers: Keepers
+    absent: Callable[[Collection[bytes]], set[bytes]]
     commit: Callable[[Plan, Sequence[bytes]], Plan]
     observe: Callable[[Batch, Plan], None]
 
@@ -54,11 +56,19 @@ def run(job: Job) -> Counts:
     counts = Counts()
     for batch, prints in job.engine.fingerprinted(job.batches):
         verdicts = decide(batch.ids, prints, job.matching, job.keepers)
+        while gone := job.absent(relied_on(verdicts) - set(batch.ids)):
+            job.keepers.forget(gone)
+            verdicts = decide(batch.ids, prints, job.matching, job.keepers)
         plan = job.commit(planned(batch, prints, verdicts, job.matching), batch.raws)
         job.keepers.admit(plan, prints.shingles)
         job.observe(batch, plan)
         counts += plan.counts
     return counts
+
+
+def relied_on(verdicts: Iterable[Verdict]) -> set[bytes]:
+    """Return the keepers that stand for something in these verdicts."""
+    return {verdict.match.keeper for verdict in verdicts if verdict.match is not None}
 
 
 def planned(batch: Batch, prints: Fingerprints, verdicts: Sequence[Verdict], matching: Matching) -> Plan:
@@ -123,7 +133,7 @@ class _Near:
 
     def _nearest(self, row: int, verdicts: Sequence[Verdict]) -> Match | None:
         for distance, is_inside, other in self._near.get(row, ()):
-            if is_inside and verdicts[other] is not UNIQUE:
+            if verdicts[other] is not UNIQUE if is_inside else self._keepers.is_gone(other):
                 continue
             if not self._matching.min_jaccard:
                 return Match(self._keeper(is_inside, other), distance, None)
@@ -136,7 +146,8 @@ class _Near:
         """Return the most similar text that shares shingles with a short one, the earliest of equals."""
         count = len(self._prints.shingles[row])
         landed, inside = self._short.sharing(row, least_shared(count, self._matching.min_jaccard))
-        others = [(False, ordinal) for ordinal in landed] + [(True, other) for other in inside]
+        others = [(False, ordinal) for ordinal in landed if not self._keepers.is_gone(ordinal)]
+        others += [(True, other) for other in inside]
         compared = [(self._similarity(row, *other), other) for other in others]
         similarity, best = max(compared, key=lambda pair: pair[0], default=(0.0, (False, 0)))
         if not compared or similarity < self._matching.min_jaccard:

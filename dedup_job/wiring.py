@@ -157,6 +157,7 @@ def decide(parts: Parts, mode: str, observe: Observe) -> Report:
                 engine=engine,
                 matching=parts.recipe.matching,
                 keepers=keepers,
+                absent=parts.target.absent,
                 commit=lambda plan, raws: ledger.commit(plan, raws, parts.target),
                 observe=observe,
             )
@@ -190,7 +191,8 @@ def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
     mode = rehearsal.mode or (NIGHTLY if head and head.covered else BACKFILL)
     started = time.monotonic()
     with parts.engine() as engine:
-        keepers = parts.keepers(RehearsalTarget(parts.target, parts.source).fetch, engine)
+        target = RehearsalTarget(parts.target, parts.source)
+        keepers = parts.keepers(target.fetch, engine)
         window = parts.window(mode, head)
         if head:
             window = window.without(restored(reader, head, keepers))
@@ -202,6 +204,7 @@ def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
                 engine=engine,
                 matching=parts.recipe.matching,
                 keepers=keepers,
+                absent=target.absent,
                 commit=accept,
                 observe=observe,
             )

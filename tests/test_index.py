@@ -288,9 +288,15 @@ def test_small_collections_are_scanned_and_large_ones_probed(n: int, radius: int
     assert whole._probing_pays() is probes
 
 
-def test_columns_of_other_layouts_are_understood() -> None:
+def test_arrays_of_every_layout_are_served_by_the_same_machine_code() -> None:
     rows = clustered(10, 60, 128, 3)
-    assert neighbours(filled(np.asfortranarray(rows)).within(rows[::2])) == brute_force(rows, rows[::2], 3)
+    frozen = np.frombuffer(b"-" + rows.tobytes(), np.uint64, offset=1).reshape(60, 2)  # read-only, unaligned
+    expected = brute_force(rows, rows[::2], 3)
+    for stored in (rows, np.asfortranarray(rows), frozen, rows.repeat(2, axis=0)[::2]):
+        with found_by("probe"):
+            assert neighbours(filled(stored).within(stored[::2])) == expected
+        pairs_within(stored, 3)
+    assert [len(kernel.signatures) for kernel in (_kernel.append, _kernel.walk, _kernel.scan)] == [1, 1, 1]
 
 
 @pytest.mark.parametrize("bits", [0, 32, 100, 320])

@@ -329,7 +329,15 @@ def ran(commit: Callable[[Plan, Sequence[bytes]], Plan]) -> tuple[Counts, list[P
     """Run a job of two batches: a b, a c."""
     world, seen = World(matching(radius=3)), []
     batches = [Batch([b"0", b"1"], [b"a", b"b"]), Batch([b"2", b"3"], [b"a", b"c"])]
-    job = Job(batches, Echo(), world.matching, world.keepers, commit, lambda _, plan: seen.append(plan))
+    job = Job(
+        batches=batches,
+        engine=Echo(),
+        matching=world.matching,
+        keepers=world.keepers,
+        absent=lambda ids: set(),
+        commit=commit,
+        observe=lambda _, plan: seen.append(plan),
+    )
     return run(job), seen
 
 

@@ -18,7 +18,7 @@ from dedup_job.fingerprint.segment import (
     LONGEST_RUN,
     SEGMENTERS,
     Segmenter,
-    broken_runs,
+    segmentable,
     python_segmenter,
     read_user_words,
     rust_segmenter,
@@ -155,7 +155,7 @@ def test_the_words_of_one_user_are_not_those_of_another(python: Segmenter) -> No
 
 @pytest.mark.parametrize("sign", ["的", "a", "1", "-", "，", "😀", "+"])
 def test_a_run_of_one_character_comes_to_an_end(rust: Segmenter, python: Segmenter, sign: str) -> None:
-    text = broken_runs(sign * 200_000)
+    text = segmentable(sign * 200_000)
     found = rust(text)
     assert "".join(found).replace(" ", "") == sign * 200_000
     assert found == python(text)
@@ -164,14 +164,14 @@ def test_a_run_of_one_character_comes_to_an_end(rust: Segmenter, python: Segment
 @given(st.lists(st.tuples(st.sampled_from("a的1 ，_"), st.integers(1, 2_500)), max_size=4))
 def test_breaking_runs_adds_nothing_but_spaces(runs: list[tuple[str, int]]) -> None:
     text = "".join(sign * n for sign, n in runs)
-    broken = broken_runs(text)
+    broken = segmentable(text)
     assert broken.replace(" ", "") == text.replace(" ", "")
     assert max(map(len, re.findall(r"\w+", broken)), default=0) <= LONGEST_RUN
 
 
 @given(st.text(max_size=LONGEST_RUN))
 def test_an_ordinary_text_is_left_as_it_is(text: str) -> None:
-    assert broken_runs(text) == text
+    assert segmentable(text) == text
 
 
 POISONED_CACHE = """

@@ -155,7 +155,7 @@ def test_a_token_without_letter_or_digit_and_a_stop_word_are_no_terms(token: str
 
 
 def tokens(features: str, text: str) -> list[str]:
-    return Tokenizer(TermRule(features), str.split)(text)
+    return Tokenizer(TermRule(features), str.split, frozenset())(text)
 
 
 def test_words_are_those_of_the_segmenter_in_lower_case() -> None:

@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from types import TracebackType
 from typing import TypeVar
 
-from pebble import ProcessExpired, ProcessPool
+from pebble import CONSTS, ProcessExpired, ProcessPool
 
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine import worker
@@ -23,6 +23,7 @@ from dedup_job.errors import DedupError
 from dedup_job.fingerprint.recipe import Recipe
 
 POISON = "poison"
+CONSTS.term_timeout = 0.2  # seconds from SIGTERM, which workers ignore, to SIGKILL
 MOST_POOLS_LOST = 3  # with no result in between
 
 T = TypeVar("T")
@@ -61,8 +62,7 @@ class LocalEngine:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._pool.stop()
-        self._pool.join()
+        self._stop_pool()
 
     def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
         """Yield each batch with its fingerprints, in order, while later ones are worked on."""
@@ -107,12 +107,18 @@ class LocalEngine:
         )
 
     def _submit(self, work: Work[T], raws: Sequence[bytes]) -> Future[T]:
-        if not self._pool.active:  # pebble gives a pool up when a worker dies that had nothing to do
+        seconds = self._capacity.record_seconds * min(len(raws), 6)
+        try:
+            return self._pool.schedule(work, args=(raws,), timeout=seconds)
+        except RuntimeError:  # pebble gives a pool up when a worker dies that had nothing to do
+            self._stop_pool()
             self._pools_lost += 1
             self._pool = self._new_pool()
-        seconds = self._capacity.record_seconds * min(len(raws), 6)
-        future: Future[T] = self._pool.schedule(work, args=(raws,), timeout=seconds)
-        return future
+            return self._pool.schedule(work, args=(raws,), timeout=seconds)
+
+    def _stop_pool(self) -> None:
+        self._pool.stop()
+        self._pool.join()
 
     def _settled(self, raws: Sequence[bytes], future: Future[Fingerprints]) -> Fingerprints:
         """Return the fingerprints; isolate the record that kills or stalls its worker."""

@@ -31,8 +31,19 @@ def begin(recipe: Recipe) -> None:
 
 
 def work(raws: Sequence[bytes]) -> Fingerprints:
-    """Fingerprint raw records."""
-    return _ready()(raws)
+    """Fingerprint raw records; one that the code fails on gets the reason `failed:` and the error's name."""
+    fingerprinter = _ready()
+    try:
+        return fingerprinter(raws)
+    except Exception:
+        return Fingerprints.join([_alone(fingerprinter, raw) for raw in raws])
+
+
+def _alone(fingerprinter: Fingerprinter, raw: bytes) -> Fingerprints:
+    try:
+        return fingerprinter([raw])
+    except Exception as error:
+        return Fingerprints.passed(f"failed:{type(error).__name__}", fingerprinter.words, raw)
 
 
 def count_terms(raws: Sequence[bytes]) -> tuple[int, Counter[str]]:

@@ -58,10 +58,6 @@ def _any_case(name: str) -> str:
     return "".join(f"[{letter}{letter.upper()}]" for letter in name)
 
 
-def _closing(name: str) -> str:
-    return rf"</{_any_case(name)}\s*+>"
-
-
 # The rest of a start tag after its name. Nothing here looks beyond the next `<`, but for three quoted values
 # (`data-text="<p>hi</p>"`): that keeps the scan linear. A value that ends in `="` would run into the next, so
 # its first quote was never closed: the tag ends at its first `>`, and hides no text.
@@ -78,9 +74,12 @@ _FLAG = (
 _REST = rf"(?:\s*+/?>|[\s/]++(?={_VALUED}|{_FLAG}){_TO_END})"
 
 _STARTS = {name: f"{_any_case(name)}{_REST}" for name in (*_HIDDEN, "head")}
-_ENDS = {name: _closing(name) for name in _HIDDEN}
-_ENDS["head"] = rf"(?:{_closing('head')}|(?=<{_any_case('body')}[\s>]))"
-_HIDDEN_ELEMENT = "|".join(f"{_STARTS[name]}[^<]*+(?:(?!{end})<[^<]*+)*+{end}" for name, end in _ENDS.items())
+_ENDS = {name: rf"</{_any_case(name)}\s*+>" for name in _HIDDEN}
+_ENDS["head"] = rf"<(?:/{_any_case('head')}\s*+>|{_any_case('body')}[\s>])"
+# Up to its end, which is a mark of its own.
+_HIDDEN_ELEMENT = "|".join(
+    f"{_STARTS[name]}[^<]*+(?:(?!{end})<[^<]*+)*+(?={end})" for name, end in _ENDS.items()
+)
 _COMMENT = r"!--(?:-?>|[^-]*+(?:-(?!-!?>)[^-]*+)*+--!?>)"
 _DECLARATION = rf"(?:!{_any_case('doctype')}\b|!\[(?:if|endif)\b|\?xml\b)[^<>]*+>"
 _NAME = r"[a-zA-Z][\w:.-]*+"
@@ -231,7 +230,7 @@ def _name(mark: str) -> str:
 
 def _is_certain(mark: str) -> bool:
     """Tell whether a tag has a value, or closes something."""
-    return "=" in mark or "</" in mark or "/" in (mark[0], mark[-2])
+    return "=" in mark or "/" in (mark[0], mark[-2])
 
 
 def _gaps(marks: list[str]) -> list[str]:

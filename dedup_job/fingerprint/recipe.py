@@ -134,10 +134,15 @@ class Fingerprinter:
         self._recipe = recipe
         words = read_user_words(_path(recipe.user_words)) if recipe.user_words else []
         segmenter = SEGMENTERS[recipe.segmenter]((word.lower(), frequency) for word, frequency in words)
-        self._tokens = Tokenizer(recipe.terms, segmenter)
         self._idf = read_idf(_path(recipe.idf_table))
         self._stop_words = read_stop_words(_path(recipe.stop_words)) if recipe.stop_words else frozenset()
+        self._tokens = Tokenizer(recipe.terms, segmenter, self._stop_words)
         self._vocabulary = self._empty_vocabulary()
+
+    @property
+    def words(self) -> int:
+        """64-bit words of a fingerprint."""
+        return self._recipe.bits // 64
 
     def __call__(self, raws: Sequence[bytes]) -> Fingerprints:
         """Fingerprint raw BSON records; what cannot be judged gets a reason and zeros."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 Segmenter = Callable[[str], list[str]]
 
+JOINER = re.compile(r"(?<=[0-9A-Za-z])[-._]+(?=[0-9A-Za-z])")
 LONGEST_RUN = 1_000
 LONG_RUN = re.compile(rf"\w{{{LONGEST_RUN}}}(?=\w)")
 
@@ -50,11 +51,14 @@ SEGMENTERS: dict[str, Callable[[Iterable[tuple[str, int | None]]], Segmenter]] =
 }
 
 
-def broken_runs(text: str) -> str:
-    """Put a space after every 1,000 characters of an unbroken run of letters and digits.
+def segmentable(text: str) -> str:
+    """Return a text in the form in which both engines give the same words, in reasonable time.
 
-    jieba's HMM takes time quadratic in the length of a run: 115 s for 200,000 times one character.
+    Joiners inside Latin words become spaces, because rjieba keeps `e-mail`, `u.s` and `foo_bar` whole where
+    jieba splits them.  An unbroken run of letters and digits gets a space after every 1,000 characters,
+    because jieba's HMM takes time quadratic in its length: 115 s for 200,000 times one character.
     """
+    text = JOINER.sub(" ", text)
     return LONG_RUN.sub(r"\g<0> ", text) if len(text) > LONGEST_RUN else text
 
 

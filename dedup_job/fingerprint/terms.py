@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.idf import SCALE, Idf
-from dedup_job.fingerprint.segment import Segmenter, broken_runs
+from dedup_job.fingerprint.segment import Segmenter, segmentable
 from dedup_job.fingerprint.shingles import normalised
 from dedup_job.fingerprint.simhash import term_hash
 
@@ -97,9 +97,10 @@ class Vocabulary(dict[str, int]):
 class Tokenizer:
     """Text -> tokens, as the rule's features say."""
 
-    def __init__(self, rule: TermRule, segmenter: Segmenter) -> None:
+    def __init__(self, rule: TermRule, segmenter: Segmenter, stop_words: frozenset[str]) -> None:
         kind, _, length = rule.features.partition(":")
         self._segmenter = segmenter
+        self._stop_words = stop_words
         self._length = int(length or 1)
         kinds = {"words": self._words, "words+han": self._words_and_han, "chars": self._characters}
         self._tokens = kinds[kind]
@@ -109,14 +110,14 @@ class Tokenizer:
         return self._tokens(text)
 
     def _words(self, text: str) -> list[str]:
-        words = self._segmenter(broken_runs(text.lower()))
+        words = self._segmenter(segmentable(text.lower()))
         if self._length == 1:
             return words
-        words = [word for word in words if any(map(str.isalnum, word))]
+        words = [word for word in words if word not in self._stop_words and any(map(str.isalnum, word))]
         return [" ".join(words[i : i + self._length]) for i in range(len(words) - self._length + 1)]
 
     def _words_and_han(self, text: str) -> list[str]:
-        words = self._segmenter(broken_runs(text.lower()))
+        words = self._segmenter(segmentable(text.lower()))
         return [word for word in words if len(word) > 1] + HAN.findall(text)
 
     def _characters(self, text: str) -> list[str]:

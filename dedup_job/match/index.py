@@ -197,7 +197,7 @@ def _checked(fingerprints: Fingerprints, words: int) -> Fingerprints:
     if fingerprints.dtype != np.uint64 or fingerprints.ndim != 2 or fingerprints.shape[1] != words:
         given = f"{fingerprints.dtype} of shape {fingerprints.shape}"
         raise ValueError(f"fingerprints must be uint64 of shape (n, {words}), not {given}")
-    return np.ascontiguousarray(fingerprints)
+    return np.require(fingerprints, requirements=["C", "A", "W"])  # one kind of array: compiled once
 
 
 def _candidates(queries: int, search: Callable[[_kernel.Found], None]) -> Candidates:

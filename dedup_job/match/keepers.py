@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,7 @@ class Keepers:
         self._ids = Ids()
         self._recent = RecentShingles(cache_bytes)
         self._recall = recall
+        self._gone: set[bytes] = set()
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -80,8 +82,11 @@ class Keepers:
     def with_text(self, digests: npt.NDArray[np.uint64]) -> list[int]:
         """Return the ordinal of the keeper of each text, uint64 (n, 2) digests, or -1."""
         found = self._texts.within(digests)
-        starts, stops = found.offsets[:-1], found.offsets[1:]
-        return [int(found.positions[a]) if b > a else -1 for a, b in zip(starts, stops, strict=True)]
+        ordinals, ends = found.positions.tolist(), found.offsets.tolist()
+        return [
+            next((ordinal for ordinal in ordinals[a:b] if not self.is_gone(ordinal)), -1)
+            for a, b in pairwise(ends)
+        ]
 
     def near(self, bits: npt.NDArray[np.uint64]) -> Candidates:
         """Return the keepers near each fingerprint, by ordinal, nearest and earliest first."""
@@ -105,6 +110,14 @@ class Keepers:
                 found[ordinal] = text[1].copy()  # a view would keep the whole batch in memory
                 self._recent.put(ordinal, found[ordinal])
         return found
+
+    def forget(self, ids: Iterable[bytes]) -> None:
+        """Let these keepers stand for nothing any more: they are not in the target."""
+        self._gone.update(ids)
+
+    def is_gone(self, ordinal: int) -> bool:
+        """Return whether a keeper was forgotten."""
+        return bool(self._gone) and self.id(ordinal) in self._gone
 
     def id(self, ordinal: int) -> bytes:
         """Return the raw id of a keeper."""

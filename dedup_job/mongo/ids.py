@@ -81,6 +81,6 @@ def split(joined: bytes) -> Iterator[bytes]:
     """Take apart ids that were joined end to end."""
     start = 0
     while start < len(joined):
-        end = start + INT32.unpack_from(joined, start)[0]
+        end = start + max(HEAD, INT32.unpack_from(joined, start)[0])
         yield joined[start:end]
         start = end

@@ -112,7 +112,8 @@ def unpack(packed: Mapping[str, Any]) -> StoredPlan:
     except (KeyError, TypeError):
         whole = False
     if not whole:
-        raise StateError(f"plan {packed['_id']} of the ledger is damaged; restore the target database")
+        number = packed["_id"]["number"]
+        raise StateError(f"plan {number} of the ledger is damaged; restore the target database from a backup")
     near = np.frombuffer(columns["near"], np.bool_)
     count = len(near)
     plan = Plan(

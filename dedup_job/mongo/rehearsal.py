@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
@@ -20,6 +20,10 @@ class RehearsalTarget:
         there = self._target.fetch(ids)
         rest = [raw_id for raw_id in ids if raw_id not in there]
         return there | (self._source.fetch(rest) if rest else {})
+
+    def absent(self, ids: Iterable[bytes]) -> set[bytes]:
+        """Return those of these keepers that are in neither."""
+        return self._source.absent(self._target.absent(ids))
 
 
 def accept(plan: Plan, _: Sequence[bytes]) -> Plan:

@@ -57,6 +57,10 @@ class Source:
         """Return the records that exist of these ids, by id."""
         return fetch(self._collection, ids, self._patience, "the source")
 
+    def absent(self, ids: Iterable[bytes]) -> set[bytes]:
+        """Return those of the ids that no record has."""
+        return absent(self._collection, ids, self._patience, "the source")
+
     def estimated_count(self) -> int:
         """Return about how many records there are; a filter is not counted in."""
         with named_errors("the source"):
@@ -155,6 +159,17 @@ class Source:
                 if nbytes >= self._size.nbytes and len(page) > 1:
                     break
         return page
+
+
+def absent(collection: Collection[Any], ids: Iterable[bytes], patience: Patience, what: str) -> set[bytes]:
+    """Return those of the ids that no record has; only the index is looked at."""
+    wanted = set(ids)
+    if not wanted:
+        return wanted
+    condition = selector(wanted)
+    with named_errors(what):
+        there = patience(lambda: list(collection.find(condition, {"_id": 1}, hint={"_id": 1})))
+    return wanted - {bytes(document.raw) for document in there}
 
 
 def fetch(

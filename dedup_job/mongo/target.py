@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from bson.raw_bson import RawBSONDocument
@@ -11,7 +11,7 @@ from pymongo.errors import BulkWriteError, OperationFailure, WTimeoutError
 
 from dedup_job.mongo.client import PASSING, PERMISSION, RAW, STORAGE, Patience, named_errors
 from dedup_job.mongo.ids import id_of
-from dedup_job.mongo.source import fetch
+from dedup_job.mongo.source import absent, fetch
 
 DUPLICATE_KEY = 11000
 REFUSALS = {121: "validator", 10334: "too_large", 17419: "too_large", 17420: "too_large"}
@@ -44,6 +44,10 @@ class Target:
     def fetch(self, ids: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the records that are there of these ids, by id."""
         return fetch(self._collection, ids, self._patience, "the target")
+
+    def absent(self, ids: Iterable[bytes]) -> set[bytes]:
+        """Return those of the ids that no record has."""
+        return absent(self._collection, ids, self._patience, "the target")
 
     def _write_errors(self, records: Sequence[bytes]) -> list[Mapping[str, Any]]:
         """Insert what is not there yet and return the errors that belong to single records."""

@@ -66,3 +66,21 @@ def test_a_run_with_refusals_exits_with_3_and_later_records_do_not_point_to_them
 
     assert job.decide("run").counts.unique == 1
     assert job.command("run").returncode == 0
+
+
+def test_a_keeper_that_was_deleted_from_the_target_stands_for_nothing(job: Job) -> None:
+    near = TEXT + "末尾略有不同。"
+    job.source.insert_many(
+        [{"_id": 1, "text": TEXT * 3}, {"_id": 2, "text": "另一段完全不同的文字，与前面的无关。"}]
+    )
+    job.decide("backfill")
+    job.target.delete_one({"_id": 1})
+    job.source.insert_many(
+        [{"_id": n, "text": text} for n, text in enumerate((TEXT * 3, TEXT * 3, TEXT * 3 + near), 3)]
+    )
+
+    counts = job.decide("run").counts
+
+    assert (counts.unique, counts.exact, counts.near) == (1, 1, 1)
+    assert {row["keeper"] for row in job.ledger("dropped").find()} == {3}
+    assert job.target.find_one({"_id": 3})

@@ -1,0 +1,239 @@
+"""Scores the job, the usual job and its peers by what they keep of real texts, and prints one table.
+
+    python -m scripts.bench_accuracy --data DIR --tools DIR [--sets leetcode,...] [--profiles default,...]
+        [--peers "rensa RMinHash",...] [--workers 1]
+
+DIR/SET/docs.jsonl.gz holds the records of a set (`_id`, `data`), DIR/SET/gt_jaccard.tsv.gz the similarity of
+all its pairs; the tools are `score_kept.py`, which judges everyone, and `seed_baseline.py`, the usual job.
+
+All decide in `_id` order.  The job runs end to end, from a MongoDB collection of raw records to a target
+collection, its whole process timed.  The peers are timed in memory, from text that our cleaner has cleaned
+to the rows kept: no cleaning, no database.  The usual job runs twice, from raw records and from that text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pymongo import MongoClient
+
+from dedup_job.document import Passed
+from dedup_job.fingerprint.clean import Cleaner
+from dedup_job.fingerprint.profile import PROFILES, Calibration
+from dedup_job.fingerprint.shingles import normalised
+from scripts.bench_end_to_end import DATABASE, SETTINGS, documents, load, timed
+from scripts.local_mongod import open_server
+from scripts.peers import PEERS
+
+AT = 0.8
+SETS = "leetcode,medical_qa,reuters21578"
+HEADER = """\
+| set | who | recall | precision | F1 | near recall | wiped out | documents/s |
+|---|---|---|---|---|---|---|---|"""
+
+
+@dataclass(frozen=True, slots=True)
+class TextSet:
+    """The records of a set in `_id` order, and their cleaned texts ("" where there is nothing to judge)."""
+
+    name: str
+    file: Path
+    ids: Sequence[str]
+    raw: Sequence[str]
+    texts: Sequence[str]
+
+    @classmethod
+    def read(cls, data: Path, name: str) -> TextSet:
+        """Read a set and clean its texts."""
+        file = data / name / "docs.jsonl.gz"
+        records = sorted(documents(file), key=lambda record: record["_id"].encode())
+        raw = [record["data"] for record in records]
+        return cls(name, file, [record["_id"] for record in records], raw, list(map(cleaned, raw)))
+
+    @property
+    def shingle(self) -> int:
+        """Length of a shingle, by the rule of our profiles."""
+        length = median(len(normalised(text)) for text in self.texts if text)
+        return PROFILES["default"](Calibration(len(self.ids), int(length))).shingle
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What somebody kept of a set, and the seconds that it took."""
+
+    ids: Sequence[str]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How good a set of kept records is.
+
+    recall     share of the pairs at or above 0.8 of which at most one side was kept, identical texts included
+    near       the same, of pairs of distinct texts alone: each text counts once
+    precision  share of the dropped records that a kept one still stands for
+    wiped      dropped records that nothing kept resembles
+    """
+
+    recall: float
+    precision: float
+    f1: float
+    wiped: int
+    near: float
+
+
+class Judge:
+    """The reference pairs of one set, and the scorer from the folder of tools."""
+
+    def __init__(self, tools: Path, data: Path, name: str) -> None:
+        self._scorer = _module(tools / "score_kept.py")
+        self._texts = self._scorer.read_texts([str(data / name / "docs.jsonl.gz")])
+        pairs = [str(data / name / "gt_jaccard.tsv.gz")]
+        self._groups, self._close, self._root = self._scorer.read_pairs(pairs, self._texts)
+
+    def score(self, kept: Sequence[str]) -> Score:
+        """Score a set of kept ids."""
+        found = self._scorer.score(self._texts, kept, self._groups, self._close, self._root, AT)
+        return Score(found["recall"], found["precision"], found["f1"], found["wiped"], self._near(kept))
+
+    def _near(self, kept: Sequence[str]) -> float:
+        survivors = {self._root(one) for one in kept}
+        pairs = [
+            (group, other)
+            for group, others in self._close.items()
+            for other, similarity in others.items()
+            if group < other and similarity >= AT
+        ]
+        missed = sum(group in survivors and other in survivors for group, other in pairs)
+        return 1 - missed / len(pairs) if pairs else 1.0
+
+
+def cleaned(text: str) -> str:
+    """Return the visible text, or "" where our cleaner finds nothing to judge."""
+    try:
+        return Cleaner().clean(text)
+    except Passed:
+        return ""
+
+
+def our_job(uri: str, profile: str, workers: str, texts: TextSet) -> Kept:
+    """Run `dedup-job backfill` as a process of its own; the collection is loaded before the clock starts."""
+    with tempfile.TemporaryDirectory() as folder, MongoClient[dict[str, Any]](uri) as client:
+        settings = Path(folder) / "bench.toml"
+        settings.write_text(SETTINGS.format(profile=profile))
+        load(texts.file, client)
+        command = [sys.executable, "-m", "dedup_job", "backfill", "-c", str(settings), "--json"]
+        seconds, _ = timed([*command, "--workers", workers], {**os.environ, "DEDUP_SOURCE_URI": uri})
+        return Kept([record["_id"] for record in client[DATABASE].unique.find({}, {"_id": 1})], seconds)
+
+
+def usual_job(script: Path, given: Callable[[TextSet], Iterable[str]], texts: TextSet) -> Kept:
+    """Run the usual job as a process of its own on some form of the texts; it times itself, in memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        file, kept = Path(folder) / "docs.jsonl.gz", Path(folder) / "kept.txt"
+        with gzip.open(file, "wt", encoding="utf-8", compresslevel=1) as lines:
+            for key, text in zip(texts.ids, given(texts), strict=True):
+                lines.write(json.dumps({"_id": key, "data": text}) + "\n")
+        command = [sys.executable, str(script), str(file), "--kept", str(kept)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        return Kept(kept.read_text("utf-8").splitlines(), json.loads(done.stdout)["seconds"])
+
+
+def parsed(texts: TextSet) -> Iterator[str]:
+    """Yield the cleaned texts without `<` and `>`, which the usual job would take for tags."""
+    return (text.replace("<", " ").replace(">", " ") for text in texts.texts)
+
+
+def peer(name: str, texts: TextSet) -> Kept:
+    """Run a peer in a fresh process; what has no text is kept without asking it."""
+    asked = [row for row, text in enumerate(texts.texts) if text]
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        given = [texts.texts[row] for row in asked]
+        rows, seconds = pool.submit(_timed_rows, name, given, texts.shingle).result()
+    spared = set(range(len(texts.ids))).difference(asked)
+    return Kept([texts.ids[row] for row in sorted(spared.union(asked[row] for row in rows))], seconds)
+
+
+def _timed_rows(name: str, texts: Sequence[str], length: int) -> tuple[list[int], float]:
+    PEERS[name](texts[:10], length)  # imports and dictionaries are loaded before the clock starts
+    started = time.perf_counter()
+    rows = PEERS[name](texts, length)
+    return rows, time.perf_counter() - started
+
+
+def _module(path: Path) -> Any:
+    """Import a script from where it is."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.exists():
+        raise SystemExit(f"bench_accuracy: {path} is not there; give the folder of score_kept.py with --tools")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def row(name: str, who: str, score: Score, rate: float) -> str:
+    """Return a line of the table."""
+    return (
+        f"| {name} | {who} | {score.recall:.4f} | {score.precision:.4f} | {score.f1:.4f} | {score.near:.4f} "
+        f"| {score.wiped:,} | {rate:,.0f} |"
+    )
+
+
+def chosen(names: str) -> list[str]:
+    """Return the names in a list with commas."""
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def main() -> None:
+    """Run everyone on every set and print the table, a line as soon as it is known."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--tools", type=Path, required=True)
+    parser.add_argument("--sets", type=chosen, default=SETS)
+    parser.add_argument("--profiles", type=chosen, default="default,thorough,classic")
+    parser.add_argument("--peers", type=chosen, default=list(PEERS))
+    parser.add_argument("--workers", default="1")
+    args = parser.parse_args()
+    baseline = args.tools / "seed_baseline.py"
+    with ExitStack() as stack:
+        uri = stack.enter_context(open_server()).uri if args.profiles else ""
+        runners: dict[str, Callable[[TextSet], Kept]] = {
+            **{f"**dedup-job, {name}**": partial(our_job, uri, name, args.workers) for name in args.profiles},
+            "the usual job": partial(usual_job, baseline, lambda texts: texts.raw),
+            "the usual job, our cleaned text": partial(usual_job, baseline, parsed),
+            **{name: partial(peer, name) for name in args.peers},
+        }
+        print(HEADER)
+        for name in args.sets:
+            texts, judge = TextSet.read(args.data, name), Judge(args.tools, args.data, name)
+            for who, run in runners.items():
+                try:
+                    kept = run(texts)
+                except ImportError as error:
+                    print(f"| {name} | {who} | not installed: {error.name} | | | | | |", flush=True)
+                    continue
+                score = judge.score(kept.ids)
+                print(row(name, who, score, len(texts.ids) / kept.seconds), flush=True)
+
+
+if __name__ == "__main__":
+    main()
