@@ -1,0 +1,232 @@
+"""Markup: the visible text of HTML, as lexbor parses it; what only looks like a tag stays text.
+
+A parser takes `a<b and c>d` for `ad`, and hides all that follows a comment which nobody closed.  So this
+module first decides what is a tag, and escapes every other `<`; the parser does the rest.  Lexbor needs time
+quadratic in the depth of a tree and in the attributes of a tag, and lets 16 KB of unclosed formatting grow to
+a million nodes: texts beyond the limits below are not given to it.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+
+from selectolax.lexbor import LexborHTMLParser
+
+from dedup_job.document import Passed
+
+DEEPEST = 400  # nested elements
+MOST_FORMATTING = 60  # formatting elements open at once; each is opened anew in each paragraph
+LONGEST_TAG = 1_000  # characters of attributes
+MOST_MARKS = 500_000  # `<`
+FEW = 20  # characters that may be missing in any case
+LEAST_SHARE = 0.1  # of the text without tags, which the parser must leave
+
+
+def _names(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+BLOCK = _names(
+    """address article aside blockquote body br caption center col colgroup dd details dialog dir div dl dt
+    fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html
+    legend li listing main menu nav ol optgroup option p plaintext pre search section summary table tbody td
+    textarea tfoot th thead title tr ul xmp"""
+)
+FORMATTING = _names("a b big code em font i nobr s small strike strong tt u")
+INLINE = FORMATTING | _names(
+    """abbr acronym applet area audio base basefont bdi bdo button canvas cite data datalist del dfn embed
+    iframe img input ins kbd label link map mark marquee math meta meter noframes noscript object output
+    param picture progress q rb rp rt rtc ruby samp script select slot source span style sub sup svg
+    template time track var video wbr"""
+)
+KNOWN = BLOCK | INLINE
+HIDDEN = ("script", "style", "noscript", "template", "iframe", "noframes")
+DROPPED = ("frame", "frameset", "plaintext", "xmp", "listing")  # by a parser, with their text
+VOID = _names("area base basefont br col embed frame hr img input link meta param source track wbr")
+IMPLIED = _names("p li dd dt td th tr option optgroup thead tbody tfoot colgroup rb rp rt rtc")
+# Start tags that nobody writes but in HTML.  In upper case only BR: <DD> and <LI> stand in news for shares.
+TELLTALE = _names("br hr div ul ol li dl dt dd tr td th tbody h1 h2 h3 h4 h5 h6 blockquote pre img html BR")
+
+NAME = r"[a-zA-Z][\w:.-]*+"
+QUOTED = r"""(?:"[^"<]*+"|'[^'<]*+'|"[^"]{0,1000}+"|'[^']{0,1000}+')"""
+FLAG = (
+    r"(?:allowfullscreen|async|autofocus|autoplay|border|checked|compact|controls|default|defer|disabled|download"
+    r"|hidden|ismap|itemscope|loop|multiple|muted|nohref|noresize|noshade|novalidate|nowrap|open|readonly|required"
+    r"|reversed|selected|data-[\w-]+)(?=[\s/>])"
+)
+VALUE = rf"[\w:@.#*-]++\s*+=(?!=)\s*+(?:{QUOTED}|[^\s\"'<>]*+)"
+ATTRIBUTES = rf"[\s/]++(?:{VALUE}|{FLAG})(?:[^<>\"'=]++|=\s*+{QUOTED}|=(?!\s*[\"']))*+"
+LOOSE = rf"[\s/]++(?=[\w:@.#*-]++\s*+=(?!=)|{FLAG})[^<>]*+>"  # its quotes do not match
+# Each `<` with the tag, or the beginning of the declaration, that it belongs to.  Groups: a closing tag's
+# name; a start tag's name, its rest, or its loose rest; a declaration.
+MARK = re.compile(
+    rf"<(?:/({NAME})(?:[\x00-\x20/][^<>]*+)?>|({NAME})(?:((?:{ATTRIBUTES})?\s*+/?>)|({LOOSE}))"
+    r"|(!--|!doctype\b|\?xml\b|!\[))?",
+    re.IGNORECASE | re.ASCII,
+)
+PARAGRAPHS = re.compile(r"(?:^|\n)<[pP]>|<[pP]>.*?<[pP]>", re.DOTALL)
+COMMENT_END = re.compile("--!?>")
+HUGE_NUMBER = re.compile("&#[0-9]{1000,};?")  # int() would refuse it
+HEAD = re.compile(r"<head[\s>]", re.IGNORECASE)
+HEAD_END = re.compile(r"</head\s*>|<body[\s>]", re.IGNORECASE)
+SCRIPTS = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
+TAG = re.compile(r"<[a-zA-Z/!?][^<>]*>")
+
+
+Groups = tuple[str, str, str, str, str]
+
+
+FREQUENT = 100  # characters; longer tags are not worth remembering
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A `<` and what follows it.
+
+    name        of the element, in lower case; "" for a declaration and for a `<` that begins nothing
+    spelled     how it begins in the text, as in `</P`
+    is_sure     whether it is a tag or declaration in any text; others are when their name is closed somewhere
+    is_evident  whether it alone shows that a text is HTML
+    is_closing  whether it is a closing tag
+    is_bulky    whether the parser should see it without its attributes, which say nothing to a reader
+    step        by how much it changes the depth of the tree
+    formatting  by how much it changes the number of open formatting elements
+    """
+
+    name: str
+    spelled: str
+    is_sure: bool
+    is_evident: bool
+    is_closing: bool
+    is_bulky: bool
+    step: int
+    formatting: int
+
+
+def _mark(groups: Groups) -> Mark:
+    return _frequent_mark(groups) if sum(map(len, groups)) < FREQUENT else _new_mark(groups)
+
+
+def _new_mark(groups: Groups) -> Mark:
+    closing, opening, rest, loose, declaration = groups
+    name = (closing or opening).lower() if rest or loose or closing else ""
+    has_value = bool(loose) or "=" in rest
+    is_closed = bool(closing) or rest.endswith("/>")
+    is_known = name in KNOWN
+    is_element = is_known and (closing or opening) in (name, name.upper())
+    step = 0 if not name else -1 if closing else 1
+    return Mark(
+        name=name,
+        spelled=f"</{closing}" if closing else f"<{opening}",
+        is_sure=bool(declaration) or (bool(name) and (is_element or has_value or is_closed)),
+        is_evident=bool(declaration) or (is_known and (has_value or is_closed or opening in TELLTALE)),
+        is_closing=bool(closing),
+        is_bulky=bool(loose) or len(rest) > LONGEST_TAG,
+        step=0 if name in VOID or name in IMPLIED else step,
+        formatting=step if name in FORMATTING else 0,
+    )
+
+
+_frequent_mark = lru_cache(maxsize=4096)(_new_mark)
+
+
+def visible(text: str) -> str:
+    """Return the text of HTML, or of a plain text with entities; raises Passed("too_complex") or ("suspect").
+
+    A name of another vocabulary (`o:p`, `my-box`) or in mixed case (`Object`) is a tag when it has a value,
+    closes itself or is closed somewhere.  A text is HTML when it has a declaration; a known element's closing
+    tag, or its start tag with a value or closed in itself; a start tag that nobody writes but in HTML; `<p>`
+    twice or at the beginning of a line.  So `vector<int> v` and `a<b>c` are text.
+
+    >>> visible("<p>f<b>oo</b><p>if a<b &amp;&amp; c>d<script>x()</script>").split()
+    ['foo', 'if', 'a<b', '&&', 'c>d']
+    """
+    if "<" not in text:
+        return _unescaped(text)
+    if text.count("<") > MOST_MARKS:
+        raise Passed("too_complex")
+    if "<![CDATA[" in text:
+        text = text.replace("<![CDATA[", " ").replace("]]>", " ")
+    found: list[Groups] = MARK.findall(text)
+    counts = Counter(found)
+    marks = {groups: _mark(groups) for groups in counts}
+    closed = {mark.name for mark in marks.values() if mark.is_closing}
+    tags = {groups: mark for groups, mark in marks.items() if mark.is_sure or mark.name in closed}
+    if not any(tag.is_evident for tag in tags.values()) and not PARAGRAPHS.search(text):
+        return _unescaped(text)
+    if sum(tag.formatting * counts[groups] for groups, tag in tags.items()) > MOST_FORMATTING:
+        raise Passed("too_complex")
+    if len(found) > DEEPEST:
+        _refuse_depth(tags[groups].step for groups in found if groups in tags)
+    if len(tags) < len(marks) or any(tag.is_bulky for tag in tags.values()):
+        text = MARK.sub(lambda match: _plain(match, tags), text)
+    return _parsed(_separated(_with_ends(text, tags.values()), tags.values()))
+
+
+def _unescaped(text: str) -> str:
+    return html.unescape(HUGE_NUMBER.sub("\ufffd", text) if "&#" in text else text)
+
+
+def _refuse_depth(steps: Iterable[int]) -> None:
+    if max(accumulate(steps), default=0) > DEEPEST:
+        raise Passed("too_complex")
+
+
+def _plain(match: re.Match[str], tags: Mapping[Groups, Mark]) -> str:
+    """Return what the parser sees of a `<`: the tag, the tag without attributes, or an escaped `<`."""
+    groups: Groups = match.groups("")  # type: ignore[assignment]
+    if groups not in tags:
+        return f"&lt;{match[0][1:]}"
+    return f"{tags[groups].spelled}>" if tags[groups].is_bulky else match[0]
+
+
+def _separated(text: str, tags: Iterable[Mark]) -> str:
+    """Put a space before every tag of a block, so that words of two blocks do not become one."""
+    for spelled, name in {(tag.spelled, tag.name) for tag in tags if tag.name in BLOCK}:
+        shown = spelled.lower().replace(name, "div") if name in DROPPED else spelled
+        text = text.replace(spelled, f" {shown}")
+    return text
+
+
+def _without_head(text: str) -> str:
+    """Return a text without its head, which holds no visible text; a `<title>` outside of one stays."""
+    start = HEAD.search(text)
+    end = HEAD_END.search(text, start.end()) if start else None
+    return f"{text[: start.start()]} {text[end.start() :]}" if start and end else text
+
+
+def _with_ends(text: str, tags: Iterable[Mark]) -> str:
+    """Take the head out, and escape what opens a comment or a hidden element that never ends.
+
+    A parser would hide all that follows, and different texts would be equal.
+    """
+    end = max((found.end() for found in COMMENT_END.finditer(text)), default=0) if "<!--" in text else 0
+    text = text[:end] + text[end:].replace("<!--", "&lt;!--")
+    names = {tag.name for tag in tags}
+    if "head" in names:
+        text = _without_head(text)
+    for name in names.intersection(HIDDEN):
+        lower = text.lower()
+        end = lower.rfind(f"</{name}")
+        if lower.rfind(f"<{name}") > end:
+            start = re.compile(rf"<(?={name}\b)", re.IGNORECASE)
+            text = text[: end + 1] + start.sub("&lt;", text[end + 1 :])
+    return text
+
+
+def _parsed(text: str) -> str:
+    """Return the text that a parser leaves; raises Passed("suspect") when that is next to nothing."""
+    tree = LexborHTMLParser(text)
+    tree.strip_tags(list(HIDDEN))
+    left = tree.root.text() if tree.root is not None else ""
+    if len(left) < LEAST_SHARE * len(text):
+        rough = TAG.sub(" ", SCRIPTS.sub(" ", text)).split()
+        if len("".join(left.split())) < LEAST_SHARE * sum(map(len, rough)) - FEW:
+            raise Passed("suspect")
+    return left
