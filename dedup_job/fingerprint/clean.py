@@ -67,6 +67,8 @@ class Cleaner:
 
     def _normalised(self, text: str) -> str:
         """Return the text in NFKC without invisible characters, white space folded to single spaces."""
+        if text.isascii():
+            return self._folded(_INVISIBLE.sub("", text))
         for wide, narrow in _FREQUENT:
             text = text.replace(wide, narrow)
         text = self._folded(text)

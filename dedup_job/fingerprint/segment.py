@@ -9,7 +9,7 @@ from pathlib import Path
 
 Segmenter = Callable[[str], list[str]]
 
-JOINER = re.compile(r"(?<=[0-9A-Za-z])[-._]+(?=[0-9A-Za-z])")
+JOINER = re.compile(r"(?<=[0-9A-Za-z])[-._]++(?=[0-9A-Za-z])")
 LONGEST_RUN = 1_000
 LONG_RUN = re.compile(rf"\w{{{LONGEST_RUN}}}(?=\w)")
 
