@@ -6,7 +6,6 @@ reason passes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 
 import pytest
@@ -18,14 +17,23 @@ from dedup_job.fingerprint.recipe import Fingerprinter, Recipe
 from dedup_job.job import decide
 from dedup_job.match.keepers import Keepers, Recollection
 
-NEWS = "市政府昨日宣布，将在未来三年内新建十二条公交线路，覆盖城北与城东的主要居民区，预计每日可运送乘客四十万人次。"
+NEWS = (
+    "市政府昨日宣布，将在未来三年内新建十二条公交线路，覆盖"
+    "城北与城东的主要居民区，预计每日可运送乘客四十万人次。"
+)
 ENGLISH = "The committee will publish its final report on water quality in the northern lakes before the end of May."
-TEMPLATE = "尊敬的客户您好，感谢您选择我们的服务，您的订单已经发货，请注意查收，如有问题请联系客服。物品：{}，收件人：{}。"
+TEMPLATE = (
+    "尊敬的客户您好，感谢您选择我们的服务，您的订单已经发货，"
+    "请注意查收，有问题请联系客服。物品：{}，收件人：{}。"
+)
 QUESTION = (
     "已知集合A中有{}个元素，集合B中有{}个元素，且两个集合的交集中有{}个元素，求两个集合的并集中元素的个数。"
 )
 FORMULA = "f(x) = {}x^2 + {}x + {}, x ∈ R"
-TRADITIONAL = "市政府昨日宣佈，將在未來三年內新建十二條公交線路，覆蓋城北與城東的主要居民區，預計每日可運送乘客四十萬人次。"
+TRADITIONAL = (
+    "市政府昨日宣佈，將在未來三年內新建十二條公交線路，覆蓋"
+    "城北與城東的主要居民區，預計每日可運送乘客四十萬人次。"
+)
 POEM = "山前流水绕孤村，细雨斜风过柳门。昨夜灯花开又落，一窗明月照黄昏。溪头钓叟归来晚，袖里梅香带雪痕。"
 
 PAIRS = [
@@ -41,7 +49,7 @@ PAIRS = [
      TEMPLATE.format("儿童自行车", "诸葛长风，成都市武侯区锦里街道"), "unique"),
     ("a poem with one character changed", POEM, POEM.replace("孤村", "山村"), "near"),
     ("another poem", POEM, "长亭外晚风拂面，古道边芳草连天。故人一去无消息，独对寒江钓雪船。", "unique"),
-    ("an exam question with another number", QUESTION.format(5, 7, 3), QUESTION.format(5, 7, 4), "near"),
+    ("an exam question, one number", QUESTION.format(5, 7, 3), QUESTION.format(5, 7, 4), "near"),
     ("two words", "谢谢 大家", "谢谢 大家", "exact"),
     ("two other words", "谢谢 大家", "谢谢 各位", "unique"),
     ("one character", "好", "好", "exact"),
@@ -75,8 +83,8 @@ def recipe(numbers: str = "ignore") -> Recipe:
 
 
 @pytest.fixture(scope="module")
-def fingerprinter() -> Iterator[Fingerprinter]:
-    yield Fingerprinter(recipe())
+def fingerprinter() -> Fingerprinter:
+    return Fingerprinter(recipe())
 
 
 def verdict(made: Recipe, ready: Fingerprinter, first: str, second: str) -> str:
