@@ -22,10 +22,7 @@ NEWS = (
     "城北与城东的主要居民区，预计每日可运送乘客四十万人次。"
 )
 ENGLISH = "The committee will publish its final report on water quality in the northern lakes before the end of May."
-TEMPLATE = (
-    "尊敬的客户您好，感谢您选择我们的服务，您的订单已经发货，"
-    "请注意查收，有问题请联系客服。物品：{}，收件人：{}。"
-)
+TEMPLATE = "尊敬的客户您好，您的订单已经发货，请注意查收，有问题请联系客服。物品：{}，收件人：{}。"
 QUESTION = (
     "已知集合A中有{}个元素，集合B中有{}个元素，且两个集合的交集中有{}个元素，求两个集合的并集中元素的个数。"
 )
@@ -48,7 +45,7 @@ PAIRS = [
     ("one template, other contents", TEMPLATE.format("紫砂茶壶一套", "欧阳明月，杭州市西湖区龙井路"),
      TEMPLATE.format("儿童自行车", "诸葛长风，成都市武侯区锦里街道"), "unique"),
     ("a poem with one character changed", POEM, POEM.replace("孤村", "山村"), "near"),
-    ("another poem", POEM, "长亭外晚风拂面，古道边芳草连天。故人一去无消息，独对寒江钓雪船。", "unique"),
+    ("another poem", POEM, "长亭外晚风拂面，古道边芳草连天。故人一去无消息，独对寒江。", "unique"),
     ("an exam question, one number", QUESTION.format(5, 7, 3), QUESTION.format(5, 7, 4), "near"),
     ("two words", "谢谢 大家", "谢谢 大家", "exact"),
     ("two other words", "谢谢 大家", "谢谢 各位", "unique"),
