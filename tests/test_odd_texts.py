@@ -21,7 +21,7 @@ NEWS = (
     "市政府昨日宣布，将在未来三年内新建十二条公交线路，覆盖"
     "城北与城东的主要居民区，预计每日可运送乘客四十万人次。"
 )
-ENGLISH = "The committee will publish its final report on water quality in the northern lakes before the end of May."
+ENGLISH = "The committee will publish its final report on water quality in the northern lakes before May."
 TEMPLATE = "尊敬的客户您好，您的订单已经发货，请注意查收，有问题请联系客服。物品：{}，收件人：{}。"
 QUESTION = (
     "已知集合A中有{}个元素，集合B中有{}个元素，且两个集合的交集中有{}个元素，求两个集合的并集中元素的个数。"
@@ -40,7 +40,7 @@ PAIRS = [
     ("other punctuation and case", ENGLISH, ENGLISH.upper().replace(".", "!"), "near"),
     ("one word changed in a news item", NEWS, NEWS.replace("四十万", "五十万"), "near"),
     ("one word changed in English", ENGLISH, ENGLISH.replace("final", "first"), "near"),
-    ("another news item", NEWS, "气象台今晨发布大风预警，预计沿海地区午后阵风可达九级，请市民减少外出。", "unique"),
+    ("another news item", NEWS, "气象台今晨发布大风预警，沿海地区午后阵风可达九级，请减少外出。", "unique"),
     ("traditional and simplified characters", NEWS, TRADITIONAL, "unique"),
     ("one template, other contents", TEMPLATE.format("紫砂茶壶一套", "欧阳明月，杭州市西湖区龙井路"),
      TEMPLATE.format("儿童自行车", "诸葛长风，成都市武侯区锦里街道"), "unique"),

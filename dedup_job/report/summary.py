@@ -13,13 +13,14 @@ from dedup_job.document import Counts
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run did."""
+    """What a run did; `recipe` is the digest, `about` says in words what it decides by."""
 
     run: str
     mode: str
     counts: Counts
     seconds: float
     recipe: str
+    about: str = ""
 
     @property
     def docs_per_second(self) -> float:
@@ -61,8 +62,9 @@ class Report:
             lines.append(f"  {name:<10}{count:>13,}  {share}  {more}".rstrip())
         lines.append(
             f"  {self.seconds:,.1f} s, {self.docs_per_second:,.0f} documents/s, "
-            f"peak memory {peak_rss_mb():,.0f} MB, recipe {self.recipe[:12]}"
+            f"peak memory {peak_rss_mb():,.0f} MB"
         )
+        lines.append(f"  recipe {self.recipe[:12]}: {self.about}".rstrip(": "))
         return "\n".join(lines)
 
 
