@@ -62,6 +62,15 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+SAME_FROM = click.option(
+    "--at",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=0.8,
+    show_default=True,
+    help="Least similarity of two texts that count as the same.",
+)
+
+
 @click.group(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="dedup-job")
 def commands() -> None:
@@ -133,6 +142,94 @@ def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **option
         f'to use it: [recipe] idf_table = "{output}"; a target made with another table must be made anew'
     )
     talk.show(text, {"output": str(output), **learned.as_json()})
+    return 0
+
+
+@commands.command("explain")
+@click.argument("first")
+@click.argument("second")
+@common
+def explain_pair(config: Path, first: str, second: str, **options: Any) -> int:
+    """Show why two records match or not: FIRST decided before SECOND, and nothing else kept.
+
+    An id is an ObjectId's 24 digits, extended JSON of the value ('{"$oid": "..."}', 42, '"42"'), or a text.
+    """
+    from dedup_job import wiring
+    from dedup_job.report import explain
+
+    settings, output = _prepared(config, {**options, "workers": 1})
+    with wiring.Parts(settings) as parts:
+        shown = wiring.explained(parts, first, second)
+    output.show(explain.as_text(shown), shown)
+    return 0
+
+
+@commands.command()
+@click.argument("record")
+@common
+def why(config: Path, record: str, **options: Any) -> int:
+    """Show what the ledger says of the RECORD with this id; ids are written as for `explain`."""
+    from dedup_job import wiring
+    from dedup_job.report import explain
+
+    settings, output = _prepared(config, options)
+    with wiring.Parts(settings) as parts:
+        answer = wiring.why(parts, record)
+    output.show(explain.answer_as_text(answer), answer)
+    return 0
+
+
+@commands.command()
+@click.option(
+    "--pairs", type=click.Path(path_type=Path), required=True, help="A pair a line: two ids and a label."
+)
+@SAME_FROM
+@common
+def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
+    """Score the present settings on labelled pairs: precision, recall, F1; writes nothing to MongoDB.
+
+    A pair is two ids, as for `explain`, and a label: 1 or 0, same or different, true or false, or a
+    similarity.  The file has tabs or commas between them, or lines of JSON with "id1", "id2" and "label".
+    """
+    from dedup_job import wiring
+    from dedup_job.report import labelled
+
+    settings, output = _prepared(config, options)
+    try:
+        lines = pairs.read_text("utf-8-sig").splitlines()
+    except OSError as error:
+        raise UsageError(f"{pairs}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{pairs}: not a text file in UTF-8") from None
+    read = labelled.read(lines, at)
+    with wiring.Parts(settings) as parts:
+        evaluation = wiring.evaluate(parts, read)
+    output.show(evaluation.as_text(), evaluation.as_json())
+    return 0
+
+
+@commands.command()
+@click.option(
+    "--sample", type=click.IntRange(2, 20_000), default=5_000, show_default=True, help="Records to try on."
+)
+@SAME_FROM
+@common
+def tune(config: Path, sample: int, at: float, **options: Any) -> int:
+    """Show what other settings would find in the first records; writes nothing to MongoDB.
+
+    The near-duplicates among them are found by comparing all their texts.
+    """
+    from tqdm import tqdm
+
+    from dedup_job import wiring
+
+    settings, output = _prepared(config, options)
+    with (
+        wiring.Parts(settings) as parts,
+        tqdm(total=sample, desc="tune", unit=" docs", disable=not sys.stderr.isatty()) as bar,
+    ):
+        tuned = wiring.tune(parts, sample, at, bar.update)
+    output.show(tuned.as_text(), tuned.as_json())
     return 0
 
 

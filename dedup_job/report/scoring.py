@@ -1,0 +1,149 @@
+"""Scores: how many pairs were judged right and wrong, and what that says of precision, recall and F1.
+
+The intervals are Wilson's at 95 % ("Probable inference, the law of succession, and statistical inference",
+JASA 22, 1927): they stay within 0 and 1 and say something of a few pairs too.  F1 = 2 s / (1 + s) grows with
+s = hits / (hits + false alarms + misses), which is a plain share; so the interval of F1 is that of s, carried
+over (Lam, Gopal and Qian, "Confidence intervals for the F1 score: a comparison of four methods",
+arXiv:2309.14621, the Wilson indirect method).  All of them take the pairs as drawn one by one; pairs that
+come from one large group say less than their number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+Z95 = 1.959963984540054  # a standard normal lies within so many deviations in 95 % of all cases
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A share, and the interval that holds the true one; all three None where nothing was counted."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+    def __str__(self) -> str:
+        if self.value is None or self.low is None or self.high is None:
+            return "-"
+        return f"{self.value:.4f}  ({self.low:.4f} to {self.high:.4f})"
+
+    def as_json(self) -> dict[str, float | None]:
+        """Return it as JSON values."""
+        return {"value": _rounded(self.value), "low": _rounded(self.low), "high": _rounded(self.high)}
+
+
+NOTHING = Share(None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The settings that decide how much is found: fingerprint bits, radius in bits, least similarity or 0."""
+
+    bits: int
+    radius: int
+    min_jaccard: float
+
+    def as_toml(self) -> str:
+        """Return them as they stand in a configuration file."""
+        return (
+            f"[recipe]\nbits = {self.bits}\n\n[index]\nradius = {self.radius}\n\n"
+            f"[verify]\nmin_jaccard = {self.min_jaccard}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How pairs were judged.
+
+    hits          the same, and found
+    false_alarms  different, and found
+    misses        the same, and not found
+    rejections    different, and not found
+    """
+
+    hits: int = 0
+    false_alarms: int = 0
+    misses: int = 0
+    rejections: int = 0
+
+    def __add__(self, other: Score) -> Score:
+        return Score(
+            self.hits + other.hits,
+            self.false_alarms + other.false_alarms,
+            self.misses + other.misses,
+            self.rejections + other.rejections,
+        )
+
+    @classmethod
+    def of(cls, same: bool, found: bool) -> Score:
+        """Count one pair."""
+        return cls(
+            hits=int(same and found),
+            false_alarms=int(found and not same),
+            misses=int(same and not found),
+            rejections=int(not same and not found),
+        )
+
+    @property
+    def pairs(self) -> int:
+        """Pairs counted."""
+        return self.hits + self.false_alarms + self.misses + self.rejections
+
+    @property
+    def precision(self) -> Share:
+        """Of the pairs that were found, those that are the same."""
+        return wilson(self.hits, self.hits + self.false_alarms)
+
+    @property
+    def recall(self) -> Share:
+        """Of the pairs that are the same, those that were found."""
+        return wilson(self.hits, self.hits + self.misses)
+
+    @property
+    def f1(self) -> Share:
+        """The harmonic mean of precision and recall."""
+        share = wilson(self.hits, self.hits + self.false_alarms + self.misses)
+        return Share(_as_f1(share.value), _as_f1(share.low), _as_f1(share.high))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return counts and shares as JSON values."""
+        return {
+            "hits": self.hits,
+            "false_alarms": self.false_alarms,
+            "misses": self.misses,
+            "rejections": self.rejections,
+            "precision": self.precision.as_json(),
+            "recall": self.recall.as_json(),
+            "f1": self.f1.as_json(),
+        }
+
+
+def wilson(hits: int, trials: int) -> Share:
+    """Return the share of hits with its 95 % interval.
+
+    With p = hits / n, z = 1.96, q = z^2 / n, the ends are (p + q/2 -+ sqrt(p (1 - p) q + q^2/4)) / (1 + q).
+
+    >>> str(wilson(8, 10))
+    '0.8000  (0.4902 to 0.9433)'
+    """
+    if not trials:
+        return NOTHING
+    share, square = hits / trials, Z95 * Z95 / trials
+    centre = (share + square / 2) / (1 + square)
+    reach = sqrt(share * (1 - share) * square + square * square / 4) / (1 + square)
+    return Share(
+        share,
+        centre - reach,
+        1.0 if hits == trials else centre + reach,  # exactly, which rounding would miss
+    )
+
+
+def _as_f1(share: float | None) -> float | None:
+    return None if share is None else 2 * share / (1 + share)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)

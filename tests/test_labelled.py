@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import pytest
+
+from dedup_job.errors import UsageError
+from dedup_job.report.labelled import Evaluation, Judged, Labelled, read
+from dedup_job.report.scoring import Score, Setting
+
+SETTING = Setting(128, 19, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("label", "same"),
+    [
+        ("1", True), ("0", False), ("same", True), ("different", False), ("True", True), ("FALSE", False),
+        ("0.8", True), ("0.79", False), ("1.0", True), (" yes ", True), ("0.0", False),
+    ],
+)  # fmt: skip
+def test_a_label_is_a_word_or_a_similarity(label: str, same: bool) -> None:
+    assert read([f"a\tb\t{label}"], 0.8) == [Labelled(1, "a", "b", same)]
+
+
+def test_a_similarity_counts_as_same_from_the_level_on() -> None:
+    assert [pair.same for pair in read(["a,b,0.6", "a,c,0.5"], 0.6)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["a b\tc\t1", "d\te,f\t0"],
+        ["id1\tid2\tlabel", "a b\tc\t1", "d\te,f\t0"],
+        ["id1\tid2\tLabel\tnote", "", "a b\tc\t1\tseen", "d\te,f\t0\t"],
+        ["a b,c,1", 'd,"e,f",0'],
+        ["one,other,similarity,more", "a b,c,0.9,x", 'd,"e,f",0.1,y'],
+        ['{"id1": "a b", "id2": "c", "label": 1}', '{"id1": "d", "id2": "e,f", "label": false, "more": 2}'],
+        ['{"id1": "a b", "id2": "c", "label": true}', "", '{"id1": "d", "id2": "e,f", "label": "different"}'],
+    ],
+)
+def test_the_first_line_tells_the_kind_of_file(lines: list[str]) -> None:
+    pairs = read(lines, 0.8)
+    assert [(pair.first, pair.second, pair.same) for pair in pairs] == [
+        ("a b", "c", True),
+        ("d", "e,f", False),
+    ]
+
+
+def test_ids_that_are_no_strings_stay_extended_json() -> None:
+    (pair,) = read(['{"id1": {"$oid": "0123456789abcdef01234567"}, "id2": 42, "label": 1}'], 0.8)
+    assert (pair.first, pair.second) == ('{"$oid": "0123456789abcdef01234567"}', "42")
+
+
+def test_lines_are_numbered_as_in_the_file() -> None:
+    assert [pair.line for pair in read(["id1,id2,label", "", "a,b,1", "", "c,d,0"], 0.8)] == [3, 5]
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["a,b,1", "a,b"], "line 2: expected two ids and a label"),
+        (["a,b,1", "a,b,maybe"], "line 2: expected a label"),
+        (["a,b,maybe"], "line 1: expected a label"),
+        (["a,b,1.5"], "line 1: expected a label"),
+        (["a,b,-1"], "line 1: expected a label"),
+        (["a,b,nan"], "line 1: expected a label"),
+        (["a,b,1", "id1,id2,label"], "line 2: expected a label"),
+        (["a\tb\t1", ",b,1"], "line 2: expected two ids"),
+        (["a,,1"], "line 1: an id is empty"),
+        (["a,a,1"], "line 1: names the same record twice"),
+        (['a,"b,1'], "line 1: cannot be read"),
+        (['{"id1": 1, "id2": 2, "label": 1}', "a,b,1"], "line 2: cannot be read"),
+        (['{"id1": 1, "id2": 2, "label": 1}', "[1, 2, 1]"], 'line 2: expected an object with "id1"'),
+        (['{"id1": 1, "id2": 2}'], 'line 1: expected an object with "id1"'),
+        (['{"id1": 1, "id2": 2, "label": null}'], "line 1: expected a label"),
+        ([], "no pairs"),
+        (["", "id1,id2,label"], "no pairs"),
+    ],
+)
+def test_a_malformed_line_is_named(lines: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        read(lines, 0.8)
+    assert caught.value.exit_code == 64
+
+
+def judged(line: int, same: bool, found: bool, jaccard: float = 0.5, **more: str) -> Judged:
+    return Judged(Labelled(line, f"a{line}", f"b{line}", same), found, 7, jaccard, **more)
+
+
+def test_an_evaluation_counts_every_pair() -> None:
+    pairs = [judged(1, True, True), judged(2, True, False), judged(3, False, True), judged(4, False, False)]
+    assert Evaluation(SETTING, "ab" * 32, pairs).score == Score(1, 1, 1, 1)
+
+
+def test_the_strangest_errors_come_first_and_ten_are_shown() -> None:
+    wrong = [judged(line, same, not same, line / 100) for line in range(1, 31) for same in (True, False)]
+    evaluation = Evaluation(SETTING, "ab" * 32, wrong)
+    assert [one.pair.line for one in evaluation.misses] == list(range(30, 20, -1))
+    assert [one.pair.line for one in evaluation.false_alarms] == list(range(1, 11))
+    shown = evaluation.as_json()
+    assert shown["worst_misses"][0] == {
+        "line": 30, "id1": "a30", "id2": "b30", "distance": 7, "jaccard": 0.3, "passed": "",
+    }  # fmt: skip
+
+
+def test_the_text_names_errors_and_settings() -> None:
+    wrong = [judged(3, True, False), judged(9, True, False, passed="missing"), judged(5, False, True)]
+    text = Evaluation(SETTING, "ab" * 32, wrong).as_text()
+    assert "line 3: a3  b3: distance 7, jaccard 0.500" in text
+    assert "line 9: a9  b9: cannot be judged (missing)" in text
+    assert "line 5: a5  b5" in text
+    assert SETTING.as_toml() in text
+
+
+def test_no_errors_are_not_listed() -> None:
+    text = Evaluation(SETTING, "ab" * 32, [judged(1, True, True)]).as_text()
+    assert "labelled" not in text
