@@ -154,12 +154,12 @@ def explain_pair(config: Path, first: str, second: str, **options: Any) -> int:
 
     An id is an ObjectId's 24 digits, extended JSON of the value ('{"$oid": "..."}', 42, '"42"'), or a text.
     """
-    from dedup_job import wiring
+    from dedup_job import inspection, wiring
     from dedup_job.report import explain
 
     settings, output = _prepared(config, {**options, "workers": 1})
     with wiring.Parts(settings) as parts:
-        shown = wiring.explained(parts, first, second)
+        shown = inspection.explained(parts, first, second)
     output.show(explain.as_text(shown), shown)
     return 0
 
@@ -169,12 +169,12 @@ def explain_pair(config: Path, first: str, second: str, **options: Any) -> int:
 @common
 def why(config: Path, record: str, **options: Any) -> int:
     """Show what the ledger says of the RECORD with this id; ids are written as for `explain`."""
-    from dedup_job import wiring
+    from dedup_job import inspection, wiring
     from dedup_job.report import explain
 
     settings, output = _prepared(config, options)
     with wiring.Parts(settings) as parts:
-        answer = wiring.why(parts, record)
+        answer = inspection.why(parts, record)
     output.show(explain.answer_as_text(answer), answer)
     return 0
 
@@ -191,7 +191,7 @@ def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
     A pair is two ids, as for `explain`, and a label: 1 or 0, same or different, true or false, or a
     similarity.  The file has tabs or commas between them, or lines of JSON with "id1", "id2" and "label".
     """
-    from dedup_job import wiring
+    from dedup_job import assessment, wiring
     from dedup_job.report import labelled
 
     settings, output = _prepared(config, options)
@@ -203,7 +203,7 @@ def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
         raise UsageError(f"{pairs}: not a text file in UTF-8") from None
     read = labelled.read(lines, at)
     with wiring.Parts(settings) as parts:
-        evaluation = wiring.evaluate(parts, read)
+        evaluation = assessment.evaluate(parts, read)
     output.show(evaluation.as_text(), evaluation.as_json())
     return 0
 
@@ -221,14 +221,14 @@ def tune(config: Path, sample: int, at: float, **options: Any) -> int:
     """
     from tqdm import tqdm
 
-    from dedup_job import wiring
+    from dedup_job import assessment, wiring
 
     settings, output = _prepared(config, options)
     with (
         wiring.Parts(settings) as parts,
         tqdm(total=sample, desc="tune", unit=" docs", disable=not sys.stderr.isatty()) as bar,
     ):
-        tuned = wiring.tune(parts, sample, at, bar.update)
+        tuned = assessment.tune(parts, sample, at, bar.update)
     output.show(tuned.as_text(), tuned.as_json())
     return 0
 

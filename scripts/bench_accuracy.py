@@ -1,14 +1,14 @@
 """Scores the job, the usual job and its peers by what they keep of real texts, and prints one table.
 
-    python -m scripts.bench_accuracy --data DIR --tools DIR [--sets leetcode,...] [--profiles default,...]
-        [--peers "rensa RMinHash",...] [--workers 1]
+    python -m scripts.bench_accuracy --data DIR --tools DIR [--sets leetcode,medical_qa,reuters21578]
+        [--profiles default,thorough,classic] [--peers "the usual job,rensa RMinHash"] [--workers 1]
 
 DIR/SET/docs.jsonl.gz holds the records of a set (`_id`, `data`), DIR/SET/gt_jaccard.tsv.gz the similarity of
-all its pairs; the tools are `score_kept.py`, which judges everyone, and `seed_baseline.py`, the usual job.
+its pairs; the tools are `score_kept.py`, which judges everyone, and `seed_baseline.py`, the usual job.
 
-All decide in `_id` order.  The job runs end to end, from a MongoDB collection of raw records to a target
-collection, its whole process timed.  The peers are timed in memory, from text that our cleaner has cleaned
-to the rows kept: no cleaning, no database.  The usual job runs twice, from raw records and from that text.
+All decide keep-first in `_id` order.  The job runs end to end, from a MongoDB collection of raw records to a
+target collection, and its whole process is timed, start and HTML included.  The peers and the usual job are
+timed in memory, from the text to the rows kept: no start, no database, and no HTML but where it says raw.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -36,15 +36,19 @@ from pymongo import MongoClient
 
 from dedup_job.document import Passed
 from dedup_job.fingerprint.clean import Cleaner
-from dedup_job.fingerprint.profile import PROFILES, Calibration
+from dedup_job.fingerprint.profile import PROFILES, Calibration, default
 from dedup_job.fingerprint.shingles import normalised
+from dedup_job.wiring import CALIBRATION_RECORDS
 from scripts.bench_end_to_end import DATABASE, SETTINGS, documents, load, timed
 from scripts.local_mongod import open_server
 from scripts.peers import PEERS
 
 AT = 0.8
-SETS = "leetcode,medical_qa,reuters21578"
-HEADER = """\
+SETS = ["leetcode", "medical_qa", "reuters21578"]
+SET_HEADER = """\
+| set | records | median letters | near pairs |
+|---|---|---|---|"""
+HEADER = """
 | set | who | recall | precision | F1 | near recall | wiped out | documents/s |
 |---|---|---|---|---|---|---|---|"""
 
@@ -68,10 +72,10 @@ class TextSet:
         return cls(name, file, [record["_id"] for record in records], raw, list(map(cleaned, raw)))
 
     @property
-    def shingle(self) -> int:
-        """Length of a shingle, by the rule of our profiles."""
-        length = median(len(normalised(text)) for text in self.texts if text)
-        return PROFILES["default"](Calibration(len(self.ids), int(length))).shingle
+    def calibration(self) -> Calibration:
+        """What our profiles choose their settings by."""
+        first = self.texts[:CALIBRATION_RECORDS]
+        return Calibration(len(self.ids), int(median(len(normalised(text)) for text in first if text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +117,20 @@ class Judge:
         found = self._scorer.score(self._texts, kept, self._groups, self._close, self._root, AT)
         return Score(found["recall"], found["precision"], found["f1"], found["wiped"], self._near(kept))
 
-    def _near(self, kept: Sequence[str]) -> float:
-        survivors = {self._root(one) for one in kept}
-        pairs = [
+    @cached_property
+    def near_pairs(self) -> list[tuple[str, str]]:
+        """The pairs of distinct texts at or above 0.8, each by a record of its group of identical texts."""
+        return [
             (group, other)
             for group, others in self._close.items()
             for other, similarity in others.items()
             if group < other and similarity >= AT
         ]
-        missed = sum(group in survivors and other in survivors for group, other in pairs)
-        return 1 - missed / len(pairs) if pairs else 1.0
+
+    def _near(self, kept: Sequence[str]) -> float:
+        survivors = {self._root(one) for one in kept}
+        missed = sum(group in survivors and other in survivors for group, other in self.near_pairs)
+        return 1 - missed / len(self.near_pairs) if self.near_pairs else 1.0
 
 
 def cleaned(text: str) -> str:
@@ -156,9 +164,15 @@ def usual_job(script: Path, given: Callable[[TextSet], Iterable[str]], texts: Te
         return Kept(kept.read_text("utf-8").splitlines(), json.loads(done.stdout)["seconds"])
 
 
-def parsed(texts: TextSet) -> Iterator[str]:
+def without_angles(texts: TextSet) -> Iterator[str]:
     """Yield the cleaned texts without `<` and `>`, which the usual job would take for tags."""
     return (text.replace("<", " ").replace(">", " ") for text in texts.texts)
+
+
+USUAL: dict[str, Callable[[TextSet], Iterable[str]]] = {
+    "the usual job on raw records": lambda texts: texts.raw,
+    "the usual job": without_angles,
+}
 
 
 def peer(name: str, texts: TextSet) -> Kept:
@@ -166,7 +180,7 @@ def peer(name: str, texts: TextSet) -> Kept:
     asked = [row for row, text in enumerate(texts.texts) if text]
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         given = [texts.texts[row] for row in asked]
-        rows, seconds = pool.submit(_timed_rows, name, given, texts.shingle).result()
+        rows, seconds = pool.submit(_timed_rows, name, given, default(texts.calibration).shingle).result()
     spared = set(range(len(texts.ids))).difference(asked)
     return Kept([texts.ids[row] for row in sorted(spared.union(asked[row] for row in rows))], seconds)
 
@@ -182,10 +196,16 @@ def _module(path: Path) -> Any:
     """Import a script from where it is."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.exists():
-        raise SystemExit(f"bench_accuracy: {path} is not there; give the folder of score_kept.py with --tools")
+        raise SystemExit(f"bench_accuracy: {path} is not there; give its folder with --tools")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def set_row(texts: TextSet, judge: Judge) -> str:
+    """Return a line of the table of sets."""
+    letters = texts.calibration.median_length
+    return f"| {texts.name} | {len(texts.ids):,} | {letters} | {len(judge.near_pairs):,} |"
 
 
 def row(name: str, who: str, score: Score, rate: float) -> str:
@@ -196,9 +216,25 @@ def row(name: str, who: str, score: Score, rate: float) -> str:
     )
 
 
-def chosen(names: str) -> list[str]:
-    """Return the names in a list with commas."""
-    return [name.strip() for name in names.split(",") if name.strip()]
+def chosen(*known: str) -> Callable[[str], list[str]]:
+    """Return a reader of lists with commas that takes only known names, or any where none are given."""
+
+    def read(names: str) -> list[str]:
+        found = [name.strip() for name in names.split(",") if name.strip()]
+        if unknown := [name for name in found if known and name not in known]:
+            raise argparse.ArgumentTypeError(f"no {unknown[0]!r} here; known: {', '.join(known)}")
+        return found
+
+    return read
+
+
+def contestants(args: argparse.Namespace, uri: str) -> Iterator[tuple[str, Callable[[TextSet], Kept]]]:
+    """Yield who takes part, by name, and how each is run on a set."""
+    for profile in args.profiles:
+        yield f"**dedup-job, {profile}**", partial(our_job, uri, profile, args.workers)
+    for name in args.peers:
+        script = args.tools / "seed_baseline.py"
+        yield name, partial(usual_job, script, USUAL[name]) if name in USUAL else partial(peer, name)
 
 
 def main() -> None:
@@ -208,31 +244,24 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--tools", type=Path, required=True)
-    parser.add_argument("--sets", type=chosen, default=SETS)
-    parser.add_argument("--profiles", type=chosen, default="default,thorough,classic")
-    parser.add_argument("--peers", type=chosen, default=list(PEERS))
+    parser.add_argument("--sets", type=chosen(), default=SETS)
+    parser.add_argument("--profiles", type=chosen(*PROFILES), default=list(PROFILES))
+    parser.add_argument("--peers", type=chosen(*USUAL, *PEERS), default=[*USUAL, *PEERS])
     parser.add_argument("--workers", default="1")
     args = parser.parse_args()
-    baseline = args.tools / "seed_baseline.py"
+    sets = [(TextSet.read(args.data, name), Judge(args.tools, args.data, name)) for name in args.sets]
+    print(SET_HEADER, *(set_row(*one) for one in sets), HEADER, sep="\n", flush=True)
     with ExitStack() as stack:
         uri = stack.enter_context(open_server()).uri if args.profiles else ""
-        runners: dict[str, Callable[[TextSet], Kept]] = {
-            **{f"**dedup-job, {name}**": partial(our_job, uri, name, args.workers) for name in args.profiles},
-            "the usual job": partial(usual_job, baseline, lambda texts: texts.raw),
-            "the usual job, our cleaned text": partial(usual_job, baseline, parsed),
-            **{name: partial(peer, name) for name in args.peers},
-        }
-        print(HEADER)
-        for name in args.sets:
-            texts, judge = TextSet.read(args.data, name), Judge(args.tools, args.data, name)
-            for who, run in runners.items():
+        for texts, judge in sets:
+            for who, run in contestants(args, uri):
                 try:
                     kept = run(texts)
                 except ImportError as error:
-                    print(f"| {name} | {who} | not installed: {error.name} | | | | | |", flush=True)
-                    continue
-                score = judge.score(kept.ids)
-                print(row(name, who, score, len(texts.ids) / kept.seconds), flush=True)
+                    print(f"| {texts.name} | {who} | {error.name} is not installed |", flush=True)
+                else:
+                    score = judge.score(kept.ids)
+                    print(row(texts.name, who, score, len(texts.ids) / kept.seconds), flush=True)
 
 
 if __name__ == "__main__":

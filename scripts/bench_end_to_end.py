@@ -42,8 +42,7 @@ profile = "{profile}"
 
 def documents(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a file of JSON lines, gzipped or not."""
-    opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
-    with opened as lines:
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open() as lines:
         yield from map(json.loads, lines)
 
 

@@ -18,10 +18,10 @@ from dedup_job.fingerprint.segment import (
     LONGEST_RUN,
     SEGMENTERS,
     Segmenter,
-    segmentable,
     python_segmenter,
     read_user_words,
     rust_segmenter,
+    segmentable,
 )
 
 ROOT = Path(__file__).parent.parent

@@ -6,11 +6,18 @@ does not compare as the server does.  Two ids of one collection are the same whe
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from struct import Struct
 from typing import Any
 
+from bson import decode, encode, json_util
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import InvalidId
+from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
+from bson.regex import Regex
 
 INT32 = Struct("<i")
 FIXED = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16}
@@ -19,6 +26,15 @@ STRINGS = {0x02: 4, 0x0D: 4, 0x0E: 4, 0x05: 5, 0x0C: 16}  # bytes beside those t
 DOCUMENTS = {0x03, 0x04, 0x0F}  # their length counts itself
 HEAD = 4  # bytes of a document's length
 NAME = b"_id\0"
+# So that every id and row can be shown: dates out of Python's range and bad UTF-8 too.
+SHOWABLE: CodecOptions[Any] = CodecOptions(
+    tz_aware=True,
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
+    unicode_decode_error_handler="replace",
+)
+ID_JSON = json_util.JSONOptions(
+    json_mode=json_util.JSONMode.RELAXED, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
 
 
 def id_of(raw: bytes) -> bytes:
@@ -84,3 +100,32 @@ def split(joined: bytes) -> Iterator[bytes]:
         end = start + max(HEAD, INT32.unpack_from(joined, start)[0])
         yield joined[start:end]
         start = end
+
+
+def readings(given: str) -> list[bytes]:
+    """Return what an id on the command line may mean, likeliest first, as raw ids.
+
+    24 hexadecimal digits are an ObjectId; else it is extended JSON of the value; else the string itself.
+    So `42` is a number where there is one, and `"42"` a string.
+    """
+    values: list[Any] = []
+    with suppress(InvalidId):
+        values.append(ObjectId(given))
+    with suppress(Exception):  # the parser raises whatever a malformed value leads it to
+        values.append(json_util.loads(given, json_options=ID_JSON))
+    values.append(given)
+    found = []
+    for value in values:
+        is_pattern = isinstance(value, Regex) or (
+            isinstance(value, dict) and str(next(iter(value), "")).startswith("$")
+        )
+        if not is_pattern:  # no id can be one, and a query would take it for a condition
+            with suppress(Exception):  # a number that is too large, a text that is not valid UTF-8
+                found.append(encode({"_id": value}))
+    return list(dict.fromkeys(found))
+
+
+def extended(raw_id: bytes) -> Any:
+    """Return an id as JSON values: extended JSON, which the command line takes."""
+    value = decode(raw_id, SHOWABLE)["_id"]
+    return json.loads(json_util.dumps(value, json_options=ID_JSON))

@@ -14,6 +14,7 @@ from dedup_job.errors import StateError
 from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.head import Head, HeadDocument
 from dedup_job.mongo.plans import PlanId, StoredPlan, unpack
+from dedup_job.mongo.source import fetch
 
 PLANS_A_PAGE = 32
 DECODED: CodecOptions[Any] = CodecOptions(tz_aware=True)
@@ -50,6 +51,11 @@ class LedgerReader:
             raise StateError(f"plan {expected} of the ledger is missing; restore the target database")
         if waiting:
             yield _the_one(waiting, head.last)
+
+    def row(self, name: str, ids: Sequence[bytes]) -> bytes | None:
+        """Return the raw row of `dropped` or `exceptions` on the first of these ids that has one."""
+        rows = fetch(self._named(name), ids, self._patience, "the ledger")
+        return next(iter(rows.values()), None)
 
     def _stored(self, head: Head) -> Iterator[StoredPlan]:
         for first in range(0, head.next, PLANS_A_PAGE):

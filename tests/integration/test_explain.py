@@ -15,7 +15,7 @@ from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 from pymongo import MongoClient
 
-from dedup_job import config, wiring
+from dedup_job import config, inspection, wiring
 from dedup_job.errors import ConfigError, UsageError
 from scripts.corpus import samples
 from scripts.local_mongod import LocalMongod
@@ -29,12 +29,12 @@ OTHER = "山谷里的小学今年只剩下十二名学生，老师每天走七�
 
 def explained(job: Job, first: str, second: str) -> dict[str, Any]:
     with wiring.Parts(config.with_workers(config.check(job.tables, "test"), 1)) as parts:
-        return wiring.explained(parts, first, second)
+        return inspection.explained(parts, first, second)
 
 
 def answered(job: Job, given: str) -> dict[str, Any]:
     with wiring.Parts(config.check(job.tables, "test")) as parts:
-        return wiring.why(parts, given)
+        return inspection.why(parts, given)
 
 
 def test_an_explanation_agrees_with_what_the_job_decided(job: Job) -> None:

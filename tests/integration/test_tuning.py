@@ -16,7 +16,7 @@ import pytest
 from bson import Int64, ObjectId
 from pymongo import MongoClient
 
-from dedup_job import config, wiring
+from dedup_job import assessment, config, wiring
 from dedup_job.errors import ConfigError
 from dedup_job.report.labelled import Labelled, read
 from dedup_job.report.tuned import Tuning
@@ -29,12 +29,12 @@ MIX = Mix(length=250, duplicates=0.5, near=0.7)
 
 def evaluated(job: Job, pairs: list[Labelled]) -> Any:
     with wiring.Parts(config.check(job.tables, "test")) as parts:
-        return wiring.evaluate(parts, pairs)
+        return assessment.evaluate(parts, pairs)
 
 
 def tuned(job: Job, records: int = 5_000) -> Tuning:
     with wiring.Parts(config.check(job.tables, "test")) as parts:
-        return wiring.tune(parts, records, 0.8, lambda _: None)
+        return assessment.tune(parts, records, 0.8, lambda _: None)
 
 
 def planted(job: Job, count: int) -> list[tuple[str, str, int]]:
@@ -195,7 +195,7 @@ def test_large_texts_end_the_sample_early(job: Job, monkeypatch: pytest.MonkeyPa
     job.set("source", fields=["data"])
     job.set("limits", batch_records=20)
     job.source.insert_many(list(generate(200, 5, MIX)))
-    monkeypatch.setattr(wiring, "MOST_SHINGLES", 5_000)
+    monkeypatch.setattr(assessment, "MOST_SHINGLES", 5_000)
     table = tuned(job)
     assert 20 <= table.sample.read < 200
     assert table.sample.read % 20 == 0

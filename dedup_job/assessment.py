@@ -1,0 +1,144 @@
+"""Assessment: how good settings are on labelled pairs, and which would be better on the collection itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import tee
+
+import numpy as np
+import numpy.typing as npt
+
+from dedup_job import job
+from dedup_job.document import Action, Batch, Fingerprints
+from dedup_job.errors import ConfigError, UsageError
+from dedup_job.fingerprint.recipe import Matching
+from dedup_job.fingerprint.simhash import hamming
+from dedup_job.inspection import records_named
+from dedup_job.match.keepers import Keepers
+from dedup_job.match.similarity import jaccard
+from dedup_job.mongo.ids import extended, readings
+from dedup_job.mongo.window import Window
+from dedup_job.report import tuning
+from dedup_job.report.labelled import Evaluation, Judged, Labelled
+from dedup_job.report.tuned import Tuning
+from dedup_job.wiring import Parts, first_records
+
+IDS_AT_ONCE = 10_000
+MOST_SHINGLES = 20_000_000  # in a sample: bounds its memory, whatever the size of the texts
+
+
+def evaluate(parts: Parts, pairs: Sequence[Labelled]) -> Evaluation:
+    """Judge labelled pairs with the present settings; raises UsageError for an id that no record has.
+
+    Each pair is decided by itself, as a run would that found these two records alone.
+    """
+    with parts.engine() as engine:
+        ids = _ids_of(parts, pairs)
+        prints = Fingerprints.join([found for _, found in engine.fingerprinted(_named(parts, ids.values()))])
+        place = {raw_id: row for row, raw_id in enumerate(dict.fromkeys(ids.values()))}
+        nothing_kept = parts.keepers(parts.source.fetch, engine)
+        judged = []
+        for pair in pairs:
+            rows = [place[ids[pair.first]], place[ids[pair.second]]]
+            if rows[0] == rows[1]:
+                raise UsageError(f"line {pair.line}: names the same record twice")
+            judged.append(_judged(pair, _two(prints, rows), parts.recipe.matching, nothing_kept))
+    return Evaluation(parts.setting, parts.recipe.digest, judged)
+
+
+def _ids_of(parts: Parts, pairs: Sequence[Labelled]) -> dict[str, bytes]:
+    """Return the record that each id of the pairs names; most are found at their first reading, at once."""
+    lines = {given: pair.line for pair in reversed(pairs) for given in (pair.second, pair.first)}
+    likeliest = {given: next(iter(readings(given)), b"") for given in lines}
+    absent: set[bytes] = set()
+    for some in _runs([raw_id for raw_id in likeliest.values() if raw_id], IDS_AT_ONCE):
+        absent |= parts.source.absent(some)
+    ids = {}
+    for given, raw_id in likeliest.items():
+        if not raw_id or raw_id in absent:
+            raw_id = next((found.id for found in records_named(parts, given)), b"")
+        if not raw_id:
+            raise UsageError(f"line {lines[given]}: no record has the id {given!r}; nothing was evaluated")
+        ids[given] = raw_id
+    return ids
+
+
+def _named(parts: Parts, ids: Iterable[bytes]) -> Iterator[Batch]:
+    """Yield the records of these ids, each once, in this order: from the source, else from the target."""
+    for some in _runs(list(dict.fromkeys(ids)), parts.settings.limits.batch_records):
+        found = parts.source.fetch(some)
+        if missing := [raw_id for raw_id in some if raw_id not in found]:
+            found |= parts.target.fetch(missing)
+        if gone := next((raw_id for raw_id in some if raw_id not in found), None):
+            raise UsageError(f"the record {extended(gone)} was deleted meanwhile; nothing was evaluated")
+        yield Batch(some, [found[raw_id] for raw_id in some])
+
+
+def _judged(pair: Labelled, prints: Fingerprints, matching: Matching, nothing_kept: Keepers) -> Judged:
+    """Decide two records alone, the fingerprints of which are given."""
+    verdict = job.decide([b"first", b"second"], prints, matching, nothing_kept)[1]
+    return Judged(
+        pair,
+        found=verdict.action is Action.DUPLICATE,
+        distance=int(hamming(*prints.bits)) if prints.near.all() else None,
+        jaccard=jaccard(*prints.shingles),
+        passed=", ".join(sorted(set(prints.reasons) - {""})),
+    )
+
+
+def _two(prints: Fingerprints, rows: Sequence[int]) -> Fingerprints:
+    """Return some of the rows."""
+    return Fingerprints(
+        reasons=[prints.reasons[row] for row in rows],
+        bits=prints.bits[rows],
+        near=prints.near[rows],
+        short=prints.short[rows],
+        digests=prints.digests[rows],
+        hashes=prints.hashes[rows],
+        shingles=prints.shingles.take(rows),
+    )
+
+
+def _runs(ids: Sequence[bytes], length: int) -> Iterator[Sequence[bytes]]:
+    """Yield the ids, so many at a time."""
+    return (ids[first : first + length] for first in range(0, len(ids), length))
+
+
+def tune(parts: Parts, records: int, at: float, told: Callable[[int], object]) -> Tuning:
+    """Try a grid of settings on the first records of the source; `told` of how many more were read."""
+    sample = _sample(parts, records, told)
+    rows = list(tuning.rows(sample, tuning.grid(parts.setting), at))
+    note = ""
+    try:
+        rows += tuning.yardstick(sample, at)
+    except ImportError:
+        note = "for MinHash beside it: pip install 'dedup-job[tune]'"
+    return Tuning(sample, at, parts.setting, parts.source.estimated_count(), rows, note)
+
+
+def _sample(parts: Parts, records: int, told: Callable[[int], object]) -> tuning.Sample:
+    """Fingerprint the first records at each width, side by side, until they are enough."""
+    taken: list[Fingerprints] = []
+    bits: dict[int, list[npt.NDArray[np.uint64]]] = {width: [] for width in tuning.RADII}
+    shingles = 0
+    with ExitStack() as stack:
+        engines = [stack.enter_context(parts.engine(width)) for width in bits]
+        batches = tee(first_records(parts.source.batches(Window()), records), len(engines))
+        streams = [engine.fingerprinted(some) for engine, some in zip(engines, batches, strict=True)]
+        for found in zip(*streams, strict=True):
+            taken.append(found[0][1])
+            for width, (_, prints) in zip(bits, found, strict=True):
+                bits[width].append(prints.bits)
+            told(len(taken[-1]))
+            shingles += len(taken[-1].shingles.values)
+            if shingles >= MOST_SHINGLES:
+                break
+    if not taken:
+        raise ConfigError(f"{parts.source_name} has no records to try settings on")
+    columns = {width: np.concatenate(column) for width, column in bits.items()}
+    sample = tuning.Sample.of(Fingerprints.join(taken), columns, parts.recipe.matching.short_text)
+    if not len(sample):
+        reasons = ", ".join(sorted({reason for prints in taken for reason in prints.reasons}))
+        raise ConfigError(f"no text in the first {sample.read:,} records ({reasons}); see [source] fields")
+    return sample
