@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dedup_job.fingerprint.simhash import hamming
 from dedup_job.match import _kernel, index
-from dedup_job.match.index import Candidates, SegmentIndex, hamming, pairs_within
+from dedup_job.match.index import Candidates, SegmentIndex, pairs_within
 
 Fingerprints = npt.NDArray[np.uint64]
 

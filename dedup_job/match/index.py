@@ -34,16 +34,6 @@ class Candidates:
     distances: npt.NDArray[np.uint8]  # in bits
 
 
-def hamming(a: Fingerprints, b: Fingerprints) -> npt.NDArray[np.int64]:
-    """Hamming distances in bits of fingerprints of shape (..., words), broadcast against each other.
-
-    >>> int(hamming(np.array([0b1011], np.uint64), np.array([0b0010], np.uint64)))
-    2
-    """
-    bits: npt.NDArray[np.uint8] = np.bitwise_count(a ^ b)
-    return np.asarray(bits.sum(axis=-1, dtype=np.int64))
-
-
 def pairs_within(fingerprints: Fingerprints, radius: int) -> Candidates:
     """Find for each row of one batch the earlier rows of the same batch within the radius.
 
