@@ -25,10 +25,10 @@ def main() -> int:
     with MongoClient[dict[str, Any]](uri) as client:
         there = client.shop.pages.estimated_document_count()
     if there < RECORDS:
-        print(f"filling shop.pages with {RECORDS:,} made-up records")
+        print(f"filling shop.pages with {RECORDS:,} made-up records", flush=True)
         load(generate(RECORDS), uri, "shop", "pages")
     else:
-        print(f"shop.pages holds {there:,} records from an earlier run")
+        print(f"shop.pages holds {there:,} records from an earlier run", flush=True)
     return subprocess.run(
         [sys.executable, "-m", "dedup_job", "backfill", "-c", str(SETTINGS)], check=False
     ).returncode
