@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import click
 
 from dedup_job import __version__
+from dedup_job.engine import warm
 from dedup_job.errors import DedupError, Stopped, UsageError
 
 EXAMPLES = """
@@ -247,7 +248,8 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
 
 
 def _prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
-    """Read the settings and set the log up."""
+    """Read the settings and set the log up, while the workers' code is loaded already."""
+    warm.warmed()
     from dedup_job import config as configuration
     from dedup_job.report import log
 

@@ -65,8 +65,10 @@ class Ragged:
 
     def take(self, rows: Sequence[int]) -> Ragged:
         """Return some of the rows."""
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(self.offsets)[rows])])
-        return Ragged(offsets, np.concatenate([np.empty(0, np.uint32), *(self[row] for row in rows)]))
+        lengths = np.diff(self.offsets)[rows]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        starts = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths)
+        return Ragged(offsets, self.values[starts + np.arange(offsets[-1])])
 
     @classmethod
     def join(cls, parts: Sequence[Ragged]) -> Ragged:

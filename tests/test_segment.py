@@ -153,7 +153,7 @@ def test_the_words_of_one_user_are_not_those_of_another(python: Segmenter) -> No
     assert "玄鼎浮屠" not in python("今天玄鼎浮屠发布了")
 
 
-@pytest.mark.parametrize("sign", ["的", "a", "1", "-", "，", "😀", "+"])
+@pytest.mark.parametrize("sign", ["的", "a", "1", "#", "，", "😀", "+"])
 def test_a_run_of_one_character_comes_to_an_end(rust: Segmenter, python: Segmenter, sign: str) -> None:
     text = segmentable(sign * 200_000)
     found = rust(text)
@@ -165,13 +165,18 @@ def test_a_run_of_one_character_comes_to_an_end(rust: Segmenter, python: Segment
 def test_breaking_runs_adds_nothing_but_spaces(runs: list[tuple[str, int]]) -> None:
     text = "".join(sign * n for sign, n in runs)
     broken = segmentable(text)
-    assert broken.replace(" ", "") == text.replace(" ", "")
+    assert broken.replace(" ", "") == text.replace(" ", "").replace("_", "")
     assert max(map(len, re.findall(r"\w+", broken)), default=0) <= LONGEST_RUN
 
 
-@given(st.text(max_size=LONGEST_RUN))
+@given(st.text(st.characters(exclude_characters="-._"), max_size=LONGEST_RUN))
 def test_an_ordinary_text_is_left_as_it_is(text: str) -> None:
     assert segmentable(text) == text
+
+
+@given(st.text("a1的 -._", max_size=50))
+def test_joiners_become_spaces_and_nothing_else_does(text: str) -> None:
+    assert segmentable(text) == re.sub("[-._]", " ", text)
 
 
 POISONED_CACHE = """

@@ -163,7 +163,7 @@ def test_words_are_those_of_the_segmenter_in_lower_case() -> None:
 
 
 def test_chinese_characters_count_beside_the_words() -> None:
-    assert sorted(tokens("words+han", "数据库 a big 库")) == sorted(["数据库", "big", "数", "据", "库", "库"])
+    assert tokens("words+han", "数据库 big 库") == ["数据库", "big", "库", "数", "据", "库", "库"]
 
 
 def test_runs_of_words_leave_punctuation_out() -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, TimeoutError
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
 from types import TracebackType
 from typing import TypeVar
 
@@ -19,6 +18,7 @@ from pebble import CONSTS, ProcessExpired, ProcessPool
 
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine import worker
+from dedup_job.engine.warm import warmed
 from dedup_job.errors import DedupError
 from dedup_job.fingerprint.recipe import Recipe
 
@@ -97,13 +97,11 @@ class LocalEngine:
         return batches > 2 * self._capacity.workers or nbytes > self._capacity.nbytes
 
     def _new_pool(self) -> ProcessPool:
-        context = get_context("forkserver")
-        context.set_forkserver_preload([worker.__name__])
         return ProcessPool(
             max_workers=self._capacity.workers,
             initializer=worker.begin,
             initargs=(self._recipe,),
-            context=context,
+            context=warmed(),
         )
 
     def _submit(self, work: Work[T], raws: Sequence[bytes]) -> Future[T]:

@@ -147,19 +147,22 @@ class Fingerprinter:
     def __call__(self, raws: Sequence[bytes]) -> Fingerprints:
         """Fingerprint raw BSON records; what cannot be judged gets a reason and zeros."""
         texts, reasons = self._recipe.reader.texts(raws)
-        bits, counts = self._bits(texts)
+        places: dict[str, int] = {}  # a text that is repeated is looked at once
+        place = np.array([places.setdefault(text, len(places)) for text in texts], np.intp)
+        bits, counts = self._bits(list(places))
+        sets = self._shingles(list(places))
         matching = self._recipe.matching
-        sets = self._shingles(texts)
         near = counts >= matching.min_terms
         bits[~near] = 0
+        short = (np.diff(sets.offsets) <= matching.short_text) & (matching.min_jaccard > 0)
         return Fingerprints(
             reasons=reasons,
-            bits=bits,
-            near=near,
-            short=(np.diff(sets.offsets) <= matching.short_text) & (matching.min_jaccard > 0),
-            digests=digests(text.encode("utf-8", "surrogatepass") for text in texts),
+            bits=bits[place],
+            near=near[place],
+            short=short[place],
+            digests=digests(text.encode("utf-8", "surrogatepass") for text in places)[place],
             hashes=digests(raws),
-            shingles=sets,
+            shingles=sets.take(place.tolist()),
         )
 
     def tokens(self, text: str) -> list[str]:

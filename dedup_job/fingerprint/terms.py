@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from math import isqrt, log
 
 import numpy as np
@@ -29,7 +30,7 @@ LARGEST_TF = 1 << 16
 class TermRule:
     """Which tokens count as terms, and how their weight grows with their frequency.
 
-    features    "words"; "words+han" (and each Chinese character by itself: a text of few words then still
+    features    "words"; "words+han" (words, and each Chinese character: a text of few words then still
                 has many terms); "words:N" (runs of N consecutive words); "chars:N" (character N-grams)
     min_length  shortest word, in characters
     tf          what frequency is worth: "log" is 1 + ln tf, "raw" is tf, "binary" is 1
@@ -118,7 +119,7 @@ class Tokenizer:
 
     def _words_and_han(self, text: str) -> list[str]:
         words = self._segmenter(segmentable(text.lower()))
-        return [word for word in words if len(word) > 1] + HAN.findall(text)
+        return words + HAN.findall(text)
 
     def _characters(self, text: str) -> list[str]:
         text = normalised(text)
@@ -153,7 +154,7 @@ def term_frequency_weights(tf: str) -> npt.NDArray[np.int64]:
 def weigh(token_rows: Sequence[Sequence[int]], vocabulary: Vocabulary, rule: TermRule) -> WeightedTerms:
     """Count and weigh the terms of n texts, each given as vocabulary rows of its tokens."""
     lengths = np.array([len(rows) for rows in token_rows], np.int64)
-    rows = np.array([row for rows in token_rows for row in rows], np.int64)
+    rows = np.fromiter(chain.from_iterable(token_rows), np.int64, lengths.sum())
     texts = np.repeat(np.arange(len(token_rows)), lengths)[rows != DROPPED]
     rows = rows[rows != DROPPED]
     size = int(rows.max(initial=0)) + 1

@@ -1,0 +1,15 @@
+"""A head start: the process that workers are forked from loads their code while the parent loads its own."""
+
+from __future__ import annotations
+
+from multiprocessing import context, forkserver, get_context
+
+WORKER = "dedup_job.engine.worker"
+
+
+def warmed() -> context.ForkServerContext:
+    """Return the context for worker processes, its server running; calling it again costs nothing."""
+    server = get_context("forkserver")
+    server.set_forkserver_preload([WORKER])
+    forkserver.ensure_running()
+    return server
