@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from multiprocessing import context, forkserver, get_context
 
-WORKER = "dedup_job.engine.worker"
+PRELOAD = "dedup_job.engine.preload"
 
 
 def warmed() -> context.ForkServerContext:
     """Return the context for worker processes, its server running; calling it again costs nothing."""
     server = get_context("forkserver")
-    server.set_forkserver_preload([WORKER])
+    server.set_forkserver_preload([PRELOAD])
     forkserver.ensure_running()
     return server

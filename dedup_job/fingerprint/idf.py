@@ -7,12 +7,13 @@ table gets the median of jieba's table, or the greatest value of a learned one: 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
-from math import log
+from math import isfinite, log
 from pathlib import Path
-from statistics import median_high
+
+import numpy as np
 
 SCALE = 1024
 HEADER = "# dedup-job idf"
@@ -38,25 +39,32 @@ def jieba_idf_path() -> Path:
 def read_idf(path: Path) -> Idf:
     """Read a table; raises ValueError, naming the line, when it is malformed."""
     text = path.read_bytes().decode("utf-8")
-    table = dict(_entries(path, text))
-    if not table:
+    lines = [line for line in text.split("\n") if line.strip() and not line.startswith("# ")]
+    if not lines:
         raise ValueError(f"{path}: no `term idf` line in it")
-    learned = text.startswith(HEADER)
-    return Idf(table, max(table.values()) if learned else median_high(table.values()))
+    terms, _, values = zip(*(line.rpartition(" ") for line in lines), strict=True)
+    try:
+        scaled = np.rint(np.array(values, np.float64) * SCALE)
+    except ValueError:
+        scaled = np.array([np.nan])
+    if not (np.isfinite(scaled).all() and all(map(str.strip, terms))):
+        raise ValueError(f"{path}: line {_first_malformed(text)}: expected `term idf`")
+    idfs = np.maximum(scaled, 1).astype(np.int64)
+    unknown = idfs.max() if text.startswith(HEADER) else np.sort(idfs)[len(idfs) // 2]
+    return Idf(dict(zip(terms, idfs.tolist(), strict=True)), int(unknown))
 
 
-def _entries(path: Path, text: str) -> Iterator[tuple[str, int]]:
+def _first_malformed(text: str) -> int:
+    """Return the number of the first line that is no `term idf`."""
     for number, line in enumerate(text.split("\n"), 1):
-        if line.startswith("# ") or not line.strip():
-            continue
         term, _, value = line.rpartition(" ")
         try:
-            idf = fixed(float(value))
-        except (ValueError, OverflowError):
-            idf = 0
-        if not term.strip() or not idf:
-            raise ValueError(f"{path}: line {number}: expected `term idf`")
-        yield term, idf
+            is_good = bool(term.strip()) and isfinite(float(value))
+        except ValueError:
+            is_good = False
+        if line.strip() and not line.startswith("# ") and not is_good:
+            return number
+    raise AssertionError("every line is good")
 
 
 def fixed(value: float) -> int:

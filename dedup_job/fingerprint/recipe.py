@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from dedup_job.document import Fingerprints, Passed, Ragged, digests
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.fields import TextFields
-from dedup_job.fingerprint.idf import jieba_idf_path, read_idf
+from dedup_job.fingerprint.idf import Idf, jieba_idf_path, read_idf
 from dedup_job.fingerprint.segment import SEGMENTERS, read_stop_words, read_user_words
 from dedup_job.fingerprint.shingles import normalised, number_seeds, shingles
 from dedup_job.fingerprint.simhash import fold
@@ -134,7 +135,7 @@ class Fingerprinter:
         self._recipe = recipe
         words = read_user_words(_path(recipe.user_words)) if recipe.user_words else []
         segmenter = SEGMENTERS[recipe.segmenter]((word.lower(), frequency) for word, frequency in words)
-        self._idf = read_idf(_path(recipe.idf_table))
+        self._idf = shared_idf(recipe.idf_table)
         self._stop_words = read_stop_words(_path(recipe.stop_words)) if recipe.stop_words else frozenset()
         self._tokens = Tokenizer(recipe.terms, segmenter, self._stop_words)
         self._vocabulary = self._empty_vocabulary()
@@ -196,6 +197,12 @@ class Fingerprinter:
 
     def _empty_vocabulary(self) -> Vocabulary:
         return Vocabulary(self._recipe.terms, self._idf, self._stop_words, self._recipe.bits)
+
+
+@lru_cache(maxsize=2)
+def shared_idf(table: Resource) -> Idf:
+    """Return an IDF table, read once in a process."""
+    return read_idf(_path(table))
 
 
 def _path(resource: Resource) -> Path:

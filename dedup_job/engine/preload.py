@@ -1,0 +1,13 @@
+"""What nearly every worker needs, loaded once in the process that all workers are forked from."""
+
+from __future__ import annotations
+
+from dedup_job.engine import worker
+from dedup_job.fingerprint.idf import jieba_idf_path
+from dedup_job.fingerprint.recipe import Resource, shared_idf
+from dedup_job.fingerprint.segment import rust_segmenter
+
+__all__ = ["worker"]
+
+shared_idf(Resource.at(jieba_idf_path()))
+rust_segmenter(())
