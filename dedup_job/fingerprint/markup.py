@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import html
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, repeat
 
 from selectolax.lexbor import LexborHTMLParser
 
@@ -70,6 +69,7 @@ MARK = re.compile(
     r"|(!--|!doctype\b|\?xml\b|!\[))?",
     re.IGNORECASE | re.ASCII,
 )
+PLAIN = re.compile("<[^<>]*+>?")
 PARAGRAPHS = re.compile(r"(?:^|\n)<[pP]>|<[pP]>.*?<[pP]>", re.DOTALL)
 COMMENT_END = re.compile("--!?>")
 HUGE_NUMBER = re.compile("&#[0-9]{1000,};?")  # int() would refuse it
@@ -77,9 +77,6 @@ HEAD = re.compile(r"<head[\s>]", re.IGNORECASE)
 HEAD_END = re.compile(r"</head\s*>|<body[\s>]", re.IGNORECASE)
 SCRIPTS = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
 TAG = re.compile(r"<[a-zA-Z/!?][^<>]*>")
-
-
-Groups = tuple[str, str, str, str, str]
 
 
 FREQUENT = 100  # characters; longer tags are not worth remembering
@@ -92,6 +89,7 @@ class Mark:
     name        of the element, in lower case; "" for a declaration and for a `<` that begins nothing
     spelled     how it begins in the text, as in `</P`
     is_sure     whether it is a tag or declaration in any text; others are when their name is closed somewhere
+    is_plain    whether that is all there is to say: no declaration, nothing bulky
     is_evident  whether it alone shows that a text is HTML
     is_closing  whether it is a closing tag
     is_bulky    whether the parser should see it without its attributes, which say nothing to a reader
@@ -102,6 +100,7 @@ class Mark:
     name: str
     spelled: str
     is_sure: bool
+    is_plain: bool
     is_evident: bool
     is_closing: bool
     is_bulky: bool
@@ -109,25 +108,29 @@ class Mark:
     formatting: int
 
 
-def _mark(groups: Groups) -> Mark:
-    return _frequent_mark(groups) if sum(map(len, groups)) < FREQUENT else _new_mark(groups)
+def _mark(written: str) -> Mark:
+    return _frequent_mark(written) if len(written) < FREQUENT else _new_mark(written)
 
 
-def _new_mark(groups: Groups) -> Mark:
-    closing, opening, rest, loose, declaration = groups
+def _new_mark(written: str) -> Mark:
+    found = MARK.match(written)
+    closing, opening, rest, loose, declaration = found.groups("") if found else ("",) * 5
     name = (closing or opening).lower() if rest or loose or closing else ""
     has_value = bool(loose) or "=" in rest
     is_closed = bool(closing) or rest.endswith("/>")
     is_known = name in KNOWN
     is_element = is_known and (closing or opening) in (name, name.upper())
+    is_sure = bool(declaration) or (bool(name) and (is_element or has_value or is_closed))
+    is_bulky = bool(loose) or len(rest) > LONGEST_TAG
     step = 0 if not name else -1 if closing else 1
     return Mark(
         name=name,
         spelled=f"</{closing}" if closing else f"<{opening}",
-        is_sure=bool(declaration) or (bool(name) and (is_element or has_value or is_closed)),
+        is_sure=is_sure,
+        is_plain=found is not None and found[0] == written and is_sure and not (declaration or is_bulky),
         is_evident=bool(declaration) or (is_known and (has_value or is_closed or opening in TELLTALE)),
         is_closing=bool(closing),
-        is_bulky=bool(loose) or len(rest) > LONGEST_TAG,
+        is_bulky=is_bulky,
         step=0 if name in VOID or name in IMPLIED else step,
         formatting=step if name in FORMATTING else 0,
     )
@@ -153,37 +156,52 @@ def visible(text: str) -> str:
         raise Passed("too_complex")
     if "<![CDATA[" in text:
         text = text.replace("<![CDATA[", " ").replace("]]>", " ")
-    found: list[Groups] = MARK.findall(text)
-    counts = Counter(found)
-    marks = {groups: _mark(groups) for groups in counts}
+    found, marks = _marks(text)
     closed = {mark.name for mark in marks.values() if mark.is_closing}
-    tags = {groups: mark for groups, mark in marks.items() if mark.is_sure or mark.name in closed}
+    tags = {written: mark for written, mark in marks.items() if mark.is_sure or mark.name in closed}
     if not any(tag.is_evident for tag in tags.values()) and not PARAGRAPHS.search(text):
         return _unescaped(text)
-    if sum(tag.formatting * counts[groups] for groups, tag in tags.items()) > MOST_FORMATTING:
-        raise Passed("too_complex")
-    if len(found) > DEEPEST:
-        _refuse_depth(tags[groups].step for groups in found if groups in tags)
+    _refuse_monsters(found, tags)
     if len(tags) < len(marks) or any(tag.is_bulky for tag in tags.values()):
-        text = MARK.sub(lambda match: _plain(match, tags), text)
-    return _parsed(_separated(_with_ends(text, tags.values()), tags.values()))
+        text = MARK.sub(lambda match: _plain(match[0], tags), text)
+    names = {tag.name for tag in tags.values()}
+    return _parsed(_separated(_with_ends(text, names), tags.values()), names.intersection(HIDDEN))
+
+
+def _marks(text: str) -> tuple[list[str], dict[str, Mark]]:
+    """Return each `<` with what belongs to it, as it is written and in order, and what each of them is.
+
+    In most pages every `<` begins a plain tag, which a simpler and faster search finds as well.
+    """
+    found = PLAIN.findall(text)
+    marks = {written: _mark(written) for written in set(found)}
+    if not all(mark.is_plain for mark in marks.values()):
+        found = [match[0] for match in MARK.finditer(text)]
+        marks = {written: _mark(written) for written in set(found)}
+    return found, marks
 
 
 def _unescaped(text: str) -> str:
     return html.unescape(HUGE_NUMBER.sub("\ufffd", text) if "&#" in text else text)
 
 
-def _refuse_depth(steps: Iterable[int]) -> None:
-    if max(accumulate(steps), default=0) > DEEPEST:
+def _refuse_monsters(found: list[str], tags: Mapping[str, Mark]) -> None:
+    """Raise Passed("too_complex") for what would keep the parser busy for longer than any page deserves."""
+    if len(found) <= MOST_FORMATTING:
+        return
+    steps = {written: tag.step for written, tag in tags.items()}
+    formatting = {written: tag.formatting for written, tag in tags.items() if tag.formatting}
+    if sum(map(formatting.get, found, repeat(0))) > MOST_FORMATTING:
+        raise Passed("too_complex")
+    if len(found) > DEEPEST and max(accumulate(map(steps.get, found, repeat(0)))) > DEEPEST:
         raise Passed("too_complex")
 
 
-def _plain(match: re.Match[str], tags: Mapping[Groups, Mark]) -> str:
+def _plain(written: str, tags: Mapping[str, Mark]) -> str:
     """Return what the parser sees of a `<`: the tag, the tag without attributes, or an escaped `<`."""
-    groups: Groups = match.groups("")  # type: ignore[assignment]
-    if groups not in tags:
-        return f"&lt;{match[0][1:]}"
-    return f"{tags[groups].spelled}>" if tags[groups].is_bulky else match[0]
+    if written not in tags:
+        return f"&lt;{written[1:]}"
+    return f"{tags[written].spelled}>" if tags[written].is_bulky else written
 
 
 def _separated(text: str, tags: Iterable[Mark]) -> str:
@@ -201,14 +219,13 @@ def _without_head(text: str) -> str:
     return f"{text[: start.start()]} {text[end.start() :]}" if start and end else text
 
 
-def _with_ends(text: str, tags: Iterable[Mark]) -> str:
+def _with_ends(text: str, names: set[str]) -> str:
     """Take the head out, and escape what opens a comment or a hidden element that never ends.
 
     A parser would hide all that follows, and different texts would be equal.
     """
     end = max((found.end() for found in COMMENT_END.finditer(text)), default=0) if "<!--" in text else 0
     text = text[:end] + text[end:].replace("<!--", "&lt;!--")
-    names = {tag.name for tag in tags}
     if "head" in names:
         text = _without_head(text)
     for name in names.intersection(HIDDEN):
@@ -220,10 +237,11 @@ def _with_ends(text: str, tags: Iterable[Mark]) -> str:
     return text
 
 
-def _parsed(text: str) -> str:
+def _parsed(text: str, hidden: Collection[str]) -> str:
     """Return the text that a parser leaves; raises Passed("suspect") when that is next to nothing."""
     tree = LexborHTMLParser(text)
-    tree.strip_tags(list(HIDDEN))
+    if hidden:
+        tree.strip_tags(list(hidden))
     left = tree.root.text() if tree.root is not None else ""
     if len(left) < LEAST_SHARE * len(text):
         rough = TAG.sub(" ", SCRIPTS.sub(" ", text)).split()

@@ -74,15 +74,17 @@ class Reader:
 
     def texts(self, raws: Iterable[bytes]) -> tuple[list[str], list[str]]:
         """Return for each record its cleaned text and "", or "" and the reason why it has none."""
-        texts, reasons = [], []
+        read = {}  # what is repeated is cleaned once
+        found = []
         for raw in raws:
             try:
-                text, reason = self.text(raw), ""
+                given = self.fields.text_of(raw)
+                if given not in read:
+                    read[given] = self.cleaner.clean(given), ""
+                found.append(read[given])
             except Passed as passed:
-                text, reason = "", passed.reason
-            texts.append(text)
-            reasons.append(reason)
-        return texts, reasons
+                found.append(("", passed.reason))
+        return [text for text, _ in found], [reason for _, reason in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +189,7 @@ class Fingerprinter:
         row_of = self._vocabulary.__getitem__
         token_rows = [list(map(row_of, self._tokens(text))) for text in texts]
         terms = weigh(token_rows, self._vocabulary, self._recipe.terms)
-        used, where = np.unique(terms.rows, return_inverse=True)
-        bits = fold(terms.offsets, where, terms.weights, self._vocabulary.hashes(used))
+        bits = fold(terms.offsets, terms.rows, terms.weights, self._vocabulary.hashes())
         return bits, terms.distinct
 
     def _forget_if_large(self) -> None:

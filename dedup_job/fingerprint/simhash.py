@@ -33,7 +33,11 @@ def term_hash(term: str, bits: int) -> tuple[int, ...]:
     return (value & 0xFFFF_FFFF_FFFF_FFFF, value >> 64)
 
 
-@njit("uint64[:, ::1](int64[::1], int64[::1], int64[::1], uint64[:, ::1])", cache=True, nogil=True)
+@njit(
+    "uint64[:, ::1](int64[::1], int64[::1], int64[::1], Array(uint64, 2, 'C', readonly=True))",
+    cache=True,
+    nogil=True,
+)
 def fold(
     offsets: npt.NDArray[np.int64],
     terms: npt.NDArray[np.int64],

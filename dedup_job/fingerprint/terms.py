@@ -7,14 +7,16 @@ by default: undamped, a single frequent or rare word decides most bits, and one 
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
+from itertools import chain, pairwise
 from math import isqrt, log
 
 import numpy as np
 import numpy.typing as npt
+from numba import njit
 
 from dedup_job.fingerprint.idf import SCALE, Idf
 from dedup_job.fingerprint.segment import Segmenter, segmentable
@@ -66,8 +68,8 @@ class Vocabulary(dict[str, int]):
     def __init__(self, rule: TermRule, idf: Idf, stop_words: frozenset[str], bits: int) -> None:
         super().__init__()
         self._rule, self._idf, self._stop_words, self._bits = rule, idf, stop_words, bits
-        self._hashes: list[tuple[int, ...]] = []
-        self._idfs: list[int] = []
+        self._hashes = array("Q")
+        self._idfs = array("q")
 
     def __missing__(self, token: str) -> int:
         row = self[token] = self._row(token)
@@ -76,7 +78,7 @@ class Vocabulary(dict[str, int]):
     def _row(self, token: str) -> int:
         if token in self._stop_words or not self._is_term(token):
             return DROPPED
-        self._hashes.append(term_hash(token, self._bits))
+        self._hashes.extend(term_hash(token, self._bits))
         self._idfs.append(rarity(self._idf[token], self._rule.idf))
         return len(self._idfs) - 1
 
@@ -85,14 +87,13 @@ class Vocabulary(dict[str, int]):
             return True
         return len(token) >= self._rule.min_length and any(map(str.isalnum, token))
 
-    def hashes(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        """Return the hashes of these rows, uint64 (n, bits / 64)."""
-        words = self._bits // 64
-        return np.array([self._hashes[row] for row in rows.tolist()], np.uint64).reshape(-1, words)
+    def hashes(self) -> npt.NDArray[np.uint64]:
+        """Return the hash of every row, uint64 (n, bits / 64); to be let go before another term is met."""
+        return np.frombuffer(self._hashes, np.uint64).reshape(-1, self._bits // 64)
 
     def idfs(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the fixed-point IDF of these rows."""
-        return np.array([self._idfs[row] for row in rows.tolist()], np.int64)
+        return np.frombuffer(self._idfs, np.int64)[rows]
 
 
 class Tokenizer:
@@ -154,25 +155,42 @@ def term_frequency_weights(tf: str) -> npt.NDArray[np.int64]:
 def weigh(token_rows: Sequence[Sequence[int]], vocabulary: Vocabulary, rule: TermRule) -> WeightedTerms:
     """Count and weigh the terms of n texts, each given as vocabulary rows of its tokens."""
     lengths = np.array([len(rows) for rows in token_rows], np.int64)
-    rows = np.fromiter(chain.from_iterable(token_rows), np.int64, lengths.sum())
-    texts = np.repeat(np.arange(len(token_rows)), lengths)[rows != DROPPED]
-    rows = rows[rows != DROPPED]
-    size = int(rows.max(initial=0)) + 1
-    keys, frequencies = np.unique(texts * size + rows, return_counts=True)
-    texts, rows = np.divmod(keys, size)
-    frequency_weights = term_frequency_weights(rule.tf)[np.minimum(frequencies, LARGEST_TF - 1)]
-    weights = frequency_weights * _idf_column(vocabulary, rows)
-    distinct = np.bincount(texts, minlength=len(token_rows)).astype(np.int64)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    rows = np.fromiter(chain.from_iterable(token_rows), np.int64, offsets[-1])
+    for start, stop in pairwise(offsets.tolist()):
+        rows[start:stop].sort()  # many short sorts: 10 times faster than one long one
+    offsets, rows, frequencies = _counted(offsets, rows)
+    distinct = np.diff(offsets)
+    weights = term_frequency_weights(rule.tf)[frequencies] * vocabulary.idfs(rows)
     if rule.top:
-        heaviest = _heaviest(texts, weights, vocabulary.hashes(rows)[:, 0], rule.top)
+        texts = np.repeat(np.arange(len(token_rows)), distinct)
+        heaviest = _heaviest(texts, weights, vocabulary.hashes()[rows, 0], rule.top)
         texts, rows, weights = texts[heaviest], rows[heaviest], weights[heaviest]
-    offsets = np.searchsorted(texts, np.arange(len(token_rows) + 1))
-    return WeightedTerms(offsets.astype(np.int64), rows, weights, distinct)
+        offsets = np.searchsorted(texts, np.arange(len(token_rows) + 1)).astype(np.int64)
+    return WeightedTerms(offsets, rows, weights, distinct)
 
 
-def _idf_column(vocabulary: Vocabulary, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    distinct, where = np.unique(rows, return_inverse=True)
-    return vocabulary.idfs(distinct)[where]
+@njit("Tuple((int64[::1], int64[::1], int64[::1]))(int64[::1], int64[::1])", cache=True, nogil=True)
+def _counted(
+    offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the distinct rows of each text, which are sorted, without DROPPED, and how often each occurs."""
+    kept, counts = np.empty_like(rows), np.empty_like(rows)
+    ends = np.zeros_like(offsets)
+    filled = 0
+    for text in range(len(offsets) - 1):
+        first = filled
+        for place in range(offsets[text], offsets[text + 1]):
+            row = rows[place]
+            if row < 0:
+                continue
+            if filled > first and kept[filled - 1] == row:
+                counts[filled - 1] = min(counts[filled - 1] + 1, LARGEST_TF - 1)
+            else:
+                kept[filled], counts[filled] = row, 1
+                filled += 1
+        ends[text + 1] = filled
+    return ends, kept[:filled].copy(), counts[:filled].copy()
 
 
 def _heaviest(

@@ -93,7 +93,7 @@ class Weighing:
         named = {row: term for term, row in vocabulary.items()}
         terms = [named[row] for row in rows[order].tolist()]
         first, second = found.distinct.tolist()
-        return cls(terms, weights[:, order], vocabulary.hashes(rows[order]), (first, second))
+        return cls(terms, weights[:, order], vocabulary.hashes()[rows[order]], (first, second))
 
     @property
     def cosine(self) -> float:
