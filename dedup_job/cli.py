@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -285,6 +287,9 @@ def main() -> NoReturn:
     verbose = bool({"-v", "--verbose"} & set(sys.argv))
     try:
         code = commands(standalone_mode=False) or 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        code = UsageError.exit_code
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f"; see {context.command_path} --help" if context else ""
@@ -295,7 +300,15 @@ def main() -> NoReturn:
     except Exception as error:
         code = _told(f"a bug: {type(error).__name__}; run again with -v and report it", DedupError.exit_code)
         _trace(error, verbose)
-    sys.exit(code)
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit at once: all is closed, and taking the compiler behind the kernels down takes most of a second."""
+    with suppress(OSError):  # nobody reads any more
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _told(message: str, code: int) -> int:

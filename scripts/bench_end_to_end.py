@@ -2,7 +2,7 @@
 
     python -m scripts.bench_end_to_end docs.jsonl.gz --baseline seed_baseline.py [--runs 3] [--workers 2]
 
-Both work on the same records: one JSON object a line with `_id` and `data`.  Each is timed twice over: as a whole
+Both work on the same records: one JSON object a line with `_id` and `data`.  Each is timed twice: as a whole
 process, start-up included, and by the clock that it prints itself, which leaves loading out (ours counts from
 taking the lease to giving it back, the other one from its first record to its last).  Prints documents per
 second, the ratios pair by pair, and their medians.

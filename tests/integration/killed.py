@@ -6,7 +6,6 @@ killed, and the number of commands is written to the file that DEDUP_TEST_COUNT 
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import sys
@@ -26,6 +25,8 @@ class Killer(monitoring.CommandListener):
     def started(self, event: monitoring.CommandStartedEvent) -> None:
         if event.command_name in COUNTED:
             self.sent += 1
+            if "DEDUP_TEST_COUNT" in os.environ:
+                Path(os.environ["DEDUP_TEST_COUNT"]).write_text(str(self.sent))
             self.strike("before")
 
     def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
@@ -44,8 +45,6 @@ if __name__ == "__main__":
     killer = Killer(sys.argv[1], int(sys.argv[2]))
     del sys.argv[1:3]
     monitoring.register(killer)
-    if "DEDUP_TEST_COUNT" in os.environ:
-        atexit.register(lambda: Path(os.environ["DEDUP_TEST_COUNT"]).write_text(str(killer.sent)))
     from dedup_job.cli import main
 
     main()
