@@ -43,7 +43,7 @@ def evaluate(parts: Parts, pairs: Sequence[Labelled]) -> Evaluation:
             rows = [place[ids[pair.first]], place[ids[pair.second]]]
             if rows[0] == rows[1]:
                 raise UsageError(f"line {pair.line}: names the same record twice")
-            judged.append(_judged(pair, _two(prints, rows), parts.recipe.matching, nothing_kept))
+            judged.append(_judged(pair, prints.take(rows), parts.recipe.matching, nothing_kept))
     return Evaluation(parts.setting, parts.recipe.digest, judged)
 
 
@@ -84,19 +84,6 @@ def _judged(pair: Labelled, prints: Fingerprints, matching: Matching, nothing_ke
         distance=int(hamming(*prints.bits)) if prints.near.all() else None,
         jaccard=jaccard(*prints.shingles),
         passed=", ".join(sorted(set(prints.reasons) - {""})),
-    )
-
-
-def _two(prints: Fingerprints, rows: Sequence[int]) -> Fingerprints:
-    """Return some of the rows."""
-    return Fingerprints(
-        reasons=[prints.reasons[row] for row in rows],
-        bits=prints.bits[rows],
-        near=prints.near[rows],
-        short=prints.short[rows],
-        digests=prints.digests[rows],
-        hashes=prints.hashes[rows],
-        shingles=prints.shingles.take(rows),
     )
 
 

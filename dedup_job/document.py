@@ -120,6 +120,18 @@ class Fingerprints:
             shingles=Ragged.join([part.shingles for part in parts]),
         )
 
+    def take(self, rows: Sequence[int]) -> Fingerprints:
+        """Return some of the rows."""
+        return Fingerprints(
+            reasons=[self.reasons[row] for row in rows],
+            bits=self.bits[rows],
+            near=self.near[rows],
+            short=self.short[rows],
+            digests=self.digests[rows],
+            hashes=self.hashes[rows],
+            shingles=self.shingles.take(rows),
+        )
+
     @classmethod
     def passed(cls, reason: str, words: int, raw: bytes) -> Fingerprints:
         """Return the row of one record that could not be looked at."""

@@ -18,7 +18,6 @@ from dedup_job.fingerprint.profile import Calibration
 from dedup_job.fingerprint.recipe import Fingerprinter, Matching, Recipe
 from dedup_job.job import decide
 from dedup_job.match.keepers import Keepers, Recollection
-from dedup_job.match.similarity import jaccard as compiled_jaccard
 from dedup_job.report import explain
 from dedup_job.report.explain import (
     BEGINNING,
@@ -69,10 +68,9 @@ made = cache(Fingerprinter)
 
 @pytest.fixture(autouse=True, scope="module")
 def _made_once() -> Iterator[None]:
-    """A command explains once; here the dictionary and the table are not loaded for every test."""
+    """A command explains once; here the dictionary is not loaded for every test."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(explain, "Fingerprinter", made)
-        patch.setattr(explain, "read_idf", cache(explain.read_idf))
         yield
 
 
@@ -119,7 +117,7 @@ def test_explanations_agree_with_the_job_on_generated_pairs() -> None:
         place = {sample.record["_id"]: row for row, sample in enumerate(planted)}
         pairs = [(place[sample.of], row) for row, sample in enumerate(planted) if sample.of]
         for one, other in [*pairs, *((row, row + 1) for row in range(0, len(planted) - 1, 3))]:
-            pair = rows_of(prints, [one, other])
+            pair = prints.take([one, other])
             seen.add(agrees([texts[one], texts[other]], pair, chosen.matching))
     assert seen == {
         "passed",
@@ -133,18 +131,6 @@ def test_explanations_agree_with_the_job_on_generated_pairs() -> None:
         "min_jaccard",
         "numbers",
     }
-
-
-def rows_of(prints: Fingerprints, rows: list[int]) -> Fingerprints:
-    return Fingerprints(
-        reasons=[prints.reasons[row] for row in rows],
-        bits=prints.bits[rows],
-        near=prints.near[rows],
-        short=prints.short[rows],
-        digests=prints.digests[rows],
-        hashes=prints.hashes[rows],
-        shingles=prints.shingles.take(rows),
-    )
 
 
 @st.composite
@@ -183,7 +169,8 @@ def test_explanations_agree_with_the_job_on_any_two_fingerprints(
 @given(made_prints())
 def test_the_jaccard_that_is_shown_is_the_one_that_decides(made: tuple[Fingerprints, Matching]) -> None:
     prints, _ = made
-    assert jaccard(prints) == compiled_jaccard(prints.shingles[0], prints.shingles[1])
+    first, second = (set(prints.shingles[row].tolist()) for row in range(2))
+    assert jaccard(prints) == (len(first & second) / len(first | second) if first | second else 0.0)
 
 
 def test_the_distances_of_the_segments_add_up_to_the_distance() -> None:
@@ -203,7 +190,7 @@ def test_the_weights_fold_into_the_fingerprints_of_the_job() -> None:
         cleaned = chosen.reader.texts(map(raw, texts))[0]
         prints = made(chosen)(list(map(raw, texts)))
         for row in range(len(texts) - 1):
-            pair = rows_of(prints, [row, row + 1])
+            pair = prints.take([row, row + 1])
             if distance(pair) is None:
                 continue
             flipped = flips(Weighing.of(cleaned[row : row + 2], chosen))

@@ -14,18 +14,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import SequenceMatcher
 from itertools import takewhile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dedup_job.document import Action, Fingerprints
-from dedup_job.fingerprint.idf import SCALE, read_idf
-from dedup_job.fingerprint.recipe import Fingerprinter, Matching, Recipe
+from dedup_job.fingerprint.idf import SCALE
+from dedup_job.fingerprint.recipe import Fingerprinter, Matching, Recipe, shared_idf
 from dedup_job.fingerprint.shingles import number_seeds
 from dedup_job.fingerprint.simhash import hamming
 from dedup_job.fingerprint.terms import Vocabulary, weigh
+from dedup_job.match import similarity
 
 BEGINNING = 400  # characters of a text that are shown and compared
 HEAVIEST = 15  # terms that are shown to people
@@ -81,7 +81,7 @@ class Weighing:
     def of(cls, texts: Sequence[str], recipe: Recipe) -> Weighing:
         """Weigh the terms of two cleaned texts, as the recipe says."""
         tokens = Fingerprinter(recipe).tokens
-        idf = read_idf(Path(recipe.idf_table.path))
+        idf = shared_idf(recipe.idf_table)
         vocabulary = Vocabulary(recipe.terms, idf, frozenset(), recipe.bits)  # `tokens` leaves stop words out
         found = weigh(
             [[vocabulary[token] for token in tokens(text)] for text in texts], vocabulary, recipe.terms
@@ -153,10 +153,8 @@ def shared_shingles(prints: Fingerprints) -> int:
 
 
 def jaccard(prints: Fingerprints) -> float:
-    """Return the shingles in common as a share of all; 0.0 without any."""
-    shared = shared_shingles(prints)
-    union = len(prints.shingles.values) - shared
-    return shared / union if union else 0.0
+    """Return the similarity of two texts' shingle sets, as the job measures it."""
+    return similarity.jaccard(prints.shingles[0], prints.shingles[1])
 
 
 def distance(prints: Fingerprints) -> int | None:
@@ -175,7 +173,7 @@ def rules(
     texts: Sequence[str], prints: Fingerprints, matching: Matching, distinct: tuple[int, int]
 ) -> list[Rule]:
     """Return what two texts must fulfil to match, in the order in which it is looked at."""
-    bits, similarity = distance(prints), jaccard(prints)
+    bits, alike = distance(prints), jaccard(prints)
     counts = np.diff(prints.shingles.offsets).tolist()
     same = prints.digests[0].tobytes() == prints.digests[1].tobytes()
     found = [
@@ -208,8 +206,8 @@ def rules(
         ),
         Rule(
             "min_jaccard",
-            similarity >= matching.min_jaccard,
-            f"Jaccard similarity {similarity:.4f}, at least {matching.min_jaccard:g} is needed",
+            alike >= matching.min_jaccard,
+            f"Jaccard similarity {alike:.4f}, at least {matching.min_jaccard:g} is needed",
         ),
     ]
 
