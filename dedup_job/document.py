@@ -63,7 +63,7 @@ class Ragged:
         """Return so many rows of nothing."""
         return cls(np.zeros(rows + 1, np.int64), np.empty(0, np.uint32))
 
-    def take(self, rows: Sequence[int]) -> Ragged:
+    def take(self, rows: Sequence[int] | npt.NDArray[np.intp]) -> Ragged:
         """Return some of the rows."""
         lengths = np.diff(self.offsets)[rows]
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])

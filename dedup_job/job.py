@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import isnan
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from dedup_job.document import UNIQUE, Action, Batch, Counts, Fingerprints, Match, Verdict
 from dedup_job.fingerprint.recipe import Matching
-from dedup_job.match.index import Candidates, pairs_within
+from dedup_job.match.judge import Judgement
 from dedup_job.match.keepers import Keepers
-from dedup_job.match.shingle_index import BatchOwners, least_shared, prefixes
-from dedup_job.match.similarity import jaccard
+from dedup_job.match.shingle_index import prefixes
+from dedup_job.match.surroundings import look_around
 from dedup_job.plan import Plan
 
 
@@ -79,110 +79,25 @@ def planned(batch: Batch, prints: Fingerprints, verdicts: Sequence[Verdict], mat
 
 def decide(ids: Sequence[bytes], prints: Fingerprints, matching: Matching, keepers: Keepers) -> list[Verdict]:
     """Return the verdict of each record, in order, against the keepers and the batch's earlier records."""
-    verdicts: list[Verdict] = []
-    same_text = keepers.with_text(prints.digests)
-    near = _Near(ids, prints, matching, keepers, same_text)
-    kept_with: dict[bytes, int] = {}
-    for row, reason in enumerate(prints.reasons):
-        if reason:
-            verdict = Verdict(Action.PASSED, reason)
-        elif same_text[row] >= 0:
-            verdict = _exact(keepers.id(same_text[row]))
-        elif (kept := kept_with.get(prints.digests[row].tobytes())) is not None:
-            verdict = _exact(ids[kept])
-        elif (match := near.match(row, verdicts)) is not None:
-            verdict = Verdict(Action.DUPLICATE, "near", match)
-        else:
-            verdict = UNIQUE
-            kept_with[prints.digests[row].tobytes()] = row
-        verdicts.append(verdict)
-    return verdicts
+    same_text = np.array(keepers.with_text(prints.digests), np.int64)
+    can_be_judged = np.array([not reason for reason in prints.reasons], np.bool_)
+    around = look_around(prints, can_be_judged & (same_text < 0), matching, keepers)
+    found = around.judged(matching.min_jaccard)
+
+    def verdict(row: int) -> Verdict:
+        if prints.reasons[row]:
+            return Verdict(Action.PASSED, prints.reasons[row])
+        if same_text[row] >= 0:
+            return Verdict(Action.DUPLICATE, "exact", Match(keepers.id(int(same_text[row])), 0, 1.0))
+        if found.keeper[row] < 0:
+            return UNIQUE
+        inside = found.keeper[row] - len(around.landed)
+        keeper = ids[inside] if inside >= 0 else keepers.id(int(around.landed[found.keeper[row]]))
+        return Verdict(Action.DUPLICATE, "exact" if found.exact[row] else "near", _match(found, row, keeper))
+
+    return [verdict(row) for row in range(len(ids))]
 
 
-def _exact(keeper: bytes) -> Verdict:
-    return Verdict(Action.DUPLICATE, "exact", Match(keeper, 0, 1.0))
-
-
-class _Near:
-    """The near candidates of one batch: found at once, fetched at once, confirmed one record at a time."""
-
-    def __init__(
-        self,
-        ids: Sequence[bytes],
-        prints: Fingerprints,
-        matching: Matching,
-        keepers: Keepers,
-        same_text: Sequence[int],
-    ) -> None:
-        is_new = np.array(same_text, np.int64) < 0
-        self._ids, self._prints, self._matching, self._keepers = ids, prints, matching, keepers
-        self._near = _by_fingerprint(prints, np.flatnonzero(prints.near & is_new), matching, keepers)
-        shortened = prefixes(prints.shingles, prints.short & is_new, matching.min_jaccard)
-        owners = keepers.owners(shortened)
-        self._short = BatchOwners(shortened, owners)
-        landed = {other for row in self._near.values() for _, is_inside, other in row if not is_inside}
-        landed.update(*owners)
-        self._shingles = keepers.shingles(sorted(landed)) if matching.min_jaccard else {}
-
-    def match(self, row: int, verdicts: Sequence[Verdict]) -> Match | None:
-        """Return the nearest confirmed keeper of a record; `verdicts` are those of the earlier records."""
-        match = self._nearest(row, verdicts) or self._most_similar(row)
-        if match is None:
-            self._short.keep(row)
-        return match
-
-    def _nearest(self, row: int, verdicts: Sequence[Verdict]) -> Match | None:
-        for distance, is_inside, other in self._near.get(row, ()):
-            if verdicts[other] is not UNIQUE if is_inside else self._keepers.is_gone(other):
-                continue
-            if not self._matching.min_jaccard:
-                return Match(self._keeper(is_inside, other), distance, None)
-            similarity = self._similarity(row, is_inside, other)
-            if similarity >= self._matching.min_jaccard:
-                return Match(self._keeper(is_inside, other), distance, similarity)
-        return None
-
-    def _most_similar(self, row: int) -> Match | None:
-        """Return the most similar text that shares shingles with a short one, the earliest of equals."""
-        count = len(self._prints.shingles[row])
-        landed, inside = self._short.sharing(row, least_shared(count, self._matching.min_jaccard))
-        others = [(False, ordinal) for ordinal in landed if not self._keepers.is_gone(ordinal)]
-        others += [(True, other) for other in inside]
-        compared = [(self._similarity(row, *other), other) for other in others]
-        similarity, best = max(compared, key=lambda pair: pair[0], default=(0.0, (False, 0)))
-        if not compared or similarity < self._matching.min_jaccard:
-            return None
-        return Match(self._keeper(*best), None, similarity)
-
-    def _keeper(self, is_inside: bool, other: int) -> bytes:
-        return self._ids[other] if is_inside else self._keepers.id(other)
-
-    def _similarity(self, row: int, is_inside: bool, other: int) -> float:
-        """Return how alike two texts are; a keeper that is gone is like nothing."""
-        shingles = self._prints.shingles[other] if is_inside else self._shingles.get(other)
-        return 0.0 if shingles is None else jaccard(self._prints.shingles[row], shingles)
-
-
-# Distance; whether it is in the batch; its row there, or its ordinal.  The nearest, earliest sorts first.
-_Candidate = tuple[int, bool, int]
-
-
-def _by_fingerprint(
-    prints: Fingerprints, rows: npt.NDArray[np.intp], matching: Matching, keepers: Keepers
-) -> dict[int, list[_Candidate]]:
-    """Return for each row what lies within the radius, nearest and earliest first."""
-    landed, inside = keepers.near(prints.bits[rows]), pairs_within(prints.bits[rows], matching.radius)
-    numbers = rows.tolist()
-    return {
-        row: sorted(
-            [(distance, False, ordinal) for ordinal, distance in _of(landed, place)]
-            + [(distance, True, numbers[other]) for other, distance in _of(inside, place)]
-        )
-        for place, row in enumerate(numbers)
-    }
-
-
-def _of(candidates: Candidates, place: int) -> Iterator[tuple[int, int]]:
-    start, stop = candidates.offsets[place], candidates.offsets[place + 1]
-    positions, distances = candidates.positions[start:stop], candidates.distances[start:stop]
-    return zip(positions.tolist(), distances.tolist(), strict=True)
+def _match(found: Judgement, row: int, keeper: bytes) -> Match:
+    distance, similarity = int(found.distance[row]), float(found.jaccard[row])
+    return Match(keeper, distance if distance >= 0 else None, None if isnan(similarity) else similarity)

@@ -94,9 +94,9 @@ class Keepers:
         ordinals = np.frombuffer(self._near_ordinals, np.uint32)
         return Candidates(found.offsets, ordinals[found.positions], found.distances)
 
-    def owners(self, prefixes: Ragged) -> list[list[int]]:
-        """Return for each shingle of all prefixes, end to end, the short keepers that it finds."""
-        return self._short.owners(prefixes)
+    def owners(self, shingles: npt.NDArray[np.uint32]) -> Ragged:
+        """Return for each of n shingles the short keepers that it finds, by ordinal."""
+        return self._short.owners(shingles)
 
     def shingles(self, ordinals: Sequence[int]) -> dict[int, Shingles]:
         """Return the shingles of these keepers; a keeper that is gone or has another text now is left out."""

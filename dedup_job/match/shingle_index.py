@@ -13,10 +13,8 @@ have it in their prefix: that bounds the work for a text, and depends on the ord
 from __future__ import annotations
 
 from array import array
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
-from math import ceil
 
 import numpy as np
 import numpy.typing as npt
@@ -29,37 +27,54 @@ MOST_KEEPERS = 64
 SPREAD = np.uint64(0x9E3779B97F4A7C15)  # odd, so that distinct hashes stay distinct keys
 ROUNDING = 1e-9
 
-
-def least_overlap(count: int, min_jaccard: float) -> int:
-    """Return how many shingles a set of `count` shingles shares at least with one that is similar enough."""
-    return ceil(min_jaccard * count - ROUNDING)
+Counts = npt.NDArray[np.int64]
 
 
-def prefix_length(count: int, min_jaccard: float) -> int:
-    """Return how many of its smallest hashes a set of `count` shingles is found by.
+def least_overlap(counts: Counts, min_jaccard: float) -> Counts:
+    """Return how many shingles sets of these sizes share at least with one that is similar enough."""
+    overlap: Counts = np.ceil(min_jaccard * counts - ROUNDING).astype(np.int64)
+    return overlap
 
-    >>> prefix_length(48, 0.8)
-    12
+
+def prefix_length(counts: Counts, min_jaccard: float) -> Counts:
+    """Return how many of their smallest hashes sets of these sizes are found by.
+
+    >>> prefix_length(np.array([48]), 0.8).tolist()
+    [12]
     """
-    overlap = least_overlap(count, min_jaccard)
-    return count - overlap + min(SHARED, overlap)
+    overlap = least_overlap(counts, min_jaccard)
+    return counts - overlap + np.minimum(SHARED, overlap)
 
 
-def least_shared(count: int, min_jaccard: float) -> int:
+def least_shared(counts: Counts, min_jaccard: float) -> Counts:
     """Return how many hashes the prefixes share at least, if the sets are similar enough.
 
     Three, unless the smaller of them may have fewer in common with the other.
     """
-    return min(SHARED, least_overlap(least_overlap(count, min_jaccard), min_jaccard))
+    return np.minimum(SHARED, least_overlap(least_overlap(counts, min_jaccard), min_jaccard))
 
 
 def prefixes(shingles: Ragged, rows: npt.NDArray[np.bool_], min_jaccard: float) -> Ragged:
     """Return the prefixes of the shingle sets of these rows, and empty rows for the others."""
-    counts = np.where(rows, np.diff(shingles.offsets), 0)
-    lengths = np.array([prefix_length(int(count), min_jaccard) for count in counts], np.int64)
+    lengths = prefix_length(np.where(rows, np.diff(shingles.offsets), 0), min_jaccard)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     starts = np.repeat(shingles.offsets[:-1] - offsets[:-1], lengths)
     return Ragged(offsets, shingles.values[starts + np.arange(offsets[-1])])
+
+
+def sharing(prefixes: Ragged, owners: Ragged, least: Counts) -> tuple[Counts, Counts, Counts]:
+    """Return the pairs of a row and an owner who has at least least[row] of the shingles in the row's prefix.
+
+    owners   for each shingle of all prefixes, end to end, those who have it
+    returns  rows and owners, in ascending order, and how many shingles they share
+
+    If 5 and 9 own the first shingle of a row, and 9 the second, then the row shares two shingles with 9.
+    """
+    rows = np.repeat(np.arange(len(prefixes)), np.diff(prefixes.offsets))
+    named = np.repeat(rows, np.diff(owners.offsets)) << 32 | owners.values
+    pairs, shared = np.unique(named, return_counts=True)
+    enough = shared >= least[pairs >> 32]
+    return pairs[enough] >> 32, pairs[enough] & 0xFFFF_FFFF, shared[enough]
 
 
 class ShingleIndex:
@@ -76,7 +91,7 @@ class ShingleIndex:
 
     def add(self, owners: Sequence[int], prefixes: Ragged) -> None:
         """Add a prefix for each owner, in the order of decision."""
-        found = np.diff(self._keys.within(_keys(prefixes)).offsets).tolist()
+        found = np.diff(self._keys.within(_keys(prefixes.values)).offsets).tolist()
         seen: Counter[int] = Counter()
         kept = []
         owner_of = np.repeat(np.array(owners, np.int64), np.diff(prefixes.offsets)).tolist()
@@ -85,43 +100,13 @@ class ShingleIndex:
                 seen[shingle] += 1
                 kept.append(place)
                 self._owners.append(owner)
-        self._keys.add(_keys(prefixes)[kept])
+        self._keys.add(_keys(prefixes.values)[kept])
 
-    def owners(self, prefixes: Ragged) -> list[list[int]]:
-        """Return for each shingle of all prefixes, end to end, its owners in ascending order."""
-        found = self._keys.within(_keys(prefixes))
-        owners = np.frombuffer(self._owners, np.uint32)[found.positions].tolist()
-        return [owners[a:b] for a, b in pairwise(found.offsets.tolist())]
-
-
-class BatchOwners:
-    """The same for the kept records of one batch, behind the owners that are landed already."""
-
-    def __init__(self, prefixes: Ragged, landed: Sequence[Sequence[int]]) -> None:
-        """Take the prefixes of the batch, and for each shingle of them, end to end, its landed owners."""
-        self._prefixes, self._landed = prefixes, landed
-        self._rows: defaultdict[int, list[int]] = defaultdict(list)
-
-    def keep(self, row: int) -> None:
-        """Make the prefix of a row findable by the rows behind it."""
-        first = int(self._prefixes.offsets[row])
-        for place, shingle in enumerate(self._prefixes[row].tolist(), first):
-            if len(self._landed[place]) + len(self._rows[shingle]) < MOST_KEEPERS:
-                self._rows[shingle].append(row)
-
-    def sharing(self, row: int, least: int) -> tuple[list[int], list[int]]:
-        """Return the owners and the kept rows that share so much of the row's prefix, in ascending order."""
-        first = int(self._prefixes.offsets[row])
-        prefix = self._prefixes[row].tolist()
-        landed = Counter(
-            owner for place in range(first, first + len(prefix)) for owner in self._landed[place]
-        )
-        inside = Counter(other for shingle in prefix for other in self._rows.get(shingle, ()))
-        return (
-            sorted(owner for owner, shared in landed.items() if shared >= least),
-            sorted(other for other, shared in inside.items() if shared >= least),
-        )
+    def owners(self, shingles: npt.NDArray[np.uint32]) -> Ragged:
+        """Return the owners of each of n shingles, in ascending order."""
+        found = self._keys.within(_keys(shingles))
+        return Ragged(found.offsets, np.frombuffer(self._owners, np.uint32)[found.positions])
 
 
-def _keys(prefixes: Ragged) -> npt.NDArray[np.uint64]:
-    return (prefixes.values.astype(np.uint64) * SPREAD).reshape(-1, 1)
+def _keys(shingles: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:
+    return (shingles.astype(np.uint64) * SPREAD).reshape(-1, 1)
