@@ -16,6 +16,7 @@ from typing import Any, Self
 from dedup_job import job
 from dedup_job.config import Settings
 from dedup_job.document import Batch, Counts
+from dedup_job.engine.ahead import read_ahead
 from dedup_job.engine.local import Capacity, LocalEngine
 from dedup_job.errors import ConfigError, DedupError, Unreachable
 from dedup_job.fingerprint.idf import learned_idf, write_idf
@@ -172,7 +173,7 @@ def decide(parts: Parts, mode: str, observe: Observe) -> Report:
             window = Window().without(ledger.plans(head))
         counts = job.run(
             job.Job(
-                batches=parts.source.batches(window),
+                batches=read_ahead(parts.source.batches(window)),
                 engine=engine,
                 matching=parts.recipe.matching,
                 keepers=keepers,
@@ -219,7 +220,7 @@ def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
                 window = Window().without(reader.plans(head))
         counts = job.run(
             job.Job(
-                batches=first_records(parts.source.batches(window), rehearsal.limit),
+                batches=read_ahead(first_records(parts.source.batches(window), rehearsal.limit)),
                 engine=engine,
                 matching=parts.recipe.matching,
                 keepers=keepers,

@@ -1,0 +1,59 @@
+"""Golden decisions: a whole collection of real texts is decided as it always was.
+
+The texts are not part of the project; only the digest of what was decided is.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bson import encode
+
+from dedup_job.config import check
+from dedup_job.document import Batch, Counts
+from dedup_job.fingerprint.profile import Calibration
+from dedup_job.fingerprint.recipe import Fingerprinter
+from dedup_job.job import decide, planned
+from dedup_job.match.keepers import Keepers, Recollection
+
+LEETCODE = Path(__file__).parents[2] / "shared" / "data" / "leetcode" / "docs.jsonl.gz"
+SETTINGS = {
+    "source": {"database": "d", "collection": "c", "fields": ["data"]},
+    "target": {"database": "d", "collection": "u"},
+}
+RECORDS = 18_082
+DECIDED = "3e17cee0456dc02cd54c18d362abf29248b8fd8d96ae46ce6a4dc06b9570f5ca"
+
+
+def batches(records: int) -> Iterator[Batch]:
+    with gzip.open(LEETCODE, "rt", encoding="utf-8") as lines:
+        documents = [json.loads(line) for line in lines]
+    for first in range(0, len(documents), records):
+        some = documents[first : first + records]
+        yield Batch([encode({"_id": document["_id"]}) for document in some], [*map(encode, some)])
+
+
+@pytest.mark.skipif(not LEETCODE.exists(), reason="needs the reference texts beside the project")
+def test_leetcode_is_decided_as_it_always_was() -> None:
+    recipe = check(SETTINGS, "test").make_recipe(Calibration(RECORDS, 500))
+    fingerprint = Fingerprinter(recipe)
+    keepers = Keepers(
+        recipe.bits, recipe.matching.radius, 256 << 20, Recollection(lambda ids: {}, fingerprint)
+    )
+    decided, counts = hashlib.sha256(), Counts()
+    for batch in batches(2_000):
+        prints = fingerprint(batch.raws)
+        verdicts = decide(batch.ids, prints, recipe.matching, keepers)
+        plan = planned(batch, prints, verdicts, recipe.matching)
+        keepers.admit(plan, prints.shingles)
+        counts += plan.counts
+        for raw_id, verdict in zip(batch.ids, verdicts, strict=True):
+            match = verdict.match and (verdict.match.keeper, verdict.match.distance, verdict.match.jaccard)
+            decided.update(repr((raw_id, verdict.action.name, verdict.reason, match)).encode())
+    assert (counts.unique, counts.exact, counts.near) == (11_580, 3_070, 3_432)
+    assert decided.hexdigest() == DECIDED
