@@ -26,13 +26,14 @@ from selectolax.lexbor import LexborHTMLParser
 from dedup_job import config
 from dedup_job.document import Passed, digests
 from dedup_job.fingerprint.characters import lower_case
+from dedup_job.fingerprint.pieces import Rows
 from dedup_job.fingerprint.profile import Calibration
 from dedup_job.fingerprint.recipe import Fingerprinter, Reader, Recipe, shared_idf
 from dedup_job.fingerprint.segment import rust_segmenter, segmentable
 from dedup_job.fingerprint.shingles import letter_shingles
 from dedup_job.fingerprint.simhash import fold
 from dedup_job.fingerprint.terms import Vocabulary, weighed
-from dedup_job.fingerprint.tokens import Rows, Tokenizer, token_rows
+from dedup_job.fingerprint.tokens import Tokenizer, token_rows
 from scripts.bench_end_to_end import documents
 
 BATCH = 1000

@@ -85,9 +85,9 @@ class Vocabulary(dict[str, int]):
         return len(self._idfs) - 1
 
     def _is_term(self, token: str) -> bool:
-        if self._rule.features == "words+han" and HAN.fullmatch(token):
+        if len(token) >= self._rule.min_length and (token.isalnum() or any(map(str.isalnum, token))):
             return True
-        return len(token) >= self._rule.min_length and any(map(str.isalnum, token))
+        return self._rule.features == "words+han" and HAN.fullmatch(token) is not None
 
     @property
     def size(self) -> int:
