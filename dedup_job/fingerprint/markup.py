@@ -55,11 +55,12 @@ TELLTALE = names_of("br hr div ul ol li dl dt dd tr td th tbody h1 h2 h3 h4 h5 h
 
 NAME = r"[a-zA-Z][\w:.-]*+"
 QUOTED = r"""(?:"[^"<]*+"|'[^'<]*+'|"[^"]{0,1000}+"|'[^']{0,1000}+')"""
-FLAG = (
-    r"(?:allowfullscreen|async|autofocus|autoplay|border|checked|compact|controls|default|defer|disabled|download"
-    r"|hidden|ismap|itemscope|loop|multiple|muted|nohref|noresize|noshade|novalidate|nowrap|open|readonly|required"
-    r"|reversed|selected|data-[\w-]+)(?=[\s/>])"
+FLAGS = names_of(
+    """allowfullscreen async autofocus autoplay border checked compact controls default defer disabled
+    download hidden ismap itemscope loop multiple muted nohref noresize noshade novalidate nowrap open
+    readonly required reversed selected"""
 )
+FLAG = rf"(?:{'|'.join(sorted(FLAGS))}|data-[\w-]+)(?=[\s/>])"
 VALUE = rf"[\w:@.#*-]++\s*+=(?!=)\s*+(?:{QUOTED}|[^\s\"'<>]*+)"
 ATTRIBUTES = rf"[\s/]++(?:{VALUE}|{FLAG})(?:[^<>\"'=]++|=\s*+{QUOTED}|=(?!\s*[\"']))*+"
 LOOSE = rf"[\s/]++(?=[\w:@.#*-]++\s*+=(?!=)|{FLAG})[^<>]*+>"  # its quotes do not match

@@ -2,13 +2,15 @@
 
 A text is simple when each of its tags is one of SIMPLE, in lower or in upper case, with plain attributes, and
 each of its character references is a known one that ends in a semicolon.  The order of such a text does not
-depend on the tree that a parser builds: a tag of a block leaves a space, any other tag nothing.  Nearly all
-texts from an editor are simple, few pages as they are crawled.  The tests hold this module to the parser.
+depend on the tree that a parser builds: a tag of a block leaves a space, any other tag nothing.  A parser
+moves what stands in a table and not in a cell, so nothing may; a title holds no tags.  Names that HTML does
+not know, without attributes, are text: `<int>`, `<Best Co>`.  Nearly all texts from an editor are simple, few
+pages as they are crawled.  The tests hold this module to the parser.
 
 Worked example:
 
-    text    <p class="x">a &lt; <b>b</b></p>\\n<p>c，d
-    out     a < b c,d
+    text    <p class="x">a &lt; <b>b</b></p>\\n<p>c，<d>
+    out     a < b c,<d>
 """
 
 from __future__ import annotations
@@ -26,8 +28,10 @@ from dedup_job.fingerprint.characters import decoded, encoded
 from dedup_job.fingerprint.markup import (
     BLOCK,
     DEEPEST,
+    FLAGS,
     FORMATTING,
     IMPLIED,
+    KNOWN,
     LONGEST_TAG,
     MOST_FORMATTING,
     TELLTALE,
@@ -37,21 +41,28 @@ from dedup_job.fingerprint.markup import (
 
 LONGEST: Final = 100_000  # characters
 
-SIMPLE: Final = names_of(
+PARTS: Final = names_of("table thead tbody tfoot tr td th")
+CELLS: Final = names_of("td th")
+SIMPLE: Final = PARTS | names_of(
     """a abbr address article aside b big blockquote br center cite code dd del details div dl dt em fieldset
-    figcaption figure font footer form h1 h2 h3 h4 h5 h6 header hr i img ins kbd li main mark nav ol p pre q s
-    samp section small span strike strong sub summary sup tt u ul var wbr"""
+    figcaption figure font footer form h1 h2 h3 h4 h5 h6 header hr i img ins kbd li main mark meta nav ol p
+    pre q s samp section small span strike strong sub summary sup title tt u ul var wbr"""
 )
 
 # What a tag is: bits of its kind.
-_IS_BLOCK, _IS_TELLTALE, _IS_FORMATTING, _IS_DEEP, _IS_CLOSING, _HAS_VALUE, _IS_CLOSED = (
-    1 << bit for bit in range(7)
+_IS_KNOWN, _IS_SIMPLE, _IS_TEXT, _IS_BLOCK, _IS_PART, _IS_CELL, _IS_TABLE, _IS_TITLE = (
+    1 << bit for bit in range(8)
+)
+_IS_FORMATTING, _IS_DEEP, _IS_TELLTALE, _IS_CLOSING, _HAS_VALUE, _IS_CLOSED = (
+    1 << bit for bit in range(8, 14)
 )
 _IS_EVIDENT: Final = _IS_TELLTALE | _IS_CLOSING | _HAS_VALUE | _IS_CLOSED
-# What is counted of a text's tags.
-_FOUND, _EVIDENT, _OPEN, _OPEN_FORMATTING, _DEEPEST = range(5)
+# What is noted of a text's tags: how many there are, and are evidently HTML; how many elements are open, and
+# were at most; whether only parts of a table, or only the end of a title, may follow.
+_FOUND, _EVIDENT, _OPEN, _OPEN_FORMATTING, _DEEPEST, _BETWEEN_CELLS, _IN_TITLE = range(7)
 
 _SPACE, _LESS, _GREATER, _SLASH, _AND, _HASH, _SEMICOLON, _EQUALS, _MINUS = map(ord, " <>/&#;=-")
+_IN_NAMES: Final = (45, 46, 58, 95)  # - . : _
 _DOUBLE_QUOTE, _QUOTE = map(ord, "\"'")
 _NOTHING: Final = -1
 _LONGEST_NAME: Final = 10
@@ -78,12 +89,12 @@ def simple_text(text: str) -> tuple[str, bool] | None:
 
 @cache
 def _tags() -> Table:
-    """Return of what kind each simple tag is."""
+    """Return of what kind each tag is, by its name in lower and in upper case; flags are known names, too."""
+    sets = {_IS_BLOCK: BLOCK, _IS_PART: PARTS, _IS_CELL: CELLS, _IS_TABLE: {"table"}, _IS_TITLE: {"title"}}
+    sets |= {_IS_FORMATTING: FORMATTING, _IS_DEEP: KNOWN - VOID - IMPLIED, _IS_SIMPLE: SIMPLE}
     kinds = {}
-    for name in SIMPLE:
-        kind = _IS_BLOCK if name in BLOCK else 0
-        kind |= _IS_FORMATTING if name in FORMATTING else 0
-        kind |= _IS_DEEP if name not in VOID | IMPLIED else 0
+    for name in KNOWN | FLAGS:
+        kind = sum(bit for bit, names in sets.items() if name in names) | _IS_KNOWN
         for spelled in (name, name.upper()):
             kinds[spelled] = kind | (_IS_TELLTALE if spelled in TELLTALE else 0)
     return _hashed(kinds)
@@ -99,24 +110,28 @@ def _references() -> Table:
 
 
 def _hashed(values: Mapping[str, int]) -> Table:
-    """Return a table for `_row`: packed names and values, at most half full."""
+    """Return a table for `_found`: packed names of up to ten characters and values, at most half full."""
     table = np.zeros((1 << (2 * len(values)).bit_length(), 2), np.int64)
     for name, value in values.items():
-        _, key = _packed(encoded(name).view(np.int32), 0)
-        table[_row(table, key)] = key, value
+        _, key = _packed(encoded(name).view(np.int32), 0, False)
+        if key:
+            table[_row(table, key)] = key, value
     return table
 
 
-@njit("Tuple((int64, int64))(Array(int32, 1, 'C', readonly=True), int64)", cache=True, nogil=True)
-def _packed(codes: Codes, place: int) -> tuple[int, int]:
-    """Return where the letters and digits from a place on end, and up to ten of them packed; 0 for more."""
+@njit("Tuple((int64, int64))(Array(int32, 1, 'C', readonly=True), int64, boolean)", cache=True, nogil=True)
+def _packed(codes: Codes, place: int, is_folded: bool) -> tuple[int, int]:
+    """Return where the letters and digits from a place on end, and up to ten of them packed; 0 for more.
+
+    Folded are letters of both cases packed alike, as those of lower case.
+    """
     key, start = 0, place
     while place < len(codes):
         code = int(codes[place])
         if 97 <= code <= 122:  # a - z
             key = key << 6 | code - 60
         elif 65 <= code <= 90:  # A - Z
-            key = key << 6 | code - 54
+            key = key << 6 | code - (28 if is_folded else 54)
         elif 48 <= code <= 57:  # 0 - 9
             key = key << 6 | code - 47
         else:
@@ -133,6 +148,13 @@ def _row(table: Table, key: int) -> int:
     while table[row, 0] != 0 and table[row, 0] != key:
         row = row + 1 & mask
     return row
+
+
+@njit("int64(int64[:, ::1], int64)", cache=True, nogil=True)
+def _found(table: Table, key: int) -> int:
+    """Return the value of a key, 0 for one that is not in the table."""
+    row = _row(table, key)
+    return int(table[row, 1]) if key != 0 and table[row, 0] == key else 0
 
 
 @njit("int64(int64)", cache=True, nogil=True)
@@ -171,13 +193,13 @@ def _begins(codes: Codes, place: int) -> bool:
 def _attribute(codes: Codes, place: int) -> int:
     """Return where an attribute with a value ends, or -1 when it is not simple."""
     start = place
-    while place < len(codes) and (_packed(codes, place)[0] > place or codes[place] == _MINUS):
-        place = max(_packed(codes, place)[0], place + 1)
+    while place < len(codes) and (_packed(codes, place, False)[0] > place or codes[place] == _MINUS):
+        place = max(_packed(codes, place, False)[0], place + 1)
     if place == start or place + 1 >= len(codes) or codes[place] != _EQUALS:
         return -1
     quote = int(codes[place + 1])
     if quote != _DOUBLE_QUOTE and quote != _QUOTE:
-        end, _ = _packed(codes, place + 1)
+        end, _ = _packed(codes, place + 1, False)
         return end if end > place + 1 else -1
     place += 2
     while place < len(codes) and codes[place] != quote:
@@ -187,22 +209,43 @@ def _attribute(codes: Codes, place: int) -> int:
     return place + 1 if place < len(codes) else -1
 
 
+@njit("boolean(Array(int32, 1, 'C', readonly=True), int64, int64[:, ::1])", cache=True, nogil=True)
+def _is_foreign(codes: Codes, place: int, tags: Table) -> bool:
+    """Tell whether there is a name that HTML does not know, without attributes: `int>`, `Best Co>`."""
+    end, key = _packed(codes, place, True)
+    if key == 0 or _found(tags, key) != 0:
+        return False
+    while end < len(codes) and (_packed(codes, end, False)[0] > end or codes[end] in _IN_NAMES):
+        end += 1
+    if end + 1 >= len(codes) or codes[end] != _SPACE:
+        return end < len(codes) and codes[end] == _GREATER
+    end, key = _packed(codes, end + 1, True)
+    if key == 0 or _found(tags, key) != 0 or end + 1 >= len(codes):  # it may be a flag
+        return False
+    return codes[end] == _GREATER or (codes[end] == _SPACE and _packed(codes, end + 1, False)[0] > end + 1)
+
+
 @njit(
     "Tuple((int64, int64))(Array(int32, 1, 'C', readonly=True), int64, int64[:, ::1])",
     cache=True,
     nogil=True,
 )
 def _tag(codes: Codes, start: int, tags: Table) -> tuple[int, int]:
-    """Return where the tag that begins with a `<` ends, and its kind; -1 when it is not simple."""
+    """Return where the tag that begins with a `<` ends, and its kind; -1 when it is not simple.
+
+    A `<` that begins a foreign name is no tag: it ends there, and its kind is text.
+    """
     is_closing = codes[start + 1] == _SLASH
-    place, key = _packed(codes, start + (2 if is_closing else 1))
-    row = _row(tags, key)
-    if key == 0 or tags[row, 0] != key:
-        return -1, 0
-    kind = tags[row, 1] | (_IS_CLOSING if is_closing else 0)
+    name = start + (2 if is_closing else 1)
+    place, key = _packed(codes, name, False)
+    kind = _found(tags, key)
+    if not kind & _IS_SIMPLE:
+        is_text = not is_closing and _is_foreign(codes, name, tags)
+        return start + 1 if is_text else -1, _IS_TEXT
+    kind |= _IS_CLOSING if is_closing else 0
     while place < len(codes) and _is_space(codes[place]):
         place += 1
-        if place < len(codes) and (_packed(codes, place)[0] > place or codes[place] == _MINUS):
+        if place < len(codes) and (_packed(codes, place, False)[0] > place or codes[place] == _MINUS):
             place = _attribute(codes, place)
             kind |= _HAS_VALUE
             if place < 0 or is_closing:
@@ -233,33 +276,60 @@ def _number(codes: Codes, start: int) -> tuple[int, int]:
 )
 def _reference(codes: Codes, start: int, references: Table) -> tuple[int, int]:
     """Return where the reference that begins with a `&` ends, and its character; -1 when it is not simple."""
-    place, key = _packed(codes, start + 1)
+    place, key = _packed(codes, start + 1, False)
     if place == start + 1:
         is_number = place < len(codes) and codes[place] == _HASH
         return _number(codes, place + 1) if is_number else (place, _AND)  # a `&` that begins nothing stays
-    row = _row(references, key)
-    if key == 0 or references[row, 0] != key or place == len(codes) or codes[place] != _SEMICOLON:
-        return -1, 0
-    return place + 1, references[row, 1]
+    code = _found(references, key)
+    is_simple = code != 0 and place < len(codes) and codes[place] == _SEMICOLON
+    return place + 1 if is_simple else -1, code
 
 
-@njit("void(int64[::1], int64)", cache=True, nogil=True)
-def _count(counts: npt.NDArray[np.int64], kind: int) -> None:
-    """Count a tag."""
+@njit("boolean(int64[::1], int64)", cache=True, nogil=True)
+def _is_noted(notes: npt.NDArray[np.int64], kind: int) -> bool:
+    """Take note of a tag; tell whether it may stand there."""
     step = -1 if kind & _IS_CLOSING else 1
-    counts[_FOUND] += 1
-    counts[_EVIDENT] += kind & _IS_EVIDENT != 0
-    counts[_OPEN] += step if kind & _IS_DEEP else 0
-    counts[_OPEN_FORMATTING] += step if kind & _IS_FORMATTING else 0
-    counts[_DEEPEST] = max(counts[_DEEPEST], counts[_OPEN])
+    is_astray = (notes[_BETWEEN_CELLS] and not kind & _IS_PART) or (
+        notes[_IN_TITLE] and not (kind & _IS_TITLE and step < 0)
+    )
+    notes[_FOUND] += 1
+    notes[_EVIDENT] += kind & _IS_EVIDENT != 0
+    notes[_OPEN] += step if kind & _IS_DEEP else 0
+    notes[_OPEN_FORMATTING] += step if kind & _IS_FORMATTING else 0
+    notes[_DEEPEST] = max(notes[_DEEPEST], notes[_OPEN])
+    notes[_BETWEEN_CELLS] = kind & _IS_PART != 0 and not (kind & (_IS_CELL if step > 0 else _IS_TABLE))
+    notes[_IN_TITLE] = kind & _IS_TITLE != 0 and step > 0
+    return not is_astray
 
 
 @njit("boolean(int64[::1], int64, int64)", cache=True, nogil=True)
-def _is_judged(counts: npt.NDArray[np.int64], length: int, left: int) -> bool:
+def _is_judged(notes: npt.NDArray[np.int64], length: int, left: int) -> bool:
     """Tell whether the parser would read it so: it is HTML or has no tag, no monster, and enough is left."""
-    is_html = counts[_FOUND] == 0 or counts[_EVIDENT] > 0
-    is_monster = counts[_OPEN_FORMATTING] > MOST_FORMATTING or counts[_DEEPEST] > DEEPEST
-    return is_html and not is_monster and 10 * left >= length + counts[_FOUND]
+    is_html = notes[_FOUND] == 0 or notes[_EVIDENT] > 0
+    is_monster = notes[_OPEN_FORMATTING] > MOST_FORMATTING or notes[_DEEPEST] > DEEPEST
+    return is_html and not is_monster and not notes[_IN_TITLE] and 10 * left >= length + notes[_FOUND]
+
+
+@njit(
+    "UniTuple(i8, 2)(Array(int32, 1, 'C', readonly=True), i8, int64[:, ::1], int64[:, ::1], int64[::1])",
+    cache=True,
+    nogil=True,
+)
+def _next(
+    codes: Codes, place: int, tags: Table, references: Table, notes: npt.NDArray[np.int64]
+) -> tuple[int, int]:
+    """Return where the next character, reference or tag ends (-1: not simple), and what is seen of it."""
+    code = int(codes[place])
+    if _begins(codes, place):
+        end, kind = _tag(codes, place, tags)
+        if end >= 0 and not kind & _IS_TEXT:
+            seen = _SPACE if kind & _IS_BLOCK else _NOTHING
+            return end if _is_noted(notes, kind) else -1, seen
+    elif code == _AND:
+        end, code = _reference(codes, place, references)
+    else:
+        end = place + 1
+    return end if not notes[_BETWEEN_CELLS] or _is_space(codes[place]) else -1, code
 
 
 @njit(
@@ -269,28 +339,22 @@ def _is_judged(counts: npt.NDArray[np.int64], length: int, left: int) -> bool:
 )
 def _scan(codes: Codes, tags: Table, references: Table, out: Codes) -> tuple[int, bool]:
     """Write the visible text; return its length (-1: not simple), and whether nothing is left to do to it."""
-    counts = np.zeros(5, np.int64)
+    notes = np.zeros(7, np.int64)
     place, filled, is_done = 0, 0, True
-    while 0 <= place < len(codes):
-        code = int(codes[place])
-        if code == _AND:
-            place, code = _reference(codes, place, references)
-        elif _begins(codes, place):
-            place, kind = _tag(codes, place, tags)
-            _count(counts, kind)
-            if not kind & _IS_BLOCK:
-                continue
-            code = _SPACE
-        else:
-            place += 1
+    while place < len(codes):
+        place, code = _next(codes, place, tags, references, notes)
+        if (
+            place < 0 or code == 0 or code == 0xFEFF or 0xD800 <= code <= 0xDFFF
+        ):  # the last the parser changes
+            return -1, False
+        if code == _NOTHING:
+            continue
         spelled = _spelled(code)
         if spelled == _NOTHING:
             spelled, is_done = code, False
-            if code == 0 or code == 0xFEFF or 0xD800 <= code <= 0xDFFF:  # which the parser changes
-                return -1, False
         if spelled != _SPACE or (filled > 0 and out[filled - 1] != _SPACE):
             out[filled] = spelled
             filled += 1
     if filled > 0 and out[filled - 1] == _SPACE:
         filled -= 1
-    return filled if place >= 0 and _is_judged(counts, len(codes), filled) else -1, is_done
+    return filled if _is_judged(notes, len(codes), filled) else -1, is_done
