@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xxhash
 from bson import encode
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,6 +26,7 @@ from dedup_job.fingerprint.profile import Calibration
 from dedup_job.fingerprint.recipe import Fingerprinter, Reader, Recipe, Resource
 from dedup_job.fingerprint.shingles import normalised, shingles
 from dedup_job.fingerprint.terms import TermRule
+from scripts.corpus import generate
 
 ROOT = Path(__file__).parent.parent
 SETTINGS = {
@@ -79,6 +81,30 @@ def test_golden_fingerprints_stay_for_ever(bits: int) -> None:
     prints = Fingerprinter(made(bits=bits, terms=WORDS))([raw(CHINESE), raw(ENGLISH)])
     assert [hexadecimal(row) for row in prints.bits] == [GOLDEN[CHINESE, bits], GOLDEN[ENGLISH, bits]]
     assert prints.near.all()
+
+
+CORPUS_GOLDEN = {
+    ("default", 1_000): "20cd302bac9de7849c12f15f070bba97",
+    ("default", 50_000_000): "0b68023d7856f70fea20151a1d1f7453",
+    ("classic", 1_000): "0bbe1f772d1a0b4a07554b32e3f425c9",
+}
+
+
+@pytest.mark.parametrize(("profile", "records"), CORPUS_GOLDEN)
+def test_a_golden_corpus_keeps_every_bit_of_every_column(profile: str, records: int) -> None:
+    """Whoever changes `scripts.corpus` takes new digests, with this code as it was."""
+    settings = {
+        "source": {"database": "d", "collection": "c", "fields": ["title", "data"]},
+        "target": {"database": "d", "collection": "u"},
+        "recipe": {"profile": profile},
+    }
+    recipe = check(settings, "c").make_recipe(Calibration(records, 500))
+    prints = Fingerprinter(recipe)([encode(record) for record in generate(400)])
+    columns = [prints.bits, prints.near, prints.short, prints.digests, prints.hashes]
+    found = xxhash.xxh3_128("\n".join(prints.reasons).encode())
+    for column in (*columns, prints.shingles.offsets, prints.shingles.values):
+        found.update(column.tobytes())
+    assert found.hexdigest() == CORPUS_GOLDEN[profile, records]
 
 
 SALTED = """

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dedup_job.fingerprint.shingles as module
-from dedup_job.fingerprint.shingles import normalised, shingles
+from dedup_job.fingerprint.characters import lower_case
+from dedup_job.fingerprint.shingles import letter_shingles, normalised, shingles
 
 MASK = 2**64 - 1
 TEXTS = st.text(alphabet=st.sampled_from("ab中文\U00020000x1"), max_size=12)
@@ -40,6 +41,14 @@ def test_the_neighbours_of_a_text_do_not_change_its_shingles(
 ) -> None:
     alone = shingles([text], length)[0]
     assert shingles([*before, text, *after], length)[len(before)].tolist() == alone.tolist()
+
+
+@given(st.lists(st.text(st.one_of(st.characters(), st.sampled_from("aBΣİ_ 中，1")))), st.integers(1, 6))
+def test_letter_shingles_are_the_shingles_of_the_normalised_texts(texts: list[str], length: int) -> None:
+    found = letter_shingles(lower_case(texts), length)
+    assert [row.tolist() for row in found] == [
+        row.tolist() for row in shingles([normalised(text) for text in texts], length)
+    ]
 
 
 def test_golden_values_stay_for_ever() -> None:

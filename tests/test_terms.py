@@ -18,7 +18,6 @@ from dedup_job.fingerprint.terms import (
     DROPPED,
     LARGEST_TF,
     TermRule,
-    Tokenizer,
     Vocabulary,
     term_frequency_weights,
     weigh,
@@ -152,33 +151,6 @@ def test_a_vocabulary_gives_the_hash_of_each_row(bits: int) -> None:
 @pytest.mark.parametrize("token", ["", "，", "——", "★", "the"])
 def test_a_token_without_letter_or_digit_and_a_stop_word_are_no_terms(token: str) -> None:
     assert Vocabulary(WORDS(), IDF, STOP_WORDS, 64)[token] == DROPPED
-
-
-def tokens(features: str, text: str) -> list[str]:
-    return Tokenizer(TermRule(features), str.split, frozenset())(text)
-
-
-def test_words_are_those_of_the_segmenter_in_lower_case() -> None:
-    assert tokens("words", "The Quick , Fox") == ["the", "quick", ",", "fox"]
-
-
-def test_chinese_characters_count_beside_the_words() -> None:
-    assert tokens("words+han", "数据库 big 库") == ["数据库", "big", "库", "数", "据", "库", "库"]
-
-
-def test_runs_of_words_leave_punctuation_out() -> None:
-    assert tokens("words:2", "the quick , brown fox") == ["the quick", "quick brown", "brown fox"]
-    assert tokens("words:3", "a b") == []
-
-
-def test_character_grams_run_over_letters_and_digits_alone() -> None:
-    assert tokens("chars:3", "A b，中文 1") == ["ab中", "b中文", "中文1"]
-    assert tokens("chars:1", "A b") == ["a", "b"]
-
-
-@given(st.text(), st.integers(1, 4))
-def test_character_grams_have_their_length(text: str, length: int) -> None:
-    assert {len(token) for token in tokens(f"chars:{length}", text)} <= {length}
 
 
 @pytest.mark.parametrize("tf", ["log", "raw", "binary"])

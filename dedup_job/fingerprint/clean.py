@@ -10,6 +10,7 @@ from typing import Final
 
 from dedup_job.document import Passed
 from dedup_job.fingerprint.markup import visible
+from dedup_job.fingerprint.scan import simple_text
 
 MAX_ACCENTS: Final = 100
 """Most combining characters in a row; NFKC sorts them, in quadratic time (UAX #15 calls 30 a safe number)."""
@@ -52,7 +53,7 @@ class Cleaner:
 
     def clean(self, text: str) -> str:
         """Return the visible text, or raise `Passed`: `empty`, `too_long`, `too_complex`."""
-        cleaned = self._normalised(visible(text))
+        cleaned = self._read(text)
         for marker in self._markers:
             cleaned = cleaned.partition(marker)[0].rstrip()
         if not cleaned:
@@ -63,7 +64,15 @@ class Cleaner:
 
     @cached_property
     def _markers(self) -> tuple[str, ...]:
-        return tuple(self._normalised(visible(marker)) for marker in self.drop_after)
+        return tuple(self._read(marker) for marker in self.drop_after)
+
+    def _read(self, text: str) -> str:
+        """Return the visible text of HTML or plain text, in its one spelling."""
+        scanned = simple_text(text) if len(text) <= self.max_chars else None
+        if scanned is None:
+            return self._normalised(visible(text))
+        simple, is_ordinary = scanned
+        return simple if is_ordinary else self._normalised(simple)
 
     def _normalised(self, text: str) -> str:
         """Return the text in NFKC without invisible characters, white space folded to single spaces."""

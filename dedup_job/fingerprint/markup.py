@@ -27,18 +27,19 @@ FEW = 20  # characters that may be missing in any case
 LEAST_SHARE = 0.1  # of the text without tags, which the parser must leave
 
 
-def _names(names: str) -> frozenset[str]:
+def names_of(names: str) -> frozenset[str]:
+    """Return the names in a text."""
     return frozenset(names.split())
 
 
-BLOCK = _names(
+BLOCK = names_of(
     """address article aside blockquote body br caption center col colgroup dd details dialog dir div dl dt
     fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html
     legend li listing main menu nav ol optgroup option p plaintext pre search section summary table tbody td
     textarea tfoot th thead title tr ul xmp"""
 )
-FORMATTING = _names("a b big code em font i nobr s small strike strong tt u")
-INLINE = FORMATTING | _names(
+FORMATTING = names_of("a b big code em font i nobr s small strike strong tt u")
+INLINE = FORMATTING | names_of(
     """abbr acronym applet area audio base basefont bdi bdo button canvas cite data datalist del dfn embed
     iframe img input ins kbd label link map mark marquee math meta meter noframes noscript object output
     param picture progress q rb rp rt rtc ruby samp script select slot source span style sub sup svg
@@ -47,18 +48,19 @@ INLINE = FORMATTING | _names(
 KNOWN = BLOCK | INLINE
 HIDDEN = ("script", "style", "noscript", "template", "iframe", "noframes")
 DROPPED = ("frame", "frameset", "plaintext", "xmp", "listing")  # by a parser, with their text
-VOID = _names("area base basefont br col embed frame hr img input link meta param source track wbr")
-IMPLIED = _names("p li dd dt td th tr option optgroup thead tbody tfoot colgroup rb rp rt rtc")
+VOID = names_of("area base basefont br col embed frame hr img input link meta param source track wbr")
+IMPLIED = names_of("p li dd dt td th tr option optgroup thead tbody tfoot colgroup rb rp rt rtc")
 # Start tags that nobody writes but in HTML.  In upper case only BR: <DD> and <LI> stand in news for shares.
-TELLTALE = _names("br hr div ul ol li dl dt dd tr td th tbody h1 h2 h3 h4 h5 h6 blockquote pre img html BR")
+TELLTALE = names_of("br hr div ul ol li dl dt dd tr td th tbody h1 h2 h3 h4 h5 h6 blockquote pre img html BR")
 
 NAME = r"[a-zA-Z][\w:.-]*+"
 QUOTED = r"""(?:"[^"<]*+"|'[^'<]*+'|"[^"]{0,1000}+"|'[^']{0,1000}+')"""
-FLAG = (
-    r"(?:allowfullscreen|async|autofocus|autoplay|border|checked|compact|controls|default|defer|disabled|download"
-    r"|hidden|ismap|itemscope|loop|multiple|muted|nohref|noresize|noshade|novalidate|nowrap|open|readonly|required"
-    r"|reversed|selected|data-[\w-]+)(?=[\s/>])"
+FLAGS = names_of(
+    """allowfullscreen async autofocus autoplay border checked compact controls default defer disabled
+    download hidden ismap itemscope loop multiple muted nohref noresize noshade novalidate nowrap open
+    readonly required reversed selected"""
 )
+FLAG = rf"(?:{'|'.join(sorted(FLAGS))}|data-[\w-]+)(?=[\s/>])"
 VALUE = rf"[\w:@.#*-]++\s*+=(?!=)\s*+(?:{QUOTED}|[^\s\"'<>]*+)"
 ATTRIBUTES = rf"[\s/]++(?:{VALUE}|{FLAG})(?:[^<>\"'=]++|=\s*+{QUOTED}|=(?!\s*[\"']))*+"
 LOOSE = rf"[\s/]++(?=[\w:@.#*-]++\s*+=(?!=)|{FLAG})[^<>]*+>"  # its quotes do not match

@@ -16,13 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.document import Fingerprints, Passed, Ragged, digests
+from dedup_job.fingerprint.characters import lower_case
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.fields import TextFields
 from dedup_job.fingerprint.idf import Idf, jieba_idf_path, read_idf
 from dedup_job.fingerprint.segment import SEGMENTERS, read_stop_words, read_user_words
-from dedup_job.fingerprint.shingles import normalised, number_seeds, shingles
+from dedup_job.fingerprint.shingles import letter_shingles, number_seeds
 from dedup_job.fingerprint.simhash import fold
-from dedup_job.fingerprint.terms import TermRule, Tokenizer, Vocabulary, weigh
+from dedup_job.fingerprint.terms import TermRule, Vocabulary, weighed
+from dedup_job.fingerprint.tokens import Tokenizer, token_rows
 
 FORMAT = 1  # raised when the same settings would give other fingerprints
 LARGEST_VOCABULARY = 1_000_000
@@ -140,7 +142,7 @@ class Fingerprinter:
         self._idf = shared_idf(recipe.idf_table)
         self._stop_words = read_stop_words(_path(recipe.stop_words)) if recipe.stop_words else frozenset()
         self._tokens = Tokenizer(recipe.terms, segmenter, self._stop_words)
-        self._vocabulary = self._empty_vocabulary()
+        self._know_nothing()
 
     @property
     def words(self) -> int:
@@ -152,8 +154,9 @@ class Fingerprinter:
         texts, reasons = self._recipe.reader.texts(raws)
         places: dict[str, int] = {}  # a text that is repeated is looked at once
         place = np.array([places.setdefault(text, len(places)) for text in texts], np.intp)
-        bits, counts = self._bits(list(places))
-        sets = self._shingles(list(places))
+        codes = lower_case(list(places))
+        bits, counts = self._bits(list(places), codes)
+        sets = self._shingles(list(places), codes)
         matching = self._recipe.matching
         near = counts >= matching.min_terms
         bits[~near] = 0
@@ -178,26 +181,28 @@ class Fingerprinter:
         texts = [text for text in self._recipe.reader.texts(raws)[0] if text]
         return len(texts), Counter(term for text in texts for term in set(self.tokens(text)))
 
-    def _shingles(self, texts: Sequence[str]) -> Ragged:
+    def _shingles(self, texts: Sequence[str], codes: Ragged) -> Ragged:
         matching = self._recipe.matching
         seeds = number_seeds(texts) if matching.numbers == "distinguish" else None
-        return shingles([normalised(text) for text in texts], matching.shingle, seeds)
+        return letter_shingles(codes, matching.shingle, seeds)
 
-    def _bits(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+    def _bits(
+        self, texts: Sequence[str], codes: Ragged
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
         """Return the fingerprints, and the number of distinct terms of each text."""
         self._forget_if_large()
-        row_of = self._vocabulary.__getitem__
-        token_rows = [list(map(row_of, self._tokens(text))) for text in texts]
-        terms = weigh(token_rows, self._vocabulary, self._recipe.terms)
+        terms = weighed(*self._rows(texts, codes), self._vocabulary, self._recipe.terms)
         bits = fold(terms.offsets, terms.rows, terms.weights, self._vocabulary.hashes())
         return bits, terms.distinct
 
     def _forget_if_large(self) -> None:
         if len(self._vocabulary) > LARGEST_VOCABULARY:
-            self._vocabulary = self._empty_vocabulary()
+            self._know_nothing()
 
-    def _empty_vocabulary(self) -> Vocabulary:
-        return Vocabulary(self._recipe.terms, self._idf, self._stop_words, self._recipe.bits)
+    def _know_nothing(self) -> None:
+        rule = self._recipe.terms
+        self._vocabulary = Vocabulary(rule, self._idf, self._stop_words, self._recipe.bits)
+        self._rows = token_rows(rule, self._tokens, self._vocabulary)
 
 
 @lru_cache(maxsize=2)

@@ -7,12 +7,23 @@ import tempfile
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from dedup_job.document import Ragged
+from dedup_job.fingerprint.characters import CODE, LETTER
 
 Segmenter = Callable[[str], list[str]]
 
 JOINERS = "-._"
 LONGEST_RUN = 1_000
+SPACE = np.uint32(32)
 LONG_RUN = re.compile(rf"\w{{{LONGEST_RUN}}}(?=\w)")
+GAPS: Final = " !\"$'()*,-./:;<=>?@[\\]^_`{|}~、。〈〉《》「」『』【】〔〕–—‘’“”…·"
+"""No word of either engine crosses one of these, and none is a word: both split a text at them first."""
 
 
 def rust_segmenter(user_words: Iterable[tuple[str, int | None]]) -> Segmenter:
@@ -72,6 +83,63 @@ def segmentable(text: str) -> str:
     for joiner in JOINERS:
         text = text.replace(joiner, " ")
     return LONG_RUN.sub(r"\g<0> ", text) if len(text) > LONGEST_RUN else text
+
+
+def pieces(codes: Ragged) -> tuple[npt.NDArray[np.int64], Ragged]:
+    """Return the pieces between GAPS of texts that are given as `characters.lower_case` has them.
+
+    Text i has the pieces offsets[i] .. offsets[i + 1], given as code points, a space after each.  They can be
+    segmented apart: the words of a text are those of its pieces, but for words without letter or digit.  A
+    piece ends after 1,000 letters and digits in a row, as in `segmentable`.
+
+    >>> from dedup_job.fingerprint.characters import decoded, lower_case
+    >>> offsets, found = pieces(lower_case(["C++, 价格: 100%", "", "e-mail"]))
+    >>> offsets, decoded(found.values)
+    (array([0, 3, 3, 5]), 'c++ 价格 100% e mail ')
+    """
+    offsets, stops, values = _cut(codes.offsets, codes.values, _gaps())
+    return offsets, Ragged(stops, values)
+
+
+@cache
+def _gaps() -> npt.NDArray[np.bool_]:
+    """Return for each code point up to the greatest of the gaps whether it is one."""
+    gaps = np.zeros(max(map(ord, GAPS)) + 1, np.bool_)
+    gaps[list(map(ord, GAPS))] = True
+    return gaps
+
+
+@njit(
+    "Tuple((int64[::1], int64[::1], uint32[::1]))(int64[::1], uint32[::1], bool_[::1])",
+    cache=True,
+    nogil=True,
+)
+def _cut(
+    starts: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32], gaps: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """Return how many pieces end before each text, where each piece ends, and all pieces."""
+    most = len(codes) + len(codes) // LONGEST_RUN + len(starts)
+    kept, stops = np.empty(most, np.uint32), np.zeros(most + 1, np.int64)
+    offsets = np.zeros(len(starts), np.int64)
+    filled = found = 0
+    for text in range(len(starts) - 1):
+        run = 0  # letters and digits
+        for place in range(starts[text], starts[text + 1] + 1):
+            is_end = place == starts[text + 1]
+            code = SPACE if is_end else codes[place] & CODE
+            is_gap = is_end or (code < len(gaps) and gaps[code])
+            run = run + 1 if not is_end and codes[place] >= LETTER else 0
+            if filled > stops[found] and (is_gap or run > LONGEST_RUN):
+                kept[filled] = SPACE
+                filled += 1
+                found += 1
+                stops[found] = filled
+                run = min(run, 1)
+            if not is_gap:
+                kept[filled] = code
+                filled += 1
+        offsets[text + 1] = found
+    return offsets, stops[: found + 1].copy(), kept[:filled].copy()
 
 
 def read_stop_words(path: Path) -> frozenset[str]:

@@ -16,6 +16,7 @@ import xxhash
 from numba import njit
 
 from dedup_job.document import Ragged
+from dedup_job.fingerprint.characters import CODE, LETTER, encoded, offsets_of
 
 NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -45,18 +46,44 @@ def shingles(texts: Sequence[str], length: int, seeds: npt.NDArray[np.uint64] | 
 
     With `length` 2, "abcab" has the shingles ab, bc, ca: three distinct hashes.
     """
+    return _sets(Ragged(offsets_of(texts), encoded("".join(texts))), length, seeds)
+
+
+def letter_shingles(codes: Ragged, length: int, seeds: npt.NDArray[np.uint64] | None = None) -> Ragged:
+    """Return the shingles of texts that are not normalised, given as `characters.lower_case` has them."""
+    return _sets(Ragged(*_letters(codes.offsets, codes.values)), length, seeds)
+
+
+def _sets(letters: Ragged, length: int, seeds: npt.NDArray[np.uint64] | None) -> Ragged:
     if seeds is None:
-        seeds = np.zeros(len(texts), np.uint64)
-    codes = [np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32) for text in texts]
-    starts = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum([len(code) for code in codes], out=starts[1:])
-    offsets, values = _hashed(starts, np.concatenate([*codes, np.empty(0, np.uint32)]), length, seeds)
-    for row in range(len(texts)):
+        seeds = np.zeros(len(letters), np.uint64)
+    offsets, values = _hashed(letters.offsets, letters.values, length, seeds)
+    for row in range(len(letters)):
         values[offsets[row] : offsets[row + 1]].sort()  # numpy's vectorised sort: 10 times numba's
     return Ragged(*_distinct(offsets, values))
 
 
-@njit("Tuple((int64[::1], uint32[::1]))(int64[::1], uint32[::1], int64, uint64[::1])", cache=True, nogil=True)
+@njit("Tuple((int64[::1], uint32[::1]))(int64[::1], uint32[::1])", cache=True, nogil=True)
+def _letters(
+    starts: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """Return the code points of the letters and digits alone: what `normalised` leaves of a text."""
+    kept = np.empty_like(codes)
+    ends = np.zeros_like(starts)
+    filled = 0
+    for text in range(len(starts) - 1):
+        for place in range(starts[text], starts[text + 1]):
+            kept[filled] = codes[place] & CODE
+            filled += codes[place] >= LETTER
+        ends[text + 1] = filled
+    return ends, kept[:filled].copy()
+
+
+@njit(
+    "Tuple((int64[::1], uint32[::1]))(int64[::1], Array(uint32, 1, 'C', readonly=True), int64, uint64[::1])",
+    cache=True,
+    nogil=True,
+)
 def _hashed(
     starts: npt.NDArray[np.int64],
     codes: npt.NDArray[np.uint32],

@@ -1,0 +1,360 @@
+"""Scan: the visible text of simple markup, in one compiled pass; all other texts are for the parser.
+
+A text is simple when each of its tags is one of SIMPLE, in lower or in upper case, with plain attributes, and
+each of its character references is a known one that ends in a semicolon.  The order of such a text does not
+depend on the tree that a parser builds: a tag of a block leaves a space, any other tag nothing.  A parser
+moves what stands in a table and not in a cell, so nothing may; a title holds no tags.  Names that HTML does
+not know, without attributes, are text: `<int>`, `<Best Co>`.  Nearly all texts from an editor are simple, few
+pages as they are crawled.  The tests hold this module to the parser.
+
+Worked example:
+
+    text    <p class="x">a &lt; <b>b</b></p>\\n<p>c，<d>
+    out     a < b c,<d>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from html.entities import html5
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from dedup_job.fingerprint.characters import decoded, encoded
+from dedup_job.fingerprint.markup import (
+    BLOCK,
+    DEEPEST,
+    FLAGS,
+    FORMATTING,
+    IMPLIED,
+    KNOWN,
+    LONGEST_TAG,
+    MOST_FORMATTING,
+    TELLTALE,
+    VOID,
+    names_of,
+)
+
+LONGEST: Final = 100_000  # characters
+
+PARTS: Final = names_of("table thead tbody tfoot tr td th")
+CELLS: Final = names_of("td th")
+SIMPLE: Final = PARTS | names_of(
+    """a abbr address article aside b big blockquote br center cite code dd del details div dl dt em fieldset
+    figcaption figure font footer form h1 h2 h3 h4 h5 h6 header hr i img ins kbd li main mark meta nav ol p
+    pre q s samp section small span strike strong sub summary sup title tt u ul var wbr"""
+)
+
+# What a tag is: bits of its kind.
+_IS_KNOWN, _IS_SIMPLE, _IS_TEXT, _IS_BLOCK, _IS_PART, _IS_CELL, _IS_TABLE, _IS_TITLE = (
+    1 << bit for bit in range(8)
+)
+_IS_FORMATTING, _IS_DEEP, _IS_TELLTALE, _IS_CLOSING, _HAS_VALUE, _IS_CLOSED = (
+    1 << bit for bit in range(8, 14)
+)
+_IS_EVIDENT: Final = _IS_TELLTALE | _IS_CLOSING | _HAS_VALUE | _IS_CLOSED
+# What is noted of a text's tags: how many there are, and are evidently HTML; how many elements are open, and
+# were at most; whether only parts of a table, or only the end of a title, may follow.
+_FOUND, _EVIDENT, _OPEN, _OPEN_FORMATTING, _DEEPEST, _BETWEEN_CELLS, _IN_TITLE = range(7)
+
+_SPACE, _LESS, _GREATER, _SLASH, _AND, _HASH, _SEMICOLON, _EQUALS, _MINUS = map(ord, " <>/&#;=-")
+_IN_NAMES: Final = (45, 46, 58, 95)  # - . : _
+_DOUBLE_QUOTE, _QUOTE = map(ord, "\"'")
+_NOTHING: Final = -1
+_LONGEST_NAME: Final = 10
+
+Codes = npt.NDArray[np.int32]
+Table = npt.NDArray[np.int64]
+
+
+def simple_text(text: str) -> tuple[str, bool] | None:
+    """Return the visible text of simple markup, and whether nothing is left to do to its characters.
+
+    None for a text that is not simple.  White space is folded, and frequent wide characters are narrow.
+
+    >>> simple_text('<p>f<b>oo</b> &lt;</p><p id="x">a，b'), simple_text("é &amp; c"), simple_text("<table>")
+    (('foo < a,b', True), ('é & c', False), None)
+    """
+    if len(text) > LONGEST:
+        return None
+    codes = encoded(text).view(np.int32)
+    out = np.empty_like(codes)
+    filled, is_done = _scan(codes, _tags(), _references(), out)
+    return (decoded(out[:filled].view(np.uint32)), is_done) if filled >= 0 else None
+
+
+@cache
+def _tags() -> Table:
+    """Return of what kind each tag is, by its name in lower and in upper case; flags are known names, too."""
+    sets = {_IS_BLOCK: BLOCK, _IS_PART: PARTS, _IS_CELL: CELLS, _IS_TABLE: {"table"}, _IS_TITLE: {"title"}}
+    sets |= {_IS_FORMATTING: FORMATTING, _IS_DEEP: KNOWN - VOID - IMPLIED, _IS_SIMPLE: SIMPLE}
+    kinds = {}
+    for name in KNOWN | FLAGS:
+        kind = sum(bit for bit, names in sets.items() if name in names) | _IS_KNOWN
+        for spelled in (name, name.upper()):
+            kinds[spelled] = kind | (_IS_TELLTALE if spelled in TELLTALE else 0)
+    return _hashed(kinds)
+
+
+@cache
+def _references() -> Table:
+    """Return the character of each name that stands for one, such as `nbsp`."""
+    names = {name[:-1]: value for name, value in html5.items() if name.endswith(";")}
+    return _hashed(
+        {name: ord(value) for name, value in names.items() if len(name) <= _LONGEST_NAME and len(value) == 1}
+    )
+
+
+def _hashed(values: Mapping[str, int]) -> Table:
+    """Return a table for `_found`: packed names of up to ten characters and values, at most half full."""
+    table = np.zeros((1 << (2 * len(values)).bit_length(), 2), np.int64)
+    for name, value in values.items():
+        _, key = _packed(encoded(name).view(np.int32), 0, False)
+        if key:
+            table[_row(table, key)] = key, value
+    return table
+
+
+@njit("Tuple((int64, int64))(Array(int32, 1, 'C', readonly=True), int64, boolean)", cache=True, nogil=True)
+def _packed(codes: Codes, place: int, is_folded: bool) -> tuple[int, int]:
+    """Return where the letters and digits from a place on end, and up to ten of them packed; 0 for more.
+
+    Folded are letters of both cases packed alike, as those of lower case.
+    """
+    key, start = 0, place
+    while place < len(codes):
+        code = int(codes[place])
+        if 97 <= code <= 122:  # a - z
+            key = key << 6 | code - 60
+        elif 65 <= code <= 90:  # A - Z
+            key = key << 6 | code - (28 if is_folded else 54)
+        elif 48 <= code <= 57:  # 0 - 9
+            key = key << 6 | code - 47
+        else:
+            break
+        place += 1
+    return place, key if place - start <= _LONGEST_NAME else 0
+
+
+@njit("int64(int64[:, ::1], int64)", cache=True, nogil=True)
+def _row(table: Table, key: int) -> int:
+    """Return the row of a key, or the empty row where it belongs (open addressing)."""
+    mask = len(table) - 1
+    row = ((key ^ key >> 30) * 0x9E3779B1 >> 20) & mask
+    while table[row, 0] != 0 and table[row, 0] != key:
+        row = row + 1 & mask
+    return row
+
+
+@njit("int64(int64[:, ::1], int64)", cache=True, nogil=True)
+def _found(table: Table, key: int) -> int:
+    """Return the value of a key, 0 for one that is not in the table."""
+    row = _row(table, key)
+    return int(table[row, 1]) if key != 0 and table[row, 0] == key else 0
+
+
+@njit("int64(int64)", cache=True, nogil=True)
+def _spelled(code: int) -> int:
+    """Return the one spelling of a frequent character, a space for white space, NOTHING for all others.
+
+    The rule is that of `clean`, written as branches.
+    """
+    if _SPACE < code < 0x7F or 0x4E00 <= code <= 0x9FFF:
+        return code
+    if code == _SPACE or 9 <= code <= 13 or 0x1C <= code <= 0x1F or code == 0xA0 or code == 0x3000:
+        return _SPACE
+    if 0x3001 <= code <= 0x3015 or 0x2013 <= code <= 0x2015 or 0x2018 <= code <= 0x201F:
+        return code
+    if code in (0xFF01, 0xFF08, 0xFF09, 0xFF0C, 0xFF1A, 0xFF1B, 0xFF1F):  # ！（），：；？
+        return code - 0xFEE0
+    return _NOTHING
+
+
+@njit("boolean(int32)", cache=True, nogil=True)
+def _is_space(code: int) -> bool:
+    """Tell whether a character separates attributes."""
+    return code == _SPACE or code == 9 or code == 10 or code == 12 or code == 13
+
+
+@njit("boolean(Array(int32, 1, 'C', readonly=True), int64)", cache=True, nogil=True)
+def _begins(codes: Codes, place: int) -> bool:
+    """Tell whether a `<` may begin a tag, comment or declaration."""
+    if codes[place] != _LESS or place + 1 == len(codes):
+        return False
+    code = int(codes[place + 1])
+    return 97 <= code <= 122 or 65 <= code <= 90 or code == _SLASH or code == 33 or code == 63  # ! ?
+
+
+@njit("int64(Array(int32, 1, 'C', readonly=True), int64)", cache=True, nogil=True)
+def _attribute(codes: Codes, place: int) -> int:
+    """Return where an attribute with a value ends, or -1 when it is not simple."""
+    start = place
+    while place < len(codes) and (_packed(codes, place, False)[0] > place or codes[place] == _MINUS):
+        place = max(_packed(codes, place, False)[0], place + 1)
+    if place == start or place + 1 >= len(codes) or codes[place] != _EQUALS:
+        return -1
+    quote = int(codes[place + 1])
+    if quote != _DOUBLE_QUOTE and quote != _QUOTE:
+        end, _ = _packed(codes, place + 1, False)
+        return end if end > place + 1 else -1
+    place += 2
+    while place < len(codes) and codes[place] != quote:
+        if codes[place] == _LESS or codes[place] == _GREATER or codes[place] == 0:
+            return -1
+        place += 1
+    return place + 1 if place < len(codes) else -1
+
+
+@njit("boolean(Array(int32, 1, 'C', readonly=True), int64, int64[:, ::1])", cache=True, nogil=True)
+def _is_foreign(codes: Codes, place: int, tags: Table) -> bool:
+    """Tell whether there is a name that HTML does not know, without attributes: `int>`, `Best Co>`."""
+    end, key = _packed(codes, place, True)
+    if key == 0 or _found(tags, key) != 0:
+        return False
+    while end < len(codes) and (_packed(codes, end, False)[0] > end or codes[end] in _IN_NAMES):
+        end += 1
+    if end + 1 >= len(codes) or codes[end] != _SPACE:
+        return end < len(codes) and codes[end] == _GREATER
+    end, key = _packed(codes, end + 1, True)
+    if key == 0 or _found(tags, key) != 0 or end + 1 >= len(codes):  # it may be a flag
+        return False
+    return codes[end] == _GREATER or (codes[end] == _SPACE and _packed(codes, end + 1, False)[0] > end + 1)
+
+
+@njit(
+    "Tuple((int64, int64))(Array(int32, 1, 'C', readonly=True), int64, int64[:, ::1])",
+    cache=True,
+    nogil=True,
+)
+def _tag(codes: Codes, start: int, tags: Table) -> tuple[int, int]:
+    """Return where the tag that begins with a `<` ends, and its kind; -1 when it is not simple.
+
+    A `<` that begins a foreign name is no tag: it ends there, and its kind is text.
+    """
+    is_closing = codes[start + 1] == _SLASH
+    name = start + (2 if is_closing else 1)
+    place, key = _packed(codes, name, False)
+    kind = _found(tags, key)
+    if not kind & _IS_SIMPLE:
+        is_text = not is_closing and _is_foreign(codes, name, tags)
+        return start + 1 if is_text else -1, _IS_TEXT
+    kind |= _IS_CLOSING if is_closing else 0
+    while place < len(codes) and _is_space(codes[place]):
+        place += 1
+        if place < len(codes) and (_packed(codes, place, False)[0] > place or codes[place] == _MINUS):
+            place = _attribute(codes, place)
+            kind |= _HAS_VALUE
+            if place < 0 or is_closing:
+                return -1, 0
+    if place < len(codes) and codes[place] == _SLASH and not is_closing:
+        place += 1
+        kind |= _IS_CLOSED
+    is_simple = place < len(codes) and codes[place] == _GREATER and place - start < LONGEST_TAG
+    return place + 1 if is_simple else -1, kind
+
+
+@njit("Tuple((int64, int64))(Array(int32, 1, 'C', readonly=True), int64)", cache=True, nogil=True)
+def _number(codes: Codes, start: int) -> tuple[int, int]:
+    """Return where a decimal number ends, and its character; -1 when not all decoders agree on it."""
+    value, place = 0, start
+    while place < len(codes) and 48 <= codes[place] <= 57 and place - start < 7:
+        value = 10 * value + int(codes[place]) - 48
+        place += 1
+    is_closed = place < len(codes) and codes[place] == _SEMICOLON
+    is_agreed = 0x20 <= value < 0x7F or 0xA0 <= value < 0xD800 or 0xE000 <= value < 0xFDD0
+    return place + 1 if is_closed and is_agreed else -1, value
+
+
+@njit(
+    "Tuple((int64, int64))(Array(int32, 1, 'C', readonly=True), int64, int64[:, ::1])",
+    cache=True,
+    nogil=True,
+)
+def _reference(codes: Codes, start: int, references: Table) -> tuple[int, int]:
+    """Return where the reference that begins with a `&` ends, and its character; -1 when it is not simple."""
+    place, key = _packed(codes, start + 1, False)
+    if place == start + 1:
+        is_number = place < len(codes) and codes[place] == _HASH
+        return _number(codes, place + 1) if is_number else (place, _AND)  # a `&` that begins nothing stays
+    code = _found(references, key)
+    is_simple = code != 0 and place < len(codes) and codes[place] == _SEMICOLON
+    return place + 1 if is_simple else -1, code
+
+
+@njit("boolean(int64[::1], int64)", cache=True, nogil=True)
+def _is_noted(notes: npt.NDArray[np.int64], kind: int) -> bool:
+    """Take note of a tag; tell whether it may stand there."""
+    step = -1 if kind & _IS_CLOSING else 1
+    is_astray = (notes[_BETWEEN_CELLS] and not kind & _IS_PART) or (
+        notes[_IN_TITLE] and not (kind & _IS_TITLE and step < 0)
+    )
+    notes[_FOUND] += 1
+    notes[_EVIDENT] += kind & _IS_EVIDENT != 0
+    notes[_OPEN] += step if kind & _IS_DEEP else 0
+    notes[_OPEN_FORMATTING] += step if kind & _IS_FORMATTING else 0
+    notes[_DEEPEST] = max(notes[_DEEPEST], notes[_OPEN])
+    notes[_BETWEEN_CELLS] = kind & _IS_PART != 0 and not (kind & (_IS_CELL if step > 0 else _IS_TABLE))
+    notes[_IN_TITLE] = kind & _IS_TITLE != 0 and step > 0
+    return not is_astray
+
+
+@njit("boolean(int64[::1], int64, int64)", cache=True, nogil=True)
+def _is_judged(notes: npt.NDArray[np.int64], length: int, left: int) -> bool:
+    """Tell whether the parser would read it so: it is HTML or has no tag, no monster, and enough is left."""
+    is_html = notes[_FOUND] == 0 or notes[_EVIDENT] > 0
+    is_monster = notes[_OPEN_FORMATTING] > MOST_FORMATTING or notes[_DEEPEST] > DEEPEST
+    return is_html and not is_monster and not notes[_IN_TITLE] and 10 * left >= length + notes[_FOUND]
+
+
+@njit(
+    "UniTuple(i8, 2)(Array(int32, 1, 'C', readonly=True), i8, int64[:, ::1], int64[:, ::1], int64[::1])",
+    cache=True,
+    nogil=True,
+)
+def _next(
+    codes: Codes, place: int, tags: Table, references: Table, notes: npt.NDArray[np.int64]
+) -> tuple[int, int]:
+    """Return where the next character, reference or tag ends (-1: not simple), and what is seen of it."""
+    code = int(codes[place])
+    if _begins(codes, place):
+        end, kind = _tag(codes, place, tags)
+        if end >= 0 and not kind & _IS_TEXT:
+            seen = _SPACE if kind & _IS_BLOCK else _NOTHING
+            return end if _is_noted(notes, kind) else -1, seen
+    elif code == _AND:
+        end, code = _reference(codes, place, references)
+    else:
+        end = place + 1
+    return end if not notes[_BETWEEN_CELLS] or _is_space(codes[place]) else -1, code
+
+
+@njit(
+    "Tuple((int64, b1))(Array(int32, 1, 'C', readonly=True), int64[:, ::1], int64[:, ::1], int32[::1])",
+    cache=True,
+    nogil=True,
+)
+def _scan(codes: Codes, tags: Table, references: Table, out: Codes) -> tuple[int, bool]:
+    """Write the visible text; return its length (-1: not simple), and whether nothing is left to do to it."""
+    notes = np.zeros(7, np.int64)
+    place, filled, is_done = 0, 0, True
+    while place < len(codes):
+        place, code = _next(codes, place, tags, references, notes)
+        if (
+            place < 0 or code == 0 or code == 0xFEFF or 0xD800 <= code <= 0xDFFF
+        ):  # the last the parser changes
+            return -1, False
+        if code == _NOTHING:
+            continue
+        spelled = _spelled(code)
+        if spelled == _NOTHING:
+            spelled, is_done = code, False
+        if spelled != _SPACE or (filled > 0 and out[filled - 1] != _SPACE):
+            out[filled] = spelled
+            filled += 1
+    if filled > 0 and out[filled - 1] == _SPACE:
+        filled -= 1
+    return filled if _is_judged(notes, len(codes), filled) else -1, is_done

@@ -1,0 +1,156 @@
+"""Times the way from a raw record to its fingerprint on one core, stage by stage.
+
+    python -m scripts.bench_fingerprint DATA [--sets leetcode,medical_qa,reuters21578] [--passes 5]
+
+DATA/SET/docs.jsonl.gz holds the records of a set (`_id`, `data`).  They are taken in batches of 1,000 under
+the default profile; nothing is remembered from one pass to the next.  Prints microseconds of CPU per record,
+medians of the passes: each stage; the way from a cleaned text to fingerprint and shingles, where a MinHash
+library would begin; all of it by `Fingerprinter`, which looks at a repeated text once; and two bare libraries
+to measure that by, the segmenter on the cleaned texts and the HTML parser on the raw ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import ParamSpec, TypeVar
+
+import rjieba
+from bson import encode
+from selectolax.lexbor import LexborHTMLParser
+
+from dedup_job import config
+from dedup_job.document import Passed, digests
+from dedup_job.fingerprint.characters import lower_case
+from dedup_job.fingerprint.pieces import Rows
+from dedup_job.fingerprint.profile import Calibration
+from dedup_job.fingerprint.recipe import Fingerprinter, Reader, Recipe, shared_idf
+from dedup_job.fingerprint.segment import rust_segmenter, segmentable
+from dedup_job.fingerprint.shingles import letter_shingles
+from dedup_job.fingerprint.simhash import fold
+from dedup_job.fingerprint.terms import Vocabulary, weighed
+from dedup_job.fingerprint.tokens import Tokenizer, token_rows
+from scripts.bench_end_to_end import documents
+
+BATCH = 1000
+MEDIAN_LENGTH = 500  # letters and digits: shingles of 5 characters
+TABLE = {
+    "source": {"database": "d", "collection": "c", "fields": ["data"]},
+    "target": {"database": "d", "collection": "u"},
+}
+CLEANED = ("lower case", "segment", "weigh, fold", "shingles", "digests")
+STAGES = ("fields", "clean", *CLEANED, "cleaned text", "all", "bare segmenter", "bare parser", "ratio")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Seconds of CPU by stage."""
+
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
+
+    def __call__(self, stage: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a function, and count the time that it takes."""
+        start = time.process_time()
+        made = function(*args, **kwargs)
+        self.seconds[stage] += time.process_time() - start
+        return made
+
+
+def cleaned(reader: Reader, given: Sequence[str]) -> list[str]:
+    """Return the cleaned texts, without those that cannot be judged."""
+    texts = []
+    for text in given:
+        try:
+            texts.append(reader.cleaner.clean(text))
+        except Passed:
+            continue
+    return texts
+
+
+class Stages:
+    """The stages of a recipe one by one, as `Fingerprinter` goes through them."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        rule = recipe.terms
+        self._recipe = recipe
+        self._vocabulary = Vocabulary(rule, shared_idf(recipe.idf_table), frozenset(), recipe.bits)
+        tokenizer = Tokenizer(rule, rust_segmenter(()), frozenset())
+        self._rows = token_rows(rule, tokenizer, self._vocabulary)
+
+    def run(self, raws: Sequence[bytes], clock: Clock) -> tuple[list[str], list[str]]:
+        """Take a batch through all stages; return its texts, raw and cleaned."""
+        reader = self._recipe.reader
+        given = clock("fields", lambda: [reader.fields.text_of(raw) for raw in raws])
+        texts = clock("clean", cleaned, reader, given)
+        codes = clock("lower case", lower_case, texts)
+        rows = clock("segment", self._rows, texts, codes)
+        clock("weigh, fold", self._folded, rows)
+        clock("shingles", letter_shingles, codes, self._recipe.matching.shingle)
+        clock("digests", lambda: (digests(text.encode() for text in texts), digests(raws)))
+        return given, texts
+
+    def _folded(self, rows: Rows) -> None:
+        terms = weighed(*rows, self._vocabulary, self._recipe.terms)
+        fold(terms.offsets, terms.rows, terms.weights, self._vocabulary.hashes())
+
+
+def one_pass(recipe: Recipe, raws: Sequence[bytes]) -> dict[str, float]:
+    """Return microseconds per record by stage."""
+    stages, fingerprinter, clock = Stages(recipe), Fingerprinter(recipe), Clock()
+    for start in range(0, len(raws), BATCH):
+        batch = raws[start : start + BATCH]
+        given, texts = stages.run(batch, clock)
+        clock("all", fingerprinter, batch)
+        segmented = [segmentable(text.lower()) for text in texts]
+        clock("bare segmenter", list, map(CUT, segmented))
+        clock("bare parser", list, map(parsed, given))
+    found = {stage: seconds / len(raws) * 1e6 for stage, seconds in clock.seconds.items()}
+    found["cleaned text"] = sum(found[stage] for stage in CLEANED)
+    found["ratio"] = found["all"] / (found["bare segmenter"] + found["bare parser"])
+    return found
+
+
+CUT = rjieba.Jieba().cut
+
+
+def parsed(text: str) -> str:
+    """Return what the bare parser makes of a raw text."""
+    root = LexborHTMLParser(text).root
+    return root.text() if root else ""
+
+
+def timed(path: Path, passes: int) -> dict[str, float]:
+    """Return the medians of all stages over some passes."""
+    raws = [encode(record) for record in documents(path)]
+    recipe = config.check(TABLE, "bench").make_recipe(Calibration(len(raws), MEDIAN_LENGTH))
+    Fingerprinter(recipe)(raws[:1])  # tables are made
+    found = [one_pass(recipe, raws) for _ in range(passes)]
+    return {stage: median(one[stage] for one in found) for stage in STAGES}
+
+
+def main() -> None:
+    """Time the sets, and print a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--sets", default="leetcode,medical_qa,reuters21578")
+    parser.add_argument("--passes", type=int, default=5)
+    options = parser.parse_args()
+    names = options.sets.split(",")
+    columns = [timed(options.data / name / "docs.jsonl.gz", options.passes) for name in names]
+    print(f"| microseconds of CPU per record | {' | '.join(names)} |")
+    print("|---|" + "---|" * len(names))
+    for stage in STAGES:
+        print(f"| {stage} | {' | '.join(f'{column[stage]:.2f}' for column in columns)} |")
+
+
+if __name__ == "__main__":
+    main()

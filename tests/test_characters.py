@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import doctest
+import re
+import sys
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dedup_job.fingerprint.characters as module
+from dedup_job.fingerprint.characters import CODE, LETTER, decoded, encoded, lower_case
+
+TEXTS = st.lists(st.text(st.one_of(st.characters(), st.sampled_from("AΣσİIıßǅﬁ'\u0307\ud800"))), max_size=5)
+
+
+def test_every_character_has_its_lower_case_and_is_a_letter_or_digit_as_for_a_regular_expression() -> None:
+    every = list(map(chr, range(sys.maxunicode + 1)))
+    found = lower_case([char for char in every if char not in "Σİ"])
+    assert decoded(found.values & CODE) == "".join(char.lower() for char in every if char not in "Σİ")
+    letters = "".join(
+        char
+        for char, value in zip(decoded(found.values & CODE), found.values.tolist(), strict=True)
+        if value >= LETTER
+    )
+    assert letters == re.sub(r"[\W_]+", "", "".join(every).replace("Σ", "").replace("İ", "").lower())
+
+
+@given(TEXTS)
+def test_lower_case_is_that_of_python_for_each_text_alone(texts: list[str]) -> None:
+    assert [decoded(row & CODE) for row in lower_case(texts)] == [text.lower() for text in texts]
+
+
+@given(st.text(st.characters()))
+def test_encoding_is_undone_by_decoding(text: str) -> None:
+    assert encoded(text).tolist() == list(map(ord, text))
+    assert decoded(encoded(text)) == text
+
+
+def test_the_examples_in_the_docstrings_hold() -> None:
+    result = doctest.testmod(module)
+    assert result.attempted
+    assert not result.failed
