@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
+import numba
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from dedup_job.fingerprint.simhash import hamming
 from dedup_job.match import _kernel, index
 from dedup_job.match.index import Candidates, SegmentIndex, pairs_within
+from dedup_job.match.layout import Layout, cheapest, cut, layouts
 
 Fingerprints = npt.NDArray[np.uint64]
 
@@ -23,10 +25,21 @@ without_deadline = settings(deadline=None)  # the first call compiles
 
 
 @contextmanager
+def laid_out(layout: Layout) -> Iterator[None]:
+    """Give every index this layout, whatever its size."""
+    with mock.patch.object(index, "cheapest", return_value=layout):
+        yield
+
+
+@contextmanager
 def found_by(way: str) -> Iterator[None]:
     """Make every index probe, or scan, whatever its size."""
-    cost = 0 if way == "probe" else 1 << 40
-    with mock.patch.multiple(index, PROBE_COST=cost, ENTRY_COST=0):
+
+    def chosen(bits: int, radius: int, _: int) -> Layout:
+        fewest = min(layouts(bits, radius), key=lambda layout: layout.probes, default=Layout(bits, radius))
+        return fewest if way == "probe" else Layout(bits, radius)
+
+    with mock.patch.object(index, "cheapest", chosen):
         yield
 
 
@@ -69,27 +82,67 @@ def filled(fingerprints: Fingerprints, radius: int = 3) -> SegmentIndex:
     return whole
 
 
+@st.composite
+def any_layout(draw: st.DrawFn) -> Layout:
+    """A layout of four words at most, the one without maps among them."""
+    bits, radius = draw(st.sampled_from([64, 128, 192, 256])), draw(st.integers(0, 20))
+    few = [layout for layout in layouts(bits, radius) if layout.probes <= 700]
+    return draw(st.sampled_from([Layout(bits, radius), *few]))
+
+
 @without_deadline
 @given(
+    layout=any_layout(),
     seed=st.integers(0, 2**32),
     n=st.integers(0, 120),
-    words=st.integers(1, 4),
-    radius=st.integers(0, 20),
     cuts=st.lists(st.integers(0, 120), max_size=4),
-    way=st.sampled_from(WAYS),
+    looks=st.booleans(),
 )
-def test_the_answer_equals_brute_force_however_the_batches_are_cut(
-    seed: int, n: int, words: int, radius: int, cuts: list[int], way: str
+def test_the_answer_equals_brute_force_in_every_layout_however_the_batches_are_cut(
+    layout: Layout, seed: int, n: int, cuts: list[int], looks: bool
 ) -> None:
-    stored = clustered(seed, n, 64 * words, radius + 3)
-    queries = np.concatenate([stored[:8], clustered(seed + 1, 4, 64 * words, 3)])
-    whole = SegmentIndex(64 * words, radius)
-    for part in np.split(stored, sorted(min(cut, n) for cut in cuts)):
-        whole.add(part)
-    with found_by(way):
+    bits, radius = layout.bits, layout.radius
+    stored = clustered(seed, n, bits, radius + 3)
+    queries = np.concatenate([stored[:8], clustered(seed + 1, 4, bits, 3)])
+    whole = SegmentIndex(bits, radius)
+    with laid_out(layout):
+        for part in np.split(stored, sorted(min(cut, n) for cut in cuts)):
+            whole.add(part)
+            if looks:  # then what came before is settled, and what comes is fresh
+                assert neighbours(whole.within(queries)) == brute_force(stored[: len(whole)], queries, radius)
         together = neighbours(whole.within(queries))
         one_by_one = [neighbours(whole.within(queries[q : q + 1]))[0] for q in range(len(queries))]
     assert together == one_by_one == brute_force(stored, queries, radius)
+
+
+@without_deadline
+@given(layout=any_layout(), seed=st.integers(0, 2**32), n=st.integers(0, 80))
+def test_inside_a_batch_the_pairs_are_those_of_brute_force_in_every_layout(
+    layout: Layout, seed: int, n: int
+) -> None:
+    rows = clustered(seed, n, layout.bits, layout.radius + 3)
+    expected = [brute_force(rows[:j], rows[j : j + 1], layout.radius)[0] for j in range(n)]
+    with mock.patch.object(index, "cheapest_inside", return_value=layout):
+        assert neighbours(pairs_within(rows, layout.radius)) == expected
+
+
+@without_deadline
+@given(
+    layout=any_layout().filter(lambda layout: layout.cuts),
+    seed=st.integers(0, 2**32),
+    distance=st.integers(0, 20),
+)
+def test_every_pair_is_noted_by_one_map_within_its_limit(layout: Layout, seed: int, distance: int) -> None:
+    """The limits of the sketches lose nothing: the map with the nearest keys is probed there, within them."""
+    bits = layout.bits
+    flips = np.random.default_rng(seed).choice(bits, min(distance, layout.radius), replace=False)
+    apart = sum(1 << int(bit) for bit in flips)
+    keys = [(apart >> cut.first & (1 << cut.width) - 1).bit_count() for cut in layout.cuts]
+    nearest = keys.index(min(keys))
+    cut = layout.cuts[nearest]
+    behind = (apart >> cut.first + cut.width | apart << bits - cut.first - cut.width) & (1 << 32) - 1
+    assert keys[nearest] <= cut.flips
+    assert behind.bit_count() <= layout.limit(nearest, keys[nearest])
 
 
 @without_deadline
@@ -106,8 +159,6 @@ def test_inside_a_batch_each_row_meets_the_earlier_rows_only(
 @pytest.mark.parametrize("bits", [64, 128])
 @pytest.mark.parametrize("radius", [*range(21), 48])
 def test_exactly_the_radius_is_found_and_one_more_is_not(way: str, bits: int, radius: int) -> None:
-    if way == "probe" and radius > 20:
-        way = "scan"  # all buckets would be probed
     rng = np.random.default_rng(radius)
     target = rng.integers(0, 1 << 64, (1, bits // 64), dtype=np.uint64)
     queries = []
@@ -137,9 +188,28 @@ def test_the_least_favourable_spread_over_the_segments_is_found(bits: int, radiu
 
 def test_each_segment_has_keys_of_its_own() -> None:
     worked = prints(0x4444_3333_2222_1111)
-    assert [int(_kernel.segment(worked, 0, i)) for i in range(4)] == [0x1111, 0x2222, 0x3333, 0x4444]
-    assert [int(index._segment(worked, i)[0]) for i in range(4)] == [0x1111, 0x2222, 0x3333, 0x4444]
-    assert int(_kernel.sketch(worked, 0, 2)) == 0x1111_4444
+    cuts = [(cut.first, cut.width) for cut in cut(64, 3, 4, 16).cuts]
+    assert [key_of(worked, first, width) for first, width in cuts] == [0x1111, 0x2222, 0x3333, 0x4444]
+    assert sketch_of(worked, 32, 16) == 0x1111_4444
+
+
+def test_keys_and_sketches_run_across_words_and_round_the_end() -> None:
+    value = 0x0123_4567_89AB_CDEF_FEDC_BA98_7654_3211
+    for first, width in [(60, 21), (107, 21), (43, 21), (0, 24), (64, 16)]:
+        rotated = value >> first | value << 128 - first
+        row = prints(value, bits=128)
+        assert key_of(row, first, width) == rotated & (1 << width) - 1
+        assert sketch_of(row, first, width) == rotated >> width & 0xFFFF_FFFF
+
+
+@numba.njit
+def key_of(rows: Fingerprints, first: int, width: int) -> int:
+    return _kernel.key(rows, 0, first, width)
+
+
+@numba.njit
+def sketch_of(rows: Fingerprints, first: int, width: int) -> int:
+    return _kernel.sketch(rows, 0, first, width)
 
 
 @pytest.mark.parametrize("shared", range(4))
@@ -160,21 +230,46 @@ def test_a_fingerprint_is_added_to_a_bucket_that_already_exists() -> None:
         assert neighbours(whole.within(prints(first, far))) == [[(0, 0)], [(0, 1)]]
 
 
-def test_a_bucket_grows_past_every_kind_of_block_without_loss() -> None:
+def test_a_bucket_grows_settled_and_fresh_without_loss() -> None:
     rows = np.random.default_rng(5).integers(0, 1 << 64, (700, 1), dtype=np.uint64)
     rows &= np.uint64(0xFFFF_FFFF_FFFF_0000)  # one bucket in the first map
-    whole = SegmentIndex()
+    whole, fresh = SegmentIndex(), set()
     for n in range(len(rows)):
         whole.add(rows[n : n + 1])
         if n < 300 or n > 690:
             with found_by("probe"):
                 answer = whole.within(rows[: n + 1])
             assert answer.positions.tolist() == list(range(n + 1))
+            fresh.add(len(whole) - whole._settled)
+    assert {0, 1, 2, 3} < fresh
 
 
-def test_blocks_start_at_multiples_of_their_size() -> None:
-    starts = [slot for slot in range(600) if slot % _kernel.block_size(slot) == 0]
-    assert starts == [0, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512]
+def test_what_was_passed_often_enough_is_settled() -> None:
+    rows = clustered(11, 3_000, 64, 3)
+    with found_by("probe"):
+        whole = filled(rows[:2_000])
+        whole.within(rows[:1])
+        whole.add(rows[2_000:])
+        whole.within(rows[:1])
+        assert whole._settled == 2_000
+        while whole._settled == 2_000:
+            found = neighbours(whole.within(rows[:100]))
+        assert neighbours(whole.within(rows[:100])) == found == brute_force(rows, rows[:100], 3)
+
+
+def test_the_layout_changes_as_the_collection_grows_and_the_answers_do_not() -> None:
+    rows = clustered(12, 4_000, 64, 3)
+    grown = {500: Layout(64, 3), 1_500: cut(64, 3, 4, 16), 2_500: cut(64, 3, 3, 21), 4_000: cut(64, 3, 2, 12)}
+    whole, seen = SegmentIndex(64, 3), set()
+    with mock.patch.object(
+        index, "cheapest", side_effect=lambda *ask: next(at for n, at in grown.items() if ask[2] <= n)
+    ):
+        for part in np.split(rows, 8):
+            whole.add(part)
+            found = neighbours(whole.within(rows[:50]))
+            assert found == brute_force(rows[: len(whole)], rows[:50], 3)
+            seen.add(whole.layout)
+    assert len(seen) >= 3
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -195,11 +290,19 @@ def test_more_neighbours_than_there_was_room_for_are_all_returned() -> None:
             assert neighbours(filled(copies).within(copies[:2])) == [[(0, k) for k in range(1_000)]] * 2
 
 
-def test_many_probes_are_made_in_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_probes_than_a_wave_holds_are_all_made() -> None:
     rows = clustered(7, 200, 64, 9)
-    monkeypatch.setattr(index, "PROBES_AT_ONCE", 700)
     with found_by("probe"):
-        assert neighbours(filled(rows, 8).within(rows)) == brute_force(rows, rows, 8)
+        whole = filled(rows, 8)
+        assert neighbours(whole.within(rows)) == brute_force(rows, rows, 8)
+    assert whole.layout.probes * len(rows) > 10 * _kernel.WAVE
+
+
+def test_more_candidates_than_a_wave_holds_are_all_confirmed() -> None:
+    copies = prints(*[0x1234_5678_9ABC_DEF0] * 600)
+    with found_by("probe"):
+        answer = filled(copies).within(copies[:3])
+    assert neighbours(answer) == [[(0, k) for k in range(600)]] * 3
 
 
 def test_neighbours_ascend_by_distance_and_then_by_position() -> None:
@@ -245,11 +348,20 @@ def test_positions_beyond_two_to_the_31_are_kept_whole(tmp_path: Path) -> None:
     last = 1 << 31
     whole = SegmentIndex()
     sparse = np.memmap(tmp_path / "sparse", np.uint64, "w+", shape=(last + 100, 1))
-    whole._table = whole._table._replace(fingerprints=np.asarray(sparse))
-    whole._count = last
+    whole.layout = cut(64, 3, 4, 16)
+    whole._table = index._table(np.asarray(sparse), whole.layout, 0)
+    whole._count = whole._settled = whole._entered = last
     assert whole.add(prints(7, 0xFFFF_0000_FFFF)) == last
     answer = whole.within(prints(0xFFFF_0000_FFFF, 6))
     assert neighbours(answer) == [[(0, last + 1)], [(1, last)]]
+
+
+def test_an_index_says_how_it_is_laid_out() -> None:
+    whole = filled(prints(*range(3)))
+    assert repr(whole) == "<SegmentIndex: 3 fingerprints of 64 bits within 3, all compared>"
+    with found_by("probe"):
+        whole.within(prints(1))
+    assert "4 maps of 10+10+10+10 bits, 4 probes" in repr(whole)
 
 
 def test_more_than_four_thousand_million_are_refused() -> None:
@@ -264,29 +376,39 @@ def test_answers_and_stores_are_typed_arrays() -> None:
     answer = whole.within(prints(1))
     kinds = [answer.offsets.dtype, answer.positions.dtype, answer.distances.dtype]
     assert kinds == [np.int64, np.uint32, np.uint8]
-    assert all(type(column) is np.ndarray for column in whole._table)
+    assert all(type(column) is np.ndarray for column in whole._table if not isinstance(column, tuple))
 
 
-def test_two_hundred_thousand_take_less_than_110_bytes_each_and_a_million_less_than_60() -> None:
-    rows = np.random.default_rng(8).integers(0, 1 << 64, (1_000_000, 1), dtype=np.uint64)
-    whole = filled(rows[:200_000])
-    assert whole.nbytes / len(whole) < 110
-    whole.add(rows[200_000:])
-    assert whole.nbytes / len(whole) < 60
+@pytest.mark.parametrize(("bits", "radius", "most"), [(64, 3, 46), (64, 7, 46), (128, 3, 90), (128, 19, 90)])
+def test_a_million_take_little_more_than_their_entries(bits: int, radius: int, most: int) -> None:
+    """A fingerprint of 64 bits takes 8 bytes, and 8 in each of four maps."""
+    rows = np.random.default_rng(8).integers(0, 1 << 64, (1_000_000, bits // 64), dtype=np.uint64)
+    whole = filled(rows, radius)
+    whole.within(rows[:1])
+    assert whole.nbytes / len(whole) < most
 
 
 def test_segments_that_are_never_probed_take_no_memory() -> None:
-    rows = np.random.default_rng(9).integers(0, 1 << 64, (200_000, 2), dtype=np.uint64)
-    assert filled(rows, 0).nbytes / 200_000 < 16 + 110 / 4
+    rows = np.random.default_rng(9).integers(0, 1 << 64, (1_000_000, 2), dtype=np.uint64)
+    whole = filled(rows, 0)
+    whole.within(rows[:1])
+    assert whole.nbytes / len(whole) < 16 + 8 + 4
 
 
 @pytest.mark.parametrize(
-    ("n", "radius", "probes"), [(400, 3, True), (100, 3, False), (20_000, 11, False), (60_000, 11, True)]
-)
-def test_small_collections_are_scanned_and_large_ones_probed(n: int, radius: int, probes: bool) -> None:
-    whole = SegmentIndex(64, radius)
-    whole._count = n
-    assert whole._probing_pays() is probes
+    ("bits", "radius", "n", "maps"),
+    [(64, 3, 200, 0), (64, 3, 5_000, 4), (64, 3, 50_000_000, 3), (64, 11, 10_000, 0), (64, 11, 200_000, 4),
+     (64, 40, 1_000_000, 0), (128, 19, 10_000, 0), (128, 19, 1_000_000, 8)],
+)  # fmt: skip
+def test_the_number_of_fingerprints_decides_the_layout(bits: int, radius: int, n: int, maps: int) -> None:
+    assert len(cheapest(bits, radius, n).cuts) == maps
+
+
+def test_layouts_keep_to_the_bound_of_memory() -> None:
+    for count in (10**6, 10**7, 5 * 10**7):
+        layout = cheapest(64, 3, count)
+        assert len(layout.cuts) <= 4
+        assert layout.directory_bytes <= 3 * count
 
 
 def test_arrays_of_every_layout_are_served_by_the_same_machine_code() -> None:
@@ -297,7 +419,8 @@ def test_arrays_of_every_layout_are_served_by_the_same_machine_code() -> None:
         with found_by("probe"):
             assert neighbours(filled(stored).within(stored[::2])) == expected
         pairs_within(stored, 3)
-    assert [len(kernel.signatures) for kernel in (_kernel.append, _kernel.walk, _kernel.scan)] == [1, 1, 1]
+    kernels = (_kernel.settle, _kernel.chain, _kernel.look, _kernel.join, _kernel.scan)
+    assert {len(kernel.signatures) for kernel in kernels} == {1}
 
 
 @pytest.mark.parametrize("bits", [0, 32, 100, 320])

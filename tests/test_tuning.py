@@ -15,8 +15,8 @@ from dedup_job.config import check
 from dedup_job.document import Action, Fingerprints, Ragged
 from dedup_job.fingerprint.profile import Calibration
 from dedup_job.fingerprint.recipe import Fingerprinter, Recipe
-from dedup_job.match.index import SegmentIndex
 from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.match.layout import cut
 from dedup_job.match.minhash import banded_pairs
 from dedup_job.report import tuning
 from dedup_job.report.scoring import Score, Setting
@@ -187,7 +187,7 @@ def test_texts_of_too_few_terms_are_not_found_by_their_fingerprints() -> None:
 @pytest.mark.parametrize("bits", [64, 128])
 @pytest.mark.parametrize("radius", [0, 1, 2, 3, 4, 5, 7, 8, 10, 15, 19, 23, 31])
 def test_probes_are_those_of_the_index(bits: int, radius: int) -> None:
-    assert tuning.probes(bits, radius) == sum(map(len, SegmentIndex(bits, radius)._masks))
+    assert tuning.probes(bits, radius) == cut(bits, radius, bits // 16, 16).probes
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=12), st.integers(0, 2**64 - 1), st.integers(0, 12))

@@ -1,4 +1,4 @@
-"""The compiled loops of the segment index: appending to buckets, walking through them, and plain scans."""
+"""The compiled loops of the segment index: filling its maps, looking through them, and plain scans."""
 
 from __future__ import annotations
 
@@ -13,43 +13,52 @@ from numba.core import types
 from numba.extending import intrinsic
 
 Fingerprints = npt.NDArray[np.uint64]  # (n, words)
+Row = npt.NDArray[np.uint64]  # (words,) or (n,)
 
-SEGMENT_BITS = 16
-KEYS = 1 << SEGMENT_BITS
-SEGMENTS_PER_WORD = 64 // SEGMENT_BITS
-UNIT = 8  # entries that are tested at once; also the smallest block
-LARGEST_BLOCK = 128  # entries
-WAVE = 256  # buckets that are walked side by side
+WORD_BITS = 64
+SKETCH_BITS = 32
+UNIT = 16  # sketches that are compared at once; arrays of sketches have so many spare entries at the end
+WAVE = 256  # buckets that are looked through side by side
 STRETCH = 256  # rows that a scan compares before it looks at the distances
+AHEAD = 24  # rows by which a fill looks ahead of itself
+
+
+class Cuts(NamedTuple):
+    """How fingerprints are cut into keys; a column is (maps,), int64."""
+
+    first: npt.NDArray[np.int64]  # the key's lowest bit
+    width: npt.NDArray[np.int64]  # its bits
+    starts: npt.NDArray[np.int64]  # where in Table.starts this map begins
+    newest: npt.NDArray[np.int64]  # where in Table.newest
+    masks: npt.NDArray[np.int64]  # (maps + 1,), where in Table.masks and Table.limits
 
 
 class Table(NamedTuple):
-    """All that an index stores. A bucket is a chain of blocks, a block a run of units in one shared pool.
+    """All that an index stores, m maps of the same s settled and f fresh fingerprints.
 
-    The first slot of each block but a bucket's first holds no entry: its sketch is the link to the block
-    before, as that block's first unit.
+    In map i, the settled fingerprints with key k are the entries from `starts[b + k]` to `starts[b + k + 1]`
+    in row i of `sketches` and `positions`, where b is `cuts.starts[i]`.  The fresh ones are a chain: number
+    `newest[cuts.newest[i] + k] - 1`, the one before it `nodes[number, i, 0] - 1`, and so on down to -1.
     """
 
     fingerprints: Fingerprints  # by position
-    heads: npt.NDArray[np.uint32]  # (mapped segments, KEYS, 2), slots in use, first unit of the newest block
-    sketches: npt.NDArray[np.uint32]  # (units, UNIT), the two segments after this one, cyclic
-    positions: npt.NDArray[np.uint32]  # (units, UNIT)
+    cuts: Cuts
+    masks: npt.NDArray[np.uint32]  # differences of keys that are probed,
+    limits: npt.NDArray[np.uint32]  # and by how many bits a sketch may then differ
+    starts: npt.NDArray[np.uint32]
+    sketches: npt.NDArray[np.uint32]  # (m, s + UNIT), the 32 bits behind the key, cyclic
+    positions: npt.NDArray[np.uint32]  # (m, s)
+    newest: npt.NDArray[np.uint32]
+    nodes: npt.NDArray[np.uint32]  # (f, m, 2), number of the next one + 1; sketch
 
 
 class Search(NamedTuple):
-    """What is wanted of one segment's buckets."""
+    """What is wanted of one map."""
 
     queries: Fingerprints
-    segment: int
     radius: int
-    flips: npt.NDArray[np.int64]  # (segments,), bits by which a segment may differ and still be probed, or -1
-
-
-class Probes(NamedTuple):
-    """Buckets to look through, all of one segment."""
-
-    buckets: npt.NDArray[np.uint16]
-    queries: npt.NDArray[np.int64]  # (len(buckets),), row of the query for which
+    settled: int  # fingerprints
+    map: int
 
 
 class Found(NamedTuple):
@@ -60,15 +69,18 @@ class Found(NamedTuple):
 
 
 class Wave(NamedTuple):
-    """Buckets that are walked side by side, so that their cache misses overlap; a column is (WAVE,)."""
+    """Buckets that are looked through side by side, so that their cache misses overlap.
+
+    A column is (WAVE,).
+    """
 
     query: npt.NDArray[np.int64]
     sketch: npt.NDArray[np.uint32]
     allowed: npt.NDArray[np.uint32]  # bits by which a sketch may differ
-    left: npt.NDArray[np.int64]  # slots not yet seen; they are seen from the newest block backwards
-    block: npt.NDArray[np.int64]  # first unit of the block that holds the last of them
-    walking: npt.NDArray[np.int64]  # which of the buckets are not yet through
-    touched: npt.NDArray[np.uint32]  # keeps the compiler from leaving out the early loads
+    start: npt.NDArray[np.int64]  # the settled entries: at first where the directory has them
+    end: npt.NDArray[np.int64]
+    fresh: npt.NDArray[np.int64]  # number of the next fresh one, or -1; at first where the directory has it
+    candidates: npt.NDArray[np.int64]  # (WAVE, 2), query and entry or position, to be confirmed
 
 
 def compiled(function: Callable[..., object]) -> Any:
@@ -77,6 +89,11 @@ def compiled(function: Callable[..., object]) -> Any:
         return numba.njit(cache=True, nogil=True)(function)
     except RuntimeError:  # nowhere to keep it (read-only installation, no home): compile in each process
         return numba.njit(nogil=True)(function)
+
+
+def inlined(function: Callable[..., object]) -> Any:
+    """Compile into the callers: handing over a table's many arrays would take longer than the work."""
+    return numba.njit(nogil=True, forceinline=True)(function)
 
 
 def instruction(builder: Callable[..., object]) -> Any:
@@ -101,184 +118,287 @@ def lowest(_context: Any, bits: Any) -> Any:
 
 
 @instruction
-def close(_context: Any, sketches: Any, unit: Any, sketch: Any, allowed: Any) -> Any:
-    """Which of a unit's sketches differ from this one by at most so many bits; bit k stands for entry k.
+def prefetch(_context: Any, array: Any, place: Any) -> Any:
+    """Ask for the memory of an array's element, counted along the flat array, without waiting for it."""
 
-    In words of its own because the compiler does not always see that the eight fit one vector register.
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        address = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
+        load = builder.module.declare_intrinsic("llvm.prefetch", (address.type,), kind)
+        builder.call(load, [address, number(0), number(3), number(1)])  # to read, keep, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), build
+
+
+@instruction
+def close(_context: Any, sketches: Any, place: Any, sketch: Any, allowed: Any) -> Any:
+    """Which of UNIT sketches from `place` on differ from this one by at most so many bits: bit k for entry k.
+
+    In words of its own because the compiler does not always see that they fit one vector register.
     """
-    eight = ir.VectorType(ir.IntType(32), UNIT)
+    vector = ir.VectorType(ir.IntType(32), UNIT)
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pool, at, wanted, limit = arguments
         data = context.make_array(signature.args[0])(context, builder, pool).data
-        units = builder.bitcast(data, eight.as_pointer())
-        entries = builder.load(builder.gep(units, [at]), align=4)
-        popcount = builder.module.declare_intrinsic("llvm.ctpop.v8i32", (), ir.FunctionType(eight, [eight]))
+        entries = builder.load(builder.bitcast(builder.gep(data, [at]), vector.as_pointer()), align=4)
+        popcount = builder.module.declare_intrinsic(
+            "llvm.ctpop.v16i32", (), ir.FunctionType(vector, [vector])
+        )
         apart = builder.call(popcount, [builder.xor(entries, spread(builder, wanted))])
         near = builder.icmp_unsigned("<=", apart, spread(builder, limit))
         return builder.zext(builder.bitcast(near, ir.IntType(UNIT)), ir.IntType(64))
 
     def spread(builder: Any, value: Any) -> Any:
-        unset = ir.Constant(eight, ir.Undefined)
+        unset = ir.Constant(vector, ir.Undefined)
         first = builder.insert_element(unset, value, ir.IntType(32)(0))
-        return builder.shuffle_vector(first, unset, ir.Constant(eight, [0] * UNIT))
+        return builder.shuffle_vector(first, unset, ir.Constant(vector, [0] * UNIT))
 
     return types.uint64(sketches, types.int64, types.uint32, types.uint32), build
 
 
-@compiled
-def segment(fingerprints: Fingerprints, row: int, i: int) -> np.uint64:
-    """Bits 16*i .. 16*i+15 of one row; i wraps round after the last segment."""
-    i %= fingerprints.shape[1] * SEGMENTS_PER_WORD
-    shift = np.uint64(SEGMENT_BITS * (i % SEGMENTS_PER_WORD))
-    word: np.uint64 = fingerprints[row, i // SEGMENTS_PER_WORD]
-    return (word >> shift) & np.uint64(KEYS - 1)
+@inlined
+def bits_from(fingerprints: Fingerprints, row: int, first: int) -> np.uint64:
+    """The 64 bits of a row from bit `first` on, cyclic."""
+    word, shift = first >> 6, first & 63
+    low: np.uint64 = fingerprints[row, word] >> np.uint64(shift)
+    if shift == 0:
+        return low
+    following = word + 1 if word + 1 < fingerprints.shape[1] else 0
+    high: np.uint64 = fingerprints[row, following] << np.uint64(WORD_BITS - shift)
+    return low | high
+
+
+@inlined
+def key(fingerprints: Fingerprints, row: int, first: int, width: int) -> np.uint64:
+    """The key of one row: `width` bits from bit `first` on."""
+    mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
+    bits: np.uint64 = bits_from(fingerprints, row, first)
+    return bits & mask
+
+
+@inlined
+def sketch(fingerprints: Fingerprints, row: int, first: int, width: int) -> np.uint32:
+    """The 32 bits behind a key: most candidates are rejected by these, without leaving the bucket."""
+    behind = first + width
+    bits = fingerprints.shape[1] * WORD_BITS
+    return np.uint32(bits_from(fingerprints, row, behind if behind < bits else behind - bits))
 
 
 @compiled
-def sketch(fingerprints: Fingerprints, row: int, i: int) -> np.uint32:
-    """The 32 bits after segment i: most candidates are rejected by these, without leaving the bucket."""
-    after, then = segment(fingerprints, row, i + 1), segment(fingerprints, row, i + 2)
-    return np.uint32(after | then << np.uint64(SEGMENT_BITS))
+def settle(count: int, table: Table) -> None:
+    """Enter the first `count` fingerprints into all maps."""
+    cuts = table.cuts
+    for i in range(len(cuts.first)):
+        begin = cuts.starts[i]
+        starts = table.starts[begin : begin + (1 << cuts.width[i]) + 2]
+        entries = table.sketches[i], table.positions[i]
+        sort(table.fingerprints[:count], (cuts.first[i], cuts.width[i]), starts, entries)
 
 
 @compiled
-def block_size(slot: int) -> int:
-    """Slots in the block that holds a bucket's n-th slot.
-
-    Blocks have 8 8 8 8 16 16 32 32 64 64 128 128 ... slots and start at 0 8 16 24 32 48 64 96 128 192 256
-    384 ...: each at a multiple of its size, so slot 53 is number 53 & 15 = 5 of the block from 48 on. From 16
-    slots on at most a third of a bucket is empty.
-    """
-    size = UNIT
-    while size < LARGEST_BLOCK and slot >= 4 * size:
-        size *= 2
-    return size
-
-
-@compiled
-def append(fingerprints: Fingerprints, first: int, used: int, table: Table) -> tuple[int, int]:
-    """Enter the fingerprints from position `first` on, as long as the pool is sure to have room.
-
-    Returns how many were entered, and how many units are in use after that.
-    """
-    segments = table.heads.shape[0]
-    for row in range(len(fingerprints)):
-        if used + segments * (LARGEST_BLOCK // UNIT) > len(table.sketches):
-            return row, used
-        table.fingerprints[first + row] = fingerprints[row]
-        for i in range(segments):
-            key = segment(fingerprints, row, i)
-            slot = np.int64(table.heads[i, key, 0])
-            size = block_size(slot)
-            if slot & (size - 1) == 0:
-                slot += link(i, key, used, table)
-                used += size // UNIT
-            place = slot & (size - 1)
-            unit = np.int64(table.heads[i, key, 1]) + place // UNIT
-            table.sketches[unit, place % UNIT] = sketch(fingerprints, row, i)
-            table.positions[unit, place % UNIT] = first + row
-            table.heads[i, key, 0] = slot + 1
-    return len(fingerprints), used
+def sort(
+    fingerprints: Fingerprints,
+    cut: tuple[int, int],
+    starts: npt.NDArray[np.uint32],
+    entries: tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint32]],
+) -> None:
+    """Enter fingerprints into one map, by a counting sort on their keys."""
+    (first, width), (sketches, positions) = cut, entries
+    count, one = len(fingerprints), np.uint64(1)
+    starts[:] = 0
+    for row in range(count):
+        starts[key(fingerprints, row, first, width) + one + one] += np.uint32(1)
+    for k in range(2, len(starts)):
+        starts[k] += starts[k - 1]
+    # Now entry k + 1 is where key k starts; after all rows were placed it is where key k ends.
+    for row in range(count):
+        if row + AHEAD < count:
+            coming = np.int64(starts[key(fingerprints, row + AHEAD, first, width) + one])
+            prefetch(sketches, coming)
+            prefetch(positions, coming)
+        k = key(fingerprints, row, first, width) + one
+        place = np.uint64(starts[k])
+        starts[k] += np.uint32(1)
+        sketches[place] = sketch(fingerprints, row, first, width)
+        positions[place] = row
 
 
 @compiled
-def link(i: int, key: int, block: int, table: Table) -> int:
-    """Make this block the newest of its bucket; returns the slots that the link to the one before takes."""
-    before = table.heads[i, key, 1]
-    table.heads[i, key, 1] = block
-    if table.heads[i, key, 0] == 0:
-        return 0
-    table.sketches[block, 0] = before
-    return 1
+def chain(first: int, last: int, settled: int, table: Table) -> None:
+    """Enter the fingerprints at positions `first` to `last` as fresh ones."""
+    cuts, newest, nodes, fingerprints = table.cuts, table.newest, table.nodes, table.fingerprints
+    for i in range(len(cuts.first)):
+        begin, width, base = cuts.first[i], cuts.width[i], np.uint64(cuts.newest[i])
+        for row in range(first, last):
+            k = base + key(fingerprints, row, begin, width)
+            nodes[row - settled, i, 0] = newest[k]
+            nodes[row - settled, i, 1] = sketch(fingerprints, row, begin, width)
+            newest[k] = row - settled + 1
 
 
 @compiled
-def walk(probes: Probes, search: Search, table: Table, found: Found) -> None:
-    """Note every neighbour in these buckets, unless an earlier segment finds it too."""
+def look(queries: Fingerprints, radius: int, settled: int, table: Table, found: Found) -> int:
+    """Note every neighbour of the queries, once; returns how many fresh entries were met on the way."""
     wave = Wave(
         query=np.empty(WAVE, np.int64),
         sketch=np.empty(WAVE, np.uint32),
         allowed=np.empty(WAVE, np.uint32),
-        left=np.empty(WAVE, np.int64),
-        block=np.empty(WAVE, np.int64),
-        walking=np.empty(WAVE, np.int64),
-        touched=np.zeros(1, np.uint32),
+        start=np.empty(WAVE, np.int64),
+        end=np.empty(WAVE, np.int64),
+        fresh=np.empty(WAVE, np.int64),
+        candidates=np.empty((WAVE, 2), np.int64),
     )
-    for first in range(0, len(probes.buckets), WAVE):
-        walking = enter(wave, first, probes, search, table)
-        while walking:
-            touch(wave, walking, table.sketches)
-            walking = advance(wave, walking, search, table, found)
+    met = 0
+    for i in range(len(table.cuts.first)):
+        search = Search(queries, radius, settled, i)
+        probes = len(queries) * (table.cuts.masks[i + 1] - table.cuts.masks[i])
+        for probe in range(0, probes, WAVE):
+            n = min(WAVE, probes - probe)
+            enter(wave, probe, n, search, table)
+            arrive(wave, n, i, table)
+            look_settled(wave, n, search, table, found)
+            met += look_fresh(wave, n, search, table, found)
+    return met
+
+
+@inlined
+def enter(wave: Wave, probe: int, n: int, search: Search, table: Table) -> None:
+    """Fill the wave with the next n probes of a map, and ask for their places in the directories."""
+    cuts, i, queries = table.cuts, search.map, search.queries
+    begin, width, masks = cuts.first[i], cuts.width[i], table.masks[cuts.masks[i] : cuts.masks[i + 1]]
+    limits = table.limits[cuts.masks[i] : cuts.masks[i + 1]]
+    query, flipped = probe // len(masks), probe % len(masks)
+    own, own_sketch = key(queries, query, begin, width), sketch(queries, query, begin, width)
+    for x in range(n):
+        bucket = np.int64(own ^ np.uint64(masks[flipped]))
+        wave.query[x] = query
+        wave.sketch[x] = own_sketch
+        wave.allowed[x] = limits[flipped]
+        wave.start[x] = cuts.starts[i] + bucket
+        wave.fresh[x] = cuts.newest[i] + bucket
+        prefetch(table.starts, wave.start[x])
+        prefetch(table.newest, wave.fresh[x])
+        flipped += 1
+        if flipped == len(masks):
+            query, flipped = query + 1, 0
+            if query < len(queries):
+                own, own_sketch = key(queries, query, begin, width), sketch(queries, query, begin, width)
+
+
+@inlined
+def arrive(wave: Wave, n: int, i: int, table: Table) -> None:
+    """Read the directories, and ask for the entries."""
+    here, maps = i * table.sketches.shape[1], len(table.cuts.first)
+    for x in range(n):
+        place = wave.start[x]
+        wave.start[x], wave.end[x] = table.starts[place], table.starts[place + 1]
+        wave.fresh[x] = np.int64(table.newest[wave.fresh[x]]) - 1
+        prefetch(table.sketches, here + wave.start[x])
+        prefetch(table.nodes, (wave.fresh[x] * maps + i) * 2 if wave.fresh[x] > 0 else 0)
+
+
+@inlined
+def look_settled(wave: Wave, n: int, search: Search, table: Table, found: Found) -> None:
+    """Look through the settled entries of the wave."""
+    here, there = search.map * table.sketches.shape[1], search.map * table.positions.shape[1]
+    candidates, waiting = wave.candidates, 0
+    for x in range(n):
+        own, allowed, end = wave.sketch[x], wave.allowed[x], wave.end[x]
+        for place in range(wave.start[x], end, UNIT):
+            near = close(table.sketches, here + place, own, allowed)
+            if end - place < UNIT:
+                near &= (np.uint64(1) << np.uint64(end - place)) - np.uint64(1)
+            while near:
+                candidates[waiting, 0], candidates[waiting, 1] = wave.query[x], place + lowest(near)
+                prefetch(table.positions, there + candidates[waiting, 1])
+                near &= near - np.uint64(1)
+                waiting += 1
+                if waiting == WAVE:
+                    confirm_all(candidates, waiting, search, table, found)
+                    waiting = 0
+    confirm_all(candidates, waiting, search, table, found)
+
+
+@inlined
+def confirm_all(
+    candidates: npt.NDArray[np.int64], n: int, search: Search, table: Table, found: Found
+) -> None:
+    """Confirm n candidates, given by query and entry."""
+    words = search.queries.shape[1]
+    for x in range(n):
+        candidates[x, 1] = table.positions[search.map, candidates[x, 1]]
+        prefetch(table.fingerprints, candidates[x, 1] * words)
+    for x in range(n):
+        confirm(candidates[x, 0], candidates[x, 1], search, table, found)
+
+
+@inlined
+def look_fresh(wave: Wave, n: int, search: Search, table: Table, found: Found) -> int:
+    """Look through the fresh entries of the wave, one of each bucket in turn; returns how many."""
+    nodes, i, maps = table.nodes, search.map, len(table.cuts.first)
+    met = 0
+    while n:
+        still = 0
+        for x in range(n):
+            fresh = wave.fresh[x]
+            if fresh < 0:
+                continue
+            met += 1
+            apart = np.int64(popcount(nodes[fresh, i, 1] ^ wave.sketch[x]))
+            if apart <= np.int64(wave.allowed[x]):
+                confirm(wave.query[x], search.settled + fresh, search, table, found)
+            following = np.int64(nodes[fresh, i, 0]) - 1
+            prefetch(nodes, (following * maps + i) * 2 if following > 0 else 0)
+            wave.query[still], wave.sketch[still] = wave.query[x], wave.sketch[x]
+            wave.allowed[still], wave.fresh[still] = wave.allowed[x], following
+            still += 1
+        n = still
+    return met
 
 
 @compiled
-def enter(wave: Wave, first: int, probes: Probes, search: Search, table: Table) -> int:
-    """Fill the wave with the next probes whose buckets are not empty; returns how many."""
-    queries, heads, i = search.queries, table.heads, search.segment
-    n = 0
-    for x in range(first, min(first + WAVE, len(probes.buckets))):
-        query, bucket = probes.queries[x], probes.buckets[x]
-        if heads[i, bucket, 0] > 0:
-            wave.query[n] = query
-            wave.sketch[n] = sketch(queries, query, i)
-            wave.allowed[n] = search.radius - np.int64(popcount(segment(queries, query, i) ^ bucket))
-            wave.left[n] = heads[i, bucket, 0]
-            wave.block[n] = heads[i, bucket, 1]
-            wave.walking[n] = n
-            n += 1
-    return n
+def join(rows: Fingerprints, radius: int, table: Table, found: Found) -> None:
+    """Note for each row the neighbours among the rows before it; the table is empty, with room for all."""
+    cuts, newest, nodes = table.cuts, table.newest, table.nodes
+    for i in range(len(cuts.first)):
+        search = Search(rows, radius, 0, i)
+        begin, width, masks = cuts.first[i], cuts.width[i], table.masks[cuts.masks[i] : cuts.masks[i + 1]]
+        for row in range(len(rows)):
+            own = key(rows, row, begin, width)
+            for flipped in masks:
+                other = np.int64(newest[cuts.newest[i] + np.int64(own ^ np.uint64(flipped))]) - 1
+                while other >= 0:
+                    confirm(row, other, search, table, found)
+                    other = np.int64(nodes[other, i, 0]) - 1
+            place = cuts.newest[i] + np.int64(own)
+            nodes[row, i, 0] = newest[place]
+            newest[place] = row + 1
 
 
-@compiled
-def touch(wave: Wave, walking: int, sketches: npt.NDArray[np.uint32]) -> None:
-    """Load the start of each bucket's next block: as none waits for another, memory serves many at once."""
-    touched = np.uint32(0)
-    for n in range(walking):
-        touched ^= sketches[wave.block[wave.walking[n]], 0]
-    wave.touched[0] = touched
-
-
-@compiled
-def advance(wave: Wave, walking: int, search: Search, table: Table, found: Found) -> int:
-    """Look through one block of each bucket; returns how many buckets have another."""
-    query, own, allowed, left, blocks, order, _ = wave
-    fingerprints, _, sketches, positions = table
-    still = 0
-    for n in range(walking):
-        x = order[n]
-        start = (left[x] - 1) & -block_size(left[x] - 1)
-        block, slots, first = blocks[x], left[x] - start, start > 0
-        for unit in range((slots + UNIT - 1) // UNIT):
-            candidates = close(sketches, block + unit, own[x], allowed[x])
-            while candidates:
-                k = lowest(candidates)
-                candidates &= candidates - np.uint64(1)
-                if first <= unit * UNIT + k < slots:
-                    confirm(query[x], positions[block + unit, k], search, fingerprints, found)
-        left[x] = start
-        blocks[x] = sketches[block, 0]
-        order[still] = x
-        still += start > 0
-    return still
-
-
-@compiled
-def confirm(query: int, position: int, search: Search, stored: Fingerprints, found: Found) -> None:
-    """Note a candidate that is within the radius and that no earlier segment finds too."""
+@inlined
+def confirm(query: int, position: int, search: Search, table: Table, found: Found) -> None:
+    """Note a candidate that is within the radius and whose keys are nearer in no other map."""
+    queries, stored, cuts = search.queries, table.fingerprints, table.cuts
     distance = np.int64(0)
-    for word in range(stored.shape[1]):
-        distance += np.int64(popcount(search.queries[query, word] ^ stored[position, word]))
+    for word in range(queries.shape[1]):
+        distance += np.int64(popcount(queries[query, word] ^ stored[position, word]))
     if distance > search.radius:
         return
-    for i in range(search.segment):
-        apart = segment(search.queries, query, i) ^ segment(stored, position, i)
-        if np.int64(popcount(apart)) <= search.flips[i]:
-            return
-    note(query, distance, position, found)
+    nearest, best = 0, np.int64(WORD_BITS)
+    for i in range(len(cuts.first)):
+        begin, width = cuts.first[i], cuts.width[i]
+        apart = key(queries, query, begin, width) ^ key(stored, position, begin, width)
+        if np.int64(popcount(apart)) < best:
+            nearest, best = i, np.int64(popcount(apart))
+    if nearest == search.map:
+        note(query, distance, position, found)
 
 
-@compiled
+@inlined
 def note(query: int, distance: int, position: int, found: Found) -> None:
     """Count one neighbour, and write it down if there is room."""
     if found.total[0] < len(found.numbers):
@@ -291,15 +411,36 @@ def note(query: int, distance: int, position: int, found: Found) -> None:
 def scan(
     queries: Fingerprints, stored: Fingerprints, ends: npt.NDArray[np.int64], radius: int, found: Found
 ) -> None:
-    """Compare query q with each of the stored rows before ends[q]."""
+    """Compare query q with each of the stored columns before ends[q]; stored is (words, n)."""
     distances = np.empty(STRETCH, np.uint64)
     for q in range(len(queries)):
         for start in range(0, ends[q], STRETCH):
             rows = min(STRETCH, ends[q] - start)
-            distances[:] = 0
-            for word in range(queries.shape[1]):
+            if compare(queries[q], stored[:, start : start + rows], distances[:rows]) <= np.uint64(radius):
                 for k in range(rows):
-                    distances[k] += popcount(stored[start + k, word] ^ queries[q, word])
-            for k in range(rows):
-                if distances[k] <= np.uint64(radius):
-                    note(q, distances[k], start + k, found)
+                    if distances[k] <= np.uint64(radius):
+                        note(q, distances[k], start + k, found)
+
+
+@inlined
+def compare(query: Row, stored: Fingerprints, distances: Row) -> np.uint64:
+    """Fill in the distances of one query from some stored columns; returns the least of them."""
+    distances[:] = 0
+    for word in range(len(query)):
+        for k in range(len(distances)):
+            distances[k] += popcount(stored[word, k] ^ query[word])
+    nearest: np.uint64 = distances[0]
+    for k in range(len(distances)):
+        nearest = min(nearest, distances[k])
+    return nearest
+
+
+@compiled
+def offsets(numbers: npt.NDArray[np.uint64], queries: int) -> npt.NDArray[np.int64]:
+    """Where the neighbours of each query begin in sorted numbers, and where the last end: (queries + 1,)."""
+    ends = np.zeros(queries + 1, np.int64)
+    for number in numbers:
+        ends[(number >> np.uint64(40)) + np.uint64(1)] += 1
+    for q in range(queries):
+        ends[q + 1] += ends[q]
+    return ends

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
 
 from dedup_job.match import _kernel
+from dedup_job.match.layout import Layout, cheapest, cheapest_inside
 
 Fingerprints = npt.NDArray[np.uint64]
 
@@ -16,10 +19,11 @@ WORD_BITS = 64
 LARGEST_BITS = 256
 LARGEST_RADIUS = 255  # distances are uint8
 LARGEST_COUNT = 1 << 32  # positions are uint32
-PROBE_COST = 64  # a probe costs about as much as comparing this many fingerprints in a scan,
-ENTRY_COST = 8  # and every entry that it meets as this many more
 QUERIES_AT_ONCE = (1 << 24) - 1  # as many as a number in Found can tell apart
-PROBES_AT_ONCE = 1 << 20  # bounds the memory of a search
+# Measured, in nanoseconds.
+HOP_COST = 4.0  # passing a fresh entry
+SETTLE_COST = 8.0  # settling an entry
+KEY_COST = 2.0  # making a bucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +47,29 @@ def pairs_within(fingerprints: Fingerprints, radius: int) -> Candidates:
     words = fingerprints.shape[-1]
     rows = _checked(fingerprints, words)
     _check_radius(radius, words * WORD_BITS)
-    ends = np.arange(len(rows))
-    return _candidates(len(rows), lambda found: _kernel.scan(rows, rows, ends, radius, found))
+    layout = cheapest_inside(words * WORD_BITS, radius, len(rows))
+    if layout.cuts:
+        return _candidates(len(rows), lambda found: _join(rows, radius, layout, found))
+    ends, columns = np.arange(len(rows)), np.ascontiguousarray(rows.T)
+    return _candidates(len(rows), lambda found: _kernel.scan(rows, columns, ends, radius, found))
+
+
+def _join(rows: Fingerprints, radius: int, layout: Layout, found: _kernel.Found) -> None:
+    nodes = np.empty((len(rows), len(layout.cuts), 2), np.uint32)
+    _kernel.join(rows, radius, _table(rows, layout, 0)._replace(nodes=nodes), found)
 
 
 class SegmentIndex:
     """All fingerprints within a Hamming radius, exactly, while the collection grows.
 
-    A fingerprint is `bits` / 64 uint64 words, the least significant first. It is cut into segments of
-    16 bits: segment i holds bits 16*i to 16*i+15 and has a map of its own, from the segment's value to the
-    bucket of fingerprints with that value. 0x4444_3333_2222_1111 lies in bucket 0x1111 of map 0, 0x2222 of
-    map 1, 0x3333 of map 2 and 0x4444 of map 3.
+    A fingerprint is `bits` / 64 uint64 words, the least significant first. It is cut into segments, and each
+    segment has a map of its own, from the segment's value to the bucket of fingerprints with that value. Cut
+    into four, 0x4444_3333_2222_1111 lies in bucket 0x1111 of map 0, 0x2222 of map 1, 0x3333 of map 2 and
+    0x4444 of map 3. `layout` says how it is cut now.
 
-    With s segments and radius = s*f + a (0 <= a < s), two fingerprints within the radius differ in at most
-    f bits in one of the first a+1 segments, or in at most f-1 bits in one of the others: were it otherwise,
-    they would differ in at least (a+1)*(f+1) + (s-a-1)*f = radius + 1 bits. So only buckets that near need
-    probing: 4 at radius 3 and 68 at radius 7 for 64 bits. (Norouzi, Punjani and Fleet, Fast Search in Hamming
-    Space with Multi-Index Hashing, CVPR 2012, section 3; Manku, Jain and Das Sarma, Detecting Near-Duplicates
-    for Web Crawling, WWW 2007, section 3.)
+    Most fingerprints are settled: each map has their entries in one array, in the order of the buckets. The
+    latest are fresh: in each bucket a chain. From time to time all become settled, in another layout if that
+    is cheaper by now.
 
     An index belongs to one thread at a time.
     """
@@ -70,27 +79,28 @@ class SegmentIndex:
         if bits % WORD_BITS or not 0 < bits <= LARGEST_BITS:
             raise ValueError(f"bits must be 64, 128, 192 or 256, not {bits}")
         _check_radius(radius, bits)
-        segments = bits // _kernel.SEGMENT_BITS
-        self._count = 0
-        self._units = 0
+        self._bits = bits
         self._radius = radius
-        self._flips = _flips(segments, radius)
-        self._masks = [_masks(flips) for flips in self._flips.tolist()]
-        self._table = _kernel.Table(
-            fingerprints=np.empty((0, bits // WORD_BITS), np.uint64),
-            heads=np.zeros((len(self._flips), _kernel.KEYS, 2), np.uint32),
-            sketches=np.empty((0, _kernel.UNIT), np.uint32),
-            positions=np.empty((0, _kernel.UNIT), np.uint32),
-        )
+        self._count = 0
+        self._settled = 0  # fingerprints before this position are settled,
+        self._entered = 0  # those before this one at least fresh
+        self._walked = 0  # fresh entries that searches met since all were settled
+        self.layout = Layout(bits, radius)
+        self._table = _table(np.empty((0, bits // WORD_BITS), np.uint64), self.layout, 0)
 
     def __len__(self) -> int:
         """Fingerprints added so far."""
         return self._count
 
+    def __repr__(self) -> str:
+        where = f"{self._bits} bits within {self._radius}, {self.layout}"
+        return f"<SegmentIndex: {self._count:,} fingerprints of {where}>"
+
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return sum(column.nbytes for column in self._table)
+        columns = (self._table.fingerprints, *self._table[2:])
+        return sum(column.nbytes for column in columns)
 
     def add(self, fingerprints: Fingerprints) -> int:
         """Add n fingerprints, shape (n, words), at the next n positions, and return the first of these.
@@ -99,71 +109,103 @@ class SegmentIndex:
         OverflowError when there would be more than 2**32.
         """
         rows = _checked(fingerprints, self._table.fingerprints.shape[1])
-        first = self._count
-        if first + len(rows) > LARGEST_COUNT:
+        first, last = self._count, self._count + len(rows)
+        if last > LARGEST_COUNT:
             raise OverflowError(f"an index holds at most {LARGEST_COUNT} fingerprints")
-        _make_room(self._table.fingerprints, first + len(rows))
-        while self._count < first + len(rows):
-            rest = rows[self._count - first :]
-            entered, self._units = _kernel.append(rest, self._count, self._units, self._table)
-            self._count += entered
-            if entered < len(rest):
-                self._make_room_for_units()
+        _make_room(self._table.fingerprints, last)
+        self._table.fingerprints[first:last] = rows
+        self._count = last
         return first
 
     def within(self, fingerprints: Fingerprints) -> Candidates:
-        """Find everything added so far within the radius of each fingerprint, shape (n, words).
-
-        Probes buckets, or compares with every fingerprint where that is cheaper; the answer is the same.
-        """
+        """Find everything added so far within the radius of each fingerprint, shape (n, words)."""
         queries = _checked(fingerprints, self._table.fingerprints.shape[1])
-        if self._probing_pays():
-            return _candidates(len(queries), lambda found: self._probe(queries, found))
+        self._enter()
+        if self.layout.cuts:
+            return _candidates(len(queries), lambda found: self._look(queries, found))
         return _candidates(len(queries), lambda found: self._scan(queries, found))
-
-    def _probing_pays(self) -> bool:
-        """Count the expected work: a probe meets 1 in 65,536 of the fingerprints, a scan all of them."""
-        probes = sum(len(masks) for masks in self._masks)
-        return probes * (PROBE_COST + ENTRY_COST * self._count / _kernel.KEYS) < self._count
 
     def _scan(self, queries: Fingerprints, found: _kernel.Found) -> None:
         ends = np.full(len(queries), self._count)
-        _kernel.scan(queries, self._table.fingerprints, ends, self._radius, found)
+        stored = self._table.fingerprints[: self._count]
+        _kernel.scan(queries, np.ascontiguousarray(stored.T), ends, self._radius, found)
 
-    def _probe(self, queries: Fingerprints, found: _kernel.Found) -> None:
-        """Look through all buckets in reach, segment by segment, in the order of the buckets."""
-        for i, masks in enumerate(self._masks):
-            search = _kernel.Search(queries, i, self._radius, self._flips)
-            keys = _segment(queries, i)
-            step = PROBES_AT_ONCE // len(masks)
-            for first in range(0, len(queries), step):
-                buckets = (keys[first : first + step, None] ^ masks).ravel()
-                order = np.argsort(buckets, kind="stable")
-                probes = _kernel.Probes(buckets[order], first + order // len(masks))
-                _kernel.walk(probes, search, self._table, found)
+    def _look(self, queries: Fingerprints, found: _kernel.Found) -> None:
+        self._walked += _kernel.look(queries, self._radius, self._settled, self._table, found)
 
-    def _make_room_for_units(self) -> None:
-        most_per_row = len(self._table.heads) * _kernel.LARGEST_BLOCK // _kernel.UNIT
-        _make_room(self._table.positions, self._units + most_per_row)
-        _make_room(self._table.sketches, self._units + most_per_row)  # last: append goes by their number
+    def _enter(self) -> None:
+        """Enter what was added since the last search into the maps."""
+        if self._settling_pays():
+            self._settle()
+        elif self.layout.cuts and self._entered < self._count:
+            _make_room(self._table.nodes, self._count - self._settled)
+            _kernel.chain(self._entered, self._count, self._settled, self._table)
+            self._entered = self._count
+
+    def _settling_pays(self) -> bool:
+        """Return whether the fresh ones outnumber the settled, or passing them has cost as much by now.
+
+        That costs at most twice what it would cost to settle at the best moments.
+        """
+        if self._count > 2 * self._settled:
+            return self.layout.cuts != () or cheapest(self._bits, self._radius, self._count).cuts != ()
+        keys = sum(1 << cut.width for cut in self.layout.cuts)
+        return self._walked * HOP_COST > self._count * len(self.layout.cuts) * SETTLE_COST + keys * KEY_COST
+
+    def _settle(self) -> None:
+        """Enter all anew, each map in one array, in the layout that is cheapest by now."""
+        self.layout = cheapest(self._bits, self._radius, self._count)
+        stored = self._table.fingerprints
+        del self._table  # the old maps go before the new ones come
+        self._table = _table(stored, self.layout, self._count)
+        _kernel.settle(self._count, self._table)
+        self._settled = self._entered = self._count
+        self._walked = 0
 
 
-def _flips(segments: int, radius: int) -> npt.NDArray[np.int64]:
-    """Bits that may differ in each segment that is probed: f in the first a+1, f-1 in the others if f > 0."""
-    most, ahead = divmod(radius, segments)
-    flips = np.where(np.arange(segments) <= ahead, most, most - 1)
-    return flips[flips >= 0]
+def _table(fingerprints: Fingerprints, layout: Layout, settled: int) -> _kernel.Table:
+    """Return empty maps that have room for so many settled fingerprints."""
+    cuts, masks, limits = _cuts(layout)
+    maps, keys = len(layout.cuts), sum(1 << cut.width for cut in layout.cuts)
+    return _kernel.Table(
+        fingerprints=fingerprints,
+        cuts=cuts,
+        masks=masks,
+        limits=limits,
+        starts=np.empty(keys + 2 * maps, np.uint32),
+        sketches=np.empty((maps, settled + _kernel.UNIT), np.uint32),
+        positions=np.empty((maps, settled), np.uint32),
+        newest=np.zeros(keys, np.uint32),
+        nodes=np.empty((0, maps, 2), np.uint32),
+    )
 
 
-def _masks(flips: int) -> npt.NDArray[np.uint16]:
-    """Return all 16-bit differences of at most so many bits."""
-    masks = np.arange(_kernel.KEYS, dtype=np.uint16)
-    return masks[np.bitwise_count(masks).astype(np.int64) <= flips]
+@cache
+def _cuts(layout: Layout) -> tuple[_kernel.Cuts, npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
+    """Return a layout as the kernel has it, the differences of keys that are probed, and their limits."""
+    probed = [_masks(layout, i) for i in range(len(layout.cuts))]
+    masks, limits = np.concatenate([np.empty((0, 2), np.uint32), *probed]).T.copy()
+    keys = np.array([1 << cut.width for cut in layout.cuts], np.int64)
+    cuts = _kernel.Cuts(
+        first=np.array([cut.first for cut in layout.cuts], np.int64),
+        width=np.array([cut.width for cut in layout.cuts], np.int64),
+        starts=np.cumsum(keys + 2) - keys - 2,
+        newest=np.cumsum(keys) - keys,
+        masks=np.cumsum([0, *map(len, probed)]),
+    )
+    return cuts, masks, limits
 
 
-def _segment(fingerprints: Fingerprints, i: int) -> npt.NDArray[np.uint16]:
-    word, place = divmod(i, _kernel.SEGMENTS_PER_WORD)
-    return (fingerprints[:, word] >> np.uint64(_kernel.SEGMENT_BITS * place)).astype(np.uint16)
+def _masks(layout: Layout, i: int) -> npt.NDArray[np.uint32]:
+    """Return the differences of keys that map i is probed with, each with the limit of the sketch."""
+    cut = layout.cuts[i]
+    masks = [
+        (sum(1 << bit for bit in flipped), layout.limit(i, flips))
+        for flips in range(cut.flips + 1)
+        if layout.limit(i, flips) >= 0
+        for flipped in combinations(range(cut.width), flips)
+    ]
+    return np.array(masks, np.uint32).reshape(-1, 2)
 
 
 def _make_room(column: npt.NDArray[np.generic], rows: int) -> None:
@@ -201,9 +243,8 @@ def _candidates(queries: int, search: Callable[[_kernel.Found], None]) -> Candid
         search(found)
     numbers = found.numbers[: found.total[0]]
     numbers.sort()
-    offsets = np.searchsorted(numbers, np.arange(queries + 1, dtype=np.uint64) << np.uint64(40))
     distances = (numbers >> np.uint64(32)).astype(np.uint8)
-    return Candidates(offsets, numbers.astype(np.uint32), distances)
+    return Candidates(_kernel.offsets(numbers, queries), numbers.astype(np.uint32), distances)
 
 
 def _found(room: int) -> _kernel.Found:

@@ -24,7 +24,8 @@ from numba import njit
 from dedup_job.document import Fingerprints, Ragged
 from dedup_job.fingerprint.simhash import hamming
 from dedup_job.match.allpairs import Pairs, similar_pairs, similarities
-from dedup_job.match.index import ENTRY_COST, PROBE_COST, pairs_within
+from dedup_job.match.index import pairs_within
+from dedup_job.match.layout import cheapest
 from dedup_job.match.minhash import banded_pairs
 from dedup_job.report.scoring import Score, Setting
 
@@ -34,7 +35,7 @@ FAR = 1 << 16  # a distance beyond every radius
 AS_GOOD = 0.01  # an F1 that is lower by this much at most is as good
 
 SEGMENT_BITS = 16
-# A keeper's text that is read again and compared takes about 0.1 ms, the comparison of two fingerprints 1 ns.
+# Nanoseconds: a keeper's text that is read again and compared takes about 0.1 ms.
 TEXT_COST = 100_000
 
 
@@ -234,14 +235,14 @@ def bucket_mates(bits: npt.NDArray[np.uint64], radii: Sequence[int]) -> dict[int
 
 
 def work(row: Row, records: int, texts: int) -> float:
-    """Return what a document costs among so many records, in comparisons of fingerprints.
+    """Return what a document costs among so many records, in nanoseconds.
 
     A look-up costs what SegmentIndex reckons.  A wrong candidate within the radius costs a text that is read
     again; the sample of `texts` texts has few of them, and their number grows with the collection.
     """
-    buckets = 1 << SEGMENT_BITS
-    look_up = min(records, row.probes * (PROBE_COST + ENTRY_COST * records / buckets))
-    return look_up + row.wrong * records / max(1, texts) * TEXT_COST
+    assert row.setting
+    layout = cheapest(row.setting.bits, row.setting.radius, records)
+    return layout.cost(records) + row.wrong * records / max(1, texts) * TEXT_COST
 
 
 def best(tried: Sequence[Row], records: int, texts: int, present: Setting) -> Setting | None:
