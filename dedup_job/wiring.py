@@ -31,7 +31,9 @@ from dedup_job.mongo.head import Head, Origin
 from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.mongo.plans import BACKFILL, NIGHTLY, StoredPlan
 from dedup_job.mongo.rehearsal import RehearsalTarget, accept
+from dedup_job.mongo.scan import Scan
 from dedup_job.mongo.source import BatchSize, Source
+from dedup_job.mongo.statements import Statements
 from dedup_job.mongo.target import Target
 from dedup_job.mongo.window import Window, rest_of_backfill, since
 from dedup_job.plan import Plan
@@ -67,6 +69,7 @@ class Parts:
         self.source_name = source.full_name
         self.source = Source(source, self.settings.source.condition, size, self.patience)
         self.target = Target(target, self.patience)
+        self.source_scan = Scan(source, "the source", self.patience, condition=self.settings.source.condition)
         self._ledger_place = (target.database, target.name, self.patience)
         head = self.ledger_reader().head()
         self.calibration = head.calibration if head else self._calibrated()
@@ -115,6 +118,10 @@ class Parts:
     def ledger_reader(self) -> LedgerReader:
         """Return the ledger for reading alone."""
         return LedgerReader(*self._ledger_place)
+
+    def statements(self) -> Statements:
+        """Return the ledger for an audit."""
+        return Statements(*self._ledger_place)
 
     @contextmanager
     def ledger(self, run: RunId) -> Iterator[Ledger]:
