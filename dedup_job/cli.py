@@ -217,6 +217,28 @@ def verify(config: Path, sample: int | None, state: Path | None, **options: Any)
 
 @commands.command()
 @click.option(
+    "--content", is_flag=True, help="Compare the records too, not the ids alone: tells which have changed."
+)
+@common
+def reconcile(config: Path, content: bool, **options: Any) -> int:
+    """Decide what runs have missed; say which decided records vanished from the source, or changed."""
+    from tqdm import tqdm
+
+    from dedup_job import wiring
+    from dedup_job.audit import reconciliation
+
+    settings, output = _prepared(config, options)
+    with (
+        wiring.Parts(settings) as parts,
+        tqdm(desc="reconcile", unit=" records", disable=not sys.stderr.isatty()) as bar,
+    ):
+        done = reconciliation.reconcile(parts, content, bar.update)
+    output.show(done.as_text(), done.as_json())
+    return wiring.exit_code(done.missed.counts) if done.missed else 0
+
+
+@commands.command()
+@click.option(
     "--pairs", type=click.Path(path_type=Path), required=True, help="A pair a line: two ids and a label."
 )
 @SAME_FROM

@@ -29,7 +29,7 @@ from dedup_job.mongo.client import Patience, connect
 from dedup_job.mongo.commit import Ledger, RunId, check_fits
 from dedup_job.mongo.head import Head, Origin
 from dedup_job.mongo.ledger import LedgerReader
-from dedup_job.mongo.plans import BACKFILL, NIGHTLY, StoredPlan
+from dedup_job.mongo.plans import BACKFILL, NIGHTLY, RECONCILE, StoredPlan
 from dedup_job.mongo.rehearsal import RehearsalTarget, accept
 from dedup_job.mongo.scan import Scan
 from dedup_job.mongo.source import BatchSize, Source
@@ -147,6 +147,8 @@ class Parts:
         """Return the part of the source that this mode looks at, what is decided there not left out yet."""
         if mode == BACKFILL:
             return rest_of_backfill(head.watermark if head else None)
+        if mode == RECONCILE:
+            return Window()
         lookback = self.settings.source.lookback
         return since(head.covered if head else None, lookback, self.source.has_only_object_ids())
 

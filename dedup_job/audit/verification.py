@@ -26,8 +26,8 @@ from dedup_job.audit.questions import (
     RESTORE,
     Kind,
 )
-from dedup_job.errors import ConfigError, LeaseHeld
-from dedup_job.mongo.commit import check_fits
+from dedup_job.audit.subject import head_of, target_name
+from dedup_job.errors import LeaseHeld
 from dedup_job.mongo.head import Head, counts_key
 from dedup_job.mongo.ids import extended, id_of
 from dedup_job.mongo.plans import BACKFILL, PlanId
@@ -73,7 +73,7 @@ def verify(parts: Parts, state: Path | None, told: Told) -> Verification:
         _check_unmoved(statements, head)
     if state is not None:
         state.unlink(missing_ok=True)
-    return Verification(_name(parts), decisions, True, found, [], time.monotonic() - started)
+    return Verification(target_name(parts), decisions, True, found, [], time.monotonic() - started)
 
 
 def verify_sample(parts: Parts, records: int, told: Told) -> Verification:
@@ -91,20 +91,13 @@ def verify_sample(parts: Parts, records: int, told: Told) -> Verification:
         decisions = book.size("decided")
         _check_unmoved(statements, head)
     left_out = [kind.name for kind in (*HEAD, *RECORDS) if not kind.of_sample]
-    return Verification(_name(parts), decisions, False, found, left_out, time.monotonic() - started)
-
-
-def _name(parts: Parts) -> str:
-    return f"{parts.settings.target.database}.{parts.settings.target.collection}"
+    return Verification(target_name(parts), decisions, False, found, left_out, time.monotonic() - started)
 
 
 def _ledger(parts: Parts) -> tuple[Statements, Head]:
-    """Return the ledger and its head; raises ConfigError where there is none or it belongs to another job."""
+    """Return the ledger and its head; raises LeaseHeld while a run works on it."""
     statements = parts.statements()
-    head = statements.head()
-    if head is None:
-        raise ConfigError(f"[target]: {_name(parts)} has no ledger; nothing was decided for it yet")
-    check_fits(head, parts.origin)
+    head = head_of(parts, statements)
     if statements.is_worked_on(head):
         raise LeaseHeld("a run works on this target; verify when it has ended")
     return statements, head
@@ -120,16 +113,16 @@ def _identity(parts: Parts, head: Head) -> str:
     """Return what a broken-off verification must be about to be gone on with."""
     server = parts.settings.target_uri().rpartition("@")[2]
     last = head.last.key if head.last else None
-    key = [server, _name(parts), parts.source_name, parts.settings.source.filter, head.fence, last]
+    key = [server, target_name(parts), parts.source_name, parts.settings.source.filter, head.fence, last]
     return xxhash.xxh3_128_hexdigest(json.dumps(key).encode())
 
 
 def _enter_plans(audit: Audit) -> None:
-    """Enter every decision, and note each plan that is missing, damaged or out of its place."""
+    """Enter every decision."""
     position = audit.book.position("plans")
     if position.is_finished:
         return
-    chain = audit.statements.chain(audit.head)
+    chain = _chain(audit)
     for number in range(position.after or 0, len(chain)):
         statement = _heard(audit, chain, number)
         with audit.book.page():
@@ -139,16 +132,23 @@ def _enter_plans(audit: Audit) -> None:
                     audit.book.enter_last_id(statement.decisions[-1].id)
             audit.book.move("plans", Position(number + 1))
         audit.told(len(statement.decisions) if statement is not None else 0)
-    if chain and chain[-1] is not None and chain[-1] != audit.head.last:
-        audit.book.enter("fault", [("chain_broken", len(chain) - 1)])
     audit.book.move("plans", Position(len(chain), is_finished=True))
 
 
+def _chain(audit: Audit) -> list[PlanId | None]:
+    """Return which plans were carried out, and note those that are missing and a last one that is another."""
+    chain = audit.statements.chain(audit.head)
+    faults = [("plan_missing", number) for number, plan_id in enumerate(chain) if plan_id is None]
+    if chain and chain[-1] not in (None, audit.head.last):
+        faults.append(("chain_broken", len(chain) - 1))
+    audit.book.enter("fault", faults)
+    return chain
+
+
 def _heard(audit: Audit, chain: Sequence[PlanId | None], number: int) -> Statement | None:
-    """Return what a plan says; None, and a note, where nothing can be told from it."""
+    """Return what a plan says; note one that is damaged, or does not follow the one before it."""
     plan_id = chain[number]
     if plan_id is None:
-        audit.book.enter("fault", [("plan_missing", number)])
         return None
     try:
         statement = audit.statements.statement(plan_id)
@@ -210,18 +210,18 @@ def _hashed(rows: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
 
 
 def _sample_plans(audit: Audit, records: int) -> None:
-    """Enter decisions of plans that are chosen at random; none is told that depends on the plan before."""
-    chain = audit.statements.chain(audit.head)
+    """Enter some decisions of each of some plans, until they are enough."""
+    chain = _chain(audit)
     dice = random.SystemRandom()
-    chosen = dice.sample(range(len(chain)), min(len(chain), math.ceil(records / ROWS_OF_A_PLAN)))
-    of_each = math.ceil(records / max(1, len(chosen)))
-    for number in sorted(chosen):
-        statement = _heard(audit, chain, number)
+    of_each = max(ROWS_OF_A_PLAN, math.ceil(records / max(1, len(chain))))
+    left = records
+    for number in dice.sample(range(len(chain)), len(chain)):
+        statement = _heard(audit, chain, number) if left else None
         if statement is not None:
-            decisions = statement.decisions
-            audit.book.enter_decisions(dice.sample(decisions, min(of_each, len(decisions))))
-            audit.told(min(of_each, len(decisions)))
-    audit.book.enter("fault", [("plan_missing", n) for n, plan_id in enumerate(chain) if plan_id is None])
+            taken = min(left, of_each, len(statement.decisions))
+            audit.book.enter_decisions(dice.sample(statement.decisions, taken))
+            audit.told(taken)
+            left -= taken
 
 
 def _sample_rest(audit: Audit) -> None:

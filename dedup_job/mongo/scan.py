@@ -8,12 +8,14 @@ from typing import Any
 
 from bson import encode
 from bson.max_key import MaxKey
+from bson.min_key import MinKey
 from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 
 from dedup_job.mongo.client import RAW, Patience, named_errors
 from dedup_job.mongo.ids import id_of
 
+MIN_KEY = encode({"_id": MinKey()})
 MAX_KEY = encode({"_id": MaxKey()})
 PAGE_BYTES = 8 << 20
 
@@ -45,6 +47,8 @@ class Scan:
         self, projection: Mapping[str, Any], after: bytes | None, before: bytes | None
     ) -> Iterator[list[bytes]]:
         last = after
+        if before == MIN_KEY:
+            return  # the server takes an empty range for a mistake
         while last != MAX_KEY and (page := self._page(projection, last, before)):
             yield page
             last = id_of(page[-1])
