@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
@@ -10,7 +11,9 @@ from typing import Any
 import numpy as np
 import xxhash
 from bson import decode_iter, encode
+from bson.errors import BSONError
 
+from dedup_job.document import Match
 from dedup_job.errors import StateError
 from dedup_job.mongo.client import RAW, named_errors
 from dedup_job.mongo.head import Head
@@ -108,14 +111,7 @@ class Statements(LedgerReader):
             packed = self._patience(lambda: self._named("plans").find_one({"_id": plan_id.key}))
         if packed is None:
             raise StateError(f"plan {plan_id.number} left the ledger meanwhile; verify again")
-        try:
-            columns = {name: bytes(packed[name]) for name in COLUMNS}
-            if checksum(columns, packed["reason_names"]) != packed["sha256"]:
-                raise Damaged
-            previous = PlanId.read(packed["previous"]) if packed["previous"] else None
-            return Statement(previous, packed["mode"], list(_decisions(packed, columns)))
-        except (KeyError, ValueError, TypeError, IndexError):
-            raise Damaged from None
+        return stated(packed)
 
     def target(self, records: int) -> Scan:
         """Return the target, to be read in pages of so many records."""
@@ -138,54 +134,60 @@ class Statements(LedgerReader):
             return self._patience(lambda: collection.count_documents({}, hint="_id_"))
 
 
+def stated(packed: Mapping[str, Any]) -> Statement:
+    """Return what a plan's document says; raises Damaged when its parts do not fit together."""
+    try:
+        columns = {name: bytes(packed[name]) for name in COLUMNS}
+        if checksum(columns, packed["reason_names"]) != packed["sha256"]:
+            raise Damaged
+        previous = PlanId.read(packed["previous"]) if packed["previous"] else None
+        return Statement(previous, packed["mode"], list(_decisions(packed, columns)))
+    except (KeyError, ValueError, TypeError, IndexError, BSONError):
+        raise Damaged from None
+
+
 def _decisions(packed: Mapping[str, Any], columns: Mapping[str, bytes]) -> Iterator[Decision]:
-    """Read the columns of a plan; raises ValueError when they are not of one length."""
+    """Read the columns of a plan; raises ValueError when they do not fit together."""
     ids = [bytes(one.raw) for one in decode_iter(columns["ids"], RAW)]
     hashes, digests = _of_sixteen(columns["hashes"]), _of_sixteen(columns["digests"])
-    actions, reasons = columns["actions"], columns["reasons"]
-    if not len(ids) == packed["count"] == len(columns["near"]):
-        raise ValueError
-    matches = _matches(columns)
-    first = packed["_id"]["number"] << 32
-    for row, (raw_id, action, reason, digest, record) in enumerate(
-        zip(ids, actions, reasons, digests, hashes, strict=True)
+    actions, matches = columns["actions"], list(_matches(columns))
+    if len(ids) != packed["count"] or len(matches) != actions.count(DUPLICATE):
+        raise ValueError("the columns are not of one length")
+    names = [packed["reason_names"][place] for place in columns["reasons"]]
+    first, matched = packed["_id"]["number"] << 32, iter(matches)
+    for row, (raw_id, action, reason, record, text) in enumerate(
+        zip(ids, actions, names, hashes, digests, strict=True)
     ):
-        keeper, distance, jaccard = next(matches) if action == DUPLICATE else (None, None, None)
-        name = packed["reason_names"][reason]
-        about = {"distance": distance, "jaccard": jaccard}
-        note = None if action == UNIQUE else _note(packed, raw_id, keeper, (action, name), about)
-        noted = ROWS_IN[action] if action else None
-        yield Decision(raw_id, first + row, action, name, record, digest, keeper, noted, note)
-    if next(matches, None):
-        raise ValueError
+        match = next(matched) if action == DUPLICATE else None
+        note = _note(packed, raw_id, (action, reason), match) if action != UNIQUE else None
+        keeper = match.keeper if match else None
+        yield Decision(raw_id, first + row, action, reason, record, text, keeper, ROWS_IN.get(action), note)
 
 
-def _matches(columns: Mapping[str, bytes]) -> Iterator[tuple[bytes, int | None, float | None]]:
-    """Yield keeper, distance and similarity of each duplicate, as its row shows them."""
+def _matches(columns: Mapping[str, bytes]) -> Iterator[Match]:
+    """Yield the match of each duplicate, as its row shows it."""
     keepers = decode_iter(columns["keepers"], RAW)
     jaccards = np.frombuffer(columns["jaccards"], np.float64).tolist()
     for keeper, distance, jaccard in zip(keepers, columns["distances"], jaccards, strict=True):
-        shown = None if jaccard != jaccard else round(jaccard, 4)
-        yield bytes(keeper.raw), None if distance == NO_DISTANCE else distance, shown
+        shown = None if math.isnan(jaccard) else round(jaccard, 4)
+        yield Match(bytes(keeper.raw), None if distance == NO_DISTANCE else distance, shown)
 
 
-def _note(
-    packed: Mapping[str, Any],
-    raw_id: bytes,
-    keeper: bytes | None,
-    verdict: tuple[int, str],
-    about: Mapping[str, Any],
-) -> bytes:
+def _note(packed: Mapping[str, Any], raw_id: bytes, verdict: tuple[int, str], match: Match | None) -> bytes:
     """Return the hash of the row that must tell of a record; see the design of the two collections."""
     action, reason = verdict
-    if keeper is None:
-        said = {"action": NAMES[action], "reason": reason, "stage": STAGES[action]}
+    said: dict[str, Any]
+    if match is None:
+        keeper, said = b"", {"action": NAMES[action], "reason": reason, "stage": STAGES[action]}
     else:
-        said = {"reason": reason, **about}
+        keeper = as_field(match.keeper, "keeper")
+        said = {"reason": reason, "distance": match.distance, "jaccard": match.jaccard}
     said |= {"run": packed["run"], "at": packed["at"]}
-    shown = as_field(keeper, "keeper") if keeper is not None else b""
-    return xxhash.xxh3_128_digest(document(elements(raw_id), shown, elements(encode(said))))
+    return xxhash.xxh3_128_digest(document(elements(raw_id), keeper, elements(encode(said))))
 
 
 def _of_sixteen(column: bytes) -> list[bytes]:
+    """Return the 128-bit values of a column; raises ValueError where the last one is cut."""
+    if len(column) % 16:
+        raise ValueError("a value is cut")
     return [column[first : first + 16] for first in range(0, len(column), 16)]
