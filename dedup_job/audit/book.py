@@ -7,18 +7,21 @@ audit resumable, and each question to the book is one query.
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dedup_job.audit.keys import as_id, as_key
 from dedup_job.document import Counts
 from dedup_job.errors import StorageFull, UsageError
 from dedup_job.mongo.statements import Decision
 
 APPLICATION = 0x64656475  # "dedu": the mark of such a file
-CACHE_KIB = 64 << 10
+SETTINGS = (f"cache_size = -{64 << 10}", "locking_mode = EXCLUSIVE", "synchronous = NORMAL")
+NAMELESS = ("journal_mode = OFF",)  # nobody goes on with what is left of it
 TABLES = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE position (stage TEXT PRIMARY KEY, after BLOB, is_finished INT) WITHOUT ROWID;
@@ -71,7 +74,7 @@ class Book:
         if mark != APPLICATION and not is_new:
             raise UsageError(f"{path} is not the state of an audit; name another file")
         with _named_errors():
-            for setting in ("locking_mode = EXCLUSIVE", f"cache_size = -{CACHE_KIB}", "synchronous = NORMAL"):
+            for setting in (*SETTINGS, *([] if path else NAMELESS)):
                 self._file.execute(f"PRAGMA {setting}")
             if is_new:
                 self._file.executescript(f"PRAGMA application_id = {APPLICATION}; BEGIN; {TABLES} COMMIT;")
@@ -119,19 +122,28 @@ class Book:
             self._file.execute("REPLACE INTO position VALUES (?, ?, ?)", (stage, to.after, to.is_finished))
 
     def enter(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Add rows; one that is there already is left as it is."""
-        rows = list(rows)
-        if rows:
-            marks = ", ".join("?" * len(rows[0]))
+        """Add rows that begin with an id; one that is there already is left as it is."""
+        keyed = [(as_key(raw_id), *rest) for raw_id, *rest in rows]
+        if keyed:
+            marks = ", ".join("?" * len(keyed[0]))
             with _named_errors():
-                self._file.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", rows)
+                self._file.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", keyed)
+
+    def enter_fault(self, kind: str, plan: int) -> None:
+        """Note that something is wrong with a plan."""
+        with _named_errors():
+            self._file.execute("INSERT OR IGNORE INTO fault VALUES (?, ?)", (kind, plan))
 
     def enter_decisions(self, decisions: Iterable[Decision]) -> None:
         """Add what the ledger decided; of a record that was decided before only that is noted."""
         rows = [
-            (one.id, one.place, one.action, one.reason, one.hash, one.digest, one.keeper, one.noted, one.note)
+            (
+                as_key(one.id), one.place, one.action, one.reason, one.hash, one.digest,
+                None if one.keeper is None else as_key(one.keeper), one.noted, one.note,
+            )
             for one in decisions
-        ]
+        ]  # fmt: skip
+        verdicts = Counter((row[2], row[3]) for row in rows)
         with _named_errors():
             self._file.executemany(
                 "INSERT INTO decided VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1) "
@@ -139,9 +151,9 @@ class Book:
                 rows,
             )
             self._file.executemany(
-                "INSERT INTO tally VALUES (?, ?, 1) "
-                "ON CONFLICT (action, reason) DO UPDATE SET records = records + 1",
-                [(row[2], row[3]) for row in rows],
+                "INSERT INTO tally VALUES (?, ?, ?) "
+                "ON CONFLICT (action, reason) DO UPDATE SET records = records + excluded.records",
+                [(*verdict, records) for verdict, records in verdicts.items()],
             )
 
     def enter_last_id(self, raw_id: bytes) -> None:
@@ -151,7 +163,9 @@ class Book:
 
     def last_id(self) -> bytes | None:
         """Return the id that a backfill decided last."""
-        return next(iter(self.values("SELECT value FROM about WHERE name = 'last_id'")), None)
+        return next(
+            (value for (value,) in self._asked("SELECT value FROM about WHERE name = 'last_id'")), None
+        )
 
     def enter_undecided(self, ids: Iterable[bytes]) -> None:
         """Add those of the ids that the ledger did not decide."""
@@ -159,7 +173,7 @@ class Book:
             self._file.executemany(
                 "INSERT OR IGNORE INTO undecided "
                 "SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM decided WHERE id = ?1)",
-                ((raw_id,) for raw_id in ids),
+                ((as_key(raw_id),) for raw_id in ids),
             )
 
     def counts(self) -> Counts:
@@ -180,15 +194,23 @@ class Book:
         """Return how many rows a table has."""
         return int(next(self._asked(f"SELECT count(*) FROM {table}"))[0])
 
-    def answer(self, question: str, samples: int) -> tuple[int, list[Any]]:
-        """Return how many values answer a question, and the first of them."""
+    def answer(self, question: str, samples: int) -> tuple[int, list[bytes]]:
+        """Return how many ids answer a question, and the first of them."""
         count = int(next(self._asked(f"SELECT count(*) FROM ({question})"))[0])
-        found = [value for (value,) in self._asked(f"{question} LIMIT {samples}")] if count else []
-        return count, found
+        return count, self.ids(f"{question} LIMIT {samples}") if count else []
 
-    def values(self, question: str, *given: Any) -> list[Any]:
-        """Return the values of the first column."""
-        return [row[0] for row in self._asked(question, *given)]
+    def ids(self, question: str) -> list[bytes]:
+        """Return the ids that answer a question."""
+        return [as_id(found) for (found,) in self._asked(question)]
+
+    def faults(self, kind: str) -> list[int]:
+        """Return the plans of which something was noted."""
+        return [plan for (plan,) in self._asked("SELECT plan FROM fault WHERE kind = ? ORDER BY plan", kind)]
+
+    def hash_of(self, raw_id: bytes) -> bytes | None:
+        """Return the hash of a record as it was judged."""
+        found = self._asked("SELECT hash FROM decided WHERE id = ?", as_key(raw_id))
+        return next((judged for (judged,) in found), None)
 
     def _asked(self, question: str, *given: Any) -> Iterator[Any]:
         with _named_errors():

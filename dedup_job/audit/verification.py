@@ -38,7 +38,6 @@ from dedup_job.wiring import Parts
 SAMPLES = 5
 ROWS_OF_A_PLAN = 100  # in a sample, so that it comes from many plans
 IDS_AT_ONCE = 1_000
-PLANS_WITH = "SELECT plan FROM fault WHERE kind = ?"
 Told = Callable[[int], object]
 
 
@@ -138,10 +137,11 @@ def _enter_plans(audit: Audit) -> None:
 def _chain(audit: Audit) -> list[PlanId | None]:
     """Return which plans were carried out, and note those that are missing and a last one that is another."""
     chain = audit.statements.chain(audit.head)
-    faults = [("plan_missing", number) for number, plan_id in enumerate(chain) if plan_id is None]
+    for number, plan_id in enumerate(chain):
+        if plan_id is None:
+            audit.book.enter_fault("plan_missing", number)
     if chain and chain[-1] not in (None, audit.head.last):
-        faults.append(("chain_broken", len(chain) - 1))
-    audit.book.enter("fault", faults)
+        audit.book.enter_fault("chain_broken", len(chain) - 1)
     return chain
 
 
@@ -153,11 +153,11 @@ def _heard(audit: Audit, chain: Sequence[PlanId | None], number: int) -> Stateme
     try:
         statement = audit.statements.statement(plan_id)
     except Damaged:
-        audit.book.enter("fault", [("plan_damaged", number)])
+        audit.book.enter_fault("plan_damaged", number)
         return None
     before = chain[number - 1] if number else None
     if (number == 0 or before is not None) and statement.previous != before:
-        audit.book.enter("fault", [("chain_broken", number)])
+        audit.book.enter_fault("chain_broken", number)
     return statement
 
 
@@ -227,8 +227,8 @@ def _sample_plans(audit: Audit, records: int) -> None:
 def _sample_rest(audit: Audit) -> None:
     """Enter what target and ledger hold of the records of a sample, and their keepers."""
     book = audit.book
-    ids = book.values("SELECT id FROM decided")
-    keepers = book.values("SELECT DISTINCT keeper FROM decided WHERE keeper IS NOT NULL")
+    ids = book.ids("SELECT id FROM decided")
+    keepers = book.ids("SELECT DISTINCT keeper FROM decided WHERE keeper IS NOT NULL")
     for some in _runs([*ids, *keepers]):
         book.enter("target", _hashed(audit.parts.target.fetch(some).values()))
     for some in _runs(ids):
@@ -244,7 +244,7 @@ def _runs(ids: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 def _of_ledger(audit: Audit) -> list[Difference]:
     """Return what is wrong with the ledger itself."""
-    found = {kind.name: audit.book.values(PLANS_WITH, kind.name) for kind in LEDGER}
+    found = {kind.name: audit.book.faults(kind.name) for kind in LEDGER}
     if audit.head.pending is not None:
         found["pending"] = [audit.head.pending.number]
     return [
@@ -301,10 +301,11 @@ def _with_source(audit: Audit, ids: Sequence[bytes]) -> list[dict[str, Any]]:
     there = audit.parts.source.fetch(ids)
     shown = []
     for raw_id in ids:
-        judged = audit.book.values("SELECT hash FROM decided WHERE id = ?", raw_id)
         if raw_id not in there:
             state = "gone"
+        elif xxhash.xxh3_128_digest(there[raw_id]) == audit.book.hash_of(raw_id):
+            state = "as judged"
         else:
-            state = "as judged" if [xxhash.xxh3_128_digest(there[raw_id])] == judged else "changed"
+            state = "changed"
         shown.append({"id": extended(raw_id), "source": state})
     return shown
