@@ -198,7 +198,7 @@ def verify(config: Path, sample: int | None, state: Path | None, **options: Any)
     from tqdm import tqdm
 
     from dedup_job import wiring
-    from dedup_job.audit import verification
+    from dedup_job.audit import sampling, verification
 
     if sample and state:
         raise UsageError("--sample has no state; leave one of the two out")
@@ -208,7 +208,7 @@ def verify(config: Path, sample: int | None, state: Path | None, **options: Any)
         tqdm(desc="verify", unit=" records", disable=not sys.stderr.isatty()) as bar,
     ):
         if sample:
-            verified = verification.verify_sample(parts, sample, bar.update)
+            verified = sampling.verify_sample(parts, sample, bar.update)
         else:
             verified = verification.verify(parts, state, bar.update)
     output.show(verified.as_text(), verified.as_json())

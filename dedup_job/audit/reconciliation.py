@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import xxhash
 
-from dedup_job.audit.subject import head_of
+from dedup_job.audit.subject import Told, head_of
 from dedup_job.document import Action
 from dedup_job.mongo.ids import extended
 from dedup_job.mongo.plans import RECONCILE, StoredPlan
@@ -17,8 +17,6 @@ from dedup_job.mongo.window import Window
 from dedup_job.plan import Plan
 from dedup_job.report.reconciled import Reconciliation, Tally
 from dedup_job.wiring import Parts, decide
-
-Told = Callable[[int], object]
 
 
 @dataclass(slots=True)

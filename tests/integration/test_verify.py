@@ -20,7 +20,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 
 from dedup_job import config, wiring
-from dedup_job.audit import verification
+from dedup_job.audit import sampling, verification
 from dedup_job.audit.questions import HEAD, LEDGER, NUMBERS, RECORDS
 from dedup_job.document import UNIQUE, Action, Verdict
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError
@@ -80,7 +80,7 @@ def verified(job: Job, state: Path | None = None) -> Verification:
 
 def sampled(job: Job, records: int) -> Verification:
     with wiring.Parts(config.check(job.tables, "test")) as parts:
-        return verification.verify_sample(parts, records, lambda number: None)
+        return sampling.verify_sample(parts, records, lambda number: None)
 
 
 def kinds(found: Verification) -> dict[str, int]:
