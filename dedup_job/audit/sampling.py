@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from operator import attrgetter
 
 from dedup_job.audit.book import Book
 from dedup_job.audit.findings import of_ledger, of_numbers, of_records
@@ -14,6 +15,7 @@ from dedup_job.audit.plans import chain, heard
 from dedup_job.audit.questions import HEAD, RECORDS, RESTORE
 from dedup_job.audit.subject import Audit, Told, check_unmoved, hashed, opened, target_name
 from dedup_job.mongo.ids import id_of
+from dedup_job.mongo.statements import Decision
 from dedup_job.report.verified import Verification
 from dedup_job.wiring import Parts
 
@@ -45,14 +47,15 @@ def _enter_some_plans(audit: Audit, records: int) -> None:
     plans = chain(audit)
     dice = random.SystemRandom()
     of_each = max(ROWS_OF_A_PLAN, math.ceil(records / max(1, len(plans))))
-    left = records
+    taken: list[Decision] = []
     for number in dice.sample(range(len(plans)), len(plans)):
+        left = records - len(taken)
         statement = heard(audit, plans, number) if left else None
         if statement is not None:
-            taken = min(left, of_each, len(statement.decisions))
-            audit.book.enter_decisions(dice.sample(statement.decisions, taken))
-            audit.told(taken)
-            left -= taken
+            some = min(left, of_each, len(statement.decisions))
+            taken += dice.sample(statement.decisions, some)
+            audit.told(some)
+    audit.book.enter_decisions(sorted(taken, key=attrgetter("place")))
 
 
 def _enter_rest(audit: Audit) -> None:
