@@ -18,7 +18,7 @@ import click
 
 from dedup_job import __version__
 from dedup_job.engine import warm
-from dedup_job.errors import DedupError, Stopped, UsageError
+from dedup_job.errors import DedupError, StateError, Stopped, UsageError
 
 EXAMPLES = """
 \b
@@ -180,6 +180,61 @@ def why(config: Path, record: str, **options: Any) -> int:
         answer = inspection.why(parts, record)
     output.show(explain.answer_as_text(answer), answer)
     return 0
+
+
+@commands.command()
+@click.option("--sample", type=click.IntRange(1), help="Only so many decisions, chosen at random.")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    help="File to go on from when it is broken off; gone at the end.",
+)
+@common
+def verify(config: Path, sample: int | None, state: Path | None, **options: Any) -> int:
+    """Check the target against the ledger and the source; exits 65 when they disagree.
+
+    Every decision is read once more, in another way than the job's.  Writes nothing to MongoDB.
+    """
+    from tqdm import tqdm
+
+    from dedup_job import wiring
+    from dedup_job.audit import sampling, verification
+
+    if sample and state:
+        raise UsageError("--sample has no state; leave one of the two out")
+    settings, output = _prepared(config, options)
+    with (
+        wiring.Parts(settings) as parts,
+        tqdm(desc="verify", unit=" records", disable=not sys.stderr.isatty()) as bar,
+    ):
+        if sample:
+            verified = sampling.verify_sample(parts, sample, bar.update)
+        else:
+            verified = verification.verify(parts, state, bar.update)
+    output.show(verified.as_text(), verified.as_json())
+    return 0 if verified.agrees else StateError.exit_code
+
+
+@commands.command()
+@click.option(
+    "--content", is_flag=True, help="Compare the records too, not the ids alone: tells which have changed."
+)
+@common
+def reconcile(config: Path, content: bool, **options: Any) -> int:
+    """Decide what runs have missed; say which decided records vanished from the source, or changed."""
+    from tqdm import tqdm
+
+    from dedup_job import wiring
+    from dedup_job.audit import reconciliation
+
+    settings, output = _prepared(config, options)
+    with (
+        wiring.Parts(settings) as parts,
+        tqdm(desc="reconcile", unit=" records", disable=not sys.stderr.isatty()) as bar,
+    ):
+        done = reconciliation.reconcile(parts, content, bar.update)
+    output.show(done.as_text(), done.as_json())
+    return wiring.exit_code(done.missed.counts) if done.missed else 0
 
 
 @commands.command()

@@ -29,9 +29,11 @@ from dedup_job.mongo.client import Patience, connect
 from dedup_job.mongo.commit import Ledger, RunId, check_fits
 from dedup_job.mongo.head import Head, Origin
 from dedup_job.mongo.ledger import LedgerReader
-from dedup_job.mongo.plans import BACKFILL, NIGHTLY, StoredPlan
+from dedup_job.mongo.plans import BACKFILL, NIGHTLY, RECONCILE, StoredPlan
 from dedup_job.mongo.rehearsal import RehearsalTarget, accept
+from dedup_job.mongo.scan import Scan
 from dedup_job.mongo.source import BatchSize, Source
+from dedup_job.mongo.statements import Statements
 from dedup_job.mongo.target import Target
 from dedup_job.mongo.window import Window, rest_of_backfill, since
 from dedup_job.plan import Plan
@@ -67,6 +69,7 @@ class Parts:
         self.source_name = source.full_name
         self.source = Source(source, self.settings.source.condition, size, self.patience)
         self.target = Target(target, self.patience)
+        self.source_scan = Scan(source, "the source", self.patience, condition=self.settings.source.condition)
         self._ledger_place = (target.database, target.name, self.patience)
         head = self.ledger_reader().head()
         self.calibration = head.calibration if head else self._calibrated()
@@ -116,6 +119,10 @@ class Parts:
         """Return the ledger for reading alone."""
         return LedgerReader(*self._ledger_place)
 
+    def statements(self) -> Statements:
+        """Return the ledger for an audit."""
+        return Statements(*self._ledger_place)
+
     @contextmanager
     def ledger(self, run: RunId) -> Iterator[Ledger]:
         """Open the ledger for writing; when the run breaks off, its row in `runs` says why."""
@@ -140,6 +147,8 @@ class Parts:
         """Return the part of the source that this mode looks at, what is decided there not left out yet."""
         if mode == BACKFILL:
             return rest_of_backfill(head.watermark if head else None)
+        if mode == RECONCILE:
+            return Window()
         lookback = self.settings.source.lookback
         return since(head.covered if head else None, lookback, self.source.has_only_object_ids())
 

@@ -17,6 +17,7 @@ from dedup_job.plan import Plan
 
 BACKFILL = "backfill"
 NIGHTLY = "run"
+RECONCILE = "reconcile"
 COLUMNS = (
     "ids",
     "bits",

@@ -1,0 +1,1 @@
+"""Audits: whether source, ledger and target agree, told without the code that made them."""

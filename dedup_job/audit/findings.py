@@ -1,0 +1,85 @@
+"""Findings: the questions to a filled book, and how their answers are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import xxhash
+
+from dedup_job.audit.questions import ALTERED, HEAD, LEDGER, MISSING, NUMBERS, Kind
+from dedup_job.audit.subject import Audit
+from dedup_job.mongo.head import counts_key
+from dedup_job.mongo.ids import extended
+from dedup_job.report.verified import Difference
+
+SAMPLES = 5
+
+
+def of_ledger(audit: Audit) -> list[Difference]:
+    """Return what is wrong with the ledger itself."""
+    found = {kind.name: audit.book.faults(kind.name) for kind in LEDGER}
+    if audit.head.pending is not None:
+        found["pending"] = [audit.head.pending.number]
+    return [
+        Difference(kind.name, kind.means, len(numbers), [{"plan": number} for number in numbers[:SAMPLES]])
+        for kind in LEDGER
+        if (numbers := found[kind.name])
+    ]
+
+
+def of_head(audit: Audit) -> Iterator[Difference]:
+    """Yield where the head is not the sum of the plans."""
+    head, counted = audit.head, counts_key(audit.book.counts())
+    last = audit.book.last_id()
+    in_head = counts_key(head.counts)
+    shown = {name: {"head": in_head[name], "plans": n} for name, n in counted.items() if n != in_head[name]}
+    counters, watermark = HEAD
+    if shown:
+        yield Difference(counters.name, counters.means, len(shown), [shown])
+    if last != head.watermark:
+        ids = {"head": head.watermark, "plans": last}
+        pair = {name: extended(raw_id) if raw_id else None for name, raw_id in ids.items()}
+        yield Difference(watermark.name, watermark.means, 1, [pair])
+
+
+def of_numbers(audit: Audit) -> Iterator[Difference]:
+    """Compare how many records the collections have with the counts in the head, as a sample can."""
+    counts, statements = audit.head.counts, audit.statements
+    passed, refused = sum(counts.passed.values()), sum(counts.refused.values())
+    restored = statements.size("overrides")
+    # Who put a record there that refused another is not the ledger's affair.
+    kept = counts.unique + passed + counts.refused.get("conflict", 0) + restored
+    expected = {None: kept, "dropped": counts.duplicate - restored, "exceptions": passed + refused}
+    wrong = [
+        {"collection": name or "the target", "records": there, "ledger": number}
+        for name, number in expected.items()
+        if (there := statements.size(name)) != number
+    ]
+    if wrong:
+        yield Difference(NUMBERS.name, NUMBERS.means, len(wrong), wrong)
+
+
+def of_records(audit: Audit, kinds: Iterable[Kind]) -> Iterator[Difference]:
+    """Ask each question, and show of the first records what a person needs to know."""
+    for kind in kinds:
+        count, ids = audit.book.answer(kind.question, SAMPLES)
+        if count and kind in (MISSING, ALTERED):
+            yield Difference(kind.name, kind.means, count, _with_source(audit, ids))
+        elif count:
+            yield Difference(kind.name, kind.means, count, [{"id": extended(raw_id)} for raw_id in ids])
+
+
+def _with_source(audit: Audit, ids: Sequence[bytes]) -> list[dict[str, Any]]:
+    """Say of each id whether the source still has the record as it was judged."""
+    there = audit.parts.source.fetch(ids)
+    shown = []
+    for raw_id in ids:
+        if raw_id not in there:
+            state = "gone"
+        elif xxhash.xxh3_128_digest(there[raw_id]) == audit.book.hash_of(raw_id):
+            state = "as judged"
+        else:
+            state = "changed"
+        shown.append({"id": extended(raw_id), "source": state})
+    return shown

@@ -1,0 +1,44 @@
+"""Ids as keys of the book: ids that follow each other in the server's order lie side by side on disk.
+
+BSON has numbers least significant byte first and strings behind their length, so raw ids that come in turn
+would be strewn over the whole of a large file.
+"""
+
+from __future__ import annotations
+
+from dedup_job.mongo.ids import HEAD, NAME, document
+
+VALUE = HEAD + 1 + len(NAME)  # bytes before the value of a raw id
+NUMBERS = frozenset({0x01, 0x09, 0x10, 0x11, 0x12})  # double, date, int32, timestamp, int64
+STRINGS = frozenset({0x02, 0x0E})  # string, symbol
+LENGTH = 4
+
+
+def as_key(raw_id: bytes) -> bytes:
+    """Return the key of a raw id: its type, then its value, the most significant part first.
+
+    >>> from bson import encode
+    >>> [as_key(encode({"_id": value})).hex() for value in (1, 256, "ab")]
+    ['1000000001', '1000000100', '0261620003000000']
+    """
+    kind, value = raw_id[HEAD], raw_id[VALUE:-1]
+    if kind in NUMBERS:
+        value = value[::-1]
+    elif kind in STRINGS:
+        value = value[LENGTH:] + value[:LENGTH]
+    return raw_id[HEAD : HEAD + 1] + value
+
+
+def as_id(key: bytes) -> bytes:
+    """Return the raw id of a key.
+
+    >>> from bson import encode
+    >>> as_id(as_key(encode({"_id": "ab"}))) == encode({"_id": "ab"})
+    True
+    """
+    kind, value = key[0], key[1:]
+    if kind in NUMBERS:
+        value = value[::-1]
+    elif kind in STRINGS:
+        value = value[-LENGTH:] + value[:-LENGTH]
+    return document(key[:1] + NAME + value)

@@ -1,0 +1,131 @@
+"""What can disagree: each kind of difference, with the question to the book that finds it.
+
+Actions are those of `Action`; a dropped record that a person put back (`RESTORED`) must be in the target,
+has no row, and stands for nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RESTORED = 4
+RESTORE = f"UPDATE decided SET action = {RESTORED} WHERE action = 1 AND id IN (SELECT id FROM restored)"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of difference.
+
+    question   the ids that it concerns, by SQL
+    of_sample  whether some decisions are enough to ask it
+    """
+
+    name: str
+    means: str
+    question: str = ""
+    of_sample: bool = True
+
+
+# Without the ledger nothing can be said of the rest.
+LEDGER = (
+    Kind("pending", "a plan is accepted and not carried out yet: run the job again, then verify"),
+    Kind("plan_missing", "a plan is not in the ledger: restore the target database from a backup"),
+    Kind("plan_damaged", "a plan is not what its checksum says: restore the target database from a backup"),
+    Kind("chain_broken", "a plan does not follow the one before it: restore the target database"),
+)
+HEAD = (
+    Kind("counters", "the counts in the head are not those of the plans", of_sample=False),
+    Kind("watermark", "the watermark is not the last id that a backfill decided", of_sample=False),
+)
+NUMBERS = Kind("numbers", "a collection has more or fewer records than the ledger's counts say")
+
+MISSING = Kind(
+    "missing",
+    "a record that was kept is not in the target",
+    f"""SELECT id FROM decided WHERE action IN (0, 2, {RESTORED})
+        AND NOT EXISTS (SELECT 1 FROM target t WHERE t.id = decided.id)""",
+)
+ALTERED = Kind(
+    "altered",
+    "a record in the target is not, byte for byte, the one that was judged",
+    """SELECT d.id FROM decided d JOIN target t USING (id)
+       WHERE d.action IN (0, 2) AND d.reason != 'changed' AND t.hash != d.hash""",
+)
+RECORDS = (
+    Kind("decided_twice", "two decisions on one record", "SELECT id FROM decided WHERE times > 1"),
+    MISSING,
+    ALTERED,
+    Kind(
+        "foreign",
+        "a record in the target that the ledger does not keep",
+        """SELECT t.id FROM target t LEFT JOIN decided d USING (id)
+           WHERE d.id IS NULL OR (d.action = 3 AND d.reason != 'conflict')""",
+        of_sample=False,
+    ),
+    Kind(
+        "duplicate_in_target",
+        "a record that was dropped is in the target all the same",
+        "SELECT d.id FROM decided d JOIN target t USING (id) WHERE d.action = 1",
+    ),
+    Kind(
+        "keeper_missing",
+        "a dropped record for which nothing in the target stands",
+        """SELECT id FROM decided WHERE action = 1
+           AND NOT EXISTS (SELECT 1 FROM target t WHERE t.id = decided.keeper)""",
+    ),
+    Kind(
+        "keeper_unknown",
+        "a record dropped for one that was never decided",
+        """SELECT id FROM decided d WHERE action = 1
+           AND NOT EXISTS (SELECT 1 FROM decided k WHERE k.id = d.keeper)""",
+        of_sample=False,
+    ),
+    Kind(
+        "keeper_not_kept",
+        "a record dropped for one that is not kept itself",
+        "SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper WHERE d.action = 1 AND k.action != 0",
+    ),
+    Kind(
+        "keeper_later",
+        "a record dropped for one that was decided later",
+        """SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper
+           WHERE d.action = 1 AND k.place >= d.place""",
+    ),
+    Kind(
+        "text_differs",
+        "an exact duplicate whose text is not its keeper's",
+        """SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper
+           WHERE d.action = 1 AND d.reason = 'exact' AND k.digest != d.digest""",
+    ),
+    Kind(
+        "row_missing",
+        "a dropped, passed or refused record without its row in `dropped` or `exceptions`",
+        f"""SELECT id FROM decided d WHERE action != {RESTORED} AND (
+            noted = 'dropped' AND NOT EXISTS (SELECT 1 FROM dropped r WHERE r.id = d.id)
+            OR noted = 'exceptions' AND NOT EXISTS (SELECT 1 FROM exceptions r WHERE r.id = d.id))""",
+    ),
+    Kind(
+        "row_superfluous",
+        "a row in `dropped` or `exceptions` that no plan asks for",
+        " UNION ALL ".join(
+            f"""SELECT r.id FROM {name} r LEFT JOIN decided d USING (id)
+                WHERE d.noted IS NOT '{name}' OR d.action = {RESTORED}"""
+            for name in ("dropped", "exceptions")
+        ),
+    ),
+    Kind(
+        "row_differs",
+        "a row in `dropped` or `exceptions` that says other than its plan",
+        " UNION ALL ".join(
+            f"""SELECT d.id FROM decided d JOIN {name} r USING (id)
+                WHERE d.noted = '{name}' AND d.action != {RESTORED} AND r.note != d.note"""
+            for name in ("dropped", "exceptions")
+        ),
+    ),
+    Kind(
+        "undecided",
+        "a record of the source behind the watermark that no plan decided: dedup-job reconcile decides it",
+        "SELECT id FROM undecided",
+        of_sample=False,
+    ),
+)

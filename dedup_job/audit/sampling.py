@@ -1,0 +1,76 @@
+"""Sampling: verifies some decisions, chosen at random, and the numbers of all records."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from operator import attrgetter
+
+from dedup_job.audit.book import Book
+from dedup_job.audit.findings import of_ledger, of_numbers, of_records
+from dedup_job.audit.plans import chain, heard
+from dedup_job.audit.questions import HEAD, RECORDS, RESTORE
+from dedup_job.audit.subject import Audit, Told, check_unmoved, hashed, opened, target_name
+from dedup_job.mongo.ids import id_of
+from dedup_job.mongo.statements import Decision
+from dedup_job.report.verified import Verification
+from dedup_job.wiring import Parts
+
+ROWS_OF_A_PLAN = 100  # so that a sample comes from many plans
+IDS_AT_ONCE = 1_000
+
+
+def verify_sample(parts: Parts, records: int, told: Told) -> Verification:
+    """Compare so many decisions; what can be told from all of them alone is left out.
+
+    Raises LeaseHeld while a run works on the target.
+    """
+    started = time.monotonic()
+    with closing(Book(None)) as book:
+        audit = opened(parts, book, told)
+        _enter_some_plans(audit, records)
+        found = of_ledger(audit)
+        if not found:
+            _enter_rest(audit)
+            found = [*of_numbers(audit), *of_records(audit, [kind for kind in RECORDS if kind.of_sample])]
+        decisions = book.size("decided")
+        check_unmoved(audit)
+    left_out = [kind.name for kind in (*HEAD, *RECORDS) if not kind.of_sample]
+    return Verification(target_name(parts), decisions, False, found, left_out, time.monotonic() - started)
+
+
+def _enter_some_plans(audit: Audit, records: int) -> None:
+    """Enter some decisions of each of some plans, until they are enough."""
+    plans = chain(audit)
+    dice = random.SystemRandom()
+    of_each = max(ROWS_OF_A_PLAN, math.ceil(records / max(1, len(plans))))
+    taken: list[Decision] = []
+    for number in dice.sample(range(len(plans)), len(plans)):
+        left = records - len(taken)
+        statement = heard(audit, plans, number) if left else None
+        if statement is not None:
+            some = min(left, of_each, len(statement.decisions))
+            taken += dice.sample(statement.decisions, some)
+            audit.told(some)
+    audit.book.enter_decisions(sorted(taken, key=attrgetter("place")))
+
+
+def _enter_rest(audit: Audit) -> None:
+    """Enter what target and ledger hold of the records of a sample, and their keepers."""
+    book = audit.book
+    ids = book.ids("SELECT id FROM decided")
+    keepers = book.ids("SELECT DISTINCT keeper FROM decided WHERE keeper IS NOT NULL")
+    for some in _runs([*ids, *keepers]):
+        book.enter("target", hashed(audit.parts.target.fetch(some).values()))
+    for some in _runs(ids):
+        for name in ("dropped", "exceptions"):
+            book.enter(name, hashed(audit.statements.rows_on(name, some)))
+        book.enter("restored", [(id_of(raw),) for raw in audit.statements.rows_on("overrides", some)])
+    book.change(RESTORE)
+
+
+def _runs(ids: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    return (ids[first : first + IDS_AT_ONCE] for first in range(0, len(ids), IDS_AT_ONCE))

@@ -1,0 +1,78 @@
+"""What an audit is about: a target, its ledger and its source, and the book on them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import xxhash
+
+from dedup_job.audit.book import Book
+from dedup_job.errors import ConfigError, LeaseHeld
+from dedup_job.mongo.commit import check_fits
+from dedup_job.mongo.head import Head
+from dedup_job.mongo.ids import id_of
+from dedup_job.mongo.ledger import LedgerReader
+from dedup_job.mongo.statements import Statements
+from dedup_job.wiring import Parts
+
+Told = Callable[[int], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What a verification works with; `told` hears of how many more records were read."""
+
+    parts: Parts
+    statements: Statements
+    head: Head
+    book: Book
+    told: Told
+
+
+def opened(parts: Parts, book: Book, told: Told) -> Audit:
+    """Return the audit of a target, which goes on with a book on the same state of the ledger.
+
+    Raises LeaseHeld while a run works: what it has not finished yet would look like a difference.
+    """
+    statements = parts.statements()
+    head = head_of(parts, statements)
+    if statements.is_worked_on(head):
+        raise LeaseHeld("a run works on this target; verify when it has ended")
+    book.begin(_identity(parts, head))
+    return Audit(parts, statements, head, book, told)
+
+
+def check_unmoved(audit: Audit) -> None:
+    """Raise LeaseHeld when a run has worked on the target since the audit was opened."""
+    now, then = audit.statements.head(), audit.head
+    if now is None or (now.fence, now.last, now.pending) != (then.fence, then.last, then.pending):
+        raise LeaseHeld("a run worked on this target meanwhile; verify again when none does")
+
+
+def target_name(parts: Parts) -> str:
+    """Return the full name of the target."""
+    return f"{parts.settings.target.database}.{parts.settings.target.collection}"
+
+
+def head_of(parts: Parts, reader: LedgerReader) -> Head:
+    """Return the state of the ledger; raises ConfigError where there is none, or it is of another job."""
+    head = reader.head()
+    if head is None:
+        raise ConfigError(f"[target]: {target_name(parts)} has no ledger; nothing was decided for it yet")
+    check_fits(head, parts.origin)
+    return head
+
+
+def hashed(records: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
+    """Return the raw id and the 128-bit hash of each raw record."""
+    return [(id_of(raw), xxhash.xxh3_128_digest(raw)) for raw in records]
+
+
+def _identity(parts: Parts, head: Head) -> str:
+    """Return what a broken-off verification must be about to be gone on with."""
+    server = parts.settings.target_uri().rpartition("@")[2]
+    last = head.last.key if head.last else None
+    key = [server, target_name(parts), parts.source_name, parts.settings.source.filter, head.fence, last]
+    return xxhash.xxh3_128_hexdigest(json.dumps(key).encode())

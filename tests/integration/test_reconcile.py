@@ -1,0 +1,186 @@
+"""`reconcile` decides what runs have missed, and tells what changed or vanished without touching it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from dedup_job import config, wiring
+from dedup_job.audit import reconciliation, verification
+from dedup_job.report.reconciled import Reconciliation
+from scripts.corpus import generate
+from tests.integration.conftest import Job
+
+LATE = ObjectId("0" * 24)
+OLD = ObjectId("650000000000000000000000")  # of 2023
+FUTURE = ObjectId("f48656800123456789abcdef")  # in the year 2100
+
+
+def reconciled(job: Job, *, content: bool = False) -> Reconciliation:
+    with wiring.Parts(config.check(job.tables, "test")) as parts:
+        return reconciliation.reconcile(parts, content, lambda number: None)
+
+
+def text(number: int) -> str:
+    return f"第{number}号灯塔的看守人在日记里写下{number * 7919}艘船的名字，其中有渔船、货轮和邮船。"
+
+
+@pytest.fixture
+def decided(job: Job) -> Job:
+    job.source.insert_one({"_id": OLD, "text": text(39)})
+    job.source.insert_many([{"_id": ObjectId(), "text": text(number)} for number in range(39)])
+    job.source.insert_many([{"_id": ObjectId(), "text": text(number)} for number in range(5)])
+    job.source.insert_one({"_id": ObjectId(), "text": None})
+    job.decide("backfill")
+    return job
+
+
+def database_hash(job: Job) -> Any:
+    return job.database.command("dbHash")["md5"]
+
+
+def test_where_nothing_was_missed_nothing_is_written(decided: Job) -> None:
+    before = database_hash(decided)
+
+    found = reconciled(decided, content=True)
+
+    assert (found.decided, found.missed) == (46, None)
+    assert found.changed is not None
+    assert (found.changed.counts.total(), found.vanished.counts.total()) == (0, 0)
+    assert database_hash(decided) == before
+
+
+def test_what_a_run_cannot_notice_is_decided_by_a_reconcile(decided: Job) -> None:
+    """One far behind the lookback while another there was deleted: the number of records says nothing."""
+    decided.source.delete_one({"_id": OLD})
+    decided.source.insert_one({"_id": LATE, "text": text(3)})
+    assert decided.decide("run").counts.read == 0
+
+    found = reconciled(decided)
+
+    assert found.missed is not None
+    assert (found.missed.counts.read, found.missed.counts.exact) == (1, 1)
+    row = decided.ledger("dropped").find_one({"_id": LATE})
+    assert row is not None
+    assert decided.source.find_one({"_id": row["keeper"]}, {"text": 1}) == {
+        "_id": row["keeper"],
+        "text": text(3),
+    }
+    assert found.vanished.counts == {"kept": 1}
+    assert found.vanished.samples == [{"id": {"$oid": str(OLD)}, "was": "kept"}]
+    assert reconciled(decided).missed is None
+    run = decided.ledger("runs").find_one({"_id": found.missed.run})
+    assert run is not None
+    assert (run["mode"], run["exit_code"]) == ("reconcile", 0)
+
+
+def test_an_id_from_the_future_hides_nothing_behind_it(job: Job) -> None:
+    job.source.insert_many([{"_id": FUTURE, "text": text(0)}, {"_id": ObjectId(), "text": text(1)}])
+    job.decide("backfill")
+    head = job.ledger("head").find_one()
+    assert head is not None
+    assert head["watermark"].endswith(FUTURE.binary + b"\0")
+    job.source.insert_many([{"_id": ObjectId(), "text": text(2)}, {"_id": LATE, "text": text(0)}])
+    assert job.decide("backfill").counts.read == 0
+
+    found = reconciled(job)
+
+    assert found.missed is not None
+    assert (found.missed.counts.unique, found.missed.counts.exact) == (1, 1)
+    assert reconciled(job).missed is None
+    job.source.insert_one({"_id": ObjectId(b"\xf5" + bytes(11)), "text": text(4)})
+    assert (again := reconciled(job).missed) is not None
+    assert again.counts.unique == 1
+
+
+@pytest.mark.parametrize("make", [lambda n: n * 37 % 1000, lambda n: f"k{n * 37 % 1000}", lambda n: {"n": n}])
+def test_ids_that_hold_no_time_are_reconciled_as_well(job: Job, make: Any) -> None:
+    job.source.insert_many([{"_id": make(number), "text": text(number)} for number in range(20)])
+    job.decide("backfill")
+    job.source.insert_many([{"_id": make(100 + number), "text": text(number)} for number in range(7)])
+
+    found = reconciled(job)
+
+    assert found.missed is not None
+    assert (found.missed.counts.read, found.missed.counts.exact) == (7, 7)
+
+
+def test_changed_records_are_told_by_what_was_decided_of_them(decided: Job) -> None:
+    dropped = decided.ledger("dropped").find_one()
+    assert dropped is not None
+    decided.source.update_one({"_id": dropped["_id"]}, {"$set": {"text": text(99)}})
+    decided.source.update_many({"text": {"$in": [text(30), None]}}, {"$set": {"seen": True}})
+    before = database_hash(decided)
+
+    found = reconciled(decided, content=True)
+
+    assert found.changed is not None
+    assert found.changed.counts == {"kept": 2, "dropped": 1}
+    assert {"id": {"$oid": str(dropped["_id"])}, "was": "dropped"} in found.changed.samples
+    assert (found.missed, found.vanished.counts.total()) == (None, 0)
+    assert database_hash(decided) == before
+    assert reconciled(decided).changed is None
+
+
+def test_what_vanished_is_told_alike_with_and_without_the_content(decided: Job) -> None:
+    dropped = decided.ledger("dropped").find_one()
+    assert dropped is not None
+    decided.source.delete_many({"$or": [{"_id": dropped["_id"]}, {"text": {"$in": [text(20), text(21)]}}]})
+
+    for content in (False, True):
+        assert reconciled(decided, content=content).vanished.counts == {"kept": 2, "dropped": 1}
+
+
+def test_reconcile_exits_3_when_the_target_refuses_what_was_missed(decided: Job) -> None:
+    decided.database.command("collMod", "unique", validator={"text": {"$ne": text(70)}})
+    decided.source.insert_many([{"_id": LATE, "text": text(70)}, {"text": text(71)}])
+
+    done = decided.command("reconcile", "--json", "--content")
+
+    assert done.returncode == 3, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["decided"], told["missed"], told["vanished"]["kept"]) == (46, 2, 0)
+    assert told["run"]["refused"] == {"validator": 1}
+    assert told["changed"]["dropped"] == 0
+    with wiring.Parts(config.check(decided.tables, "test")) as parts:
+        assert verification.verify(parts, None, lambda number: None).agrees
+
+
+def test_reconcile_for_people_names_ids_and_shows_no_text(decided: Job) -> None:
+    decided.source.insert_one({"_id": LATE, "text": text(50)})
+    decided.source.update_one({"text": text(30)}, {"$set": {"text": "改写过的文字"}})
+
+    done = decided.command("reconcile", "--content")
+
+    assert done.returncode == 0, done.stderr
+    assert "missed                1" in done.stdout
+    assert "kept 1: the target has them as they were" in done.stdout
+    assert "灯塔" not in done.stdout + done.stderr
+    assert "改写" not in done.stdout + done.stderr
+
+
+def test_a_reconcile_that_is_killed_is_finished_by_the_next_run(job: Job) -> None:
+    job.set("source", fields=["data"])
+    records = list(generate(200, seed=6))
+    job.source.insert_many(records[::2])
+    job.decide("backfill")
+    job.source.insert_many(records[1::2])
+
+    killed = job.command("reconcile", program=("-m", "tests.integration.killed", "after", "30"))
+    assert killed.returncode == -9
+    job.decide("run")
+
+    assert job.target.count_documents({}) + job.ledger("dropped").count_documents({}) == 200
+    assert reconciled(job).missed is None
+    with wiring.Parts(config.check(job.tables, "test")) as parts:
+        assert verification.verify(parts, None, lambda number: None).agrees
+
+
+def test_without_a_ledger_there_is_nothing_to_reconcile(job: Job) -> None:
+    job.source.insert_one({"text": "x"})
+    done = job.command("reconcile")
+    assert done.returncode == 78
+    assert "has no ledger" in done.stderr
