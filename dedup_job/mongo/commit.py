@@ -270,7 +270,7 @@ def records_now(plan: Plan, source: Source, target: Target) -> Records:
     for row, raw_id in enumerate(plan.ids):
         judged = [raw for raw in (there.get(raw_id), here.get(raw_id)) if raw and _is_judged(plan, row, raw)]
         raws.append(judged[0] if judged else here.get(raw_id))
-        if not judged:
+        if not judged and raw_id in here:
             changed.add(row)
     return Records(raws, frozenset(changed))
 
