@@ -1,4 +1,4 @@
-"""Runs that were overtaken without knowing it, or killed while the source changes: what is left stays whole."""
+"""Runs that were overtaken unawares, or killed while the source changes: what is left stays whole."""
 
 from __future__ import annotations
 
