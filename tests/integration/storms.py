@@ -45,14 +45,13 @@ class Storm:
     seconds: float = 0.0
     state: State | None = None
 
-    def start(self, **limits: float) -> subprocess.Popen[str]:
+    def start(self, **limits: float) -> subprocess.Popen[bytes]:
         """Start a backfill."""
         config = self.arena.config_file(engine={"workers": 2}, limits=limits)
         return subprocess.Popen(
             [sys.executable, "-m", "dedup_job", "backfill", "-c", str(config)],
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
+            stderr=subprocess.DEVNULL,
             cwd=ROOT,
             env={**os.environ, "DEDUP_SOURCE_URI": self.uri, "DEDUP_TARGET_URI": self.uri},
         )
@@ -71,15 +70,14 @@ class Storm:
         return self.arena.harm(self.state)
 
 
-def ended(process: subprocess.Popen[str], seconds: float = PATIENCE_SECONDS) -> int | None:
+def ended(process: subprocess.Popen[bytes], seconds: float = PATIENCE_SECONDS) -> int | None:
     """Wait for a process and return its exit code; None for one that hangs, which is then killed."""
     try:
-        process.communicate(timeout=seconds)
+        return process.wait(seconds)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.communicate()
+        process.wait()
         return None
-    return process.returncode
 
 
 @contextmanager
