@@ -32,7 +32,7 @@ LIVES = 5  # kills until a job is let finish
 STARTERS = 8
 LOSER_SECONDS = 2.0
 LEAVING_SECONDS = 10.0
-PATIENCE_SECONDS = 120.0  # a run that takes longer hangs
+PATIENCE_SECONDS = 300.0  # a run that takes longer hangs
 
 
 @dataclass(frozen=True)
