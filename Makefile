@@ -2,6 +2,7 @@
 # make run       the demonstration, beside a MongoDB server of its own; its data stays in .demo
 # make test      the tests
 # make check     format, lint, types, import contract, tests: says whether a change is good
+# make soak      the long campaigns against the job (most of an hour); its table goes to docs/soak.md
 # make bench    speed beside the usual job: make bench DOCS=docs.jsonl.gz BASELINE=seed_baseline.py
 # make format    put the code into the house's format
 # make clean     remove everything that make made
@@ -11,7 +12,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install run test lint check bench format clean
+.PHONY: install run test lint check soak bench format clean
 
 install: $(STAMP)
 
@@ -28,6 +29,9 @@ lint: install
 	$(BIN)/lint-imports
 
 check: lint test
+
+soak: install
+	$(BIN)/python -m scripts.soak
 
 bench: install
 	$(BIN)/python -m scripts.bench_end_to_end "$(DOCS)" --baseline "$(BASELINE)"

@@ -19,6 +19,7 @@ import click
 from dedup_job import __version__
 from dedup_job.engine import warm
 from dedup_job.errors import DedupError, StateError, Stopped, UsageError
+from dedup_job.overlap import alone
 
 EXAMPLES = """
 \b
@@ -292,6 +293,11 @@ def tune(config: Path, sample: int, at: float, **options: Any) -> int:
 
 
 def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
+    with alone(config):
+        return _decide_alone(mode, config, options)
+
+
+def _decide_alone(mode: str, config: Path, options: dict[str, Any]) -> int:
     from dedup_job import wiring
     from dedup_job.report.progress import Progress
 

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from dedup_job.config import Settings
 from dedup_job.document import Batch, Counts
 from dedup_job.engine.ahead import read_ahead
 from dedup_job.engine.local import Capacity, LocalEngine
-from dedup_job.errors import ConfigError, DedupError, Unreachable
+from dedup_job.errors import ConfigError, DedupError
 from dedup_job.fingerprint.idf import learned_idf, write_idf
 from dedup_job.fingerprint.profile import Calibration
 from dedup_job.fingerprint.recipe import Recipe, Resource
@@ -127,14 +127,11 @@ class Parts:
     def ledger(self, run: RunId) -> Iterator[Ledger]:
         """Open the ledger for writing; when the run breaks off, its row in `runs` says why."""
         ledger = Ledger(*self._ledger_place)
-        ledger.open(run, self.origin)
         try:
+            ledger.open(run, self.origin)
             yield ledger
-        except Unreachable:
-            raise  # nobody there to tell; the lease ends by itself
         except BaseException as error:
-            with suppress(DedupError):
-                ledger.close({"exit_code": getattr(error, "exit_code", DedupError.exit_code)})
+            ledger.break_off(getattr(error, "exit_code", DedupError.exit_code))
             raise
 
     def keepers(self, fetch: Fetch, engine: LocalEngine) -> Keepers:

@@ -77,7 +77,7 @@ def connect(uri: str, name: str, seconds: float = 10.0) -> MongoClient[Any]:
             readConcernLevel="majority",
             serverSelectionTimeoutMS=int(seconds * 1000),
         )
-        client.admin.command("ping")
+        Patience(seconds)(lambda: client.admin.command("ping"))
     return client
 
 

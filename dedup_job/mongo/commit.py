@@ -8,11 +8,13 @@ Safety rests on the compare-and-sets; the lease only saves a second run its wast
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import pymongo
 import xxhash
 from bson import encode
 from bson.raw_bson import RawBSONDocument
@@ -20,8 +22,8 @@ from pymongo import ReplaceOne
 from pymongo.errors import BulkWriteError, PyMongoError
 
 from dedup_job.document import Action, Verdict
-from dedup_job.errors import ConfigError, StateError
-from dedup_job.mongo.client import named_errors
+from dedup_job.errors import ConfigError, DedupError, StateError
+from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.head import Head, HeadDocument, Origin, counts_key
 from dedup_job.mongo.ids import as_field, document, elements, selector
 from dedup_job.mongo.lease import SECONDS, Holder
@@ -30,6 +32,8 @@ from dedup_job.mongo.plans import BACKFILL, PlanId, StoredPlan, pack, unpack
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target, record_errors
 from dedup_job.plan import Plan
+
+LEAVING_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,9 @@ class Records:
 
 
 class Ledger(LedgerReader):
-    """A ledger that this process writes; made by `open`, ended by `close`."""
+    """A ledger that this process writes; made by `open`, ended by `close` or `break_off`."""
+
+    _ended: threading.Event | None = None
 
     def open(self, run: RunId, origin: Origin) -> Head:
         """Make the ledger if there is none, check that it fits, and take the lease.
@@ -71,25 +77,42 @@ class Ledger(LedgerReader):
         check_fits(head, origin)
         self._head = self._document.take_lease(head, Holder.me())
         self._ended = threading.Event()
-        threading.Thread(target=self._keep_alive, name="lease", daemon=True).start()
+        threading.Thread(target=self._keep_alive, args=(self._ended,), name="lease", daemon=True).start()
         with named_errors("the ledger"):
             self._patience(self._begin)
         return self._head
 
     def recover(self, source: Source, target: Target) -> Head:
         """Finish the plan that a killed run left pending, as it was decided; then forget unaccepted plans."""
-        pending = self._head.pending
-        if pending is not None:
-            with named_errors("the ledger"):
-                stored = self._patience(lambda: self._named("plans").find_one({"_id": pending.key}))
-            if stored is None:
-                raise StateError("the pending plan of the ledger is missing; restore the target database")
-            plan = unpack(stored)
-            self._finish(plan, records_now(plan.plan, source, target), target)
-        with named_errors("the ledger"):
-            orphans = {"_id": {"$gte": {"number": self._head.next}}}
-            self._patience(lambda: self._named("plans").delete_many(orphans))
+        first = self._head.next
+        if self._head.pending is not None:
+            stored = self._pending(self._head.pending)
+            self._finish(stored, records_now(stored.plan, source, target), target)
+        self._forget_orphans(first)
         return self._head
+
+    def _pending(self, plan_id: PlanId) -> StoredPlan:
+        with named_errors("the ledger"):
+            packed = self._patience(lambda: self._named("plans").find_one({"_id": plan_id.key}))
+        if packed is None:
+            self._document.check_held(self._head)  # a run that took over may have amended it
+            raise StateError("the pending plan of the ledger is missing; restore the target database")
+        return unpack(packed)
+
+    def _forget_orphans(self, first: int) -> None:
+        """Delete the plans from this number on that earlier runs stored and no head accepted.
+
+        Only those of lower fences, for good out of use: where this run lost the lease without knowing it yet,
+        those of its successors are accepted plans.
+        """
+        orphans: dict[str, Any] = {
+            "_id": {"$gte": {"number": first}},
+            "_id.fence": {"$lt": self._head.fence},
+        }
+        if self._head.last is not None:
+            orphans["_id"]["$ne"] = self._head.last.key
+        with named_errors("the ledger"):
+            self._patience(lambda: self._named("plans").delete_many(orphans))
 
     def commit(self, plan: Plan, raws: Sequence[bytes], target: Target) -> Plan:
         """Make a plan final and carry it out; returns it as it ended, with what the target refused."""
@@ -111,11 +134,26 @@ class Ledger(LedgerReader):
 
     def close(self, outcome: Mapping[str, Any]) -> None:
         """Record how the run ended and give the lease back."""
-        self._ended.set()
+        if self._ended is not None:
+            self._ended.set()
         runs, changes = self._named("runs"), {"$set": {**outcome, "ended": datetime.now(UTC)}}
         with named_errors("the ledger"):
             self._patience(lambda: runs.update_one({"_id": self._run.name}, changes))
         self._swap({}, {"lease": None})
+
+    def break_off(self, code: int) -> None:
+        """Do the same for a run that ends early, if the server answers within seconds.
+
+        If it does not, the next run on this host finds the holder gone, and one elsewhere waits for the end
+        of the lease.
+        """
+        if self._ended is None:
+            return  # the lease was never had
+        seconds = min(self._patience.seconds, LEAVING_SECONDS)
+        self._patience = Patience(seconds)
+        self._document = HeadDocument(self._named("head"), self._patience)
+        with suppress(DedupError), pymongo.timeout(seconds):
+            self.close({"exit_code": code})
 
     def _begin(self) -> None:
         """Write the run's row; an answer that was lost makes this happen twice."""
@@ -126,13 +164,12 @@ class Ledger(LedgerReader):
     def _swap(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
         self._head = self._document.swap(self._head, before, after)
 
-    def _keep_alive(self) -> None:
-        """Renew the lease until the run ends; a swap notices when it was lost."""
-        while not self._ended.wait(SECONDS / 3):
-            try:
-                self._document.renew_lease(self._head)
-            except PyMongoError:
-                continue  # the next turn, or the next swap, tries again
+    def _keep_alive(self, ended: threading.Event) -> None:
+        """Renew the lease until the run ends or loses it, which the next swap notices."""
+        while not ended.wait(SECONDS / 3):
+            with suppress(PyMongoError):  # the next turn, or the next swap, tries again
+                if not self._document.renew_lease(self._head):
+                    return
 
     def _store(self, stored: StoredPlan) -> None:
         """Write a plan that nothing refers to yet; an answer that was lost makes this happen twice."""
@@ -150,9 +187,12 @@ class Ledger(LedgerReader):
         return stored.plan
 
     def _amended(self, stored: StoredPlan, failed: Mapping[int, Verdict]) -> StoredPlan:
-        """Accept a plan without these rows in place of the pending one."""
-        version = replace(stored.id, version=stored.id.version + 1)
-        amended = replace(stored, id=version, plan=stored.plan.without(failed))
+        """Accept a plan without these rows in place of the pending one.
+
+        Its id has this run's fence, so that no two runs ever write one plan.
+        """
+        plan_id = PlanId(stored.id.number, self._head.fence, stored.id.version + 1)
+        amended = replace(stored, id=plan_id, plan=stored.plan.without(failed))
         self._store(amended)
         self._swap({"pending": stored.id.key}, {"pending": amended.id.key})
         with named_errors("the ledger"):
@@ -161,19 +201,27 @@ class Ledger(LedgerReader):
         return amended
 
     def _note(self, stored: StoredPlan) -> None:
-        """Write the rows that say what was dropped, passed or refused, and take back outdated ones."""
-        plan = stored.plan
-        rows = {
-            "dropped": [_dropped_row(stored, row) for row in plan.rows(Action.DUPLICATE)],
-            "exceptions": [_exception_row(stored, row) for row in plan.rows(Action.PASSED, Action.REFUSED)],
-        }
+        """Write the rows that say what was dropped, passed or refused, and take back outdated ones.
+
+        A right row is never taken back, not even for a moment: this run may be one that was overtaken, and
+        nobody would put the row there again if it were killed in between.
+        """
+        self._note_in("dropped", stored, (Action.DUPLICATE,), _dropped_row)
+        self._note_in("exceptions", stored, (Action.PASSED, Action.REFUSED), _exception_row)
+
+    def _note_in(
+        self,
+        name: str,
+        stored: StoredPlan,
+        actions: tuple[Action, ...],
+        row_of: Callable[[StoredPlan, int], bytes],
+    ) -> None:
+        rows = stored.plan.rows(*actions)
         with named_errors("the ledger"):
+            self._patience(lambda: self._put(name, [row_of(stored, row) for row in rows]))
             if stored.id.version:
-                for name in rows:
-                    condition = selector(plan.ids)
-                    self._patience(lambda: self._named(name).delete_many(condition))  # noqa: B023
-            for name, new in rows.items():
-                self._patience(lambda: self._put(name, new))  # noqa: B023
+                others = set(stored.plan.ids) - {stored.plan.ids[row] for row in rows}
+                self._patience(lambda: self._named(name).delete_many(selector(others)))
 
     def _put(self, name: str, rows: Sequence[bytes]) -> None:
         """Insert rows; those that are there already are replaced."""
@@ -222,7 +270,7 @@ def records_now(plan: Plan, source: Source, target: Target) -> Records:
     for row, raw_id in enumerate(plan.ids):
         judged = [raw for raw in (there.get(raw_id), here.get(raw_id)) if raw and _is_judged(plan, row, raw)]
         raws.append(judged[0] if judged else here.get(raw_id))
-        if not judged:
+        if not judged and raw_id in here:
             changed.add(row)
     return Records(raws, frozenset(changed))
 

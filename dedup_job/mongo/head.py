@@ -147,9 +147,16 @@ class HeadDocument:
         return Head.read(stored)
 
     def renew_lease(self, head: Head) -> bool:
-        """Move the end of the lease on; returns whether it is still held."""
+        """Move the end of the lease on; returns whether it is still held: neither lost nor given back."""
+        held = {**KEY, "fence": head.fence, "lease": {"$ne": None}}
         update = [{"$set": {"lease.until": until()}}]
-        return self._collection.update_one({**KEY, "fence": head.fence}, update).matched_count == 1
+        return self._collection.update_one(held, update).matched_count == 1
+
+    def check_held(self, head: Head) -> None:
+        """Raise LeaseHeld when another run took the lease."""
+        current = self.read()
+        if current is not None and current.fence != head.fence:
+            raise LeaseHeld(f"another run took over: {_described(current)}")
 
     def swap(self, head: Head, before: Mapping[str, Any], after: Mapping[str, Any]) -> Head:
         """Replace the values `before` by `after`, if this process still holds the fence.
@@ -168,10 +175,8 @@ class HeadDocument:
                 stored = self._patience(lambda: self._collection.find_one(done))
         if stored is not None:
             return Head.read(stored)
-        current = self.read()
-        if current is None or current.fence == head.fence:
-            raise StateError("the head of the ledger was changed by hand; restore the target database")
-        raise LeaseHeld(f"another run took over: {_described(current)}")
+        self.check_held(head)
+        raise StateError("the head of the ledger was changed by hand; restore the target database")
 
     def _update(self, condition: Mapping[str, Any], update: list[dict[str, Any]]) -> Any:
         return self._collection.find_one_and_update(condition, update, return_document=ReturnDocument.AFTER)

@@ -28,18 +28,13 @@ class Target:
         """Insert raw records and return {position: reason} of those that the target refuses.
 
         A record that is already there, byte for byte, is no refusal: an earlier, killed run put it there.
+        That holds too when the target would not take it any more.
         """
         if not records:
             return {}
         with named_errors("the target"):
             errors = self._patience(lambda: self._write_errors(records))
-            twice = [error["index"] for error in errors if error["code"] == DUPLICATE_KEY]
-            refused = {
-                error["index"]: REFUSALS.get(error["code"], f"code_{error['code']}")
-                for error in errors
-                if error["code"] != DUPLICATE_KEY
-            }
-        return refused | self._settled(records, twice)
+        return self._settled(records, {error["index"]: error["code"] for error in errors})
 
     def fetch(self, ids: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the records that are there of these ids, by id."""
@@ -57,17 +52,21 @@ class Target:
             return record_errors(error)
         return []
 
-    def _settled(self, records: Sequence[bytes], rows: Sequence[int]) -> dict[int, str]:
-        """Settle each duplicate key: the same record (fine), another record, or another unique index."""
-        ids = {row: id_of(records[row]) for row in rows}
+    def _settled(self, records: Sequence[bytes], codes: Mapping[int, int]) -> dict[int, str]:
+        """Name the refusal of each row with an error code; one whose record is there has none."""
+        ids = {row: id_of(records[row]) for row in codes}
         found = self.fetch(list(ids.values())) if ids else {}
-        refused: dict[int, str] = {}
-        for row, raw_id in ids.items():
-            if raw_id not in found:
-                refused[row] = "unique_index"
-            elif found[raw_id] != records[row]:
-                refused[row] = "conflict"
-        return refused
+        return {
+            row: _refusal(code, ids[row] in found)
+            for row, code in codes.items()
+            if found.get(ids[row]) != records[row]
+        }
+
+
+def _refusal(code: int, id_is_taken: bool) -> str:
+    if code == DUPLICATE_KEY:
+        return "conflict" if id_is_taken else "unique_index"
+    return REFUSALS.get(code, f"code_{code}")
 
 
 def record_errors(error: BulkWriteError) -> list[Mapping[str, Any]]:

@@ -1,0 +1,186 @@
+"""The long campaigns against a job: every harm, many times, on real servers and with real processes.
+
+    python -m scripts.soak                    all campaigns, in full; the table goes to docs/soak.md
+    python -m scripts.soak --scale 0.05       a twentieth of each, and no table is written
+    python -m scripts.soak --only kills       one of them; may be given again
+
+A campaign is a function that takes a server's connection string, the number of trials and a source of
+chance, and returns a `Result`; one more is a line in CAMPAIGNS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from pymongo import MongoClient
+
+from scripts.local_mongod import LocalMongod
+from tests.integration import storms
+from tests.integration.campaign import Harm, Material, Result, trial
+from tests.integration.forks import Forks
+from tests.integration.loop import loop
+from tests.integration.storms import Storm, storm
+from tests.integration.wire import Kind
+from tests.model import Mishaps, Model, Violation, search
+
+ROOT = Path(__file__).parents[1]
+TABLE = ROOT / "docs" / "soak.md"
+MEMORY = Path("/dev/shm")  # a server that is never killed itself needs no disk
+RECORDS = 2_000
+
+HEADER = """\
+# Soak
+
+What `make soak` did to the job, and what came of it: on {commit}, Python {python}, mongod {mongod},
+{processors} processors. Each trial ends with the same questions. Is every source record decided just once?
+Does the target hold just the records that were kept, byte for byte, and the keeper of every duplicate? Are
+the decisions those of an undisturbed run?
+
+- **lost**: records not decided, kept records not in the target, duplicates whose keeper is not there.
+- **doubled**: records decided twice, or in the target though they were not kept.
+- **different**: decisions, rows of the ledger or bytes that an undisturbed run leaves otherwise.
+- **misled**: runs with another exit code than the README says, or later than they should (10 s after a
+  signal, 2 s for the loser of a contest).
+
+| campaign | trials | lost | doubled | different | misled | seconds |
+|---|---|---|---|---|---|---|
+"""
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What it is called, in the command line and in the table; how often; and what is done."""
+
+    name: str
+    about: str
+    count: int
+    work: Callable[[str, int, Random], Result]
+
+
+def model(_uri: str, count: int, _rng: Random) -> Result:
+    """Search the model of the commit protocol with more mishaps than the tests do."""
+    try:
+        searched = search(Model(), Mishaps(kills=2, losses=1) if count > 1 else Mishaps(kills=1, losses=1))
+    except Violation as violation:
+        return trial(Harm(different=1), f"{violation}: {', '.join(violation.steps)}")
+    return Result(searched.states)
+
+
+def every_command(uri: str, count: int, rng: Random) -> Result:
+    """Do every harm to every command, or to every n-th where fewer trials are wanted."""
+    with Forks() as forks, loop(uri, forks) as looped:
+        kinds = [kind for kind in Kind if kind is not Kind.GONE]
+        every = max(1, len(kinds) * looped.commands // count)
+        result = looped.trials(kinds, every)
+        result += looped.trials([Kind.REQUEST_LOST, Kind.REPLY_LOST], every, times=2)
+        result += looped.trials([Kind.GONE], every)
+        return result + looped.twice_killed(count, rng)
+
+
+def alone(_uri: str, count: int, rng: Random) -> Result:
+    """Do the same to a job on a standalone server, where the driver repeats nothing."""
+    with _server(replica_set=False) as uri:
+        return every_command(uri, count, rng)
+
+
+def stormy(work: Callable[[Storm, int], Result]) -> Callable[[str, int, Random], Result]:
+    """Return a campaign with whole processes."""
+
+    def campaign(uri: str, count: int, rng: Random) -> Result:
+        material = Material.made(RECORDS, seed=7, batch_records=100, refused=5)
+        with storm(uri, material, rng) as raging:
+            return work(raging, count)
+
+    return campaign
+
+
+CAMPAIGNS = (
+    Campaign("model", "states of the model of the commit protocol", 2, model),
+    Campaign("commands", "every command of a job, each harm; two kills in a row", 320, every_command),
+    Campaign("alone", "the same on a standalone server", 320, alone),
+    Campaign("kills", "`kill -9` at a random moment", 1_000, stormy(storms.kills)),
+    Campaign("contests", "eight runs started at once", 100, stormy(storms.contests)),
+    Campaign("pauses", "the holder paused, its lease taken, then let go on", 50, stormy(storms.pauses)),
+    Campaign("signals", "SIGTERM or SIGINT at a random moment, some twice", 200, stormy(storms.signals)),
+    Campaign("workers", "up to three workers of a run killed or stopped", 50, stormy(storms.worker_losses)),
+)
+
+
+@contextmanager
+def _server(replica_set: bool = True) -> Iterator[str]:
+    with (
+        tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder,
+        LocalMongod(Path(folder) / "db", replica_set=replica_set) as server,
+    ):
+        yield server.uri
+
+
+def row(campaign: Campaign, result: Result, seconds: float) -> str:
+    """Return a campaign's line of the table."""
+    harm = result.harm
+    cells = (harm.lost, harm.doubled, harm.different, harm.misled, round(seconds))
+    return f"| {campaign.about} | {result.trials:,} | " + " | ".join(f"{cell:,}" for cell in cells) + " |"
+
+
+def header(uri: str) -> str:
+    """Return what stands above the table: what was tried, and with what."""
+    with MongoClient[Any](uri) as client:
+        mongod = client.server_info()["version"]
+    describe = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
+    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    return HEADER.format(
+        commit=f"commit `{commit}`" if commit else "this version",
+        python=platform.python_version(),
+        mongod=mongod,
+        processors=os.cpu_count(),
+    )
+
+
+def soak(campaigns: Sequence[Campaign], scale: float, seed: int) -> tuple[str, Harm]:
+    """Run campaigns one after the other; returns the page on them, and all the harm that was done."""
+    harm = Harm()
+    with _server() as uri:
+        page = header(uri)
+        for campaign in campaigns:
+            started = time.monotonic()
+            count = max(1, round(campaign.count * scale))
+            result = campaign.work(uri, count, Random(f"{seed} {campaign.name}"))
+            line = row(campaign, result, time.monotonic() - started)
+            print(line, *result.worst, sep="\n  ", flush=True)
+            page += line + "\n"
+            harm += result.harm
+    return page, harm
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns 1 when a campaign did harm."""
+    names = [campaign.name for campaign in CAMPAIGNS]
+    parser = argparse.ArgumentParser(
+        description="Harm the job in every way, many times, and see what is left."
+    )
+    parser.add_argument("--only", action="append", choices=names, help="a campaign; may be given again")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the trials (default: 1)")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args(arguments)
+    chosen = [campaign for campaign in CAMPAIGNS if campaign.name in (options.only or names)]
+    page, harm = soak(chosen, options.scale, options.seed)
+    if options.scale == 1 and len(chosen) == len(CAMPAIGNS):
+        TABLE.write_text(page, "utf-8")
+        print(f"written to {TABLE.relative_to(ROOT)}")
+    return 1 if harm else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

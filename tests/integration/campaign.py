@@ -1,0 +1,220 @@
+"""What every campaign shares: a collection to decide, what an undisturbed run leaves, and how to compare.
+
+A campaign disturbs a job in one way, many times.  After each time the same is asked: is every source record
+decided just once, does the target hold just what was kept, byte for byte, is the keeper of each duplicate in
+it, and are the decisions those of an undisturbed run?
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from dedup_job.document import Action, Counts
+from dedup_job.mongo.ids import id_of
+from dedup_job.mongo.ledger import LedgerReader
+from scripts.corpus import Mix, Sample, samples
+
+RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
+SOURCE, TARGET = "pages", "unique"
+LEDGER = ("head", "plans", "dropped", "exceptions", "runs")
+
+
+@dataclass(frozen=True, slots=True)
+class Harm:
+    """What came of one trial, or of many: how many records suffered, how many rows or runs were wrong.
+
+    lost       records that are not decided, kept ones that are not in the target, dropped ones whose keeper
+               is not there
+    doubled    records decided twice, or in the target though they were not kept
+    different  decisions, rows or bytes that an undisturbed run leaves otherwise
+    misled     runs that ended with another exit code, or later, than they should
+    """
+
+    lost: int = 0
+    doubled: int = 0
+    different: int = 0
+    misled: int = 0
+
+    def __add__(self, other: Harm) -> Harm:
+        return Harm(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+
+    def __bool__(self) -> bool:
+        return self != Harm()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a campaign went; `worst` tells of the first trials that did harm."""
+
+    trials: int = 0
+    harm: Harm = Harm()
+    worst: tuple[str, ...] = ()
+
+    def __add__(self, other: Result) -> Result:
+        return Result(self.trials + other.trials, self.harm + other.harm, (self.worst + other.worst)[:5])
+
+
+def trial(harm: Harm, about: str) -> Result:
+    """Return the result of one trial."""
+    return Result(1, harm, (f"{about}: {harm}",) if harm else ())
+
+
+@dataclass(frozen=True)
+class Material:
+    """A source collection, and a target that refuses some of its records."""
+
+    records: tuple[Mapping[str, Any], ...]
+    refused: tuple[Any, ...] = ()
+    batch_records: int = 16
+
+    @classmethod
+    def made(cls, count: int, seed: int, batch_records: int, refused: int = 2) -> Material:
+        """Make records of all kinds; those are refused that the most others repeat."""
+        planted: list[Sample] = list(samples(count, seed, Mix(duplicates=0.45, odd=0.08)))
+        often = Counter(sample.of for sample in planted if sample.of is not None)
+        worst = tuple(record for record, _ in often.most_common(refused))
+        return cls(tuple(sample.record for sample in planted), worst, batch_records)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a run leaves, without what differs from run to run.
+
+    decided  for each record the verdicts that the carried-out plans hold, in order
+    target   the raw records by id
+    rows     the rows of `dropped` and `exceptions` by id
+    head     watermark, number of plans, counts; and what must be empty: the pending plan, the lease
+    """
+
+    decided: Mapping[bytes, Sequence[tuple[Any, ...]]]
+    target: Mapping[bytes, bytes]
+    rows: Mapping[str, Mapping[bytes, Mapping[str, Any]]]
+    head: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Arena:
+    """A database of one's own in which a job is disturbed, over and over."""
+
+    database: Database[Any]
+    material: Material
+    folder: Path
+    limits: Mapping[str, float] = field(
+        default_factory=lambda: {"connect_seconds": 5.0, "patience_seconds": 20.0}
+    )
+
+    def fill(self) -> None:
+        """Make the source, and a target that refuses."""
+        self.database[SOURCE].insert_many(self.material.records)
+        self.make_target()
+
+    def make_target(self) -> None:
+        validator = {"_id": {"$nin": list(self.material.refused)}}
+        self.database.create_collection(TARGET, validator=validator)
+
+    def reset(self) -> None:
+        """Take back all that runs have left."""
+        for name in (TARGET, *(f"{TARGET}.dedup.{name}" for name in LEDGER)):
+            self.database[name].delete_many({})
+
+    def ledger(self, name: str) -> Any:
+        return self.database[f"{TARGET}.dedup.{name}"]
+
+    def config_file(self, **tables: Mapping[str, Any]) -> Path:
+        """Write the settings of the job and return their path."""
+        limits = {"batch_records": self.material.batch_records, **self.limits}
+        everything: dict[str, Mapping[str, Any]] = {
+            "source": {"database": self.database.name, "collection": SOURCE, "fields": ["data"]},
+            "target": {"database": self.database.name, "collection": TARGET},
+            "limits": {**limits, **tables.pop("limits", {})},
+            **tables,
+        }
+        lines = []
+        for section, values in everything.items():
+            lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+        path = self.folder / f"{uuid.uuid4().hex}.toml"
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+        return path
+
+    def state(self) -> State:
+        """Read what is there now."""
+        reader = LedgerReader(self.database, TARGET)
+        head = reader.head()
+        decided: dict[bytes, list[tuple[Any, ...]]] = {}
+        counts = Counts()
+        for stored in reader.plans(head) if head else ():
+            counts += stored.plan.counts
+            for raw_id, verdict in zip(stored.plan.ids, stored.plan.verdicts, strict=True):
+                match = verdict.match and (
+                    verdict.match.keeper,
+                    verdict.match.distance,
+                    verdict.match.jaccard,
+                )
+                decided.setdefault(raw_id, []).append((verdict.action, verdict.reason, match))
+        about = head and (
+            head.watermark,
+            head.next,
+            head.pending,
+            head.lease,
+            head.counts.read == counts.read,
+        )
+        return State(
+            decided, self._raw(TARGET), {name: self._rows(name) for name in LEDGER[2:4]}, about or ()
+        )
+
+    def _raw(self, name: str) -> dict[bytes, bytes]:
+        found = self.database[name].with_options(RAW).find()
+        raws = (bytes(document.raw) for document in found)
+        return {id_of(raw): raw for raw in raws}
+
+    def _rows(self, name: str) -> dict[bytes, dict[str, Any]]:
+        return {
+            id_of(bytes(document.raw)): {
+                key: value for key, value in document.items() if key not in ("run", "at")
+            }
+            for document in self.ledger(name).with_options(RAW).find()
+        }
+
+    def harm(self, undisturbed: State) -> Harm:
+        """Compare what is there with what a run leaves that nothing happened to."""
+        now, source = self.state(), self._raw(SOURCE)
+        kept = {i for i, v in now.decided.items() if v[-1][0] in (Action.UNIQUE, Action.PASSED)}
+        keepers = [v[-1][2][0] for v in now.decided.values() if v[-1][0] is Action.DUPLICATE]
+        lost = len(source.keys() - now.decided.keys()) + len(kept - now.target.keys())
+        lost += sum(keeper not in now.target for keeper in keepers)
+        doubled = sum(len(verdicts) - 1 for verdicts in now.decided.values())
+        doubled += len(now.target.keys() - kept)
+        different = _differences(now.decided, undisturbed.decided) + (now.head != undisturbed.head)
+        different += sum(raw != source[raw_id] for raw_id, raw in now.target.items())
+        different += sum(_differences(now.rows[name], undisturbed.rows[name]) for name in now.rows)
+        return Harm(lost, doubled, different)
+
+
+def _differences(one: Mapping[bytes, Any], other: Mapping[bytes, Any]) -> int:
+    return sum(one.get(key) != other.get(key) for key in one.keys() | other.keys())
+
+
+@contextmanager
+def arena(client: MongoClient[Any], material: Material, **limits: float) -> Iterator[Arena]:
+    """Give a filled arena, removed afterwards."""
+    database = client[f"arena_{uuid.uuid4().hex}"]
+    with tempfile.TemporaryDirectory() as folder:
+        made = Arena(database, material, Path(folder), **({"limits": limits} if limits else {}))
+        try:
+            made.fill()
+            yield made
+        finally:
+            client.drop_database(database)

@@ -1,0 +1,178 @@
+"""Runs that were overtaken unawares, or killed while the source changes: what is left stays whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from dedup_job import config, wiring
+from dedup_job.errors import LeaseHeld
+from dedup_job.mongo.commit import Ledger
+from dedup_job.mongo.head import HeadDocument
+from dedup_job.mongo.ledger import LedgerReader
+from dedup_job.mongo.target import Target
+from tests.integration.conftest import RAW, Job
+
+TEXTS = (
+    "雨后的竹林里升起一层薄雾，采笋的人早早出了门。",
+    "The old ferry crossed the river twice a day, even in winter.",
+)
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+@pytest.fixture
+def parts(job: Job) -> Iterator[wiring.Parts]:
+    """A job with a refused keeper; a second run in this process takes the lease of the first at once."""
+    job.database.create_collection("unique", validator={"bad": {"$exists": False}})
+    records: list[dict[str, Any]] = [{"_id": 2 + n, "text": TEXTS[n % 2]} for n in range(6)]
+    job.source.insert_many([{"_id": 1, "text": TEXTS[0], "bad": 1}, *records])
+    with wiring.Parts(config.check(job.tables, "test")) as opened:
+        yield opened
+
+
+def decide(parts: wiring.Parts) -> None:
+    wiring.decide(parts, "backfill", lambda batch, plan: None)
+
+
+def crash(parts: wiring.Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave a plan that is accepted and not carried out."""
+
+    def crashed(*_: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Target, "insert", crashed)
+        with pytest.raises(Crash):
+            decide(parts)
+
+
+def is_whole(job: Job) -> bool:
+    reader = LedgerReader(job.database, "unique")
+    head = reader.head()
+    assert head is not None
+    decided = [raw_id for stored in reader.plans(head) for raw_id in stored.plan.ids]
+    return len(decided) == len(set(decided)) == job.source.count_documents({})
+
+
+def test_it_deletes_no_plan_of_its_successor(job: Job, parts: wiring.Parts) -> None:
+    with parts.ledger(wiring.new_run("backfill")) as overtaken:
+        decide(parts)
+        overtaken.recover(parts.source, parts.target)
+        assert is_whole(job)
+        with pytest.raises(LeaseHeld):
+            overtaken.covered(datetime.now(UTC))
+
+
+def test_it_finds_the_pending_plan_amended_and_says_who_works(
+    job: Job, parts: wiring.Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash(parts, monkeypatch)
+    with parts.ledger(wiring.new_run("backfill")) as overtaken:
+        decide(parts)
+        with pytest.raises(LeaseHeld, match="another run took over"):
+            overtaken.recover(parts.source, parts.target)
+    assert is_whole(job)
+
+
+def test_it_overwrites_no_plan_that_its_successor_amended(
+    job: Job, parts: wiring.Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash(parts, monkeypatch)
+    inserted = Target.insert
+
+    def overtaken(target: Target, records: Any) -> dict[int, str]:
+        """See the refusal, and be overtaken before anything comes of it."""
+        refused = inserted(target, records)
+        monkeypatch.setattr(Target, "insert", inserted)
+        job.source.delete_one({"_id": 1})  # the successor finds another reason to refuse it
+        decide(parts)
+        return refused
+
+    monkeypatch.setattr(Target, "insert", overtaken)
+    with pytest.raises(LeaseHeld):
+        decide(parts)
+
+    reader = LedgerReader(job.database, "unique")
+    head = reader.head()
+    assert head is not None
+    (stored,) = reader.plans(head)
+    assert stored.plan.counts.refused == head.counts.refused == {"vanished": 1}
+
+
+def test_it_takes_no_row_back_that_its_successor_wrote(
+    job: Job, parts: wiring.Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = Ledger._note
+
+    def overtaken(ledger: Ledger, stored: Any) -> None:
+        """Be overtaken just before the rows are written, and killed at the first that is written."""
+        monkeypatch.setattr(Ledger, "_note", noted)
+        decide(parts)
+        monkeypatch.setattr(Ledger, "_put", killed)
+        noted(ledger, stored)
+
+    def killed(*_: object) -> None:
+        raise Crash
+
+    monkeypatch.setattr(Ledger, "_note", overtaken)
+    with pytest.raises(Crash):
+        decide(parts)
+
+    assert job.ledger("dropped").count_documents({}) == 4
+    assert job.ledger("exceptions").count_documents({}) == 1
+
+
+def test_a_late_renewal_does_not_bring_back_a_lease_that_was_given_back(
+    job: Job, parts: wiring.Parts
+) -> None:
+    decide(parts)
+    document = HeadDocument(job.ledger("head"), parts.patience)
+    head = document.read()
+    assert head is not None
+
+    assert not document.renew_lease(head)
+
+    assert job.ledger("head").find_one({"lease": None})
+
+
+def test_what_has_landed_is_not_refused_when_the_target_grows_stricter(database: Database[Any]) -> None:
+    database["pages"].insert_many([{"_id": 1, "text": "x"}, {"_id": 2, "text": "y", "bad": 1}])
+    raws = [bytes(document.raw) for document in database["pages"].with_options(RAW).find().sort("_id", 1)]
+    target = Target(database["unique"])
+    assert target.insert(raws[1:]) == {}
+    database.command("collMod", "unique", validator={"bad": {"$exists": False}, "text": "y"})
+
+    assert target.insert(raws) == {0: "validator"}
+
+
+def test_a_keeper_that_vanished_before_it_landed_is_refused_and_a_duplicate_takes_its_place(
+    job: Job, parts: wiring.Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash(parts, monkeypatch)
+    job.source.delete_one({"_id": 3})
+    decide(parts)
+
+    reasons = {row["_id"]: row["reason"] for row in job.ledger("exceptions").find()}
+    assert reasons == {1: "validator", 3: "vanished"}
+    assert {row["_id"] for row in job.target.find()} == {2, 5}
+
+
+def test_a_keeper_that_changed_before_it_landed_is_copied_and_stands_for_nothing(
+    job: Job, parts: wiring.Parts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash(parts, monkeypatch)
+    job.source.update_one({"_id": 3}, {"$set": {"text": "another text"}})
+    decide(parts)
+
+    rows = {row["_id"]: (row["action"], row["reason"]) for row in job.ledger("exceptions").find()}
+    assert rows == {1: ("refused", "validator"), 3: ("passed", "changed")}
+    assert {row["_id"]: row["text"] for row in job.target.find()} == {
+        2: TEXTS[0], 3: "another text", 5: TEXTS[1],
+    }  # fmt: skip

@@ -1,0 +1,28 @@
+"""Whole processes, harmed as in `make soak`, a few times on a small job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+
+from tests.integration import storms
+from tests.integration.campaign import Harm, Material, Result
+from tests.integration.storms import Storm, storm
+
+
+@pytest.fixture(scope="module")
+def raging(mongo_uri: str) -> Iterator[Storm]:
+    with storm(mongo_uri, Material.made(300, seed=7, batch_records=50), Random(1)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("work", [storms.kills, storms.pauses, storms.worker_losses])
+def test_what_is_done_to_a_process_changes_nothing_in_the_end(
+    raging: Storm, work: Callable[[Storm, int], Result]
+) -> None:
+    result = work(raging, 1)
+
+    assert result.harm == Harm(), result.worst
+    assert result.trials == 1

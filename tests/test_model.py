@@ -1,0 +1,79 @@
+"""The commit protocol keeps its promises in every state; without one of its protections it does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.model import IDLE, Mishaps, Model, Protocol, Violation, World, is_path, outcome, search
+
+UNDISTURBED = [
+    "take", "clean",
+    "store", "accept", "insert 1", "store", "accept", "forget", "insert 2",
+    "note dropped", "retract dropped", "note exceptions", "retract exceptions", "advance",
+    "store", "accept", "insert 4", "note dropped", "advance",
+    "cover", "end",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mishaps", [Mishaps(kills=2, losses=0), Mishaps(kills=1, losses=1)], ids=str)
+def test_two_runs_break_no_promise_whatever_happens(mishaps: Mishaps) -> None:
+    searched = search(Model(), mishaps)
+
+    assert searched.states > 25_000
+    assert searched.finished > 1_000
+
+
+@pytest.mark.parametrize(
+    ("protection", "promise"),
+    [
+        ("compared", "missing"),
+        ("lands_first", "lost: a record below the watermark"),
+        ("promotes", "lost: a record was dropped for one that is not in the target"),
+        ("admits_landed", "lost: a record was dropped for one that is not in the target"),
+        ("spares_later", "pending plan is missing"),
+        ("signs", "overwritten"),
+        ("notes_first", "has no row"),
+    ],
+)
+def test_each_protection_that_is_taken_out_breaks_a_promise(protection: str, promise: str) -> None:
+    weaker = replace(Protocol(), **{protection: False})
+
+    with pytest.raises(Violation, match=promise) as broken:
+        search(Model(protocol=weaker), Mishaps(kills=0, losses=0))
+
+    assert broken.value.steps
+
+
+def test_without_any_comparison_a_plan_takes_the_place_of_another() -> None:
+    weaker = Protocol(compared=False, cleans=False)
+
+    with pytest.raises(Violation, match="no accepted plan keeps"):
+        search(Model(refused=frozenset(), protocol=weaker), Mishaps(kills=0, losses=0))
+
+
+def test_the_fence_guards_nothing_but_the_deletion_of_unaccepted_plans() -> None:
+    with pytest.raises(Violation, match="pending plan is missing"):
+        search(Model(protocol=Protocol(fenced=False)), Mishaps(kills=0, losses=0))
+
+    assert search(Model(protocol=Protocol(fenced=False, cleans=False)), Mishaps(kills=1, losses=0)).finished
+
+
+def test_an_undisturbed_run_makes_these_steps_and_leaves_what_the_groups_say() -> None:
+    model = Model()
+    assert is_path(model, [UNDISTURBED])
+    _, watermark, pending, number, target, dropped, exceptions = outcome(model.undisturbed)
+    assert (watermark, pending, number) == (5, None, 2)
+    assert (target, dropped, exceptions) == ({2, 4}, {(3, 2), (5, 2)}, {1})
+
+
+def test_other_orders_of_the_same_steps_are_no_path() -> None:
+    model = Model()
+    for place in range(len(UNDISTURBED) - 1):
+        other = [*UNDISTURBED]
+        other[place], other[place + 1] = other[place + 1], other[place]
+        assert not is_path(model, [other]), other[place : place + 2]
+    assert is_path(model, [UNDISTURBED[:9], ["take", "insert 2", "note dropped"]])
+    assert not is_path(model, [UNDISTURBED[:9], ["take", "insert 1"]])
+    assert next(iter(model.steps(World(), IDLE, 0)))[0] == ""
