@@ -65,6 +65,17 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def paced(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that spare the source's server."""
+    above_zero = click.FloatRange(0, min_open=True)
+    for option in (
+        click.option("--max-mb-per-second", type=above_zero, help="Read at most so much of the source."),
+        click.option("--max-docs-per-second", type=above_zero, help="Read at most so many records."),
+    ):
+        command = option(command)
+    return command
+
+
 SAME_FROM = click.option(
     "--at",
     type=click.FloatRange(0, 1, min_open=True),
@@ -85,6 +96,7 @@ def commands() -> None:
 
 
 @commands.command()
+@paced
 @common
 def backfill(config: Path, **options: Any) -> int:
     """Decide the whole collection, in `_id` order; resumes where it stopped."""
@@ -92,6 +104,7 @@ def backfill(config: Path, **options: Any) -> int:
 
 
 @commands.command("run")
+@paced
 @common
 def nightly(config: Path, **options: Any) -> int:
     """Decide what the ledger has not decided yet; made for cron."""
@@ -104,6 +117,7 @@ def nightly(config: Path, **options: Any) -> int:
 )
 @click.option("--fresh", is_flag=True, help="As if nothing had been decided before.")
 @click.option("--limit", type=click.IntRange(1), help="Only the first so many records.")
+@paced
 @common
 def report(config: Path, mode: str | None, fresh: bool, limit: int | None, **options: Any) -> int:
     """Say what a backfill or a run would do, with sample pairs; writes nothing to MongoDB."""
@@ -259,6 +273,9 @@ def _prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
     settings = configuration.load(config)
     if options["workers"]:
         settings = configuration.with_workers(settings, options["workers"])
+    settings = configuration.with_pace(
+        settings, options.get("max_docs_per_second"), options.get("max_mb_per_second")
+    )
     return settings, Output(options["as_json"], options["verbose"])
 
 

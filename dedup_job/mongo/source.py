@@ -16,6 +16,7 @@ from pymongo.collection import Collection
 from dedup_job.document import Batch
 from dedup_job.mongo.client import RAW, Patience, named_errors
 from dedup_job.mongo.ids import id_of, selector, value
+from dedup_job.mongo.pace import Pace
 from dedup_job.mongo.window import Window
 
 IDS_A_PAGE = 5_000
@@ -39,11 +40,13 @@ class Source:
         condition: Mapping[str, Any],
         size: BatchSize = BatchSize(),
         patience: Patience = Patience(),
+        pace: Pace | None = None,
     ) -> None:
         self._collection = collection.with_options(codec_options=RAW)
         self._condition = condition
         self._size = size
         self._patience = patience
+        self._pace = pace or Pace()
 
     def batches(self, window: Window) -> Iterator[Batch]:
         """Yield the undecided records of a window in the server's `_id` order."""
@@ -104,9 +107,12 @@ class Source:
     def _records(self, ids: Sequence[bytes]) -> Iterator[Batch]:
         """Yield these records in this order, in batches of bounded bytes; deleted ones are left out."""
         while ids:
-            found = fetch(self._collection, ids, self._patience, "the source", self._size.nbytes)
-            last = max((i for i, raw_id in enumerate(ids) if raw_id in found), default=len(ids) - 1)
-            present = [raw_id for raw_id in ids if raw_id in found]
+            size = self._paced_size
+            asked = ids[: size.records]
+            found = fetch(self._collection, asked, self._patience, "the source", size.nbytes)
+            self._pace.spend(len(found), sum(map(len, found.values())))
+            last = max((i for i, raw_id in enumerate(asked) if raw_id in found), default=len(asked) - 1)
+            present = [raw_id for raw_id in asked if raw_id in found]
             if present:
                 yield Batch(present, [found[raw_id] for raw_id in present])
             ids = ids[last + 1 :]
@@ -129,7 +135,8 @@ class Source:
 
     def _page(self, start: bytes | None, skip: bytes | None, projection: Mapping[str, Any]) -> list[bytes]:
         """Return the documents from `start` on, which is looked up inclusively, without `skip`."""
-        limit = IDS_A_PAGE if projection else self._size.records
+        size = self._paced_size
+        limit = IDS_A_PAGE if projection else size.records
         command: dict[str, Any] = {
             "find": self._collection.name,
             "filter": self._condition,
@@ -143,12 +150,20 @@ class Source:
         if start is not None:
             command["min"] = RawBSONDocument(start)  # sees every type, where $gt sees only one
         with named_errors("the source"):
-            page = self._patience(lambda: self._drained(command))
+            page = self._patience(lambda: self._drained(command, size.nbytes))
+        nbytes = sum(map(len, page))
         if page and id_of(page[0]) == skip:
             del page[0]
+        # Ids alone come from the index: what they weigh is paid for, records they are not.
+        self._pace.spend(0 if projection else len(page[:limit]), nbytes)
         return page[:limit]
 
-    def _drained(self, command: dict[str, Any]) -> list[bytes]:
+    @property
+    def _paced_size(self) -> BatchSize:
+        """How much to read at once: a batch, or what the pace allows in about a second."""
+        return BatchSize(self._pace.records(self._size.records), self._pace.nbytes(self._size.nbytes))
+
+    def _drained(self, command: dict[str, Any], most: int) -> list[bytes]:
         """Run one find to its end, or until enough bytes came."""
         page: list[bytes] = []
         nbytes = 0
@@ -156,7 +171,7 @@ class Source:
             for document in cursor:
                 page.append(bytes(document.raw))
                 nbytes += len(page[-1])
-                if nbytes >= self._size.nbytes and len(page) > 1:
+                if nbytes >= most and len(page) > 1:
                     break
         return page
 
