@@ -250,6 +250,31 @@ def tune(config: Path, sample: int, at: float, **options: Any) -> int:
     return 0
 
 
+@commands.command("estimate")
+@click.option(
+    "--sample", type=click.IntRange(50), help="Records to try on; default: more of a larger collection."
+)
+@paced
+@common
+def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
+    """Say how long a backfill would take here, what it would hold and drop; writes nothing to MongoDB.
+
+    It works on a sample from all over the collection, and says what that does not show.
+    """
+    from tqdm import tqdm
+
+    from dedup_job import estimate, wiring
+
+    settings, output = _prepared(config, options)
+    with (
+        wiring.Parts(settings) as parts,
+        tqdm(total=sample, desc="estimate", unit=" docs", disable=not sys.stderr.isatty()) as bar,
+    ):
+        forecast = estimate.estimate(parts, sample, bar.update)
+    output.show(forecast.as_text(), forecast.as_json())
+    return 0
+
+
 def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
     from dedup_job import wiring
     from dedup_job.report.progress import Progress

@@ -62,6 +62,7 @@ class Pace:
         self._records = Bucket(rates.records, clock())
         self._nbytes = Bucket(rates.nbytes, clock())
         self._mean: float | None = None
+        self.waited = 0.0  # seconds, so far
 
     def records(self, most: int) -> int:
         """Return how many records to ask for at once: at most so many, and what is worth about a second.
@@ -92,3 +93,4 @@ class Pace:
             waits.append(self._nbytes.wait)
         if (seconds := max(waits, default=0.0)) > 0:
             self._sleep(seconds)
+            self.waited += seconds

@@ -31,6 +31,16 @@ class BatchSize:
     nbytes: int = 16 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What a collection takes: records, bytes of them, bytes on disk, and bytes of the index on `_id`."""
+
+    records: int
+    nbytes: int
+    stored: int
+    ids: int
+
+
 class Source:
     """Reads records; writes nothing."""
 
@@ -56,6 +66,11 @@ class Source:
         for page in self._pages(window, {}):
             yield Batch([id_of(raw) for raw in page], page)
 
+    @property
+    def waited(self) -> float:
+        """Seconds that were waited so far to keep the pace."""
+        return self._pace.waited
+
     def fetch(self, ids: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the records that exist of these ids, by id."""
         return fetch(self._collection, ids, self._patience, "the source")
@@ -75,6 +90,41 @@ class Source:
         with named_errors("the source"):
             inside: int = self._patience(lambda: self._collection.count_documents(behind, hint={"_id": 1}))
         return self.estimated_count() - inside
+
+    def storage(self) -> Storage:
+        """Return what the collection takes, by the server's own books; a filter is not counted in."""
+        with named_errors("the source"):
+            pipeline: list[Mapping[str, Any]] = [{"$collStats": {"storageStats": {}}}]
+            shards = self._patience(lambda: list(self._collection.aggregate(pipeline)))
+        stats = [shard["storageStats"] for shard in shards]
+        return Storage(
+            records=sum(one["count"] for one in stats),
+            nbytes=sum(one["size"] for one in stats),
+            stored=sum(one["storageSize"] for one in stats),
+            ids=sum(one["indexSizes"].get("_id_", 0) for one in stats),
+        )
+
+    def drawn(self, count: int) -> list[bytes]:
+        """Draw so many records at random; returns the ids of those that the filter takes, in `_id` order."""
+        pipeline: list[Mapping[str, Any]] = [
+            {"$sample": {"size": count}},
+            {"$match": self._condition},
+            {"$project": {"_id": 1}},
+            {"$sort": {"_id": 1}},
+        ]
+        with named_errors("the source"):
+            found = self._patience(lambda: list(self._collection.aggregate(pipeline)))
+        return list(dict.fromkeys(bytes(document.raw) for document in found))
+
+    def stretch(self, start: bytes, records: int) -> Batch:
+        """Return so many records from an id on, fewer at the end or when they reach a batch's bytes."""
+        page = self._page(start, None, {}, records)
+        return Batch([id_of(raw) for raw in page], page)
+
+    def is_on_this_machine(self) -> bool:
+        """Return whether the server's address is this machine's own."""
+        address = self._collection.database.client.address
+        return address is None or address[0] in ("localhost", "127.0.0.1", "::1")
 
     def has_only_object_ids(self) -> bool:
         """Return whether every `_id` is an ObjectId: types sort apart, so the two ends tell."""
@@ -133,10 +183,16 @@ class Source:
             found = self._patience(lambda: list(self._collection.find(condition, projection)))
         return [bytes(document.raw) for document in found]
 
-    def _page(self, start: bytes | None, skip: bytes | None, projection: Mapping[str, Any]) -> list[bytes]:
+    def _page(
+        self,
+        start: bytes | None,
+        skip: bytes | None,
+        projection: Mapping[str, Any],
+        most: int = IDS_A_PAGE,
+    ) -> list[bytes]:
         """Return the documents from `start` on, which is looked up inclusively, without `skip`."""
         size = self._paced_size
-        limit = IDS_A_PAGE if projection else size.records
+        limit = min(most, IDS_A_PAGE if projection else size.records)
         command: dict[str, Any] = {
             "find": self._collection.name,
             "filter": self._condition,
