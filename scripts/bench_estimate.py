@@ -18,7 +18,7 @@ from pymongo import MongoClient
 
 from scripts.corpus import generate
 from scripts.local_mongod import open_server
-from scripts.measure import DATABASE, MB, Commands, documents, fill, job_commands, row, table
+from scripts.measure import DATABASE, MB, Commands, documents, fill, job_commands, numbers, row, table
 
 
 def sources(args: argparse.Namespace) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
@@ -53,11 +53,6 @@ def compare(name: str, commands: Commands, workers: str, client: MongoClient[dic
         row(name, what, float(before), float(after), f"{100 * (before / after - 1):+.0f} %")
     row(name, "dropped, %", f"{likely:.1f} ({ends[0]:.1f} to {ends[1]:.1f})", share, f"{likely - share:+.1f}")
     row(name, "seconds for the estimate itself", tried.seconds, "", "")
-
-
-def numbers(text: str) -> list[int]:
-    """Read `50000,200000`."""
-    return [int(part) for part in text.split(",") if part]
 
 
 def main() -> None:

@@ -185,3 +185,8 @@ def cell(value: object) -> str:
             f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
         )
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def numbers(text: str) -> list[int]:
+    """Read `50000,200000`."""
+    return [int(part) for part in text.split(",") if part]
