@@ -40,8 +40,9 @@ def test_workers_that_are_busy_all_the_time_limit_the_run() -> None:
 @pytest.mark.parametrize(
     ("forecast", "limit", "seconds"),
     [
-        (changed("costs", decide=1e-3), "the deciding process", None),
-        (changed("costs", read=1e-3), "the deciding process", None),
+        (changed("costs", decide=1e-3), "deciding", None),
+        (changed("costs", round_trip=0.1), "deciding", None),
+        (changed("costs", read=1e-3), "reading", None),
         (changed("machine", cores=4, shared=True), "the processors", None),
         (changed("limits", records_per_second=100.0), "max_docs_per_second", 10_000),
         (changed("limits", bytes_per_second=10_000.0), "max_mb_per_second", 100_000),

@@ -57,7 +57,7 @@ class Pace:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        """Begin now.  `clock` tells seconds and `sleep` lets some pass; a signal's exception ends that."""
+        """Begin now; `clock` tells seconds and `sleep` lets some pass."""
         self._rates, self._clock, self._sleep = rates, clock, sleep
         self._records = Bucket(rates.records, clock())
         self._nbytes = Bucket(rates.nbytes, clock())

@@ -1,8 +1,8 @@
 """A forecast: how long a backfill takes and what it holds, from rates that were measured on a sample.
 
-A run reads, ships, decides and commits in one process while workers fingerprint.  A record takes as long as
-that process is busy with it, or its share of the workers' time, or its share of all the work on the machine's
-processors, whichever is longest; what is longest is what limits the run.
+A run reads ahead, decides and commits in one process while workers fingerprint.  A record takes as long as it
+is read, or decided and committed, or its share of the workers' time, or its share of all the work on the
+machine's processors, whichever is longest; what is longest is what limits the run.
 """
 
 from __future__ import annotations
@@ -165,10 +165,10 @@ class Forecast:
         again = self.reread
         server = (1 + again) * costs.read + self.commit
         fingerprinting = (1 + again) * costs.together
-        own = costs.ship + costs.decide + again * costs.alone
         busy = costs.decide + fingerprinting * min(machine.workers, machine.cores)
         return {
-            "the deciding process": server + own,
+            "reading": costs.read,
+            "deciding": costs.ship + costs.decide + again * (costs.read + costs.alone) + self.commit,
             "the workers": fingerprinting,
             "the processors": (busy + (server if machine.shared else 0.0)) / machine.cores,
             "max_docs_per_second": 1 / self.limits.records_per_second,
