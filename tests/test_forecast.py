@@ -55,6 +55,24 @@ def test_what_takes_longest_limits_the_run(forecast: Forecast, limit: str, secon
         assert forecast.seconds == pytest.approx(seconds + 2)
 
 
+def test_each_bound_is_the_sum_of_its_parts() -> None:
+    forecast = replace(changed("limits", cache=0), machine=Machine(workers=16, cores=8, shared=True))
+    costs, again, commit = FORECAST.costs, forecast.reread, forecast.commit
+    assert again > 0
+    assert commit == pytest.approx(6 * 0.005 / 1_000 + (1 - FORECAST.dropped.likely) * 1_000 / 60e6)
+    assert forecast.bounds == pytest.approx(
+        {
+            "reading": costs.read,
+            "deciding": costs.ship + costs.decide + again * (costs.read + costs.alone) + commit,
+            "the workers": (1 + again) * costs.together,
+            "the processors": (1 + again) * costs.together
+            + (costs.decide + (1 + again) * costs.read + commit) / 8,
+            "max_docs_per_second": 0.0,
+            "max_mb_per_second": 0.0,
+        }
+    )
+
+
 def test_a_server_on_the_same_processors_takes_from_them() -> None:
     alone, beside = (changed("machine", cores=4, shared=shared) for shared in (False, True))
     server = FORECAST.costs.read + FORECAST.commit

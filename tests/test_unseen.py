@@ -62,6 +62,11 @@ def test_a_small_sample_without_copies_does_not_say_that_there_are_none() -> Non
     assert far_apart(10_000_000, {1: 8_996, 2: 2}).likely == pytest.approx(2 * 10_000_000 / 9_000**2)
 
 
+def test_the_lower_end_leaves_room_for_chance() -> None:
+    assert far_apart(1_000_000, {1: 9_800, 2: 100}).low == pytest.approx((100 - 2 * 10) / 10_000)
+    assert far_apart(1_000_000, {1: 9_998, 2: 1}).low == 0
+
+
 @given(st.dictionaries(st.integers(1, 400), st.integers(1, 50), min_size=1), st.floats(1.0, 1e5))
 def test_the_likely_share_is_between_its_ends_whatever_was_met(groups: dict[int, int], factor: float) -> None:
     sampled = sum(times * number for times, number in groups.items())
