@@ -263,14 +263,15 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
     """
     from tqdm import tqdm
 
-    from dedup_job import estimate, wiring
+    from dedup_job import wiring
+    from dedup_job.estimate.estimate import estimate
 
     settings, output = _prepared(config, options)
     with (
         wiring.Parts(settings) as parts,
         tqdm(total=sample, desc="estimate", unit=" docs", disable=not sys.stderr.isatty()) as bar,
     ):
-        forecast = estimate.estimate(parts, sample, bar.update)
+        forecast = estimate(parts, sample, bar.update)
     output.show(forecast.as_text(), forecast.as_json())
     return 0
 
