@@ -60,8 +60,11 @@ def test_a_filter_is_counted_in(filled: Job) -> None:
 def test_the_pace_is_foretold(filled: Job) -> None:
     filled.set("limits", max_mb_per_second=0.5)
     values = estimated(filled, "--sample", "100", "--max-docs-per-second", "200")
-    assert values["limited_by"] == "max_docs_per_second"
-    assert values["docs_per_second"] == 200
+    assert values["bounds"]["max_docs_per_second"] == 200
+    assert values["bounds"]["max_mb_per_second"] == pytest.approx(
+        (1 << 19) / values["sizes"]["record"], rel=0.01
+    )
+    assert values["docs_per_second"] <= 200
 
 
 def test_an_estimate_of_nothing_says_so(job: Job) -> None:
