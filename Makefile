@@ -3,7 +3,7 @@
 # make test      the tests
 # make check     format, lint, types, import contract, tests: says whether a change is good
 # make soak      the long campaigns against the job (most of an hour); its table goes to docs/soak.md
-# make bench    speed beside the usual job: make bench DOCS=docs.jsonl.gz BASELINE=seed_baseline.py
+# make bench     all benchmarks: make bench DATA=DIR TOOLS=DIR [QUICK=--quick]; see scripts/README.md
 # make format    put the code into the house's format
 # make clean     remove everything that make made
 
@@ -34,7 +34,13 @@ soak: install
 	$(BIN)/python -m scripts.soak
 
 bench: install
-	$(BIN)/python -m scripts.bench_end_to_end "$(DOCS)" --baseline "$(BASELINE)"
+	$(BIN)/python -m scripts.bench_end_to_end "$(DATA)/leetcode/docs.jsonl.gz" \
+	  --baseline "$(TOOLS)/seed_baseline.py" $(QUICK)
+	$(BIN)/python -m scripts.bench_peers --data "$(DATA)" --tools "$(TOOLS)" $(QUICK)
+	$(BIN)/python -m scripts.bench_scaling $(QUICK)
+	$(BIN)/python -m scripts.bench_throttle $(QUICK)
+	$(BIN)/python -m scripts.bench_estimate --data "$(DATA)" $(QUICK)
+	$(BIN)/python -m scripts.bench_memory $(QUICK)
 
 format: install
 	$(BIN)/ruff check --fix-only --quiet

@@ -66,6 +66,17 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def paced(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that spare the source's server."""
+    above_zero = click.FloatRange(0, min_open=True)
+    for option in (
+        click.option("--max-mb-per-second", type=above_zero, help="Read at most so much of the source."),
+        click.option("--max-docs-per-second", type=above_zero, help="Read at most so many records."),
+    ):
+        command = option(command)
+    return command
+
+
 SAME_FROM = click.option(
     "--at",
     type=click.FloatRange(0, 1, min_open=True),
@@ -86,6 +97,7 @@ def commands() -> None:
 
 
 @commands.command()
+@paced
 @common
 def backfill(config: Path, **options: Any) -> int:
     """Decide the whole collection, in `_id` order; resumes where it stopped."""
@@ -93,6 +105,7 @@ def backfill(config: Path, **options: Any) -> int:
 
 
 @commands.command("run")
+@paced
 @common
 def nightly(config: Path, **options: Any) -> int:
     """Decide what the ledger has not decided yet; made for cron."""
@@ -105,6 +118,7 @@ def nightly(config: Path, **options: Any) -> int:
 )
 @click.option("--fresh", is_flag=True, help="As if nothing had been decided before.")
 @click.option("--limit", type=click.IntRange(1), help="Only the first so many records.")
+@paced
 @common
 def report(config: Path, mode: str | None, fresh: bool, limit: int | None, **options: Any) -> int:
     """Say what a backfill or a run would do, with sample pairs; writes nothing to MongoDB."""
@@ -292,6 +306,32 @@ def tune(config: Path, sample: int, at: float, **options: Any) -> int:
     return 0
 
 
+@commands.command("estimate")
+@click.option(
+    "--sample", type=click.IntRange(50), help="Records to try on; default: more of a larger collection."
+)
+@paced
+@common
+def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
+    """Say how long a backfill would take here, what it would hold and drop; writes nothing to MongoDB.
+
+    It works on a sample from all over the collection, and says what that does not show.
+    """
+    from tqdm import tqdm
+
+    from dedup_job import wiring
+    from dedup_job.estimate.estimate import estimate
+
+    settings, output = _prepared(config, options)
+    with (
+        wiring.Parts(settings) as parts,
+        tqdm(total=sample, desc="estimate", unit=" docs", disable=not sys.stderr.isatty()) as bar,
+    ):
+        forecast = estimate(parts, sample, bar.update)
+    output.show(forecast.as_text(), forecast.as_json())
+    return 0
+
+
 def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
     with alone(config):
         return _decide_alone(mode, config, options)
@@ -320,6 +360,9 @@ def _prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
     settings = configuration.load(config)
     if options["workers"]:
         settings = configuration.with_workers(settings, options["workers"])
+    settings = configuration.with_pace(
+        settings, options.get("max_docs_per_second"), options.get("max_mb_per_second")
+    )
     return settings, Output(options["as_json"], options["verbose"])
 
 

@@ -132,6 +132,8 @@ class LimitSettings(Section):
     record_seconds: float = Field(5.0, gt=0)
     connect_seconds: float = Field(10.0, gt=0)
     patience_seconds: float = Field(120.0, gt=0)
+    max_docs_per_second: float | None = Field(None, gt=0)
+    max_mb_per_second: float | None = Field(None, gt=0)
 
 
 class ReportSettings(Section):
@@ -229,6 +231,13 @@ def check(table: dict[str, Any], name: str) -> Settings:
 def with_workers(settings: Settings, workers: int) -> Settings:
     """Return the settings with another number of workers."""
     return settings.model_copy(update={"engine": EngineSettings(workers=workers)})
+
+
+def with_pace(settings: Settings, docs_per_second: float | None, mb_per_second: float | None) -> Settings:
+    """Return the settings with the source read at most so fast; None leaves a rate as it is."""
+    asked = {"max_docs_per_second": docs_per_second, "max_mb_per_second": mb_per_second}
+    given = {name: rate for name, rate in asked.items() if rate is not None}
+    return settings.model_copy(update={"limits": settings.limits.model_copy(update=given)})
 
 
 def _first_fault(error: ValidationError) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any, Self
@@ -29,6 +30,7 @@ from dedup_job.mongo.client import Patience, connect
 from dedup_job.mongo.commit import Ledger, RunId, check_fits
 from dedup_job.mongo.head import Head, Origin
 from dedup_job.mongo.ledger import LedgerReader
+from dedup_job.mongo.pace import Pace, Rates
 from dedup_job.mongo.plans import BACKFILL, NIGHTLY, RECONCILE, StoredPlan
 from dedup_job.mongo.rehearsal import RehearsalTarget, accept
 from dedup_job.mongo.scan import Scan
@@ -67,7 +69,8 @@ class Parts:
             self._stack = stack.pop_all()
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
         self.source_name = source.full_name
-        self.source = Source(source, self.settings.source.condition, size, self.patience)
+        pace = Pace(Rates(limits.max_docs_per_second or inf, (limits.max_mb_per_second or inf) * (1 << 20)))
+        self.source = Source(source, self.settings.source.condition, size, self.patience, pace)
         self.target = Target(target, self.patience)
         self.source_scan = Scan(source, "the source", self.patience, condition=self.settings.source.condition)
         self._ledger_place = (target.database, target.name, self.patience)

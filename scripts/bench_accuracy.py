@@ -39,8 +39,8 @@ from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.profile import PROFILES, Calibration, default
 from dedup_job.fingerprint.shingles import normalised
 from dedup_job.wiring import CALIBRATION_RECORDS
-from scripts.bench_end_to_end import DATABASE, SETTINGS, documents, load, timed
 from scripts.local_mongod import open_server
+from scripts.measure import DATABASE, SETTINGS, documents, fill, watched
 from scripts.peers import PEERS
 
 AT = 0.8
@@ -146,10 +146,10 @@ def our_job(uri: str, profile: str, workers: str, texts: TextSet) -> Kept:
     with tempfile.TemporaryDirectory() as folder, MongoClient[dict[str, Any]](uri) as client:
         settings = Path(folder) / "bench.toml"
         settings.write_text(SETTINGS.format(profile=profile))
-        load(texts.file, client)
+        fill(documents(texts.file), client)
         command = [sys.executable, "-m", "dedup_job", "backfill", "-c", str(settings), "--json"]
-        seconds, _ = timed([*command, "--workers", workers], {**os.environ, "DEDUP_SOURCE_URI": uri})
-        return Kept([record["_id"] for record in client[DATABASE].unique.find({}, {"_id": 1})], seconds)
+        usage, _ = watched([*command, "--workers", workers], {**os.environ, "DEDUP_SOURCE_URI": uri})
+        return Kept([record["_id"] for record in client[DATABASE].unique.find({}, {"_id": 1})], usage.seconds)
 
 
 def usual_job(script: Path, given: Callable[[TextSet], Iterable[str]], texts: TextSet) -> Kept:

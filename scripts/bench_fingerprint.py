@@ -34,7 +34,7 @@ from dedup_job.fingerprint.shingles import letter_shingles
 from dedup_job.fingerprint.simhash import fold
 from dedup_job.fingerprint.terms import Vocabulary, weighed
 from dedup_job.fingerprint.tokens import Tokenizer, token_rows
-from scripts.bench_end_to_end import documents
+from scripts.measure import documents
 
 BATCH = 1000
 MEDIAN_LENGTH = 500  # letters and digits: shingles of 5 characters

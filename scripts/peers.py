@@ -10,7 +10,10 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from tempfile import TemporaryDirectory
 from typing import Any
+
+from xxhash import xxh64_intdigest
 
 from dedup_job.fingerprint.shingles import normalised
 
@@ -86,11 +89,40 @@ def simhash_keyword_rows(texts: Sequence[str], _length: int) -> Rows:
     return _far_from_all_before((extract_tags(text, 30, withWeight=True) for text in texts), bits=3)
 
 
+def datatrove_rows(texts: Sequence[str], _length: int) -> Rows:
+    """Return what datatrove's four MinHash steps keep, through files in one process; words are characters."""
+    from datatrove.data import Document
+    from datatrove.pipeline import dedup
+    from loguru import logger
+
+    logger.disable("datatrove")
+    config = dedup.MinhashConfig(n_grams=5, num_buckets=14, hashes_per_bucket=8)
+    documents = [Document(text=normalised(text), id=str(row)) for row, text in enumerate(texts)]
+    with TemporaryDirectory() as folder:
+        signatures = dedup.MinhashDedupSignature(f"{folder}/signatures", config)
+        signatures.word_tokenizer = _Characters()
+        # Its own hands over strings, which xxhash 4 refuses.
+        signatures._hash_func = lambda words: xxh64_intdigest(words.encode())
+        signatures.run(iter(documents))
+        buckets = dedup.MinhashDedupBuckets(f"{folder}/signatures", f"{folder}/buckets", config=config)
+        for bucket in range(config.num_buckets):
+            buckets.run(None, bucket, config.num_buckets)
+        dedup.MinhashDedupCluster(f"{folder}/buckets", f"{folder}/removed", config=config).run(None, 0, 1)
+        kept = dedup.MinhashDedupFilter(f"{folder}/removed").run(iter(documents), 0, 1)
+        return [int(document.id) for document in kept]
+
+
+class _Characters:
+    def word_tokenize(self, text: str) -> list[str]:
+        return list(text)
+
+
 PEERS: dict[str, Callable[[Sequence[str], int], Rows]] = {
     "datasketch MinHashLSH": datasketch_rows,
     "rensa RMinHash": rensa_rows,
     "gaoya MinHash": gaoya_minhash_rows,
     "gaoya SimHash": gaoya_simhash_rows,
+    "datatrove MinHash": datatrove_rows,
     "simhash": simhash_rows,
     "simhash of jieba keywords": simhash_keyword_rows,
 }

@@ -16,6 +16,7 @@ from pymongo.collection import Collection
 from dedup_job.document import Batch
 from dedup_job.mongo.client import RAW, Patience, named_errors
 from dedup_job.mongo.ids import id_of, selector, value
+from dedup_job.mongo.pace import Pace
 from dedup_job.mongo.window import Window
 
 IDS_A_PAGE = 5_000
@@ -30,6 +31,16 @@ class BatchSize:
     nbytes: int = 16 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What a collection takes: records, bytes of them, bytes on disk, and bytes of the index on `_id`."""
+
+    records: int
+    nbytes: int
+    stored: int
+    ids: int
+
+
 class Source:
     """Reads records; writes nothing."""
 
@@ -39,11 +50,13 @@ class Source:
         condition: Mapping[str, Any],
         size: BatchSize = BatchSize(),
         patience: Patience = Patience(),
+        pace: Pace | None = None,
     ) -> None:
         self._collection = collection.with_options(codec_options=RAW)
         self._condition = condition
         self._size = size
         self._patience = patience
+        self._pace = pace or Pace()
 
     def batches(self, window: Window) -> Iterator[Batch]:
         """Yield the undecided records of a window in the server's `_id` order."""
@@ -52,6 +65,11 @@ class Source:
             return
         for page in self._pages(window, {}):
             yield Batch([id_of(raw) for raw in page], page)
+
+    @property
+    def waited(self) -> float:
+        """Seconds that were waited so far to keep the pace."""
+        return self._pace.waited
 
     def fetch(self, ids: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the records that exist of these ids, by id."""
@@ -72,6 +90,41 @@ class Source:
         with named_errors("the source"):
             inside: int = self._patience(lambda: self._collection.count_documents(behind, hint={"_id": 1}))
         return self.estimated_count() - inside
+
+    def storage(self) -> Storage:
+        """Return what the collection takes, by the server's own books; a filter is not counted in."""
+        with named_errors("the source"):
+            pipeline: list[Mapping[str, Any]] = [{"$collStats": {"storageStats": {}}}]
+            shards = self._patience(lambda: list(self._collection.aggregate(pipeline)))
+        stats = [shard["storageStats"] for shard in shards]
+        return Storage(
+            records=sum(one["count"] for one in stats),
+            nbytes=sum(one["size"] for one in stats),
+            stored=sum(one["storageSize"] for one in stats),
+            ids=sum(one["indexSizes"].get("_id_", 0) for one in stats),
+        )
+
+    def drawn(self, count: int) -> list[bytes]:
+        """Draw so many records at random; returns the ids of those that the filter takes, in `_id` order."""
+        pipeline: list[Mapping[str, Any]] = [
+            {"$sample": {"size": count}},
+            {"$match": self._condition},
+            {"$project": {"_id": 1}},
+            {"$sort": {"_id": 1}},
+        ]
+        with named_errors("the source"):
+            found = self._patience(lambda: list(self._collection.aggregate(pipeline)))
+        return list(dict.fromkeys(bytes(document.raw) for document in found))
+
+    def stretch(self, start: bytes, records: int) -> Batch:
+        """Return so many records from an id on, fewer at the end or when they reach a batch's bytes."""
+        page = self._page(start, None, {}, records)
+        return Batch([id_of(raw) for raw in page], page)
+
+    def is_on_this_machine(self) -> bool:
+        """Return whether the server's address is this machine's own."""
+        address = self._collection.database.client.address
+        return address is None or address[0] in ("localhost", "127.0.0.1", "::1")
 
     def has_only_object_ids(self) -> bool:
         """Return whether every `_id` is an ObjectId: types sort apart, so the two ends tell."""
@@ -104,9 +157,12 @@ class Source:
     def _records(self, ids: Sequence[bytes]) -> Iterator[Batch]:
         """Yield these records in this order, in batches of bounded bytes; deleted ones are left out."""
         while ids:
-            found = fetch(self._collection, ids, self._patience, "the source", self._size.nbytes)
-            last = max((i for i, raw_id in enumerate(ids) if raw_id in found), default=len(ids) - 1)
-            present = [raw_id for raw_id in ids if raw_id in found]
+            size = self._paced_size
+            asked = ids[: size.records]
+            found = fetch(self._collection, asked, self._patience, "the source", size.nbytes)
+            self._pace.spend(len(found), sum(map(len, found.values())))
+            last = max((i for i, raw_id in enumerate(asked) if raw_id in found), default=len(asked) - 1)
+            present = [raw_id for raw_id in asked if raw_id in found]
             if present:
                 yield Batch(present, [found[raw_id] for raw_id in present])
             ids = ids[last + 1 :]
@@ -127,9 +183,16 @@ class Source:
             found = self._patience(lambda: list(self._collection.find(condition, projection)))
         return [bytes(document.raw) for document in found]
 
-    def _page(self, start: bytes | None, skip: bytes | None, projection: Mapping[str, Any]) -> list[bytes]:
+    def _page(
+        self,
+        start: bytes | None,
+        skip: bytes | None,
+        projection: Mapping[str, Any],
+        most: int = IDS_A_PAGE,
+    ) -> list[bytes]:
         """Return the documents from `start` on, which is looked up inclusively, without `skip`."""
-        limit = IDS_A_PAGE if projection else self._size.records
+        size = self._paced_size
+        limit = min(most, IDS_A_PAGE if projection else size.records)
         command: dict[str, Any] = {
             "find": self._collection.name,
             "filter": self._condition,
@@ -143,12 +206,20 @@ class Source:
         if start is not None:
             command["min"] = RawBSONDocument(start)  # sees every type, where $gt sees only one
         with named_errors("the source"):
-            page = self._patience(lambda: self._drained(command))
+            page = self._patience(lambda: self._drained(command, size.nbytes))
+        nbytes = sum(map(len, page))
         if page and id_of(page[0]) == skip:
             del page[0]
+        # Ids alone come from the index: what they weigh is paid for, records they are not.
+        self._pace.spend(0 if projection else len(page[:limit]), nbytes)
         return page[:limit]
 
-    def _drained(self, command: dict[str, Any]) -> list[bytes]:
+    @property
+    def _paced_size(self) -> BatchSize:
+        """How much to read at once: a batch, or what the pace allows in about a second."""
+        return BatchSize(self._pace.records(self._size.records), self._pace.nbytes(self._size.nbytes))
+
+    def _drained(self, command: dict[str, Any], most: int) -> list[bytes]:
         """Run one find to its end, or until enough bytes came."""
         page: list[bytes] = []
         nbytes = 0
@@ -156,7 +227,7 @@ class Source:
             for document in cursor:
                 page.append(bytes(document.raw))
                 nbytes += len(page[-1])
-                if nbytes >= self._size.nbytes and len(page) > 1:
+                if nbytes >= most and len(page) > 1:
                     break
         return page
 

@@ -1,0 +1,32 @@
+"""The memory that processes hold, where the system tells (Linux, in /proc)."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+PROC = Path("/proc")
+
+
+def held(pid: int) -> int | None:
+    """Return the bytes that a process holds now, its part of what it shares; None where nobody tells."""
+    with suppress(OSError, IndexError, ValueError):
+        lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) << 10
+    return None
+
+
+def family(pid: int | None = None) -> list[int]:
+    """Return the processes that this one, or another, started, and those that they started."""
+    children: dict[int, list[int]] = {}
+    for entry in PROC.glob("[0-9]*"):
+        with suppress(OSError, IndexError, ValueError):
+            # The name, in parentheses, may hold anything; the parent's number is the second field behind it.
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(entry.name))
+    return _below(os.getpid() if pid is None else pid, children)
+
+
+def _below(pid: int, children: dict[int, list[int]]) -> list[int]:
+    return [one for child in children.get(pid, []) for one in (child, *_below(child, children))]

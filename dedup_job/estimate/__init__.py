@@ -1,0 +1,1 @@
+"""What a backfill would take, foretold from a sample."""

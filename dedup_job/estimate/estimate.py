@@ -1,0 +1,142 @@
+"""Estimate: works on a sample as a run would, and says what a backfill of the whole collection would take."""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from math import inf
+from statistics import median
+
+import numpy as np
+
+from dedup_job.document import Action, Fingerprints
+from dedup_job.engine.resident import family, held
+from dedup_job.estimate.growth import grown
+from dedup_job.estimate.sample import Sample, take
+from dedup_job.estimate.trial import Decided, Told, decided, fingerprinted, reading
+from dedup_job.mongo.plans import BACKFILL, COLUMNS, PlanId, StoredPlan, pack
+from dedup_job.plan import Plan
+from dedup_job.report.forecast import Costs, Forecast, Limits, Machine, Sampled, Sizes
+from dedup_job.report.unseen import Copies
+from dedup_job.wiring import Parts
+
+ROUND_TRIPS = 3
+ROW_ON_DISK = 0.25  # of the bytes of a `dropped` row: its names compress
+ROW_BYTES, ROW_IN_INDEX = 135, 32
+
+
+def estimate(parts: Parts, records: int | None, told: Told) -> Forecast:
+    """Forecast a backfill from a sample of so many records, or of as many as serve; writes nothing.
+
+    `told` of how many more were worked on.  The whole collection is meant, whatever the ledger says.  Raises
+    ConfigError where there is nothing to sample.
+    """
+    sample = take(parts, records)
+    read = reading(parts, sample)
+    with parts.engine() as engine:
+        found = fingerprinted(parts, engine, sample, told)
+        done = decided(parts, engine, sample, found.prints)
+        worker = max((nbytes for pid in family() if (nbytes := held(pid))), default=None)
+        sampled = _sampled(parts, sample, done)
+        growth = grown(parts.keepers(parts.source.fetch, engine), found.prints, done.plans, sampled.unique)
+    return Forecast(
+        sampled=sampled,
+        machine=Machine(
+            parts.settings.engine.workers, os.cpu_count() or 1, parts.source.is_on_this_machine()
+        ),
+        costs=Costs(
+            start=found.start,
+            read=read,
+            alone=found.alone,
+            together=found.together,
+            ship=found.ship,
+            decide=done.seconds + growth.look_up,
+            round_trip=_round_trip(parts),
+        ),
+        sizes=Sizes(
+            record=sample.batch.nbytes / len(sample),
+            stored=_stored(sample),
+            plan=_plan_bytes(done.plans),
+            dropped=ROW_BYTES * ROW_ON_DISK + ROW_IN_INDEX,
+            shingles=_shingle_bytes(found.prints),
+            process=done.process,
+            worker=worker,
+            keepers=growth.nbytes,
+        ),
+        limits=_limits(parts, sample),
+    )
+
+
+def _sampled(parts: Parts, sample: Sample, decided: Decided) -> Sampled:
+    """Return what the sample shows of the collection."""
+    stretches: list[list[bytes]] = [[] for _ in range(max(sample.stretch) + 1)]
+    kinds = Counter(verdict.reason for verdict in decided.verdicts if verdict.action is Action.DUPLICATE)
+    for raw_id, number, verdict in zip(sample.batch.ids, sample.stretch, decided.verdicts, strict=True):
+        if verdict.action is not Action.PASSED:
+            stretches[number].append(verdict.match.keeper if verdict.match else raw_id)
+    judged = sum(map(len, stretches)) / len(sample)
+    return Sampled(
+        source=parts.source_name,
+        records=sample.count,
+        read=len(sample),
+        stretches=len(stretches),
+        judged=judged,
+        copies=Copies.of(round(sample.count * judged), stretches),
+        near=kinds["near"] / kinds.total() if kinds else 0.5,
+        wrong=_wrong(decided),
+    )
+
+
+def _wrong(decided: Decided) -> float:
+    """Return how likely a keeper lies within the radius of a record that it does not stand for."""
+    bits = [plan.bits[row] for plan in decided.plans for row in plan.rows(Action.UNIQUE) if plan.near[row]]
+    if len(bits) < 2:
+        return 0.0
+    within = len(decided.keepers.near(np.stack(bits)).positions) - len(bits)  # each is near itself
+    return within / len(bits) ** 2
+
+
+def _plan_bytes(plans: Sequence[Plan]) -> float:
+    """Return the bytes of a record's part of a plan, compressed about as a server does."""
+    stored = (
+        StoredPlan(PlanId(number, 0), None, "", BACKFILL, datetime.now(UTC), plan)
+        for number, plan in enumerate(plans)
+    )
+    nbytes = sum(len(zlib.compress(b"".join(pack(one)[name] for name in COLUMNS), 1)) for one in stored)
+    return nbytes / sum(map(len, plans))
+
+
+def _stored(sample: Sample) -> float:
+    """Return the bytes of a record on disk, compressed as in the source, with its entry in the index."""
+    storage = sample.storage
+    record = sample.batch.nbytes / len(sample)
+    return record * storage.stored / max(1, storage.nbytes) + storage.ids / max(1, storage.records)
+
+
+def _shingle_bytes(prints: Fingerprints) -> float:
+    return prints.shingles.values.nbytes / len(prints)
+
+
+def _round_trip(parts: Parts) -> float:
+    times = []
+    for _ in range(ROUND_TRIPS):
+        began = time.perf_counter()
+        parts.source.now()
+        times.append(time.perf_counter() - began)
+    return median(times)
+
+
+def _limits(parts: Parts, sample: Sample) -> Limits:
+    limits = parts.settings.limits
+    chunk_bytes = (limits.batch_mb << 20) / (sample.batch.nbytes / len(sample))
+    return Limits(
+        chunk=max(1, int(min(limits.batch_records, chunk_bytes, limits.max_docs_per_second or inf))),
+        in_flight=limits.in_flight_mb << 20,
+        cache=parts.settings.verify.cache_mb << 20,
+        records_per_second=limits.max_docs_per_second or inf,
+        bytes_per_second=(limits.max_mb_per_second or inf) * (1 << 20),
+    )

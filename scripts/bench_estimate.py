@@ -1,0 +1,80 @@
+"""Shows what `dedup-job estimate` foretells beside what the backfill of the same collection then takes.
+
+    python -m scripts.bench_estimate [--data DIR] [--sets leetcode] [--generated 50000] [--workers 2]
+
+DIR/SET/docs.jsonl.gz holds the records of a set (`_id`, `data`); the generated ones are made up.  The memory
+is the most that the process and its workers held at one time; the disk is what the server says of the target
+and of the ledger at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pymongo import MongoClient
+
+from scripts.corpus import generate
+from scripts.local_mongod import open_server
+from scripts.measure import DATABASE, MB, Commands, documents, fill, job_commands, numbers, row, table
+
+
+def sources(args: argparse.Namespace) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
+    """Yield the records of each source, by name."""
+    for count in args.generated:
+        yield f"{count:,} generated", generate(count)
+    for name in args.sets if args.data else []:
+        yield name, documents(args.data / name / "docs.jsonl.gz")
+
+
+def stored(client: MongoClient[dict[str, Any]]) -> int:
+    """Return the bytes on disk of the target and the ledger, indexes included."""
+    client.admin.command("fsync")  # what is in the cache alone is in no book
+    names = [name for name in client[DATABASE].list_collection_names() if name.startswith("unique")]
+    books = [client[DATABASE].command("collStats", name) for name in names]
+    return sum(int(book["storageSize"]) + int(book["totalIndexSize"]) for book in books)
+
+
+def compare(name: str, commands: Commands, workers: str, client: MongoClient[dict[str, Any]]) -> None:
+    """Estimate, run, and print a row for each figure."""
+    client.admin.command("fsync")
+    tried, told = commands.run("estimate", "--workers", workers)
+    usage, done = commands.run("backfill", "--workers", workers)
+    share = 100 * (done["duplicate"]["exact"] + done["duplicate"]["near"]) / done["read"]
+    likely, ends = 100 * told["dropped"]["likely"], [100 * told["dropped"][end] for end in ("low", "high")]
+    foretold = [
+        ("seconds", told["seconds"], done["seconds"]),
+        ("memory, MB", sum(told["memory"].values()) / MB, usage.peak / MB),
+        ("disk, MB", sum(told["disk"].values()) / MB, stored(client) / MB),
+    ]
+    for what, before, after in foretold:
+        row(name, what, float(before), float(after), f"{100 * (before / after - 1):+.0f} %")
+    row(name, "dropped, %", f"{likely:.1f} ({ends[0]:.1f} to {ends[1]:.1f})", share, f"{likely - share:+.1f}")
+    row(name, "seconds for the estimate itself", tried.seconds, "", "")
+
+
+def main() -> None:
+    """Run the benchmark and print its table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--sets", type=lambda text: text.split(","), default=["leetcode"])
+    parser.add_argument("--generated", type=numbers, default=[50_000])
+    parser.add_argument("--workers", default="2")
+    parser.add_argument("--quick", action="store_true", help="10,000 generated records alone")
+    args = parser.parse_args()
+    if args.quick:
+        args.generated, args.data = [10_000], None
+    table("collection", "figure", "foretold", "taken", "off by")
+    with open_server() as server, MongoClient[dict[str, Any]](server.uri) as client:
+        for name, records in sources(args):
+            fill(records, client)
+            with job_commands(server) as commands:
+                compare(name, commands, args.workers, client)
+
+
+if __name__ == "__main__":
+    main()

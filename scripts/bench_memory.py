@@ -1,0 +1,95 @@
+"""Shows that memory grows with the index alone: what a long run holds, beside what its index says it holds.
+
+    python -m scripts.bench_memory [--records 1000000] [--length 40] [--marks 10] [--quick]
+
+A backfill over made-up small records, MongoDB to MongoDB.  Its deciding process is this one, and looks at its
+own memory between batches.  What is neither the index nor texts at hand should not grow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from pymongo import MongoClient
+
+from dedup_job import config, wiring
+from dedup_job.document import Batch
+from dedup_job.engine.local import LocalEngine
+from dedup_job.engine.resident import family, held
+from dedup_job.match.keepers import Fetch, Keepers
+from dedup_job.plan import Plan
+from scripts.corpus import Mix, generate
+from scripts.local_mongod import open_server
+from scripts.measure import MB, fill, job_commands, row, table
+
+
+class Parts(wiring.Parts):
+    """The parts of a run that let us look at its keepers."""
+
+    seen: Keepers
+
+    def keepers(self, fetch: Fetch, engine: LocalEngine) -> Keepers:
+        self.seen = super().keepers(fetch, engine)
+        return self.seen
+
+
+@dataclass
+class Marks:
+    """Looks at the memory when so many records more are decided, and prints what it sees."""
+
+    parts: Parts
+    every: int
+    decided: int = 0
+    others: list[int] = field(default_factory=list)
+
+    def observe(self, batch: Batch, plan: Plan) -> None:
+        before, self.decided = self.decided, self.decided + len(batch)
+        if before // self.every == self.decided // self.every:
+            return
+        now, index = held(os.getpid()) or 0, self.parts.seen.nbytes
+        texts = self.parts.seen._recent.nbytes  # no one else needs to know
+        workers = sum(held(pid) or 0 for pid in family())
+        self.others.append(now - index - texts)
+        row(
+            self.decided,
+            len(self.parts.seen),
+            now / MB,
+            index / MB,
+            texts / MB,
+            self.others[-1] / MB,
+            workers / MB,
+        )
+
+
+def main() -> None:
+    """Run the backfill and print its table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--length", type=int, default=40, help="median characters of a text")
+    parser.add_argument("--marks", type=int, default=10)
+    parser.add_argument("--quick", action="store_true", help="20,000 records")
+    args = parser.parse_args()
+    records = 20_000 if args.quick else args.records
+    with open_server() as server, job_commands(server) as commands:
+        os.environ["DEDUP_SOURCE_URI"] = server.uri
+        with MongoClient[dict[str, Any]](server.uri) as client:
+            fill(generate(records, mix=Mix(length=args.length, html=0.0)), client)
+        table("decided", "keepers", "process MB", "index MB", "texts at hand MB", "the rest MB", "workers MB")
+        with Parts(config.load(commands.settings)) as parts:
+            marks = Marks(parts, max(1, records // args.marks))
+            report = wiring.decide(parts, "backfill", marks.observe)
+            index = parts.seen.nbytes / len(parts.seen)
+    grown = (marks.others[-1] - marks.others[1]) / MB
+    print(
+        f"\n{report.docs_per_second:,.0f} documents/s; the index takes {index:.1f} bytes a keeper; "
+        f"since the second mark the rest grew by {grown:+,.1f} MB"
+    )
+
+
+if __name__ == "__main__":
+    main()

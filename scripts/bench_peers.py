@@ -1,0 +1,159 @@
+"""Times us and our peers from cleaned text to decision, in memory, in one process; scores what each keeps.
+
+    python -m scripts.bench_peers --data DIR --tools DIR [--sets leetcode,medical_qa,reuters21578]
+        [--peers "rensa RMinHash,gaoya MinHash"] [--runs 3] [--quick]
+
+DIR/SET/docs.jsonl.gz holds the records of a set, DIR/SET/gt_jaccard.tsv.gz the similarity of its pairs, and
+the tools hold `score_kept.py`.  No one parses HTML or talks to a database here: all are given the same
+cleaned texts and answer with the rows that they keep.  Ours fingerprints in chunks and decides as a run does.
+Each run is a process of its own, all that it needs loaded before the clock starts; figures are medians.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+
+from dedup_job import job
+from dedup_job.document import Action, Batch, Fingerprints
+from dedup_job.fingerprint.fields import TextFields
+from dedup_job.fingerprint.profile import Calibration, default
+from dedup_job.fingerprint.recipe import Fingerprinter, Matching, Reader, Recipe
+from dedup_job.fingerprint.terms import TermRule
+from dedup_job.match.keepers import Keepers, Recollection
+from scripts.bench_accuracy import SETS, Judge, TextSet, chosen
+from scripts.measure import row, table
+from scripts.peers import PEERS
+
+OURS = "**dedup-job**"
+CHUNK = 1_000
+CACHE = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one run kept, and what it took: seconds by the clock and by the processor, and the most memory."""
+
+    rows: Sequence[int]
+    seconds: float
+    cpu: float
+    peak: float
+
+
+class CleanedTexts(Reader):
+    """Takes each record for a cleaned text in UTF-8, for that is what it is here."""
+
+    def texts(self, raws: Sequence[bytes]) -> tuple[list[str], list[str]]:  # type: ignore[override]
+        """Return the texts, none of them passed."""
+        return [raw.decode() for raw in raws], [""] * len(raws)
+
+
+def recipe(found: Calibration) -> Recipe:
+    """Return the recipe that the default profile makes for such a collection, but for the reading."""
+    choice = default(found)
+    return Recipe(
+        reader=CleanedTexts(TextFields(("data",))),
+        bits=choice.bits,
+        matching=Matching(
+            choice.radius, choice.min_terms, choice.short_text, choice.min_jaccard, choice.shingle
+        ),
+        terms=TermRule(choice.features, choice.min_length, choice.tf, choice.idf, choice.top),
+    )
+
+
+class Ours:
+    """Our way from cleaned texts to the rows kept, with everything loaded."""
+
+    def __init__(self, found: Calibration) -> None:
+        self._recipe = recipe(found)
+        self._fingerprint = Fingerprinter(self._recipe)
+
+    def rows(self, texts: Sequence[str]) -> list[int]:
+        """Return the rows that are kept."""
+        ids = [row.to_bytes(8, "big") for row in range(len(texts))]
+        raws = [text.encode("utf-8", "ignore") for text in texts]
+        by_id = dict(zip(ids, raws, strict=True))
+        matching = self._recipe.matching
+        recall = Recollection(lambda some: {one: by_id[one] for one in some}, self._fingerprint)
+        keepers = Keepers(self._recipe.bits, matching.radius, CACHE, recall)
+        kept: list[int] = []
+        for first in range(0, len(texts), CHUNK):
+            batch = Batch(ids[first : first + CHUNK], raws[first : first + CHUNK])
+            prints: Fingerprints = self._fingerprint(batch.raws)
+            verdicts = job.decide(batch.ids, prints, matching, keepers)
+            plan = job.planned(batch, prints, verdicts, matching)
+            keepers.admit(plan, prints.shingles)
+            kept += [first + place for place in plan.rows(Action.UNIQUE)]
+        return kept
+
+
+def rows_of(name: str, found: Calibration) -> Callable[[Sequence[str]], Sequence[int]]:
+    """Return how one of us works, with everything loaded."""
+    if name == OURS:
+        return Ours(found).rows
+    return lambda texts: PEERS[name](texts, default(found).shingle)
+
+
+def taken(name: str, texts: Sequence[str], found: Calibration) -> Taken:
+    """Run one of us on texts; runs in a process of its own."""
+    work = rows_of(name, found)
+    work(texts[:50])
+    started, busy = time.perf_counter(), time.process_time()
+    rows = work(texts)
+    seconds, cpu = time.perf_counter() - started, time.process_time() - busy
+    return Taken(rows, seconds, cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def runs(name: str, given: Sequence[str], found: Calibration, count: int) -> Iterator[Taken]:
+    """Run one of us so often, each time in a fresh process."""
+    for _ in range(count):
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            yield pool.submit(taken, name, given, found).result()
+
+
+def compare(texts: TextSet, judge: Judge, args: argparse.Namespace) -> None:
+    """Print a row for each of us on one set; what has no text is kept without asking."""
+    asked = [place for place, text in enumerate(texts.texts) if text]
+    given = [texts.texts[place] for place in asked]
+    spared = set(range(len(texts.ids))).difference(asked)
+    for name in (OURS, *args.peers):
+        try:
+            found = list(runs(name, given, texts.calibration, args.runs))
+        except ImportError as error:
+            row(texts.name, name, f"{error.name} is not installed")
+            continue
+        rows = spared.union(asked[place] for place in found[0].rows)
+        score = judge.score([texts.ids[place] for place in sorted(rows)])
+        rate, cpu = (median(len(given) / getattr(one, key) for one in found) for key in ("seconds", "cpu"))
+        peak = median(one.peak for one in found)
+        row(texts.name, name, rate, cpu, peak, f"{score.f1:.4f}", f"{score.recall:.4f}", score.wiped)
+
+
+def main() -> None:
+    """Run the benchmark and print its table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--tools", type=Path, required=True)
+    parser.add_argument("--sets", type=chosen(), default=SETS)
+    parser.add_argument("--peers", type=chosen(*PEERS), default=list(PEERS))
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="one run of one set")
+    args = parser.parse_args()
+    if args.quick:
+        args.runs, args.sets = 1, args.sets[:1]
+    table("set", "who", "documents/s", "documents/CPU s", "peak MB", "F1", "recall", "wiped out")
+    for name in args.sets:
+        compare(TextSet.read(args.data, name), Judge(args.tools, args.data, name), args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""Shows how `dedup-job backfill` grows with workers, with the length of texts, and with the share of copies.
+
+    python -m scripts.bench_scaling [--lengths 100,1000,10000] [--duplicates 0,30,90] [--workers 1,2]
+        [--megabytes 20] [--quick]
+
+Documents/s are those that a run reports, MongoDB to MongoDB, on this machine's processors.  What more workers
+bring is worked out from two figures: what one worker does alone, and what the deciding process does when it
+waits for no fingerprint.  That process still reads, packs what it would ship, unpacks what a worker would
+answer, decides and commits; it can be no faster, so at its rate there are workers enough.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any
+
+from pymongo import MongoClient
+
+from dedup_job import config, wiring
+from dedup_job.document import Batch, Fingerprints
+from dedup_job.engine.local import LocalEngine
+from dedup_job.mongo.window import Window
+from scripts.corpus import Mix, generate
+from scripts.local_mongod import open_server
+from scripts.measure import Commands, fill, forget, job_commands, numbers, row, table
+
+SIMULATED = (4, 8, 16, 32)
+FEWEST = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The deciding process alone: documents/s by the clock, and its own processor microseconds for one."""
+
+    rate: float
+    cpu: float
+
+
+class Answers(LocalEngine):
+    """An engine that has all fingerprints already; it still packs and unpacks what would be shipped."""
+
+    def __init__(self, engine: LocalEngine, answers: Sequence[bytes]) -> None:
+        self._engine, self._answers = engine, answers
+
+    def __enter__(self) -> Answers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
+        for batch, answer in zip(batches, self._answers, strict=True):
+            pickle.dumps(batch.raws)
+            yield batch, pickle.loads(answer)
+
+    def fingerprint(self, raws: Sequence[bytes]) -> Fingerprints:
+        return self._engine.fingerprint(raws)
+
+
+class PartsWithAnswers(wiring.Parts):
+    """The parts of a run, with an engine that is handed in."""
+
+    answers: LocalEngine | None = None
+
+    def engine(self, bits: int | None = None) -> LocalEngine:
+        return self.answers or super().engine(bits)
+
+
+def parent_alone(settings: Path) -> Parent:
+    """Run a backfill in this process for which all fingerprints are there already."""
+    with PartsWithAnswers(config.load(settings)) as parts, parts.engine() as engine:
+        batches = parts.source.batches(Window())
+        answers = [pickle.dumps(prints) for _, prints in engine.fingerprinted(batches)]
+        parts.answers = Answers(engine, answers)
+        started, busy = perf_counter(), process_time()
+        report = wiring.decide(parts, "backfill", lambda batch, plan: None)
+        seconds, cpu = perf_counter() - started, process_time() - busy
+    return Parent(report.counts.read / seconds, 1e6 * cpu / report.counts.read)
+
+
+def measure(length: int, copies: int, commands: Commands, args: argparse.Namespace) -> None:
+    """Fill the source and print a row for it."""
+    count = max(FEWEST, args.megabytes * 1_000_000 // (2 * length))
+    mix = Mix(length=length, spread=0.0, duplicates=copies / 100, templates=0.0, odd=0.0)
+    with MongoClient[dict[str, Any]](commands.server.uri) as client:
+        fill(generate(count, mix=mix), client)
+        rates = []
+        for workers in args.workers:
+            forget(client)
+            _, report = commands.run("backfill", "--workers", str(workers))
+            rates.append(report["docs_per_second"])
+        forget(client)
+        _, told = commands.run("estimate", "--workers", "1", "--sample", str(min(count, 2_000)))
+        parent = parent_alone(commands.settings)
+    alone = told["rates"]["fingerprinting_one_worker"]
+    simulated = [min(parent.rate, workers * alone) for workers in SIMULATED]
+    row(length, copies, count, *rates, alone, parent.rate, parent.cpu, parent.rate / alone, *simulated)
+
+
+def header(workers: Sequence[int]) -> list[str]:
+    """Return the columns of the table."""
+    return [
+        *("characters", "copies, %", "documents"),
+        *(f"{one} workers" if one > 1 else "1 worker" for one in workers),
+        *("a worker alone", "parent alone", "its CPU, us each", "workers that fill it"),
+        *(f"{one} workers, worked out" for one in SIMULATED),
+    ]
+
+
+def main() -> None:
+    """Run the benchmark and print its table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--lengths", type=numbers, default=[100, 1_000, 10_000])
+    parser.add_argument("--duplicates", type=numbers, default=[0, 30, 90])
+    parser.add_argument("--workers", type=numbers, default=[1, 2])
+    parser.add_argument("--megabytes", type=int, default=20, help="of text in each collection, about")
+    parser.add_argument("--quick", action="store_true", help="one length, 2 MB")
+    args = parser.parse_args()
+    if args.quick:
+        args.lengths, args.megabytes = [1_000], 2
+    print("documents/s\n")
+    table(*header(args.workers))
+    with open_server() as server, job_commands(server) as commands:
+        os.environ["DEDUP_SOURCE_URI"] = server.uri
+        for length in args.lengths:
+            for copies in args.duplicates:
+                measure(length, copies, commands, args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""What the benchmarks share: records into a collection, a command run and watched, and tables.
+
+Processor time and memory are read from /proc while a command runs, so they are known on Linux alone, and to
+within a tenth of a second for each process.  Memory is counted once where processes share it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from pymongo import MongoClient
+
+from dedup_job.engine.resident import family, held
+from scripts.local_mongod import Server
+
+DATABASE = "bench"
+SETTINGS = """
+[source]
+database = "bench"
+collection = "pages"
+fields = ["data"]
+[target]
+database = "bench"
+collection = "unique"
+[recipe]
+profile = "{profile}"
+"""
+POLL_SECONDS = 0.1
+MB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a command took: seconds of the clock, processor seconds of its processes and of mongod, bytes."""
+
+    seconds: float
+    cpu: float
+    server_cpu: float
+    peak: int
+
+    @classmethod
+    def median(cls, usages: Sequence[Usage]) -> Usage:
+        """Return the median of each figure."""
+        seconds, cpu, server, peak = (median(column) for column in zip(*map(astuple, usages), strict=True))
+        return cls(seconds, cpu, server, int(peak))
+
+
+def documents(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a file of JSON lines, gzipped or not."""
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open() as lines:
+        yield from map(json.loads, lines)
+
+
+def fill(records: Iterable[dict[str, Any]], client: MongoClient[dict[str, Any]]) -> int:
+    """Fill the source anew, nothing beside it; returns how many records it holds."""
+    client.drop_database(DATABASE)
+    stream = iter(records)
+    while batch := list(islice(stream, 1000)):
+        client[DATABASE].pages.insert_many(batch, ordered=False)
+    return client[DATABASE].pages.estimated_document_count()
+
+
+def forget(client: MongoClient[dict[str, Any]]) -> None:
+    """Drop the target and the ledger, so that all is undecided again."""
+    for name in client[DATABASE].list_collection_names():
+        if name.startswith("unique"):
+            client[DATABASE].drop_collection(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """The commands of the job, with settings of a file, on a server."""
+
+    server: Server
+    settings: Path
+
+    def run(self, name: str, *options: str) -> tuple[Usage, dict[str, Any]]:
+        """Run a command, watched; returns what it took and the JSON object that it printed."""
+        command = [sys.executable, "-m", "dedup_job", name, "-c", str(self.settings), "--json", *options]
+        environment = {**os.environ, "DEDUP_SOURCE_URI": self.server.uri}
+        return watched(command, environment, mongod_of(self.server))
+
+
+@contextmanager
+def job_commands(server: Server, profile: str = "default") -> Iterator[Commands]:
+    """Make the commands of the job ready to run on a server."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Path(folder) / "bench.toml"
+        settings.write_text(SETTINGS.format(profile=profile))
+        yield Commands(server, settings)
+
+
+def mongod_of(server: Server) -> int | None:
+    """Return the process of a server that was started here."""
+    return getattr(server, "pid", None)
+
+
+def watched(
+    command: Sequence[str], environment: dict[str, str] | None = None, mongod: int | None = None
+) -> tuple[Usage, dict[str, Any]]:
+    """Run a command to its end and watch its processes; it prints one JSON object."""
+    before = cpu_seconds(mongod) if mongod else 0.0
+    started = perf_counter()
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        watcher = Watcher(process.pid)
+        watcher.start()
+        printed, _ = process.communicate()
+        seconds = perf_counter() - started
+        watcher.stop()
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+    server_cpu = cpu_seconds(mongod) - before if mongod else 0.0
+    return Usage(seconds, watcher.cpu, server_cpu, watcher.peak), json.loads(printed)
+
+
+class Watcher(threading.Thread):
+    """Looks at a process and all that it starts, ten times a second."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(daemon=True)
+        self._pid = pid
+        self._ended = threading.Event()
+        self._cpu: dict[int, float] = {}
+        self.peak = 0
+        self.samples: list[tuple[float, int]] = []  # seconds since the start, bytes of the process itself
+
+    @property
+    def cpu(self) -> float:
+        """Processor seconds of all processes that were seen."""
+        return sum(self._cpu.values())
+
+    def run(self) -> None:
+        started = perf_counter()
+        while not self._ended.wait(POLL_SECONDS):
+            total = 0
+            for pid in (self._pid, *family(self._pid)):
+                total += (now := held(pid) or 0)
+                self._cpu[pid] = max(self._cpu.get(pid, 0.0), cpu_seconds(pid))
+                if pid == self._pid and now:
+                    self.samples.append((perf_counter() - started, now))
+            self.peak = max(self.peak, total)
+
+    def stop(self) -> None:
+        """Stop looking."""
+        self._ended.set()
+        self.join()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time of a process so far; 0 when it is gone."""
+    with suppress(OSError, IndexError, ValueError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def table(*header: str) -> None:
+    """Print the head of a table."""
+    print("| " + " | ".join(header) + " |\n|" + "---|" * len(header), flush=True)
+
+
+def row(*cells: object) -> None:
+    """Print a row; a number gets as many digits as it deserves."""
+    print("| " + " | ".join(map(cell, cells)) + " |", flush=True)
+
+
+def cell(value: object) -> str:
+    """Return a number as people read it, anything else as it is."""
+    if isinstance(value, float):
+        return (
+            f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+        )
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def numbers(text: str) -> list[int]:
+    """Read `50000,200000`."""
+    return [int(part) for part in text.split(",") if part]

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from bson import encode
+from bson.objectid import ObjectId
+from pymongo.database import Database
+
+from dedup_job.mongo.source import Source
+from scripts.corpus import generate
+from tests.integration.conftest import Job
+
+RECORDS = 1_200
+
+
+@pytest.fixture
+def filled(job: Job) -> Job:
+    job.set("source", fields=["data"])
+    job.source.insert_many(generate(RECORDS, seed=3))
+    return job
+
+
+def estimated(job: Job, *options: str) -> dict[str, Any]:
+    done = job.command("estimate", "--json", *options)
+    assert done.returncode == 0, done.stderr
+    values: dict[str, Any] = json.loads(done.stdout)
+    return values
+
+
+def test_an_estimate_writes_nothing(filled: Job) -> None:
+    before = filled.database.command("dbHash")["collections"]
+    values = estimated(filled, "--sample", "200", "--workers", "1")
+    assert filled.database.command("dbHash")["collections"] == before
+    assert values["records"] == RECORDS
+    assert 150 <= values["sampled"] <= 200
+    assert values["stretches"] == 50
+    assert values["machine"]["workers"] == 1
+    assert values["seconds"] > 0
+    assert min(values["memory"].values()) > 0
+    assert min(values["disk"].values()) > 0
+
+
+def test_where_all_records_are_looked_at_the_share_is_that_of_a_run(filled: Job) -> None:
+    values = estimated(filled, "--sample", "1000")
+    counts = filled.decide("backfill").counts
+    assert values["sampled"] == RECORDS
+    assert values["dropped"]["likely"] == pytest.approx(counts.duplicate / RECORDS, abs=1e-4)
+    assert values["dropped"]["low"] == values["dropped"]["high"]
+
+
+def test_a_filter_is_counted_in(filled: Job) -> None:
+    filled.set("source", filter='{"views": {"$lt": 30000}}')
+    there = filled.source.count_documents({"views": {"$lt": 30_000}})
+    values = estimated(filled, "--sample", "60")
+    assert values["records"] == pytest.approx(there, rel=0.2)
+
+
+def test_the_pace_is_foretold(filled: Job) -> None:
+    filled.set("limits", max_mb_per_second=0.5)
+    values = estimated(filled, "--sample", "100", "--max-docs-per-second", "200")
+    assert values["bounds"]["max_docs_per_second"] == 200
+    assert values["bounds"]["max_mb_per_second"] == pytest.approx(
+        (1 << 19) / values["sizes"]["record"], rel=0.01
+    )
+    assert values["docs_per_second"] <= 200
+
+
+def test_an_estimate_of_nothing_says_so(job: Job) -> None:
+    job.database.create_collection("pages")
+    done = job.command("estimate")
+    assert done.returncode == 78
+    assert "found no records" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_stretches_begin_at_ids_of_every_type_in_the_servers_order(database: Database[Any]) -> None:
+    ids = [None, 1, 2.5, "a", {"a": 1}, b"\0", ObjectId(), True]
+    database.pages.insert_many({"_id": one, "text": "x"} for one in ids)
+    source = Source(database.pages, {})
+    in_order = [encode({"_id": row["_id"]}) for row in database.pages.find().sort("_id", 1)]
+    assert source.drawn(len(ids)) == in_order
+    for place, raw_id in enumerate(in_order):
+        assert source.stretch(raw_id, 3).ids == in_order[place : place + 3]
+
+
+def test_the_storage_is_what_the_server_says(database: Database[Any]) -> None:
+    database.pages.insert_many({"_id": number, "text": "x" * 100} for number in range(50))
+    storage = Source(database.pages, {}).storage()
+    assert storage.records == 50
+    assert storage.nbytes == sum(len(encode({"_id": n, "text": "x" * 100})) for n in range(50))
+    assert storage.stored > 0
+    assert storage.ids > 0

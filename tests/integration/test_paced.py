@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import click
+import pytest
+
+from dedup_job import cli, config, wiring
+from dedup_job.mongo.pace import Rates
+from tests.integration.conftest import ROOT, Job
+
+RECORDS = 60
+
+
+@pytest.mark.parametrize(
+    ("signum", "pace"),
+    [(signal.SIGTERM, ["--max-docs-per-second", "20"]), (signal.SIGINT, ["--max-mb-per-second", "0.001"])],
+)
+def test_a_signal_ends_a_run_that_waits_for_its_pace(
+    job: Job, signum: signal.Signals, pace: list[str]
+) -> None:
+    job.source.insert_many({"_id": number, "text": f"{number} 号文本"} for number in range(RECORDS))
+    run = subprocess.Popen(
+        [sys.executable, "-m", "dedup_job", "backfill", "-c", str(job.config_file()), *pace],
+        env={**os.environ, "DEDUP_SOURCE_URI": job.uri},
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        while not job.ledger("runs").count_documents({}) and run.poll() is None:
+            time.sleep(0.05)
+        run.send_signal(signum)
+        _, told = run.communicate(timeout=10)
+    finally:
+        run.kill()
+    assert run.returncode == 128 + signum, told
+    assert job.target.count_documents({}) < RECORDS
+    done = job.command("backfill", "--max-mb-per-second", "1000")
+    assert done.returncode == 0, done.stderr
+    assert job.target.count_documents({}) == RECORDS
+
+
+def test_the_command_line_goes_before_the_settings(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Rates] = []
+    job.source.insert_one({})
+    monkeypatch.setattr(wiring, "Pace", asked.append)
+    job.set("limits", max_docs_per_second=20, max_mb_per_second=3)
+    settings = config.check(job.tables, "test")
+    for one in (settings, config.with_pace(settings, None, 0.5)):
+        with wiring.Parts(one):
+            pass
+    assert asked == [Rates(20.0, 3 << 20), Rates(20.0, 1 << 19)]
+
+
+@pytest.mark.parametrize("option", ["--max-docs-per-second", "--max-mb-per-second"])
+@pytest.mark.parametrize("command", ["backfill", "run", "report", "estimate"])
+def test_a_pace_is_above_zero(command: str, option: str) -> None:
+    with pytest.raises(click.BadParameter):
+        cli.commands.main([command, "-c", "job.toml", option, "0"], standalone_mode=False)

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from dedup_job.document import UNIQUE, Fingerprints, Ragged
+from dedup_job.estimate import growth
+from dedup_job.estimate.growth import _Model
+from dedup_job.estimate.sample import LEAST, MOST, MOST_BYTES, enough
+from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.mongo.source import Storage
+from dedup_job.plan import Plan
+
+
+def keepers() -> Keepers:
+    return Keepers(64, 3, 1 << 20, Recollection(lambda _: {}, lambda _: nothing(0)))
+
+
+def nothing(rows: int) -> Fingerprints:
+    return Fingerprints(
+        reasons=[""] * rows,
+        bits=np.zeros((rows, 1), np.uint64),
+        near=np.ones(rows, np.bool_),
+        short=np.zeros(rows, np.bool_),
+        digests=np.zeros((rows, 2), np.uint64),
+        hashes=np.zeros((rows, 2), np.uint64),
+        shingles=Ragged.empty(rows),
+    )
+
+
+def model(lengths: Sequence[int]) -> _Model:
+    like = Plan(
+        [bytes(22)],
+        [UNIQUE],
+        np.zeros((1, 1), np.uint64),
+        np.ones(1, np.bool_),
+        Ragged.empty(1),
+        np.zeros((1, 2), np.uint64),
+        np.zeros((1, 2), np.uint64),
+    )
+    return _Model(like, near=0.9, lengths=np.array(lengths))
+
+
+def filled(count: int, lengths: Sequence[int]) -> Keepers:
+    full, made = keepers(), model(lengths)
+    while len(full) < count:
+        full.admit(made.plan(min(5_000, count - len(full))))
+    return full
+
+
+@pytest.mark.parametrize("lengths", [[0], [0, 4, 20]])
+def test_the_bytes_of_many_keepers_are_foretold_from_half_as_many(
+    lengths: Sequence[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unique = 120_000
+    monkeypatch.setattr(growth, "LARGEST", unique // 2)
+    foretold = growth.grown(keepers(), nothing(500), [model(lengths).plan(1_000)], unique).nbytes
+    # Buckets open block by block, so the bytes grow in steps.
+    assert foretold == pytest.approx(filled(unique, lengths).nbytes, rel=0.25)
+
+
+def test_of_keepers_that_are_all_tried_out_the_bytes_are_those_that_they_take() -> None:
+    foretold = growth.grown(keepers(), nothing(500), [model([0, 8]).plan(1_000)], 3_000.0).nbytes
+    assert foretold == pytest.approx(filled(3_000, [0, 8]).nbytes, rel=0.05)
+
+
+def test_a_handful_of_keepers_needs_no_forecast() -> None:
+    few = growth.grown(keepers(), nothing(10), [model([0]).plan(10)], 1.0)
+    assert few.look_up >= 0
+    assert few.nbytes > 0
+
+
+def test_made_up_plans_are_like_the_one_that_was_decided() -> None:
+    plan = model([0, 10]).plan(2_000)
+    assert len(set(plan.ids)) == len(np.unique(plan.bits)) == 2_000
+    assert {len(raw_id) for raw_id in plan.ids} == {22}
+    assert plan.near.mean() == pytest.approx(0.9, abs=0.03)
+    assert np.diff(plan.prefixes.offsets).mean() == pytest.approx(5, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("records", "size", "expected"),
+    [
+        (10_000, 1_000, LEAST),
+        (4_000_000, 1_000, 12_000),
+        (50_000_000, 1_000, 42_426),
+        (10**9, 100, MOST),
+        (50_000_000, 100_000, MOST_BYTES // 100_000),
+        (1_000, 50 << 20, 50),
+        (0, 0, LEAST),
+    ],
+)
+def test_a_sample_grows_with_the_collection_and_stays_within_its_bytes(
+    records: int, size: int, expected: int
+) -> None:
+    assert enough(Storage(records, records * size, 0, 0)) == expected

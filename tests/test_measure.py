@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from scripts.measure import Usage, cell, numbers, watched
+
+# Half a second of work in a process, another half in one that it starts, and 64 MB held there.
+BUSY = """
+import subprocess, sys, time
+work = "import time; held = b'x' * (64 << 20)\\nwhile time.process_time() < 0.5: pass"
+exec(work)
+subprocess.run([sys.executable, "-c", work + "\\ntime.sleep(0.3)"], check=True)
+time.sleep(0.3)
+print('{"done": 1}')
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells, in /proc")
+def test_a_command_is_watched_with_all_that_it_starts() -> None:
+    usage, printed = watched([sys.executable, "-c", BUSY])
+    assert printed == {"done": 1}
+    assert usage.cpu >= 0.9
+    assert usage.peak >= 2 * (64 << 20)
+
+
+def test_a_command_that_fails_ends_the_benchmark() -> None:
+    with pytest.raises(SystemExit):
+        watched([sys.executable, "-c", "raise SystemExit(3)"])
+
+
+def test_medians_are_taken_figure_by_figure() -> None:
+    usages = [Usage(1.0, 30.0, 0.0, 5), Usage(2.0, 10.0, 0.0, 9), Usage(9.0, 20.0, 1.0, 7)]
+    assert Usage.median(usages) == Usage(2.0, 20.0, 0.0, 7)
+
+
+def test_a_number_gets_as_many_digits_as_it_deserves() -> None:
+    cells = [cell(value) for value in (1234.5, 12.34, 1.234, 12_345, "x")]
+    assert cells == ["1,234", "12.3", "1.23", "12,345", "x"]
+    assert numbers("1,20,") == [1, 20]

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from dedup_job.engine.resident import family, held
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells, in /proc")
+
+SLEEPER = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+
+
+def test_a_family_is_what_was_started_and_what_that_started() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SLEEPER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        process.stdout.readline()
+        below = family(process.pid)
+        assert len(below) == 1
+        assert {process.pid, *below} <= set(family())
+        assert os.getpid() not in family()
+        process.stdin.write(b"\n")
+    assert process.pid not in family()
+
+
+def test_a_process_holds_what_it_fills() -> None:
+    before = held(os.getpid())
+    assert before is not None
+    filled = bytearray(b"x" * (64 << 20))
+    now = held(os.getpid())
+    assert now is not None
+    assert now - before > 0.9 * len(filled)
+
+
+def test_nobody_tells_of_a_process_that_is_not_there() -> None:
+    assert held(2**22 + 1) is None
+    assert family(2**22 + 1) == []
