@@ -84,7 +84,7 @@ _ODD = st.sampled_from(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(st.lists(_WORDS | _TAGS | _FOREIGN, max_size=30).map("".join))
 @example("<p>a<b>b<p>c</b>d</p>e")
 @example("<a>b<div>c<a>d</div>e</a>")
@@ -95,7 +95,7 @@ def test_any_order_of_simple_tags_gives_the_text_of_the_parser(text: str) -> Non
     agree(text)
 
 
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(st.lists(_TABLES | _WORDS, max_size=4).map(lambda parts: f"<p>{''.join(parts)}</p> and so on"))
 @example("<p>a<table>b<tr><td>c</table>d")
 @example("<table><tr><td>a</table><table><tr><table><tr><td>b</table>c</table>d")
@@ -104,7 +104,7 @@ def test_a_table_gives_the_text_of_the_parser(markup: str) -> None:
     agree(markup)
 
 
-@settings(max_examples=300)
+@settings(max_examples=200)
 @given(st.lists(_WORDS | _TAGS | _ODD, max_size=20).map("".join))
 def test_the_scan_says_what_the_parser_says_or_nothing(text: str) -> None:
     agree(text)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dedup_job.engine import worker
+from dedup_job.fingerprint.characters import lower_case
 from dedup_job.fingerprint.idf import jieba_idf_path
 from dedup_job.fingerprint.recipe import Resource, shared_idf
+from dedup_job.fingerprint.scan import simple_text
 from dedup_job.fingerprint.segment import rust_segmenter
 
 __all__ = ["worker"]
 
 shared_idf(Resource.at(jieba_idf_path()))
 rust_segmenter(())
+lower_case([])  # makes its table
+simple_text("")

@@ -74,7 +74,8 @@ class Pieces:
             self._slots = grown_slots
 
 
-@njit("int64(uint32[::1], int64, int64)", cache=True, nogil=True)
+# Helpers without a signature are compiled into their callers, and need not be loaded.
+@njit(nogil=True)
 def _slot_of(codes: npt.NDArray[np.uint32], place: int, slots: int) -> int:
     """Return the slot at which the search for the piece at a place begins."""
     state = np.uint64(0x9E3779B97F4A7C15)
@@ -85,7 +86,7 @@ def _slot_of(codes: npt.NDArray[np.uint32], place: int, slots: int) -> int:
     return int(np.int64(state & np.uint64(slots - 1)))
 
 
-@njit("boolean(uint32[::1], int64, uint32[::1], int64)", cache=True, nogil=True)
+@njit(nogil=True)
 def _are_same(a: npt.NDArray[np.uint32], i: int, b: npt.NDArray[np.uint32], j: int) -> bool:
     """Tell whether two pieces, each followed by a space, are the same."""
     while a[i] == b[j]:

@@ -150,14 +150,15 @@ def _row(table: Table, key: int) -> int:
     return row
 
 
-@njit("int64(int64[:, ::1], int64)", cache=True, nogil=True)
+# Helpers without a signature are compiled into their callers, and need not be loaded.
+@njit(nogil=True)
 def _found(table: Table, key: int) -> int:
     """Return the value of a key, 0 for one that is not in the table."""
     row = _row(table, key)
     return int(table[row, 1]) if key != 0 and table[row, 0] == key else 0
 
 
-@njit("int64(int64)", cache=True, nogil=True)
+@njit(nogil=True)
 def _spelled(code: int) -> int:
     """Return the one spelling of a frequent character, a space for white space, NOTHING for all others.
 
@@ -174,13 +175,13 @@ def _spelled(code: int) -> int:
     return _NOTHING
 
 
-@njit("boolean(int32)", cache=True, nogil=True)
+@njit(nogil=True)
 def _is_space(code: int) -> bool:
     """Tell whether a character separates attributes."""
     return code == _SPACE or code == 9 or code == 10 or code == 12 or code == 13
 
 
-@njit("boolean(Array(int32, 1, 'C', readonly=True), int64)", cache=True, nogil=True)
+@njit(nogil=True)
 def _begins(codes: Codes, place: int) -> bool:
     """Tell whether a `<` may begin a tag, comment or declaration."""
     if codes[place] != _LESS or place + 1 == len(codes):
@@ -189,7 +190,7 @@ def _begins(codes: Codes, place: int) -> bool:
     return 97 <= code <= 122 or 65 <= code <= 90 or code == _SLASH or code == 33 or code == 63  # ! ?
 
 
-@njit("int64(Array(int32, 1, 'C', readonly=True), int64)", cache=True, nogil=True)
+@njit(nogil=True)
 def _attribute(codes: Codes, place: int) -> int:
     """Return where an attribute with a value ends, or -1 when it is not simple."""
     start = place
@@ -209,7 +210,7 @@ def _attribute(codes: Codes, place: int) -> int:
     return place + 1 if place < len(codes) else -1
 
 
-@njit("boolean(Array(int32, 1, 'C', readonly=True), int64, int64[:, ::1])", cache=True, nogil=True)
+@njit(nogil=True)
 def _is_foreign(codes: Codes, place: int, tags: Table) -> bool:
     """Tell whether there is a name that HTML does not know, without attributes: `int>`, `Best Co>`."""
     end, key = _packed(codes, place, True)
@@ -225,11 +226,7 @@ def _is_foreign(codes: Codes, place: int, tags: Table) -> bool:
     return codes[end] == _GREATER or (codes[end] == _SPACE and _packed(codes, end + 1, False)[0] > end + 1)
 
 
-@njit(
-    "Tuple((int64, int64))(Array(int32, 1, 'C', readonly=True), int64, int64[:, ::1])",
-    cache=True,
-    nogil=True,
-)
+@njit(nogil=True)
 def _tag(codes: Codes, start: int, tags: Table) -> tuple[int, int]:
     """Return where the tag that begins with a `<` ends, and its kind; -1 when it is not simple.
 
@@ -257,7 +254,7 @@ def _tag(codes: Codes, start: int, tags: Table) -> tuple[int, int]:
     return place + 1 if is_simple else -1, kind
 
 
-@njit("Tuple((int64, int64))(Array(int32, 1, 'C', readonly=True), int64)", cache=True, nogil=True)
+@njit(nogil=True)
 def _number(codes: Codes, start: int) -> tuple[int, int]:
     """Return where a decimal number ends, and its character; -1 when not all decoders agree on it."""
     value, place = 0, start
@@ -269,11 +266,7 @@ def _number(codes: Codes, start: int) -> tuple[int, int]:
     return place + 1 if is_closed and is_agreed else -1, value
 
 
-@njit(
-    "Tuple((int64, int64))(Array(int32, 1, 'C', readonly=True), int64, int64[:, ::1])",
-    cache=True,
-    nogil=True,
-)
+@njit(nogil=True)
 def _reference(codes: Codes, start: int, references: Table) -> tuple[int, int]:
     """Return where the reference that begins with a `&` ends, and its character; -1 when it is not simple."""
     place, key = _packed(codes, start + 1, False)
@@ -285,7 +278,7 @@ def _reference(codes: Codes, start: int, references: Table) -> tuple[int, int]:
     return place + 1 if is_simple else -1, code
 
 
-@njit("boolean(int64[::1], int64)", cache=True, nogil=True)
+@njit(nogil=True)
 def _is_noted(notes: npt.NDArray[np.int64], kind: int) -> bool:
     """Take note of a tag; tell whether it may stand there."""
     step = -1 if kind & _IS_CLOSING else 1
@@ -302,7 +295,7 @@ def _is_noted(notes: npt.NDArray[np.int64], kind: int) -> bool:
     return not is_astray
 
 
-@njit("boolean(int64[::1], int64, int64)", cache=True, nogil=True)
+@njit(nogil=True)
 def _is_judged(notes: npt.NDArray[np.int64], length: int, left: int) -> bool:
     """Tell whether the parser would read it so: it is HTML or has no tag, no monster, and enough is left."""
     is_html = notes[_FOUND] == 0 or notes[_EVIDENT] > 0
@@ -310,11 +303,7 @@ def _is_judged(notes: npt.NDArray[np.int64], length: int, left: int) -> bool:
     return is_html and not is_monster and not notes[_IN_TITLE] and 10 * left >= length + notes[_FOUND]
 
 
-@njit(
-    "UniTuple(i8, 2)(Array(int32, 1, 'C', readonly=True), i8, int64[:, ::1], int64[:, ::1], int64[::1])",
-    cache=True,
-    nogil=True,
-)
+@njit(nogil=True)
 def _next(
     codes: Codes, place: int, tags: Table, references: Table, notes: npt.NDArray[np.int64]
 ) -> tuple[int, int]:
@@ -342,10 +331,12 @@ def _scan(codes: Codes, tags: Table, references: Table, out: Codes) -> tuple[int
     notes = np.zeros(7, np.int64)
     place, filled, is_done = 0, 0, True
     while place < len(codes):
-        place, code = _next(codes, place, tags, references, notes)
-        if (
-            place < 0 or code == 0 or code == 0xFEFF or 0xD800 <= code <= 0xDFFF
-        ):  # the last the parser changes
+        code = int(codes[place])
+        if code in (_LESS, _AND) or notes[_BETWEEN_CELLS]:  # a call takes the time of 20 characters
+            place, code = _next(codes, place, tags, references, notes)
+        else:
+            place += 1
+        if place < 0 or code == 0 or code == 0xFEFF or 0xD800 <= code <= 0xDFFF:  # the parser changes them
             return -1, False
         if code == _NOTHING:
             continue
