@@ -4,6 +4,7 @@ A parser takes `a<b and c>d` for `ad`, and hides all that follows a comment whic
 module first decides what is a tag, and escapes every other `<`; the parser does the rest.  Lexbor needs time
 quadratic in the depth of a tree and in the attributes of a tag, and lets 16 KB of unclosed formatting grow to
 a million nodes: texts beyond the limits below are not given to it.
+`scan` reads what needs no parser.
 """
 
 from __future__ import annotations
