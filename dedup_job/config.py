@@ -124,7 +124,7 @@ class EngineSettings(Section):
 
 
 class LimitSettings(Section):
-    """`[limits]`: how much is taken on at once, and how long a fault is waited out."""
+    """`[limits]`: how much is taken on at once, how long a fault is waited out, who may read along."""
 
     batch_records: int = Field(1_000, ge=1, le=5_000)
     batch_mb: int = Field(16, ge=1)
@@ -134,6 +134,7 @@ class LimitSettings(Section):
     patience_seconds: float = Field(120.0, gt=0)
     max_docs_per_second: float | None = Field(None, gt=0)
     max_mb_per_second: float | None = Field(None, gt=0)
+    allow_plaintext: bool = False
 
 
 class ReportSettings(Section):

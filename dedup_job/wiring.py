@@ -59,9 +59,9 @@ class Parts:
         limits = self.settings.limits
         self.patience = Patience(limits.patience_seconds)
         with ExitStack() as stack:
-            seconds = limits.connect_seconds
-            here = stack.enter_context(connect(self.settings.source_uri(), "source", seconds))
-            there = stack.enter_context(connect(self.settings.target_uri(), "target", seconds))
+            reached = (limits.connect_seconds, self.patience, limits.allow_plaintext)
+            here = stack.enter_context(connect(self.settings.source_uri(), "source", *reached))
+            there = stack.enter_context(connect(self.settings.target_uri(), "target", *reached))
             source = here[self.settings.source.database][self.settings.source.collection]
             target = there[self.settings.target.database][self.settings.target.collection]
             namespace.check_source(source, self.patience)
