@@ -1,0 +1,85 @@
+"""What can happen to a run in this process: an action at chosen commands, and fingerprints without workers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from pymongo import MongoClient, monitoring
+
+from dedup_job import wiring
+from dedup_job.document import Batch, Fingerprints
+from dedup_job.fingerprint.recipe import Fingerprinter, Recipe
+from dedup_job.mongo import client
+
+Step = Callable[[monitoring.CommandStartedEvent], bool]
+
+
+def of_kind(event: monitoring.CommandStartedEvent) -> str:
+    """Return which step of a run a command is: a step of the commit protocol, or else the command's name."""
+    name, command = event.command_name, event.command
+    collection = str(command.get(name, ""))
+    if name == "findAndModify":
+        after = command["update"][0]["$set"]
+        return "advance" if "last" in after else "accept" if after.get("pending") else "lease"
+    if name == "insert":
+        return "note" if ".dedup." in collection else "insert"
+    if name == "update" and collection.endswith("plans"):
+        return "store"
+    return "read" if name == "find" and collection == "pages" else str(name)
+
+
+class Moments(monitoring.CommandListener):
+    """Calls an action before the n-th command of a kind is sent; `due` holds what is still to come.
+
+    It acts in the thread that sends the command, which is the one that started the servers.
+    """
+
+    def __init__(self, due: dict[tuple[str, int], Callable[[], object]]) -> None:
+        self.due = due
+        self.seen: dict[str, int] = {}
+
+    def started(self, event: monitoring.CommandStartedEvent) -> None:
+        kind = of_kind(event)
+        self.seen[kind] = self.seen.get(kind, 0) + 1
+        if action := self.due.pop((kind, self.seen[kind]), None):
+            action()
+
+    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: monitoring.CommandFailedEvent) -> None:
+        pass
+
+
+@functools.cache
+def fingerprinter(recipe: Recipe) -> Fingerprinter:
+    return Fingerprinter(recipe)
+
+
+class Here:
+    """An engine without processes, for tests in which the engine is not the subject."""
+
+    def __init__(self, recipe: Recipe, _: object) -> None:
+        self._recipe = recipe
+
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def fingerprint(self, raws: Sequence[bytes]) -> Fingerprints:
+        return fingerprinter(self._recipe)(raws)
+
+    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
+        return ((batch, self.fingerprint(batch.raws)) for batch in batches)
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *listeners: Any) -> None:
+    """Run jobs of this process without workers, and let these listeners hear their commands."""
+    monkeypatch.setattr(wiring, "LocalEngine", Here)
+    listening = functools.partial(MongoClient, event_listeners=listeners)
+    monkeypatch.setattr(client, "MongoClient", listening)
