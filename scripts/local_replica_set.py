@@ -17,6 +17,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -85,6 +86,7 @@ class LocalReplicaSet:
 
     def __init__(self) -> None:
         self.members = [Member() for _ in range(MEMBERS)]
+        self._holder = ThreadPoolExecutor(1, "holder")  # members live as long as the thread that starts them
 
     def __enter__(self) -> Self:
         try:
@@ -131,7 +133,7 @@ class LocalReplicaSet:
             if member.is_running:
                 member.resume()
             else:
-                member.start()
+                self._holder.submit(member.start).result()
         _waited(self._is_whole, "a member did not come back")
 
     def close(self) -> None:
@@ -140,10 +142,11 @@ class LocalReplicaSet:
             if member.is_running:
                 member.resume()
             member.close()
+        self._holder.shutdown()
 
     def _begin(self) -> None:
         for member in self.members:
-            member.start()
+            self._holder.submit(member.start).result()
         hosts = [
             {"_id": number, "host": f"127.0.0.1:{member.port}"} for number, member in enumerate(self.members)
         ]

@@ -1,4 +1,4 @@
-"""What can happen to a run in this process: an action at chosen commands, and fingerprints without workers."""
+"""A run in this process to which something happens: at chosen commands, and without worker processes."""
 
 from __future__ import annotations
 
@@ -32,10 +32,7 @@ def of_kind(event: monitoring.CommandStartedEvent) -> str:
 
 
 class Moments(monitoring.CommandListener):
-    """Calls an action before the n-th command of a kind is sent; `due` holds what is still to come.
-
-    It acts in the thread that sends the command, which is the one that started the servers.
-    """
+    """Calls an action before the n-th command of a kind is sent; `due` holds what is still to come."""
 
     def __init__(self, due: dict[tuple[str, int], Callable[[], object]]) -> None:
         self.due = due

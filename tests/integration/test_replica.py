@@ -1,8 +1,9 @@
-"""On a replica set of three: elections, lost connections and refused commands change nothing in the outcome."""
+"""On a replica set of three: elections, lost connections and refused commands change no outcome."""
 
 from __future__ import annotations
 
 import signal
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -201,12 +202,17 @@ def test_a_lasting_fault_ends_the_run_and_the_next_one_finishes(
 def test_a_run_waits_for_a_majority_that_comes_back(
     set_job: Job, expected: Any, replica_set: LocalReplicaSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    moments = Moments({("insert", 2): lambda: lose_majority(replica_set)})
-    returning = Moments({("insert", 3): replica_set.whole})
-    install(monkeypatch, moments, returning)
+    returning = threading.Timer(5.0, replica_set.whole)
+
+    def lose() -> None:
+        lose_majority(replica_set)
+        returning.start()
+
+    install(monkeypatch, Moments({("insert", 2): lose}))
 
     set_job.decide("backfill")
 
+    returning.join()
     check(set_job, expected)
 
 
