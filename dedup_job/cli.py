@@ -380,7 +380,7 @@ def main() -> NoReturn:
     signals.end_soon(_stopped)
     try:
         code = _run()
-    except Stopped as stopped:  # while the end of the command was told
+    except Stopped as stopped:
         code = _stopped(stopped)
     _leave(code)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from dedup_job.engine import worker
 from dedup_job.fingerprint.idf import jieba_idf_path
 from dedup_job.fingerprint.recipe import Resource, shared_idf
@@ -11,3 +13,10 @@ __all__ = ["worker"]
 
 shared_idf(Resource.at(jieba_idf_path()))
 rust_segmenter(())
+
+
+def _nothing(*_: object) -> None:
+    """Say nothing of a worker that cannot begin: its parent notices, or has ended in that moment."""
+
+
+sys.excepthook = _nothing
