@@ -56,6 +56,13 @@ class Parts:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
+        with ExitStack() as opening:
+            opening.push(self)  # what fails half way is closed
+            self._open()
+            opening.pop_all()
+        return self
+
+    def _open(self) -> None:
         limits = self.settings.limits
         self.patience = Patience(limits.patience_seconds)
         with ExitStack() as stack:
@@ -77,7 +84,6 @@ class Parts:
         head = self.ledger_reader().head()
         self.calibration = head.calibration if head else self._calibrated()
         self.recipe: Recipe = self.settings.make_recipe(self.calibration)
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
