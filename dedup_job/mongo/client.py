@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -130,7 +131,9 @@ def _client(uri: str, what: str, seconds: float, patience: Patience) -> MongoCli
             f"{what}: take readPreference out of the connection string; only a primary is current"
         )
     milliseconds = int(seconds * 1000)
-    try:
+    # The driver warns of options that it does not know or cannot use, and goes on without them.
+    with warnings.catch_warnings(), _invalid(UserWarning, TypeError, ValueError):
+        warnings.simplefilter("error", UserWarning)
         return MongoClient(
             uri,
             appname="dedup-job",
@@ -144,7 +147,14 @@ def _client(uri: str, what: str, seconds: float, patience: Patience) -> MongoCli
             connectTimeoutMS=milliseconds,
             heartbeatFrequencyMS=max(milliseconds // 2, 500),
         )
-    except (TypeError, ValueError):  # what the driver raises for a bad port, for instance
+
+
+@contextmanager
+def _invalid(*kinds: type[Exception]) -> Iterator[None]:
+    """Turn what the driver raises for a bad port, for instance, into its error for a connection string."""
+    try:
+        yield
+    except kinds:
         raise InvalidURI from None
 
 
@@ -169,7 +179,9 @@ def named_errors(what: str) -> Iterator[None]:
     try:
         yield
     except (InvalidURI, ConfigurationError) as error:
-        message = f"{what}: the connection string is not valid; expected mongodb://host:port/"
+        message = (
+            f"{what}: the connection string or an option in it is not valid; expected mongodb://host:port/"
+        )
         raise ConfigError(message) from error
     except PyMongoError as error:
         raise _named(what, error) from error
