@@ -192,13 +192,12 @@ def _named(what: str, error: PyMongoError) -> DedupError:
     details = getattr(error, "details", None) or {}
     name = details.get("codeName") or type(error).__name__
     if _members_answer(error):
-        message = (
-            f"{what}: its replica set has no primary; are most of its members up? It is safe to run again"
-        )
-        return Unreachable(message)
+        return Unreachable(f"{what}: the set has no primary; are most of its members up? Run again later")
     if isinstance(error, ConnectionFailure) and not isinstance(error, NotPrimaryError):
         variable = "DEDUP_SOURCE_URI" if what.startswith("the source") else "DEDUP_TARGET_URI"
         return Unreachable(f"{what} does not answer; is it running, and is the address in {variable} right?")
+    if isinstance(error, WTimeoutError):
+        return Unreachable(f"{what}: no majority acknowledged in time; do secondaries lag? Run again later")
     if code in PERMISSION:
         return NotPermitted(f"{what}: {_refusal(code, str(details.get('errmsg', '')), name)}")
     if code in STORAGE:

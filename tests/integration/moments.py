@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from dedup_job.document import Batch, Fingerprints
 from dedup_job.fingerprint.recipe import Fingerprinter, Recipe
 from dedup_job.mongo import client
 
-Step = Callable[[monitoring.CommandStartedEvent], bool]
+Action = Callable[[monitoring.CommandStartedEvent], object]
 
 
 def of_kind(event: monitoring.CommandStartedEvent) -> str:
@@ -34,7 +35,7 @@ def of_kind(event: monitoring.CommandStartedEvent) -> str:
 class Moments(monitoring.CommandListener):
     """Calls an action before the n-th command of a kind is sent; `due` holds what is still to come."""
 
-    def __init__(self, due: dict[tuple[str, int], Callable[[], object]]) -> None:
+    def __init__(self, due: dict[tuple[str, int], Action]) -> None:
         self.due = due
         self.seen: dict[str, int] = {}
 
@@ -42,7 +43,7 @@ class Moments(monitoring.CommandListener):
         kind = of_kind(event)
         self.seen[kind] = self.seen.get(kind, 0) + 1
         if action := self.due.pop((kind, self.seen[kind]), None):
-            action()
+            action(event)
 
     def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
         pass
@@ -76,7 +77,13 @@ class Here:
 
 
 def install(monkeypatch: pytest.MonkeyPatch, *listeners: Any) -> None:
-    """Run jobs of this process without workers, and let these listeners hear their commands."""
+    """Run jobs of this process without workers, and let these listeners hear their commands.
+
+    The log, which a command line sets up, is afterwards as before.
+    """
     monkeypatch.setattr(wiring, "LocalEngine", Here)
     listening = functools.partial(MongoClient, event_listeners=listeners)
     monkeypatch.setattr(client, "MongoClient", listening)
+    log = logging.getLogger("dedup_job")
+    for name in ("handlers", "propagate", "level"):
+        monkeypatch.setattr(log, name, getattr(log, name))

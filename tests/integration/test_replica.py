@@ -84,7 +84,7 @@ def check(job: Job, expected: Any) -> None:
 def test_an_election_at_every_step_of_a_commit_changes_nothing(
     set_job: Job, expected: Any, replica_set: LocalReplicaSet, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    def election() -> None:
+    def election(_: object) -> None:
         replica_set.whole()
         if how == "kill":
             replica_set.kill_primary()
@@ -144,7 +144,7 @@ def test_a_passing_fault_is_waited_out_and_changes_nothing(
     times: int,
 ) -> None:
     mode = {"times": times}
-    moments = Moments({(step, 1): lambda: fail(replica_set, mode, failCommands=[command], **fault)})
+    moments = Moments({(step, 1): lambda _: fail(replica_set, mode, failCommands=[command], **fault)})
     install(monkeypatch, moments)
 
     set_job.decide("backfill")
@@ -162,7 +162,7 @@ def test_a_cursor_that_dies_is_opened_again(
     set_job.source.insert_many([{"_id": n, "data": f"第{n}篇文章", "blob": blob} for n in range(14)])
     set_job.set("limits", batch_mb=64)
     moments = Moments(
-        {("read", 3): lambda: fail(replica_set, {"times": 2}, failCommands=["getMore"], **fault)}
+        {("read", 3): lambda _: fail(replica_set, {"times": 2}, failCommands=["getMore"], **fault)}
     )
     install(monkeypatch, moments)
 
@@ -186,7 +186,7 @@ def test_a_lasting_fault_ends_the_run_and_the_next_one_finishes(
     fault: dict[str, Any],
     error: type[Exception],
 ) -> None:
-    def begin() -> None:
+    def begin(_: object) -> None:
         fail(replica_set, "alwaysOn", failCommands=[command], **fault)
 
     set_job.set("limits", patience_seconds=1.0)
@@ -204,7 +204,7 @@ def test_a_run_waits_for_a_majority_that_comes_back(
 ) -> None:
     returning = threading.Timer(5.0, replica_set.whole)
 
-    def lose() -> None:
+    def lose(_: object) -> None:
         lose_majority(replica_set)
         returning.start()
 
@@ -220,14 +220,14 @@ def test_without_a_majority_a_run_ends_when_its_patience_does_and_says_why(
     set_job: Job, expected: Any, replica_set: LocalReplicaSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_job.set("limits", patience_seconds=4.0)
-    moments = Moments({("accept", 2): lambda: lose_majority(replica_set)})
+    moments = Moments({("accept", 2): lambda _: lose_majority(replica_set)})
     install(monkeypatch, moments)
 
-    with pytest.raises(Unreachable, match="no primary; are most of its members up"):
+    with pytest.raises(Unreachable, match="the set has no primary; are most of its members up"):
         set_job.decide("backfill")
 
     install(monkeypatch)
-    with pytest.raises(Unreachable, match="no primary; are most of its members up"):
+    with pytest.raises(Unreachable, match="the set has no primary; are most of its members up"):
         set_job.decide("backfill")  # now from its beginning
 
     replica_set.whole()
@@ -238,3 +238,39 @@ def test_without_a_majority_a_run_ends_when_its_patience_does_and_says_why(
 def lose_majority(replica_set: LocalReplicaSet) -> None:
     for member in replica_set.secondaries():
         member.stop(signal.SIGKILL)
+
+
+def test_a_primary_that_falls_silent_is_given_up_and_the_next_one_serves(
+    set_job: Job, expected: Any, replica_set: LocalReplicaSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connections stay open, so nothing but the missing heartbeat tells."""
+    moments = Moments({("accept", 3): lambda _: replica_set.primary().pause()})
+    install(monkeypatch, moments)
+
+    set_job.decide("backfill")
+
+    assert not moments.due
+    replica_set.whole()
+    check(set_job, expected)
+
+
+def test_a_write_that_no_majority_acknowledges_is_not_waited_for_forever(
+    set_job: Job, expected: Any, replica_set: LocalReplicaSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One member is down and another answers but does not replicate: there is a primary all the time."""
+    down, behind = replica_set.secondaries()
+
+    def stop_replication(_: object) -> None:
+        down.stop(signal.SIGKILL)
+        behind.command("configureFailPoint", "stopReplProducer", mode="alwaysOn")
+
+    set_job.set("limits", patience_seconds=2.0)
+    install(monkeypatch, Moments({("accept", 3): stop_replication}))
+    with pytest.raises(Unreachable, match="no majority acknowledged in time"):
+        set_job.decide("backfill")
+
+    behind.command("configureFailPoint", "stopReplProducer", mode="off")
+    replica_set.whole()
+    set_job.set("limits", patience_seconds=60.0)
+    set_job.decide("backfill")
+    check(set_job, expected)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -28,15 +27,6 @@ TEXT = "金丝雀在矿井里歌唱，没有人听见 canary-text"
 TRACES = ("canary", "金丝雀", quote_plus("金丝雀"), quote_plus("pässwörd"))
 
 Run = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture(autouse=True)
-def _log() -> Iterator[None]:
-    log = logging.getLogger("dedup_job")
-    before = (log.handlers, log.propagate, log.level)
-    yield
-    log.handlers, log.propagate = before[:2]
-    log.setLevel(before[2])
 
 
 @pytest.fixture(params=["text", "json"])
