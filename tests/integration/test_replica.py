@@ -17,6 +17,7 @@ from dedup_job.errors import NotPermitted, StorageFull, Unreachable
 from scripts.corpus import generate
 from scripts.local_replica_set import LocalReplicaSet
 from tests.integration.conftest import Job
+from tests.integration.elections import elections
 from tests.integration.moments import Moments, install
 
 RECORDS = 120
@@ -274,3 +275,11 @@ def test_a_write_that_no_majority_acknowledges_is_not_waited_for_forever(
     set_job.set("limits", patience_seconds=60.0)
     set_job.decide("backfill")
     check(set_job, expected)
+
+
+def test_elections_at_random_moments_of_a_run_lose_and_double_nothing(replica_set: LocalReplicaSet) -> None:
+    replica_set.whole()
+    tally = elections(replica_set, trials=2, records=200)
+
+    assert tally.elections >= 2
+    assert (tally.failed, tally.lost, tally.doubled, tally.different) == (0, 0, 0, 0)
