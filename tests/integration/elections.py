@@ -1,7 +1,7 @@
 """Forced elections while runs work, one job after the other: python -m tests.integration.elections 200 [SEED]
 
-The primary steps down and is killed in turn while a backfill works; when that has ended, its outcome is compared
-with that of an undisturbed one, and the next job begins.
+The primary steps down and is killed in turn while a backfill works; when that has ended, its outcome is
+compared with that of an undisturbed one, and the next job begins.
 """
 
 from __future__ import annotations
