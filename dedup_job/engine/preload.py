@@ -11,6 +11,8 @@ from dedup_job.fingerprint.segment import rust_segmenter
 
 __all__ = ["worker"]
 
+# Workers are children of this process, which otherwise lives as long as the last of them.
+worker.end_with_parent()
 shared_idf(Resource.at(jieba_idf_path()))
 rust_segmenter(())
 

@@ -67,7 +67,7 @@ class Patience:
     def __call__(self, work: Callable[[], T]) -> T:
         """Do idempotent work, again after each passing fault, with capped exponential backoff."""
         for attempt in stamina.retry_context(
-            on=is_passing, attempts=None, timeout=self.seconds, wait_initial=0.1, wait_max=5.0
+            on=is_passing, attempts=None, timeout=self.seconds, wait_initial=0.1, wait_max=2.0
         ):
             with attempt:
                 return work()
