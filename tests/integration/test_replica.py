@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from bson import Binary
-from pymongo import MongoClient
+from pymongo import MongoClient, WriteConcern
+from pymongo.read_concern import ReadConcern
 
+from dedup_job import config, wiring
 from dedup_job.errors import NotPermitted, StorageFull, Unreachable
 from scripts.corpus import generate
 from scripts.local_replica_set import LocalReplicaSet
@@ -275,6 +277,25 @@ def test_a_write_that_no_majority_acknowledges_is_not_waited_for_forever(
     set_job.set("limits", patience_seconds=60.0)
     set_job.decide("backfill")
     check(set_job, expected)
+
+
+def test_a_record_that_an_election_may_still_undo_is_not_read(
+    set_job: Job, replica_set: LocalReplicaSet
+) -> None:
+    for member in replica_set.secondaries():
+        member.command("configureFailPoint", "stopReplProducer", mode="alwaysOn")
+    try:
+        pages = set_job.source.with_options(write_concern=WriteConcern(1), read_concern=ReadConcern("local"))
+        pages.insert_one({"data": "在多数成员得到它之前，这条记录还不算数。"})
+        assert pages.count_documents({}) == RECORDS + 1
+
+        with wiring.Parts(config.check(set_job.tables, "test")) as parts:
+            report = wiring.rehearse(parts, wiring.Rehearsal(), lambda batch, plan: None)
+
+        assert report.counts.read == RECORDS
+    finally:
+        for member in replica_set.members:
+            member.command("configureFailPoint", "stopReplProducer", mode="off")
 
 
 def test_elections_at_random_moments_of_a_run_lose_and_double_nothing(replica_set: LocalReplicaSet) -> None:
