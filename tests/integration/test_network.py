@@ -1,9 +1,8 @@
-"""The connection: what is forced on it, who may be spoken to in the clear, answers that are lost."""
+"""The connection: what is forced on it, and who may be spoken to in the clear."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import pytest
 from pymongo.read_preferences import ReadPreference
@@ -11,11 +10,7 @@ from pymongo.read_preferences import ReadPreference
 from dedup_job.errors import ConfigError, Unreachable
 from dedup_job.mongo import address
 from dedup_job.mongo.client import Patience, connect
-from scripts.corpus import generate
 from scripts.local_mongod import SET_NAME, LocalMongod
-from tests.integration.conftest import Job
-from tests.integration.moments import Moments, install
-from tests.integration.wire import Loss, Wire
 
 
 @pytest.mark.parametrize(
@@ -68,30 +63,3 @@ def test_a_member_elsewhere_is_noticed_although_the_connection_string_does_not_n
             connect(uri, "source")
         with connect(uri, "source", allow_plaintext=True) as client:
             assert client.admin.command("ping")["ok"]
-
-
-@pytest.mark.parametrize(
-    ("loss", "times"), [("request", 1), ("answer", 1), ("answer", 2), ("half an answer", 1)]
-)
-def test_whatever_the_wire_loses_at_whichever_step_nothing_differs(
-    job: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch, loss: Loss, times: int
-) -> None:
-    """Above all the answer: then the command was carried out, and the job cannot know it.
-
-    The driver sends a lost command once more by itself; lost twice, it is the job that sends it again.
-    """
-    job.set("source", fields=["data"])
-    job.set("limits", batch_records=15, patience_seconds=30.0)
-    job.source.insert_many(list(generate(120, seed=8)))
-    undisturbed = another_job()
-    install(monkeypatch)
-    undisturbed.decide("backfill")
-    first = {"lease": 1, "read": 2, "store": 2, "accept": 3, "insert": 4, "note": 3, "advance": 5}
-    steps = [(step, number + again) for step, number in first.items() for again in range(times)]
-    with Wire(job.uri) as wire:
-        moments = Moments(dict.fromkeys(steps, lambda event: wire.lose(loss, event.request_id)))
-        install(monkeypatch, moments)
-        monkeypatch.setenv("DEDUP_SOURCE_URI", wire.uri)
-        job.decide("backfill")
-    assert wire.lost == [loss] * len(steps)
-    assert job.outcome() == undisturbed.outcome()
