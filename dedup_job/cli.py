@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
-from dedup_job import __version__
+from dedup_job import __version__, signals
 from dedup_job.engine import warm
 from dedup_job.errors import DedupError, StateError, Stopped, UsageError
 from dedup_job.overlap import alone
@@ -377,38 +375,43 @@ def _finish(output: Output, settings: Any, text: str, values: dict[str, Any]) ->
     output.show(text, values)
 
 
-def _stop(signum: int, _: FrameType | None) -> NoReturn:
-    """End the run at once, which is safe at any moment; a second signal does not wait for the cleaning up."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    raise Stopped(signum)
-
-
 def main() -> NoReturn:
     """Run a command and exit with its code; an error is one line on stderr."""
-    signal.signal(signal.SIGINT, _stop)
-    signal.signal(signal.SIGTERM, _stop)
+    signals.end_soon(_stopped)
+    try:
+        code = _run()
+    except Stopped as stopped:
+        code = _stopped(stopped)
+    _leave(code)
+
+
+def _run() -> int:
     verbose = bool({"-v", "--verbose"} & set(sys.argv))
     try:
-        code = commands(standalone_mode=False) or 0
+        return commands(standalone_mode=False) or 0
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
-        code = UsageError.exit_code
+        return UsageError.exit_code
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f"; see {context.command_path} --help" if context else ""
-        code = _told(f"{error.format_message()}{hint}", UsageError.exit_code)
+        return _told(f"{error.format_message()}{hint}", UsageError.exit_code)
     except DedupError as error:
-        code = _told(str(error), error.exit_code)
         _trace(error, verbose)
+        return _told(str(error), error.exit_code)
     except Exception as error:
-        code = _told(f"a bug: {type(error).__name__}; run again with -v and report it", DedupError.exit_code)
         _trace(error, verbose)
-    _leave(code)
+        name = type(error).__name__
+        return _told(f"a bug: {name}; run again with -v and report it", DedupError.exit_code)
+
+
+def _stopped(stopped: Stopped) -> int:
+    return _told(str(stopped), stopped.exit_code)
 
 
 def _leave(code: int) -> NoReturn:
     """Exit at once: all is closed, and taking the compiler behind the kernels down takes most of a second."""
+    signals.ignore()
     with suppress(OSError):  # nobody reads any more
         sys.stdout.flush()
         sys.stderr.flush()

@@ -24,6 +24,8 @@ from dedup_job.fingerprint.segment import read_stop_words, read_user_words
 from dedup_job.fingerprint.terms import TermRule
 
 Name = Annotated[str, Field(min_length=1)]
+DatabaseName = Annotated[str, Field(max_length=63, pattern=r'^[^/\\. "$*<>:|?\x00]+$')]
+CollectionName = Annotated[str, Field(pattern=r"^[^.$\x00]+(\.[^.$\x00]+)*$")]
 SOURCE_URI = "DEDUP_SOURCE_URI"
 TARGET_URI = "DEDUP_TARGET_URI"
 
@@ -39,8 +41,8 @@ class Section(BaseModel):
 class SourceSettings(Section):
     """`[source]`: where the records come from, and which text of them counts."""
 
-    database: Name
-    collection: Name
+    database: DatabaseName
+    collection: CollectionName
     fields: tuple[Name, ...] = Field(min_length=1, strict=False)
     filter: str = "{}"
     lookback_hours: float = Field(48.0, ge=0, allow_inf_nan=False)
@@ -72,8 +74,8 @@ class SourceSettings(Section):
 class TargetSettings(Section):
     """`[target]`: where unique records go; the ledger lives beside it."""
 
-    database: Name
-    collection: Name
+    database: DatabaseName
+    collection: CollectionName
     uri_file: Path | None = Field(None, strict=False)
 
 
@@ -124,7 +126,7 @@ class EngineSettings(Section):
 
 
 class LimitSettings(Section):
-    """`[limits]`: how much is taken on at once, and how long a fault is waited out."""
+    """`[limits]`: how much is taken on at once, how long a fault is waited out, who may read along."""
 
     batch_records: int = Field(1_000, ge=1, le=5_000)
     batch_mb: int = Field(16, ge=1)
@@ -134,6 +136,7 @@ class LimitSettings(Section):
     patience_seconds: float = Field(120.0, gt=0)
     max_docs_per_second: float | None = Field(None, gt=0)
     max_mb_per_second: float | None = Field(None, gt=0)
+    allow_plaintext: bool = False
 
 
 class ReportSettings(Section):
@@ -256,7 +259,8 @@ def _first_fault(error: ValidationError) -> str:
     if fault["type"] == "missing":
         return f"{where}: is missing"
     wrong = fault["msg"].removeprefix("Value error, ").replace("tuple", "list")
-    return f"{where}: {wrong}, not {fault['input']!r}"
+    shown = repr(fault["input"])
+    return f"{where}: {wrong}, not {'a connection string' if '://' in shown else shown}"
 
 
 def _or(value: T | None, otherwise: T) -> T:

@@ -8,7 +8,7 @@ DedupError                70  a bug
 +-- LeaseHeld             75  another run holds the lease
 +-- NotPermitted          77  the MongoDB user lacks a right
 +-- ConfigError           78  configuration or recipe mismatch
-+-- Stopped          130/143  SIGINT or SIGTERM, safe to run again
+Stopped              130/143  SIGINT or SIGTERM, safe to run again
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class ConfigError(DedupError):
     exit_code = 78
 
 
-class Stopped(DedupError):
-    """A signal asked the run to end; it is safe to run again."""
+class Stopped(BaseException):
+    """A signal asked the run to end; it is safe to run again.  No Exception, lest a library swallows it."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signum).name}; it is safe to run again")

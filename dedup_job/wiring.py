@@ -56,12 +56,19 @@ class Parts:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
+        with ExitStack() as opening:
+            opening.push(self)  # what fails half way is closed
+            self._open()
+            opening.pop_all()
+        return self
+
+    def _open(self) -> None:
         limits = self.settings.limits
         self.patience = Patience(limits.patience_seconds)
         with ExitStack() as stack:
-            seconds = limits.connect_seconds
-            here = stack.enter_context(connect(self.settings.source_uri(), "source", seconds))
-            there = stack.enter_context(connect(self.settings.target_uri(), "target", seconds))
+            reached = (limits.connect_seconds, self.patience, limits.allow_plaintext)
+            here = stack.enter_context(connect(self.settings.source_uri(), "source", *reached))
+            there = stack.enter_context(connect(self.settings.target_uri(), "target", *reached))
             source = here[self.settings.source.database][self.settings.source.collection]
             target = there[self.settings.target.database][self.settings.target.collection]
             namespace.check_source(source, self.patience)
@@ -77,7 +84,6 @@ class Parts:
         head = self.ledger_reader().head()
         self.calibration = head.calibration if head else self._calibrated()
         self.recipe: Recipe = self.settings.make_recipe(self.calibration)
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()

@@ -93,6 +93,8 @@ class LocalMongod:
     holder is the thread that called ``start``, so let that be a thread that lives as long as the server.
     """
 
+    cache_gb = 0.5
+
     def __init__(self, dbpath: Path | None = None, *, replica_set: bool = True, auth: bool = False) -> None:
         self._temporary = dbpath is None
         self.dbpath = dbpath or Path(tempfile.mkdtemp(prefix="dedup-job-mongod-"))
@@ -198,7 +200,7 @@ class LocalMongod:
 
     def _options(self) -> list[str]:
         options = ["--dbpath", str(self.dbpath), "--port", str(self.port), "--bind_ip", "127.0.0.1"]
-        options += ["--nounixsocket", "--wiredTigerCacheSizeGB", "0.5"]
+        options += ["--nounixsocket", "--wiredTigerCacheSizeGB", str(self.cache_gb)]
         options += ["--setParameter", "diagnosticDataCollectionEnabled=false"]
         options += ["--setParameter", "enableTestCommands=1"]
         if self._replica_set:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from dedup_job.engine import worker
 from dedup_job.fingerprint.characters import lower_case
 from dedup_job.fingerprint.idf import jieba_idf_path
@@ -11,7 +13,16 @@ from dedup_job.fingerprint.segment import rust_segmenter
 
 __all__ = ["worker"]
 
+# Workers are children of this process, which otherwise lives as long as the last of them.
+worker.end_with_parent()
 shared_idf(Resource.at(jieba_idf_path()))
 rust_segmenter(())
 lower_case([])  # makes its table
 simple_text("")
+
+
+def _nothing(*_: object) -> None:
+    """Say nothing of a worker that cannot begin: its parent notices, or has ended in that moment."""
+
+
+sys.excepthook = _nothing

@@ -22,12 +22,17 @@ def begin(recipe: Recipe) -> None:
     global _fingerprinter
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     try:
         _fingerprinter = Fingerprinter(recipe)
     except (OSError, ValueError) as error:
         _fingerprinter = ConfigError(str(error))  # told by the first work; here it would only end the worker
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process when the thread that made it ends, whatever it is doing then."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def work(raws: Sequence[bytes]) -> Fingerprints:

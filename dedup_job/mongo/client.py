@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import re
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import stamina
+import stamina.instrumentation
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
@@ -17,12 +21,15 @@ from pymongo.errors import (
     ConnectionFailure,
     ExecutionTimeout,
     InvalidURI,
+    NotPrimaryError,
     OperationFailure,
     PyMongoError,
+    ServerSelectionTimeoutError,
     WTimeoutError,
 )
 
 from dedup_job.errors import ConfigError, DedupError, NotPermitted, StorageFull, Unreachable
+from dedup_job.mongo.address import check_loopback, is_encrypted, options, seeds
 
 RAW: CodecOptions[Any] = CodecOptions(
     document_class=RawBSONDocument,
@@ -30,12 +37,25 @@ RAW: CodecOptions[Any] = CodecOptions(
     unicode_decode_error_handler="surrogateescape",
 )
 # A passing fault: the same command may succeed when it is sent again.
-PASSING = frozenset({6, 7, 43, 50, 64, 89, 91, 112, 175, 189, 202, 237, 262, 290, 9001})
+PASSING = frozenset({6, 7, 43, 50, 64, 89, 91, 112, 134, 175, 189, 202, 237, 262, 290, 9001})
 PASSING |= {10107, 11600, 11602, 13388, 13435, 13436}
-PERMISSION = frozenset({8000, 13, 18, 33})
+UNAUTHORIZED, WRONG_PASSWORD = 13, 18
+PERMISSION = frozenset({8000, UNAUTHORIZED, WRONG_PASSWORD, 33})
 STORAGE = frozenset({14031, 8})
 
+# What the server says of a missing right.  Only names are taken from it: the rest is the command, with ids.
+DENIED = re.compile(r'not authorized on (\S+) to execute command \{ (\w+): (?:"([^"]*)")?')
+ACTIONS = {
+    "count": "find",
+    "aggregate": "find",
+    "delete": "remove",
+    "findAndModify": "find and update",
+    "getMore": "find",
+    "update": "find, update and insert",
+}
+
 T = TypeVar("T")
+log = logging.getLogger("dedup_job")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +67,7 @@ class Patience:
     def __call__(self, work: Callable[[], T]) -> T:
         """Do idempotent work, again after each passing fault, with capped exponential backoff."""
         for attempt in stamina.retry_context(
-            on=is_passing, attempts=None, timeout=self.seconds, wait_initial=0.1, wait_max=5.0
+            on=is_passing, attempts=None, timeout=self.seconds, wait_initial=0.1, wait_max=2.0
         ):
             with attempt:
                 return work()
@@ -61,24 +81,96 @@ def is_passing(error: Exception) -> bool:
     return isinstance(error, OperationFailure) and error.code in PASSING
 
 
-def connect(uri: str, name: str, seconds: float = 10.0) -> MongoClient[Any]:
+def _told(details: stamina.instrumentation.RetryDetails) -> None:
+    """Log that a fault is waited out, by its name alone: the driver's messages may hold records."""
+    fields = {"fault": type(details.caused_by).__name__, "attempt": details.retry_num}
+    if code := getattr(details.caused_by, "code", None):
+        fields["code"] = code
+    log.warning("trying again", extra={"fields": fields})
+
+
+stamina.instrumentation.set_on_retry_hooks([_told])  # its own would write the fault's message
+
+
+def connect(
+    uri: str,
+    name: str,
+    seconds: float = 10.0,
+    patience: Patience = Patience(),
+    allow_plaintext: bool = False,
+) -> MongoClient[Any]:
     """Connect to a deployment and make sure that it answers.
 
-    Writes are acknowledged by a majority and journaled, reads are of majority-committed data, whatever the
-    connection string says.  `name` says in messages which one this is: source or target.
+    Writes are acknowledged by a majority and journaled, and reads are of majority-committed data, whatever
+    the connection string says.  `name` says in messages which one this is: source or target.  A deployment
+    of which nobody answers within `seconds` is given up; one that has no primary yet is waited for as
+    `patience` says.  A member that falls silent later is noticed after one and a half times `seconds`.
+
+    Raises ConfigError where records would travel unencrypted to another machine, unless that is allowed.
     """
-    with named_errors(f"the {name} server"):
-        client: MongoClient[Any] = MongoClient(
+    what = f"the {name} server"
+    allow_plaintext = allow_plaintext or is_encrypted(uri)
+    with named_errors(what):
+        if not allow_plaintext:
+            check_loopback(what, seeds(uri))
+        client = _client(uri, what, seconds, patience)
+        try:
+            patience(lambda: _greet(client))
+            if not allow_plaintext:  # a set may have members elsewhere
+                check_loopback(what, [host for host, _ in client.topology_description.server_descriptions()])
+        except BaseException:
+            client.close()
+            raise
+    return client
+
+
+def _client(uri: str, what: str, seconds: float, patience: Patience) -> MongoClient[Any]:
+    """Return a client with the forced concerns; it connects in the background."""
+    if options(uri).get("readpreference", "primary") != "primary":
+        raise ConfigError(
+            f"{what}: take readPreference out of the connection string; only a primary is current"
+        )
+    milliseconds = int(seconds * 1000)
+    # The driver warns of options that it does not know or cannot use, and goes on without them.
+    with warnings.catch_warnings(), _invalid(UserWarning, TypeError, ValueError):
+        warnings.simplefilter("error", UserWarning)
+        return MongoClient(
             uri,
             appname="dedup-job",
             w="majority",
             journal=True,
+            wTimeoutMS=int(patience.seconds * 1000),
             retryWrites=True,
+            retryReads=True,
             readConcernLevel="majority",
-            serverSelectionTimeoutMS=int(seconds * 1000),
+            serverSelectionTimeoutMS=milliseconds,
+            connectTimeoutMS=milliseconds,
+            heartbeatFrequencyMS=max(milliseconds // 2, 500),
         )
-        Patience(seconds)(lambda: client.admin.command("ping"))
-    return client
+
+
+@contextmanager
+def _invalid(*kinds: type[Exception]) -> Iterator[None]:
+    """Turn what the driver raises for a bad port, for instance, into its error for a connection string."""
+    try:
+        yield
+    except kinds:
+        raise InvalidURI from None
+
+
+def _greet(client: MongoClient[Any]) -> None:
+    """Make sure that a primary answers; not a passing fault when no member answers at all."""
+    try:
+        client.admin.command("ping")
+    except ServerSelectionTimeoutError as error:
+        if _members_answer(error):
+            raise
+        raise ConnectionFailure("nobody answers") from None
+
+
+def _members_answer(error: PyMongoError) -> bool:
+    """Return whether a replica set is there, and only its primary is missing; the driver's message tells."""
+    return isinstance(error, ServerSelectionTimeoutError) and "server_type: RS" in str(error)
 
 
 @contextmanager
@@ -87,13 +179,10 @@ def named_errors(what: str) -> Iterator[None]:
     try:
         yield
     except (InvalidURI, ConfigurationError) as error:
-        message = f"{what}: the connection string is not valid; expected mongodb://host:port/"
+        message = (
+            f"{what}: the connection string or an option in it is not valid; expected mongodb://host:port/"
+        )
         raise ConfigError(message) from error
-    except ConnectionFailure as error:
-        message = f"{what} does not answer; is it running, and is the address in DEDUP_SOURCE_URI right?"
-        if what != "the source server":
-            message = message.replace("SOURCE", "TARGET")
-        raise Unreachable(message) from error
     except PyMongoError as error:
         raise _named(what, error) from error
 
@@ -102,10 +191,31 @@ def _named(what: str, error: PyMongoError) -> DedupError:
     code = getattr(error, "code", None)
     details = getattr(error, "details", None) or {}
     name = details.get("codeName") or type(error).__name__
+    if _members_answer(error):
+        return Unreachable(f"{what}: the set has no primary; are most of its members up? Run again later")
+    if isinstance(error, ConnectionFailure) and not isinstance(error, NotPrimaryError):
+        variable = "DEDUP_SOURCE_URI" if what.startswith("the source") else "DEDUP_TARGET_URI"
+        return Unreachable(f"{what} does not answer; is it running, and is the address in {variable} right?")
+    if isinstance(error, WTimeoutError):
+        return Unreachable(f"{what}: no majority acknowledged in time; do secondaries lag? Run again later")
     if code in PERMISSION:
-        return NotPermitted(f"{what}: the user may not do this ({name}); see the roles in the README")
+        return NotPermitted(f"{what}: {_refusal(code, str(details.get('errmsg', '')), name)}")
     if code in STORAGE:
         return StorageFull(f"{what} cannot write ({name}); free some space and run again")
     if is_passing(error):
         return Unreachable(f"{what} kept failing ({name}); it is safe to run again")
     return DedupError(f"{what}: unexpected answer {name} (code {code})")
+
+
+def _refusal(code: int, told: str, name: str) -> str:
+    """Say which right is missing; the README lists those that are needed."""
+    if code == WRONG_PASSWORD:
+        return "wrong user name or password in the connection string"
+    if "requires authentication" in told:
+        return "name a user and a password in the connection string"
+    if denied := DENIED.search(told):
+        database, command, collection = denied.groups()
+        place = f"{database}.{collection}" if collection else database
+        right = ACTIONS.get(command, command)
+        return f"the user lacks the right to {right} on {place}; see Rights in the README"
+    return f"the user may not do this ({name}); see Rights in the README"

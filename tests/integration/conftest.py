@@ -19,6 +19,7 @@ from pymongo.database import Database
 
 from dedup_job import config, wiring
 from dedup_job.report.summary import Report
+from scripts.local_replica_set import LocalReplicaSet
 
 ROOT = Path(__file__).parents[2]
 RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
@@ -37,7 +38,12 @@ class Job:
         self.tables = {
             "source": {"database": self.database.name, "collection": "pages", "fields": ["text"]},
             "target": {"database": self.database.name, "collection": "unique"},
-            "limits": {"batch_records": 50, "connect_seconds": 2.0, "patience_seconds": 5.0},
+            "limits": {
+                "batch_records": 50,
+                "connect_seconds": 2.0,
+                "patience_seconds": 5.0,
+                "allow_plaintext": "DEDUP_TEST_URI" in os.environ,
+            },
             "engine": {"workers": 2},
         }
 
@@ -123,3 +129,10 @@ def another_job(job: Job) -> Iterator[Callable[[], Job]]:
     yield make
     for other in made:
         other.database.client.drop_database(other.database)
+
+
+@pytest.fixture(scope="session")
+def replica_set() -> Iterator[LocalReplicaSet]:
+    """Three servers for the whole run, started by the first test that needs them."""
+    with LocalReplicaSet() as replica_set:
+        yield replica_set

@@ -1,0 +1,53 @@
+"""SIGINT and SIGTERM: a run breaks off at once, and its process ends soon after; at a second signal, now."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable
+from threading import Thread
+from types import FrameType
+from typing import NoReturn
+
+from dedup_job.errors import Stopped
+
+GRACE_SECONDS = 5.0  # for giving the lease back and stopping the workers
+
+Tell = Callable[[Stopped], object]
+
+
+def end_soon(tell: Tell) -> None:
+    """Raise Stopped in the main thread at a signal; where that does not end the process, end it.
+
+    An exception may be swallowed where the interpreter cannot raise one, and cleaning up may wait for a
+    server that is gone.  A run may be ended at any moment, so nothing is lost by not waiting.  `tell` is
+    called from another thread before the process is ended like that.
+    """
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+    Thread(target=_watch, args=(reader, writer, tell), name="signals", daemon=True).start()
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, _stop)
+
+
+def ignore() -> None:
+    """Let no signal come between a command's end and its exit code."""
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_IGN)
+
+
+def _stop(signum: int, _: FrameType | None) -> NoReturn:
+    raise Stopped(signum)
+
+
+def _watch(reader: socket.socket, _writer: socket.socket, tell: Tell) -> None:
+    """End the process at the second signal, or a while after the first.  Holds both sockets open."""
+    first = Stopped(reader.recv(1)[0])
+    reader.settimeout(GRACE_SECONDS)
+    try:
+        reader.recv(1)
+    except TimeoutError:
+        tell(first)
+    os._exit(first.exit_code)

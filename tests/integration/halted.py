@@ -1,0 +1,41 @@
+"""Runs the command line and halts at one of its MongoDB commands: halted.py NUMBER GRACE ARGUMENT ...
+
+At command NUMBER it writes a line to stdout and waits for one on stdin.  GRACE takes the place of the seconds
+that a signalled run has for cleaning up.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import count
+
+from pymongo import monitoring
+
+
+class Halt(monitoring.CommandListener):
+    """Halts once."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.commands = number, count(1)
+
+    def started(self, event: monitoring.CommandStartedEvent) -> None:
+        if next(self.commands) == self.number:
+            sys.stdout.write("here\n")
+            sys.stdout.flush()
+            sys.stdin.readline()
+
+    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: monitoring.CommandFailedEvent) -> None:
+        pass
+
+
+if __name__ == "__main__":
+    monitoring.register(Halt(int(sys.argv[1])))
+    from dedup_job import signals
+    from dedup_job.cli import main
+
+    signals.GRACE_SECONDS = float(sys.argv[2])
+    del sys.argv[1:3]
+    main()

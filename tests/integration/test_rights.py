@@ -1,0 +1,177 @@
+"""The rights that the README lists are enough, each of them is needed, and `report` needs only to read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from dedup_job import config, wiring
+from dedup_job.errors import NotPermitted
+from scripts.corpus import generate
+from scripts.local_mongod import LocalMongod
+from tests.integration.conftest import ROOT, Job
+from tests.integration.moments import install
+
+Privilege = dict[str, Any]
+
+
+def documented() -> list[Privilege]:
+    """Return the privileges of the README's role, for the databases and collections of these tests."""
+    section = (ROOT / "README.md").read_text("utf-8").split("## Rights")[1].split("```")[1]
+    names = json.loads(re.search(r"const ledger = (\[.*?\])", section)[1])  # type: ignore[index]
+    found = re.findall(r'collection: "(\w*)(\.dedup\.)?"(?: \+ name)?\}, actions: (\[.*?\])', section)
+    assert len(found) == 3
+    privileges = []
+    for collection, ledger, actions in found:
+        target = "unique" if collection else ""
+        places = [f"unique.dedup.{name}" for name in names] if ledger else [target]
+        privileges += [
+            {"resource": {"db": "dst", "collection": place}, "actions": json.loads(actions)}
+            for place in places
+        ]
+    return privileges
+
+
+def without(place: str, action: str) -> list[Privilege]:
+    """Return the documented privileges without one action on the ledger, the target or the database."""
+    kinds = {"ledger": "unique.dedup.", "target": "unique", "database": ""}
+    left = []
+    for privilege in documented():
+        collection = privilege["resource"]["collection"]
+        is_there = collection.startswith(kinds[place]) if place == "ledger" else collection == kinds[place]
+        actions = [one for one in privilege["actions"] if not (is_there and one == action)]
+        if actions:
+            left.append({**privilege, "actions": actions})
+    return left
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[LocalMongod]:
+    """A server that asks for passwords, with the README's users and one who only reads."""
+    with LocalMongod(auth=True) as server, MongoClient[dict[str, Any]](server.uri) as root:
+        root.admin.command("createRole", "dedupTarget", roles=[], privileges=documented())
+        reads = [{"role": "read", "db": name} for name in ("src", "dst")]
+        root.admin.command("createUser", "dedup_source", pwd="s", roles=reads[:1])
+        root.admin.command("createUser", "dedup_target", pwd="t", roles=["dedupTarget"])
+        root.admin.command("createUser", "reader", pwd="r", roles=reads)
+        yield server
+
+
+@pytest.fixture
+def root(guarded: LocalMongod) -> Iterator[MongoClient[dict[str, Any]]]:
+    """The superuser of that server: 60 records in the source, one of which the target will refuse."""
+    with MongoClient[dict[str, Any]](guarded.uri) as root:
+        root.drop_database("dst")
+        root.drop_database("src")
+        records = list(generate(60, seed=4))
+        records[0]["bad"] = True
+        root["src"]["pages"].insert_many(records)
+        root["dst"].create_collection("unique", validator={"bad": {"$exists": False}})
+        yield root
+
+
+@pytest.fixture
+def guarded_job(
+    guarded: LocalMongod,
+    root: MongoClient[dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Job:
+    monkeypatch.setenv("DEDUP_SOURCE_URI", guarded.uri_as("dedup_source", "s"))
+    monkeypatch.setenv("DEDUP_TARGET_URI", guarded.uri_as("dedup_target", "t"))
+    install(monkeypatch)
+    job = Job(Database(root, "dst"), guarded.uri, tmp_path)
+    job.set("source", database="src", fields=["data"])
+    return job
+
+
+def grant(root: MongoClient[dict[str, Any]], privileges: list[Privilege]) -> None:
+    root.admin.command("updateRole", "dedupTarget", privileges=privileges)
+
+
+def rehearse(job: Job) -> int:
+    with wiring.Parts(config.check(job.tables, "test")) as parts:
+        return wiring.rehearse(parts, wiring.Rehearsal(), lambda batch, plan: None).counts.read
+
+
+def test_a_backfill_and_a_run_work_with_the_documented_rights(
+    guarded_job: Job, root: MongoClient[dict[str, Any]]
+) -> None:
+    grant(root, documented())
+    assert guarded_job.decide("backfill").counts.refused == {"validator": 1}
+    assert rehearse(guarded_job) == 0
+    root["src"]["pages"].insert_many(list(generate(70, seed=4))[60:])
+    assert guarded_job.decide("run").counts.read == 10
+
+
+def test_the_target_user_can_neither_change_nor_remove_a_record(
+    guarded_job: Job, guarded: LocalMongod, root: MongoClient[dict[str, Any]]
+) -> None:
+    grant(root, documented())
+    guarded_job.decide("backfill")
+    with MongoClient[dict[str, Any]](guarded.uri_as("dedup_target", "t")) as client:
+        for change in (
+            lambda: client["dst"]["unique"].delete_one({}),
+            lambda: client["dst"]["unique"].update_one({}, {"$set": {"x": 1}}),
+            lambda: client["src"]["pages"].find_one(),
+        ):
+            with pytest.raises(Exception, match="not authorized"):
+                change()
+
+
+@pytest.mark.parametrize(
+    ("place", "action", "told"),
+    [
+        ("database", "listCollections", "listCollections on dst"),
+        ("target", "find", "find on dst.unique"),
+        ("target", "insert", "insert on dst.unique"),
+        ("ledger", "find", "find on dst.unique.dedup.head"),
+        ("ledger", "insert", "insert on dst.unique.dedup.head"),
+        ("ledger", "update", "find and update on dst.unique.dedup.head"),
+        ("ledger", "remove", "remove on dst.unique.dedup.plans"),
+    ],
+)
+def test_each_right_is_needed_and_the_message_names_it(
+    guarded_job: Job, root: MongoClient[dict[str, Any]], place: str, action: str, told: str
+) -> None:
+    grant(root, without(place, action))
+
+    with pytest.raises(NotPermitted) as caught:
+        guarded_job.decide("backfill")
+
+    assert f"the user lacks the right to {told}; see Rights in the README" in str(caught.value)
+    assert caught.value.exit_code == 77
+
+
+def test_a_report_needs_only_to_read(
+    guarded_job: Job,
+    guarded: LocalMongod,
+    root: MongoClient[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grant(root, documented())
+    guarded_job.decide("backfill")
+    root["src"]["pages"].insert_many(list(generate(70, seed=4))[60:])
+    monkeypatch.setenv("DEDUP_SOURCE_URI", guarded.uri_as("reader", "r"))
+    monkeypatch.setenv("DEDUP_TARGET_URI", guarded.uri_as("reader", "r"))
+
+    assert rehearse(guarded_job) == 10
+
+
+@pytest.mark.parametrize(
+    ("user", "told"),
+    [("dedup_source:wrong@", "wrong user name or password"), ("", "name a user and a password")],
+)
+def test_a_user_whom_the_server_does_not_know_is_named_so(
+    guarded_job: Job, guarded: LocalMongod, monkeypatch: pytest.MonkeyPatch, user: str, told: str
+) -> None:
+    monkeypatch.setenv("DEDUP_SOURCE_URI", f"mongodb://{user}127.0.0.1:{guarded.port}/")
+    with pytest.raises(NotPermitted, match=f"the source server: {told}|the source: {told}"):
+        guarded_job.decide("backfill")

@@ -1,0 +1,186 @@
+"""A signal ends a run within ten seconds, whatever it is doing, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+
+from scripts.corpus import generate
+from scripts.local_mongod import LocalMongod
+from tests.integration.conftest import ROOT, Job
+
+SECONDS = 10  # within which a signalled run ends
+LONG = "3600"  # a grace that no test waits for
+LINE = "dedup-job: stopped by {}; it is safe to run again\n"
+
+
+@contextmanager
+def halted(job: Job, number: int, grace: str = "5") -> Iterator[subprocess.Popen[str]]:
+    """Give a backfill that is about to send its n-th command."""
+    with started(job, "-m", "tests.integration.halted", str(number), grace) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+        yield process
+
+
+@contextmanager
+def started(job: Job, *program: str, uri: str = "") -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, *program, "backfill", "-c", str(job.config_file())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "DEDUP_SOURCE_URI": uri or job.uri},
+        cwd=ROOT,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def go_on(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+def ended(process: subprocess.Popen[str], paused: Iterable[int] = ()) -> tuple[int, str]:
+    """Wait for the end, let paused processes go on, and return the exit code and what was said on stderr."""
+    code = process.wait(SECONDS)
+    for pid in filter(is_alive, paused):
+        os.kill(pid, signal.SIGCONT)
+    assert becomes(lambda: not any(map(is_alive, paused)))
+    return code, process.communicate()[1]
+
+
+def descendants(pid: int) -> set[int]:
+    children = {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+    return children.union(*map(descendants, children))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def becomes(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + SECONDS
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+@pytest.fixture
+def filled(job: Job) -> Job:
+    job.set("source", fields=["data"])
+    job.set("limits", batch_records=10)
+    job.source.insert_many(list(generate(150, seed=11)))
+    return job
+
+
+def test_a_signal_at_any_moment_leaves_what_the_next_run_finishes(
+    filled: Job, another_job: Callable[[], Job]
+) -> None:
+    undisturbed = another_job()
+    undisturbed.decide("backfill")
+    random = Random(7)
+
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+        with halted(filled, random.randint(8, 40)) as process:
+            go_on(process)
+            time.sleep(random.random() * 0.05)
+            process.send_signal(signum)
+            assert ended(process) == (128 + signum, LINE.format(signum.name))
+
+    run = filled.ledger("runs").find_one({"exit_code": 143})
+    assert run is None or run["ended"] >= run["started"]
+    filled.decide("backfill")
+    assert filled.outcome() == undisturbed.outcome()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_signal_ends_a_run_whose_server_is_gone(filled: Job, how: signal.Signals) -> None:
+    """SIGKILL: it is waiting for the next try; SIGSTOP: for an answer."""
+    with LocalMongod() as server:
+        with MongoClient[dict[str, Any]](server.uri) as client:
+            client["lost"]["pages"].insert_many(list(generate(50, seed=11)))
+        filled.set("source", database="lost")
+        filled.set("target", database="lost")
+        filled.set("limits", patience_seconds=600.0, connect_seconds=300.0)
+        filled.uri = server.uri
+        with halted(filled, 25) as process:
+            os.kill(server.pid, how)
+            go_on(process)
+            time.sleep(0.5)
+            process.send_signal(signal.SIGTERM)
+            code, stderr = ended(process)
+        with suppress(ProcessLookupError):
+            os.kill(server.pid, signal.SIGCONT)
+    assert code == 143
+    assert stderr.endswith(LINE.format("SIGTERM"))
+    assert "Traceback" not in stderr
+
+
+def test_a_signal_ends_a_run_that_is_connecting(filled: Job) -> None:
+    filled.set("limits", connect_seconds=300.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"mongodb://127.0.0.1:{silent.getsockname()[1]}/"
+        with started(filled, "-m", "dedup_job", uri=uri) as process, silent.accept()[0]:
+            process.send_signal(signal.SIGINT)
+            assert ended(process) == (130, LINE.format("SIGINT"))
+
+
+def pause(pids: Iterable[int]) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+
+
+def test_a_signal_ends_a_run_whose_workers_hang(filled: Job) -> None:
+    filled.set("limits", record_seconds=600.0)
+    with halted(filled, 50) as process:
+        workers = descendants(process.pid)
+        assert len(workers) >= 3
+        pause(workers)
+        go_on(process)
+        process.send_signal(signal.SIGTERM)
+        assert ended(process, workers) == (143, LINE.format("SIGTERM"))
+
+
+def test_a_second_signal_does_not_wait_for_the_cleaning_up(filled: Job) -> None:
+    filled.set("limits", record_seconds=600.0)
+    with halted(filled, 50, LONG) as process:
+        workers = descendants(process.pid)
+        pause(workers)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert ended(process, workers)[0] == 143
+
+
+def test_workers_die_with_a_parent_that_is_killed(filled: Job) -> None:
+    """Even those that do not come to look at the pipe from it."""
+    with halted(filled, 50) as process:
+        every = descendants(process.pid)
+        workers = {pid for child in every for pid in descendants(child)}
+        assert len(workers) == 2
+        pause(workers)
+        process.kill()
+        assert becomes(lambda: not any(map(is_alive, every)))
