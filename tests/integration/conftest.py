@@ -22,6 +22,7 @@ from dedup_job.report.summary import Report
 
 ROOT = Path(__file__).parents[2]
 RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
+LEDGER = ("head", "plans", "dropped", "exceptions", "runs", "overrides", "left")
 
 
 @dataclass
@@ -123,3 +124,23 @@ def another_job(job: Job) -> Iterator[Callable[[], Job]]:
     yield make
     for other in made:
         other.database.client.drop_database(other.database)
+
+
+@pytest.fixture
+def twin(job: Job) -> Iterator[Callable[[], Job]]:
+    """Make jobs on the same source, each with a copy of the target and its ledger."""
+    client, made = job.database.client, []
+
+    def make() -> Job:
+        database: Database[Any] = client[f"{job.database.name}_{len(made)}"]
+        made.append(database)
+        for name in ("unique", *(f"unique.dedup.{part}" for part in LEDGER)):
+            if records := list(job.database[name].with_options(RAW).find()):
+                database[name].with_options(RAW).insert_many(records)
+        twin = Job(database, job.uri, job.folder)
+        twin.tables = {**job.tables, "target": {**job.tables["target"], "database": database.name}}
+        return twin
+
+    yield make
+    for database in made:
+        client.drop_database(database)
