@@ -18,7 +18,8 @@ from bson.raw_bson import RawBSONDocument
 
 from dedup_job.mongo.ids import SHOWABLE, document, elements, id_of
 
-KEEP = "keep"
+KEEP = "keep"  # against the plan that dropped the record
+PASS = "pass"  # that plan is undone; the record is passed when it comes up for decision again
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Override:
     at       when
     hash     128-bit xxh3 of the raw record that was put into the target
     dropped  raw BSON, what the row of `dropped` said: keeper, reason, distance, jaccard, run, at
-    action   "keep"
+    action   "keep", or "pass" once the plan that dropped the record is undone
     """
 
     id: bytes

@@ -34,6 +34,7 @@ from dedup_job.mongo.decided import Decided
 from dedup_job.mongo.head import Undoing, counts_key
 from dedup_job.mongo.ids import document, elements, selector
 from dedup_job.mongo.lease import SECONDS
+from dedup_job.mongo.overrides import PASS
 from dedup_job.mongo.plans import ADOPT, BACKFILL, StoredPlan
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
@@ -106,6 +107,9 @@ class UndoLedger(Ledger):
         rows = [_left_row(raw_id, reason, run) for raw_id, reason in left.items()]
         with named_errors("the ledger"):
             self._patience(lambda: self._put("left", rows))
+            if overrides:
+                passed = {"$set": {"action": PASS}}
+                self._patience(lambda: self._named("overrides").update_many(selector(overrides), passed))
         return left
 
     def _remove(self, hashes: Mapping[bytes, bytes], source: Source, target: Target) -> dict[bytes, str]:

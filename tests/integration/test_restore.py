@@ -12,6 +12,7 @@ import pytest
 from bson import ObjectId
 
 from dedup_job import config, inspection, reversal, wiring
+from dedup_job.audit import sampling, verification
 from dedup_job.errors import LeaseHeld, StateError, UsageError
 from dedup_job.report.reversal import Restored
 from tests.integration.conftest import RAW, Job
@@ -86,6 +87,25 @@ def test_a_restored_record_goes_with_its_undone_run_and_is_kept_by_the_next(job:
     assert in_target(job) == [1, 2]
     assert (why(job, "2")["verdict"], why(job, "2")["reason"]) == ("passed", "restored")
     assert restore(job, "2").ids == []
+
+
+def test_what_was_restored_and_undone_agrees_with_the_ledger_at_every_step(job: Job) -> None:
+    run = with_two_copies(job)
+    differences(job, [])
+    restore(job, "2")
+    differences(job, [])
+    undo(job, run)
+    differences(job, [])
+    job.decide("backfill")
+    differences(job, [])
+
+
+def differences(job: Job, kinds: list[str]) -> None:
+    """Check what an audit of everything, and one by numbers, say."""
+    with wiring.Parts(config.check(job.tables, "test")) as parts:
+        whole = verification.verify(parts, None, lambda number: None)
+        sample = sampling.verify_sample(parts, 100, lambda number: None)
+    assert [one.kind for one in (*whole.differences, *sample.differences)] == kinds
 
 
 def test_a_restored_record_that_changed_in_between_is_undone_as_it_arrived(job: Job) -> None:

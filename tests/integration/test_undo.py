@@ -16,6 +16,7 @@ from bson import encode
 from pymongo import MongoClient
 
 from dedup_job import config, inspection, reversal, wiring
+from dedup_job.audit import verification
 from dedup_job.errors import ConfigError, LeaseHeld, NotPermitted, StateError, UsageError
 from dedup_job.mongo.plans import pack, unpack
 from dedup_job.mongo.target import REMOVAL_SECONDS, Target
@@ -266,6 +267,11 @@ def rehearse(job: Job) -> None:
         wiring.rehearse(parts, wiring.Rehearsal(), lambda batch, plan: None)
 
 
+def verify(job: Job) -> None:
+    with wiring.Parts(config.check(job.tables, "test")) as parts:
+        verification.verify(parts, None, lambda number: None)
+
+
 def test_nothing_is_decided_on_a_ledger_that_is_half_undone(job: Job) -> None:
     run = half_undone(job)
     first = (job.ledger("runs").find_one(sort=[("started", 1)]) or {})["_id"]
@@ -275,6 +281,7 @@ def test_nothing_is_decided_on_a_ledger_that_is_half_undone(job: Job) -> None:
         lambda: job.decide("backfill"),
         lambda: undo(job, first),
         lambda: rehearse(job),
+        lambda: verify(job),
     ):
         with pytest.raises(StateError, match=f"half undone; end that first: dedup-job undo {run}"):
             work()
