@@ -195,6 +195,57 @@ def why(config: Path, record: str, **options: Any) -> int:
     return 0
 
 
+@commands.command("status")
+@common
+def show_status(config: Path, **options: Any) -> int:
+    """Show how far the ledger is, who works on it, and what the last runs did; writes nothing to MongoDB."""
+    from dedup_job import status, wiring
+    from dedup_job.report import status as page
+
+    settings, output = _prepared(config, {**options, "workers": 1})
+    with wiring.Parts(settings) as parts:
+        shown = status.status(parts)
+    output.show(page.as_text(shown), shown)
+    return 0
+
+
+@commands.command()
+@click.argument("run")
+@common
+def undo(config: Path, run: str, **options: Any) -> int:
+    """Take a whole RUN back, as `status` names it: the target and the ledger are as before it.
+
+    Runs are undone newest first.  Killed, it is ended by the same command; nothing else is decided before.
+    Exit code 3: done, but records stay in the target that were altered there or vanished from the source.
+    """
+    from dedup_job import reversal, wiring
+    from dedup_job.report.progress import Progress
+
+    settings, output = _prepared(config, {**options, "workers": 1})
+    with wiring.Parts(settings) as parts, Progress("undo", None) as progress:
+        undone = reversal.undo(parts, run, progress.observe)
+    output.show(undone.as_text(), undone.as_json())
+    return undone.exit_code
+
+
+@commands.command()
+@click.argument("records", nargs=-1, required=True)
+@click.option("--why", default="", help="What is remembered with it.")
+@common
+def restore(config: Path, records: tuple[str, ...], why: str, **options: Any) -> int:
+    """Put dropped RECORDS back into the target, for good; ids are written as for `explain`.
+
+    A restored record stands for nothing: what was dropped or will be dropped does not depend on it.
+    """
+    from dedup_job import reversal, wiring
+
+    settings, output = _prepared(config, {**options, "workers": 1})
+    with wiring.Parts(settings) as parts:
+        restored = reversal.restore(parts, records, why)
+    output.show(restored.as_text(), restored.as_json())
+    return 0
+
+
 @commands.command()
 @click.option("--sample", type=click.IntRange(1), help="Only so many decisions, chosen at random.")
 @click.option(

@@ -209,6 +209,15 @@ class Counts:
             Counter(self.refused) + Counter(other.refused),
         )
 
+    def __sub__(self, other: Counts) -> Counts:
+        return Counts(
+            self.unique - other.unique,
+            self.exact - other.exact,
+            self.near - other.near,
+            Counter(self.passed) - Counter(other.passed),
+            Counter(self.refused) - Counter(other.refused),
+        )
+
     @classmethod
     def of(cls, verdicts: Iterable[Verdict]) -> Counts:
         """Count verdicts."""

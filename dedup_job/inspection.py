@@ -10,7 +10,8 @@ from bson import decode
 
 from dedup_job.errors import UsageError
 from dedup_job.mongo.commit import check_fits
-from dedup_job.mongo.ids import SHOWABLE, document, extended, id_of, readings
+from dedup_job.mongo.ids import SHOWABLE, document, elements, extended, id_of, readings
+from dedup_job.mongo.overrides import Override
 from dedup_job.report import explain
 from dedup_job.wiring import Parts
 
@@ -83,17 +84,39 @@ def _first_found(parts: Parts, given: str) -> Found:
 
 def _noted(parts: Parts, ids: Sequence[bytes]) -> dict[str, Any] | None:
     """Return what a row of the ledger says; see the design of `dropped` and `exceptions`."""
+    reader = parts.ledger_reader()
+    overrides = reader.overrides(ids)
     for name in ("dropped", "exceptions"):
-        if (row := parts.ledger_reader().row(name, ids)) is None:
+        if (row := reader.row(name, ids)) is None:
             continue
         about = decode(row, SHOWABLE)
         answer = {"id": extended(id_of(row)), "verdict": about.pop("action", "duplicate")}
         if name == "dropped":
-            keeper = _keeper(row)
-            answer |= {"keeper": extended(keeper), "keeper_in_target": not parts.target.absent([keeper])}
+            answer |= _keeper_found(parts, _keeper(row))
         at = about["at"].isoformat(timespec="seconds")
-        return {**answer, **{key: about[key] for key in about if key not in ("_id", "keeper")}, "at": at}
-    return None
+        noted = {key: about[key] for key in about if key not in ("_id", "keeper")}
+        return {**answer, **noted, "at": at, **_restored(overrides.get(id_of(row)))}
+    return next((_overridden(parts, override) for override in overrides.values()), None)
+
+
+def _overridden(parts: Parts, override: Override) -> dict[str, Any]:
+    """Return what is known of a record that was dropped and then restored."""
+    row = document(elements(override.id), elements(override.dropped))
+    about = decode(row, SHOWABLE)
+    noted = {key: about[key] for key in ("reason", "distance", "jaccard", "run")}
+    answer = {"id": extended(override.id), "verdict": "restored", **_keeper_found(parts, _keeper(row))}
+    return {**answer, **noted, **_restored(override)}
+
+
+def _restored(override: Override | None) -> dict[str, Any]:
+    """Return what a person said of a record."""
+    if override is None:
+        return {}
+    return {"restored": override.at.isoformat(timespec="seconds"), "restored_because": override.why or None}
+
+
+def _keeper_found(parts: Parts, keeper: bytes) -> dict[str, Any]:
+    return {"keeper": extended(keeper), "keeper_in_target": not parts.target.absent([keeper])}
 
 
 def _keeper(row: bytes) -> bytes:
@@ -122,11 +145,13 @@ def _planned(parts: Parts, ids: Sequence[bytes]) -> dict[str, Any] | None:
 
 
 def _undecided(parts: Parts, found: Found) -> dict[str, Any]:
-    """Say that a record was not decided, and what may be the cause: a filter, or a run that broke off."""
+    """Say that a record was not decided, and why that may be: a filter, a run that broke off, an undo."""
     head = parts.ledger_reader().head()
+    left = parts.ledger_reader().row("left", [found.id])
     return {
         "id": extended(found.id),
         "verdict": "undecided",
         "filter": parts.settings.source.filter if parts.settings.source.condition else None,
         "pending_plan": head.pending.number if head and head.pending else None,
+        "undone_but_left": decode(left, SHOWABLE)["reason"] if left else None,
     }

@@ -12,13 +12,14 @@ from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 from statistics import median
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from dedup_job import job
 from dedup_job.config import Settings
 from dedup_job.document import Batch, Counts
 from dedup_job.engine.ahead import read_ahead
 from dedup_job.engine.local import Capacity, LocalEngine
+from dedup_job.engine.restored import WithRestored
 from dedup_job.errors import ConfigError, DedupError
 from dedup_job.fingerprint.idf import learned_idf, write_idf
 from dedup_job.fingerprint.profile import Calibration
@@ -27,7 +28,7 @@ from dedup_job.fingerprint.shingles import normalised
 from dedup_job.match.keepers import Fetch, Keepers, Recollection
 from dedup_job.mongo import namespace
 from dedup_job.mongo.client import Patience, connect
-from dedup_job.mongo.commit import Ledger, RunId, check_fits
+from dedup_job.mongo.commit import Ledger, RunId, check_fits, check_whole
 from dedup_job.mongo.head import Head, Origin
 from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.mongo.pace import Pace, Rates
@@ -43,6 +44,7 @@ from dedup_job.report.scoring import Setting
 from dedup_job.report.summary import Report
 
 Observe = Callable[[Batch, Plan], None]
+L = TypeVar("L", bound=Ledger)
 
 CALIBRATION_RECORDS = 1_000
 BEGINNING = 60  # characters of a text that evidence shows
@@ -75,7 +77,7 @@ class Parts:
             namespace.check_apart(source, target, self.patience)
             self._stack = stack.pop_all()
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
-        self.source_name = source.full_name
+        self.source_name, self.target_name = source.full_name, target.full_name
         pace = Pace(Rates(limits.max_docs_per_second or inf, (limits.max_mb_per_second or inf) * (1 << 20)))
         self.source = Source(source, self.settings.source.condition, size, self.patience, pace)
         self.target = Target(target, self.patience)
@@ -134,10 +136,16 @@ class Parts:
 
     @contextmanager
     def ledger(self, run: RunId) -> Iterator[Ledger]:
+        """Open the ledger for a run that decides by the recipe of the settings."""
+        with self.opened(Ledger, run, self.origin) as ledger:
+            yield ledger
+
+    @contextmanager
+    def opened(self, kind: type[L], run: RunId, origin: Origin) -> Iterator[L]:
         """Open the ledger for writing; when the run breaks off, its row in `runs` says why."""
-        ledger = Ledger(*self._ledger_place)
+        ledger = kind(*self._ledger_place)
         try:
-            ledger.open(run, self.origin)
+            ledger.open(run, origin)
             yield ledger
         except BaseException as error:
             ledger.break_off(getattr(error, "exit_code", DedupError.exit_code))
@@ -189,7 +197,7 @@ def decide(parts: Parts, mode: str, observe: Observe) -> Report:
         counts = job.run(
             job.Job(
                 batches=read_ahead(parts.source.batches(window)),
-                engine=engine,
+                engine=WithRestored(engine, ledger.overrides().keys()),
                 matching=parts.recipe.matching,
                 keepers=keepers,
                 absent=parts.target.absent,
@@ -223,6 +231,7 @@ def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
     head = None if rehearsal.fresh else reader.head()
     if head:
         check_fits(head, parts.origin)
+        check_whole(head)
     mode = rehearsal.mode or (NIGHTLY if head and head.covered else BACKFILL)
     started = time.monotonic()
     with parts.engine() as engine:
@@ -236,7 +245,7 @@ def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
         counts = job.run(
             job.Job(
                 batches=read_ahead(first_records(parts.source.batches(window), rehearsal.limit)),
-                engine=engine,
+                engine=WithRestored(engine, reader.overrides().keys() if head else ()),
                 matching=parts.recipe.matching,
                 keepers=keepers,
                 absent=target.absent,

@@ -10,7 +10,7 @@ import xxhash
 
 from dedup_job.audit.book import Book
 from dedup_job.errors import ConfigError, LeaseHeld
-from dedup_job.mongo.commit import check_fits
+from dedup_job.mongo.commit import check_fits, check_whole
 from dedup_job.mongo.head import Head
 from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.ledger import LedgerReader
@@ -57,11 +57,15 @@ def target_name(parts: Parts) -> str:
 
 
 def head_of(parts: Parts, reader: LedgerReader) -> Head:
-    """Return the state of the ledger; raises ConfigError where there is none, or it is of another job."""
+    """Return the state of the ledger.
+
+    Raises ConfigError where there is none, or it is of another job, StateError where a run is half undone.
+    """
     head = reader.head()
     if head is None:
         raise ConfigError(f"[target]: {target_name(parts)} has no ledger; nothing was decided for it yet")
     check_fits(head, parts.origin)
+    check_whole(head)
     return head
 
 

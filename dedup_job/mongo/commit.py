@@ -8,12 +8,13 @@ Safety rests on the compare-and-sets; the lease only saves a second run its wast
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pymongo
 import xxhash
 from bson import encode
@@ -78,12 +79,19 @@ class Ledger(LedgerReader):
         self._head = self._document.take_lease(head, Holder.me())
         self._ended = threading.Event()
         threading.Thread(target=self._keep_alive, args=(self._ended,), name="lease", daemon=True).start()
+        if self._head.is_empty and (head.source, head.digest) != (origin.source, origin.digest):
+            self._swap({"next": 0, "pending": None}, {**origin.key, "covered": None})
         with named_errors("the ledger"):
             self._patience(self._begin)
         return self._head
 
     def recover(self, source: Source, target: Target) -> Head:
-        """Finish the plan that a killed run left pending, as it was decided; then forget unaccepted plans."""
+        """Finish the plan that a killed run left pending, as it was decided; then forget unaccepted plans.
+
+        Raises StateError when a run is half undone: only a person's word takes records out of the target, so
+        no other command ends that.
+        """
+        check_whole(self._head)
         first = self._head.next
         if self._head.pending is not None:
             stored = self._pending(self._head.pending)
@@ -100,7 +108,7 @@ class Ledger(LedgerReader):
         return unpack(packed)
 
     def _forget_orphans(self, first: int) -> None:
-        """Delete the plans from this number on that earlier runs stored and no head accepted.
+        """Delete the plans from this number on that earlier runs stored and no head names (any more).
 
         Only those of lower fences, for good out of use: where this run lost the lease without knowing it yet,
         those of its successors are accepted plans.
@@ -156,9 +164,12 @@ class Ledger(LedgerReader):
             self.close({"exit_code": code})
 
     def _begin(self) -> None:
-        """Write the run's row; an answer that was lost makes this happen twice."""
+        """Write the run's row; an answer that was lost makes this happen twice.
+
+        `covered` is what the head has to say again when the run is undone.
+        """
         row = {"_id": self._run.name, "mode": self._run.mode, "started": self._run.started}
-        row["recipe"] = self._head.digest
+        row |= {"recipe": self._head.digest, "covered": self._head.covered}
         self._named("runs").replace_one({"_id": self._run.name}, row, upsert=True)
 
     def _swap(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
@@ -181,7 +192,8 @@ class Ledger(LedgerReader):
     def _finish(self, stored: StoredPlan, records: Records, target: Target) -> Plan:
         """Carry out the accepted plan, amending it as often as the target refuses something, and advance."""
         while failed := _landed(stored.plan, records, target):
-            stored = self._amended(stored, failed)
+            plan = _as_arriving(stored.plan, records, failed)
+            stored = self._amended(replace(stored, plan=plan), failed)
         self._note(stored)
         self._advance(stored)
         return stored.plan
@@ -250,12 +262,24 @@ def _landed(plan: Plan, records: Records, target: Target) -> dict[int, Verdict]:
     """Insert what the plan keeps; returns the rows that did not land as planned, with their new verdict."""
     rows = plan.rows(Action.UNIQUE, Action.PASSED)
     failed = {row: Verdict(Action.REFUSED, "vanished") for row in rows if records.raws[row] is None}
-    for row in records.changed.intersection(plan.rows(Action.UNIQUE)):
-        failed[row] = Verdict(Action.PASSED, "changed")
+    for row in records.changed.intersection(rows):
+        raw = records.raws[row]
+        if raw is not None and not _is_judged(plan, row, raw):
+            failed[row] = Verdict(Action.PASSED, "changed")
     if failed:
         return failed
     refused = target.insert([raw for row in rows if (raw := records.raws[row]) is not None])
     return {rows[place]: Verdict(Action.REFUSED, reason) for place, reason in refused.items()}
+
+
+def _as_arriving(plan: Plan, records: Records, rows: Iterable[int]) -> Plan:
+    """Return the plan with the hashes of what changed in these rows as it is now, which is as it arrives."""
+    hashes = plan.hashes.copy()
+    for row in records.changed.intersection(rows):
+        raw = records.raws[row]
+        if raw is not None:
+            hashes[row] = np.frombuffer(xxhash.xxh3_128_digest(raw), np.uint64)
+    return replace(plan, hashes=hashes)
 
 
 def records_now(plan: Plan, source: Source, target: Target) -> Records:
@@ -306,8 +330,20 @@ def _exception_row(stored: StoredPlan, row: int) -> bytes:
     return document(elements(stored.plan.ids[row]), elements(encode(about)))
 
 
+def check_whole(head: Head) -> None:
+    """Raise StateError when a run is half undone."""
+    if head.undo is not None:
+        run = head.undo.run
+        raise StateError(f"run {run} is half undone; end that first: dedup-job undo {run}")
+
+
 def check_fits(head: Head, origin: Origin) -> None:
-    """Raise ConfigError when a ledger was made from another source or by another recipe."""
+    """Raise ConfigError when a ledger was made from another source or by another recipe.
+
+    One in which nothing is decided fits, as it can be made anew.
+    """
+    if head.is_empty:
+        return
     if head.source != origin.source:
         raise ConfigError(
             f"the target was filled from {head.source}, not from {origin.source}; choose another target"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +23,33 @@ KEY = {"_id": "head"}
 
 
 @dataclass(frozen=True, slots=True)
+class Undoing:
+    """How far the undo of a run is; nothing is decided while there is one.
+
+    run     the run that is taken back
+    plans   how many of its plans are taken back
+    counts  the verdicts that were in them
+    left    how many records of them stay in the target, by reason
+    """
+
+    run: str
+    plans: int = 0
+    counts: Counts = field(default_factory=Counts)
+    left: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Undoing:
+        """Take it from a head."""
+        return cls(stored["run"], stored["plans"], read_counts(stored["counts"]), dict(stored["left"]))
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """Return it as it is stored."""
+        counts, left = counts_key(self.counts), dict(self.left)
+        return {"run": self.run, "plans": self.plans, "counts": counts, "left": left}
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
     """The state of a ledger, in one document.
 
@@ -31,6 +58,7 @@ class Head:
     pending    the plan that is accepted and not yet carried out
     last       the newest plan that is carried out
     next       number of the next plan
+    undo       the undo that was begun and has not ended
     """
 
     source: str
@@ -45,6 +73,7 @@ class Head:
     last: PlanId | None
     next: int
     counts: Counts
+    undo: Undoing | None = None
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Head:
@@ -61,8 +90,14 @@ class Head:
             covered=stored["covered"],
             next=stored["next"],
             counts=read_counts(stored["counts"]),
+            undo=Undoing.read(stored["undo"]) if stored.get("undo") else None,
             **plan_ids,
         )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is decided yet, or not any more."""
+        return self.next == 0 and self.pending is None and self.undo is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +108,16 @@ class Origin:
     recipe: Mapping[str, Any]
     digest: str
     calibration: Calibration
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """Return it as a head begins with it."""
+        return {
+            "source": self.source,
+            "recipe": dict(self.recipe),
+            "digest": self.digest,
+            "calibration": asdict(self.calibration),
+        }
 
 
 def read_counts(stored: Mapping[str, Any]) -> Counts:
@@ -110,10 +155,7 @@ class HeadDocument:
         """Make the head of a new ledger; nothing happens where there is one."""
         fresh = {
             **KEY,
-            "source": origin.source,
-            "recipe": dict(origin.recipe),
-            "digest": origin.digest,
-            "calibration": asdict(origin.calibration),
+            **origin.key,
             "fence": 0,
             "lease": None,
             "watermark": None,
@@ -122,6 +164,7 @@ class HeadDocument:
             "last": None,
             "next": 0,
             "counts": counts_key(Counts()),
+            "undo": None,
         }
         with named_errors("the ledger"), suppress(DuplicateKeyError):
             self._patience(lambda: self._collection.insert_one(fresh))

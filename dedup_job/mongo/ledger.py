@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
@@ -11,13 +13,24 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from dedup_job.errors import StateError
-from dedup_job.mongo.client import Patience, named_errors
+from dedup_job.mongo.client import RAW, Patience, named_errors
 from dedup_job.mongo.head import Head, HeadDocument
+from dedup_job.mongo.overrides import Override
 from dedup_job.mongo.plans import PlanId, StoredPlan, unpack
 from dedup_job.mongo.source import fetch
 
 PLANS_A_PAGE = 32
 DECODED: CodecOptions[Any] = CodecOptions(tz_aware=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A plan's place in the chain of plans, and the run that made it."""
+
+    id: PlanId
+    previous: PlanId | None
+    run: str
+    mode: str
 
 
 class LedgerReader:
@@ -52,10 +65,62 @@ class LedgerReader:
         if waiting:
             yield _the_one(waiting, head.last)
 
+    def plan(self, plan_id: PlanId) -> StoredPlan:
+        """Return one plan; raises StateError when it is missing."""
+        return unpack(self._plan(plan_id))
+
+    def links(self, last: PlanId | None) -> Iterator[Link]:
+        """Yield the links of the chain of plans from this one back to the first, each looked up by itself."""
+        while last is not None:
+            found = self._plan(last, {"previous": 1, "run": 1, "mode": 1})
+            previous = PlanId.read(found["previous"]) if found["previous"] else None
+            yield Link(last, previous, found["run"], found["mode"])
+            last = previous
+
+    def runs(self, most: int) -> list[Mapping[str, Any]]:
+        """Return the rows of the last runs, newest first."""
+        with named_errors("the ledger"):
+            return self._patience(lambda: list(self._named("runs").find().sort("started", -1).limit(most)))
+
+    def run(self, name: str) -> Mapping[str, Any] | None:
+        """Return the row of a run, or None."""
+        with named_errors("the ledger"):
+            found: Mapping[str, Any] | None = self._patience(
+                lambda: self._named("runs").find_one({"_id": name})
+            )
+        return found
+
+    def overrides(self, ids: Sequence[bytes] | None = None) -> dict[bytes, Override]:
+        """Return what persons decided of these records, by id; of all records where none are given."""
+        named = self._named("overrides")
+        if ids is not None:
+            rows = list(fetch(named, ids, self._patience, "the ledger").values())
+        else:
+            with named_errors("the ledger"):
+                found = self._patience(lambda: list(named.with_options(codec_options=RAW).find()))
+            rows = [bytes(document.raw) for document in found]
+        return {override.id: override for override in map(Override.read, rows)}
+
+    def now(self) -> datetime:
+        """Return the server's clock, in UTC."""
+        with named_errors("the ledger"):
+            hello = self._patience(lambda: self._database.client.admin.command("hello"))
+        time: datetime = hello["localTime"].replace(tzinfo=UTC)
+        return time
+
     def row(self, name: str, ids: Sequence[bytes]) -> bytes | None:
         """Return the raw row of `dropped` or `exceptions` on the first of these ids that has one."""
         rows = fetch(self._named(name), ids, self._patience, "the ledger")
         return next(iter(rows.values()), None)
+
+    def _plan(self, plan_id: PlanId, projection: Mapping[str, int] | None = None) -> Mapping[str, Any]:
+        with named_errors("the ledger"):
+            found: Mapping[str, Any] | None = self._patience(
+                lambda: self._named("plans").find_one({"_id": plan_id.key}, projection)
+            )
+        if found is None:
+            raise StateError(f"plan {plan_id.number} of the ledger is missing; restore the target database")
+        return found
 
     def _stored(self, head: Head) -> Iterator[StoredPlan]:
         for first in range(0, head.next, PLANS_A_PAGE):

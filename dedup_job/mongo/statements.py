@@ -20,6 +20,7 @@ from dedup_job.mongo.head import Head
 from dedup_job.mongo.ids import as_field, document, elements, selector
 from dedup_job.mongo.lease import Holder
 from dedup_job.mongo.ledger import LedgerReader
+from dedup_job.mongo.overrides import KEEP
 from dedup_job.mongo.plans import COLUMNS, PlanId, checksum
 from dedup_job.mongo.scan import Scan
 
@@ -126,6 +127,11 @@ class Statements(LedgerReader):
         rows = self._named(name).with_options(RAW)
         with named_errors("the ledger"):
             return self._patience(lambda: [bytes(row.raw) for row in rows.find(selector(ids))])
+
+    def restored(self) -> int:
+        """Return how many records a person put back against the plan that dropped them."""
+        with named_errors("the ledger"):
+            return self._patience(lambda: self._named("overrides").count_documents({"action": KEEP}))
 
     def size(self, name: str | None) -> int:
         """Return how many rows one of the ledger's collections has; None for the target itself."""

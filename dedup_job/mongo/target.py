@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from bson.raw_bson import RawBSONDocument
+from pymongo import timeout
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError, OperationFailure, WTimeoutError
 
 from dedup_job.mongo.client import PASSING, PERMISSION, RAW, STORAGE, Patience, named_errors
-from dedup_job.mongo.ids import id_of
+from dedup_job.mongo.ids import id_of, selector
 from dedup_job.mongo.source import absent, fetch
 
 DUPLICATE_KEY = 11000
+REMOVAL_SECONDS = 15  # that one removal may take
 REFUSALS = {121: "validator", 10334: "too_large", 17419: "too_large", 17420: "too_large"}
 
 
@@ -43,6 +46,19 @@ class Target:
     def absent(self, ids: Iterable[bytes]) -> set[bytes]:
         """Return those of the ids that no record has."""
         return absent(self._collection, ids, self._patience, "the target")
+
+    def remove(self, ids: Sequence[bytes], before: datetime) -> None:
+        """Remove these records; the server takes none any more once its clock says `before`.
+
+        It begins before that time or not at all, and ends at most 15 seconds later.
+        """
+        condition = {"$and": [selector(ids), {"$expr": {"$lt": ["$$NOW", before]}}]}
+        with named_errors("the target"):
+            self._patience(lambda: self._removed(condition))
+
+    def _removed(self, condition: Mapping[str, Any]) -> None:
+        with timeout(REMOVAL_SECONDS):
+            self._collection.delete_many(condition)
 
     def _write_errors(self, records: Sequence[bytes]) -> list[Mapping[str, Any]]:
         """Insert what is not there yet and return the errors that belong to single records."""

@@ -23,6 +23,7 @@ from scripts.local_replica_set import LocalReplicaSet
 
 ROOT = Path(__file__).parents[2]
 RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
+LEDGER = ("head", "plans", "dropped", "exceptions", "runs", "overrides", "left")
 
 
 @dataclass
@@ -136,3 +137,23 @@ def replica_set() -> Iterator[LocalReplicaSet]:
     """Three servers for the whole run, started by the first test that needs them."""
     with LocalReplicaSet() as replica_set:
         yield replica_set
+
+
+@pytest.fixture
+def twin(job: Job) -> Iterator[Callable[[], Job]]:
+    """Make jobs on the same source, each with a copy of the target and its ledger."""
+    client, made = job.database.client, []
+
+    def make() -> Job:
+        database: Database[Any] = client[f"{job.database.name}_{len(made)}"]
+        made.append(database)
+        for name in ("unique", *(f"unique.dedup.{part}" for part in LEDGER)):
+            if records := list(job.database[name].with_options(RAW).find()):
+                database[name].with_options(RAW).insert_many(records)
+        twin = Job(database, job.uri, job.folder)
+        twin.tables = {**job.tables, "target": {**job.tables["target"], "database": database.name}}
+        return twin
+
+    yield make
+    for database in made:
+        client.drop_database(database)

@@ -1,0 +1,189 @@
+"""Taking a run back: its plans, newest first, each by removals that may be repeated and one compare-and-set.
+
+The head names the run from the first step to the last, and while it does nothing is decided: only the same
+undo goes on.  For each plan: its rows go, then the records that it put into the target, then the head goes
+back to the plan before.  So at no moment does a row say that a keeper stands for a record when it does not.
+
+A record stays, and is listed, when its bytes are not those that the run judged, or when the source has it no
+more: nothing could bring it back.  That a byte-equal record came from the run, and was not there before, the
+ledger knows because a ledger begins with an empty target, or with plans that say what was in it; the records
+of those plans are never removed.
+
+An insert that a sleeping process sends late leaves at worst a record too many.  A removal that came late
+would take away what a later run put back, and compare-and-sets do not stop it.  So each removal is told until
+when it holds, by the server's clock and well before the lease ends, and before each the lease is renewed by a
+compare-and-set.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+from typing import Any
+
+import xxhash
+from bson import encode
+
+from dedup_job.document import Action
+from dedup_job.errors import Unreachable, UsageError
+from dedup_job.mongo.client import named_errors
+from dedup_job.mongo.commit import Ledger
+from dedup_job.mongo.decided import Decided
+from dedup_job.mongo.head import Undoing, counts_key
+from dedup_job.mongo.ids import document, elements, selector
+from dedup_job.mongo.lease import SECONDS
+from dedup_job.mongo.overrides import PASS
+from dedup_job.mongo.plans import ADOPT, BACKFILL, StoredPlan
+from dedup_job.mongo.source import Source
+from dedup_job.mongo.target import Target
+from dedup_job.plan import Plan
+
+ALTERED = "altered"
+VANISHED = "vanished"
+
+
+class UndoLedger(Ledger):
+    """A ledger from which a run is taken back."""
+
+    def take_back(self, run: str, source: Source, target: Target, observe: Callable[[Plan], None]) -> Undoing:
+        """Take the last run that decided something back, or go on with that; returns what was done in all.
+
+        Raises UsageError when the run decided nothing or later runs must be undone first, StateError when
+        another undo has not ended.
+        """
+        if self._head.undo is None or self._head.undo.run != run:
+            self.recover(source, target)
+            target.remove([], self._deadline())  # who lacks the right learns it before anything is begun
+            self._mark(run)
+        adopted = Decided.of(stored.plan.ids for stored in takewhile(_is_adopted, self.plans(self._head)))
+        while (stored := self._newest()) is not None:
+            left = self._withdraw(stored, adopted, source, target)
+            self._step_back(stored, left)
+            observe(stored.plan)
+        return self._unmark()
+
+    @property
+    def _undoing(self) -> Undoing:
+        assert self._head.undo is not None
+        return self._head.undo
+
+    def _mark(self, run: str) -> None:
+        """Begin: from here on nothing but this undo goes on."""
+        later: dict[str, None] = {}
+        for link in self.links(self._head.last):
+            if link.run == run:
+                break
+            later[link.run] = None
+        else:
+            raise UsageError(f"run {run} decided nothing that could be undone")
+        if later:
+            raise UsageError(f"later runs built on run {run}; undo them first: {', '.join(later)}")
+        self._swap({"pending": None, "undo": None}, {"undo": Undoing(run).key})
+
+    def _newest(self) -> StoredPlan | None:
+        """Return the newest plan that is to be taken back."""
+        if self._head.last is None:
+            return None
+        stored = self.plan(self._head.last)
+        return stored if stored.run == self._undoing.run and not _is_adopted(stored) else None
+
+    def _withdraw(
+        self, stored: StoredPlan, adopted: Decided, source: Source, target: Target
+    ) -> Mapping[bytes, str]:
+        """Take out of ledger and target what a plan put there; returns which records stay, and why."""
+        ids, run = stored.plan.ids, stored.run
+        overrides = self.overrides(ids)
+        # A late deletion does no harm: a row that a later run makes again has that run's name.
+        rows_of_run = {"$and": [selector(ids), {"run": run}]}
+        with named_errors("the ledger"):
+            for name in ("dropped", "exceptions"):
+                self._patience(lambda: self._named(name).delete_many(rows_of_run))  # noqa: B023
+        hashes = {raw_id: one.hash for raw_id, one in overrides.items()} | _inserted(stored.plan)
+        left = self._remove(
+            {raw_id: hashes[raw_id] for raw_id in adopted.missing(list(hashes))}, source, target
+        )
+        rows = [_left_row(raw_id, reason, run) for raw_id, reason in left.items()]
+        with named_errors("the ledger"):
+            self._patience(lambda: self._put("left", rows))
+            if overrides:
+                passed = {"$set": {"action": PASS}}
+                self._patience(lambda: self._named("overrides").update_many(selector(overrides), passed))
+        return left
+
+    def _remove(self, hashes: Mapping[bytes, bytes], source: Source, target: Target) -> dict[bytes, str]:
+        """Remove records that have these hashes; returns what stays, and why."""
+        before: set[bytes] = set()
+        while True:
+            there = target.fetch(list(hashes))
+            left = {
+                raw_id: ALTERED
+                for raw_id, raw in there.items()
+                if xxhash.xxh3_128_digest(raw) != hashes[raw_id]
+            }
+            left |= dict.fromkeys(source.absent(there.keys() - left.keys()), VANISHED)
+            due = there.keys() - left.keys()
+            if not due:
+                return left
+            if due == before:
+                raise Unreachable("the target removes nothing in time; run the same undo again")
+            before = set(due)
+            target.remove(sorted(due), self._deadline())
+
+    def _deadline(self) -> datetime:
+        """Renew the lease, and return the time up to which removals are surely covered by it."""
+        self._swap({"pending": None}, {"pending": None})
+        assert self._head.lease is not None
+        until: datetime = self._head.lease["until"]
+        return until - timedelta(seconds=SECONDS / 2)
+
+    def _step_back(self, stored: StoredPlan, left: Mapping[bytes, str]) -> None:
+        """Make the plan before this one the last one; nothing refers to this one any more."""
+        done, head = self._undoing, self._head
+        now_left = Counter(done.left) + Counter(left.values())
+        further = Undoing(done.run, done.plans + 1, done.counts + stored.plan.counts, now_left)
+        after: dict[str, Any] = {
+            "last": stored.previous.key if stored.previous else None,
+            "next": stored.id.number,
+            "counts": counts_key(head.counts - stored.plan.counts),
+            "undo": further.key,
+        }
+        if stored.mode == BACKFILL:
+            after["watermark"] = self._watermark_before(stored)
+        self._swap({"last": stored.id.key, "undo": done.key}, after)
+
+    def _watermark_before(self, stored: StoredPlan) -> bytes | None:
+        """Return how far the backfill was before a plan of it."""
+        for link in self.links(stored.previous):
+            if link.mode == BACKFILL:
+                return self.plan(link.id).plan.ids[-1]
+        return None
+
+    def _unmark(self) -> Undoing:
+        """End: the head says again how far the last complete look at the source was before the run."""
+        done, runs = self._undoing, self._named("runs")
+        row = self.run(done.run) or {}
+        self._forget_orphans(self._head.next)
+        changes = {"$set": {"undone": datetime.now(UTC), "undone_by": self._run.name}}
+        with named_errors("the ledger"):
+            self._patience(lambda: runs.update_one({"_id": done.run}, changes))
+        # Where the row is gone, or of an earlier version, the next run looks at everything.
+        self._swap({"undo": done.key}, {"undo": None, "covered": row.get("covered")})
+        return done
+
+
+def _is_adopted(stored: StoredPlan) -> bool:
+    """Return whether a plan says what was in the target before the ledger."""
+    return stored.mode == ADOPT
+
+
+def _inserted(plan: Plan) -> dict[bytes, bytes]:
+    """Return the hashes of the records that a plan put into the target, by id."""
+    rows = plan.rows(Action.UNIQUE, Action.PASSED)
+    return {plan.ids[row]: plan.hashes[row].tobytes() for row in rows}
+
+
+def _left_row(raw_id: bytes, reason: str, run: str) -> bytes:
+    about = {"reason": reason, "run": run, "at": datetime.now(UTC)}
+    return document(elements(raw_id), elements(encode(about)))

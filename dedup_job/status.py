@@ -1,0 +1,82 @@
+"""Status: how far a ledger is, who works on it, and what the last runs did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from dedup_job.mongo.head import Head
+from dedup_job.mongo.ids import extended
+from dedup_job.mongo.lease import Holder
+from dedup_job.wiring import Parts
+
+LAST_RUNS = 10
+RUN_KEYS = ("mode", "started", "seconds", "read", "unique", "duplicate", "passed", "refused", "exit_code")
+
+
+def status(parts: Parts) -> dict[str, Any]:
+    """Return as JSON values where a ledger stands; `ledger` is false where there is none yet."""
+    reader = parts.ledger_reader()
+    head = reader.head()
+    if head is None:
+        return {"ledger": False, "source": parts.source_name, "target": parts.target_name}
+    pending = next(reader.links(head.pending), None)
+    counts = head.counts
+    return {
+        "ledger": True,
+        "source": head.source,
+        "target": parts.target_name,
+        "recipe": head.digest,
+        "fence": head.fence,
+        "plans": head.next,
+        "watermark": extended(head.watermark) if head.watermark else None,
+        "covered": _time(head.covered),
+        "read": counts.read,
+        "unique": counts.unique,
+        "duplicate": {"exact": counts.exact, "near": counts.near},
+        "passed": dict(counts.passed),
+        "refused": dict(counts.refused),
+        "restored": len(reader.overrides()),
+        "lag": _lag(parts, head),
+        "lease": _lease(head, reader.now()),
+        "pending": pending and {"plan": pending.id.number, "run": pending.run},
+        "undoing": head.undo.run if head.undo else None,
+        "runs": [_run(row) for row in reader.runs(LAST_RUNS)],
+    }
+
+
+def _lag(parts: Parts, head: Head) -> dict[str, Any]:
+    """Return about how many source records are not decided, and how long ago all of them were."""
+    age = (parts.source.now() - head.covered).total_seconds() if head.covered else None
+    # A filter leaves some out, and nobody knows how many but a scan of everything.
+    is_filtered = bool(parts.settings.source.condition)
+    records = None if is_filtered else max(0, parts.source.estimated_count() - head.counts.read)
+    return {"records": records, "seconds": None if age is None else round(max(0.0, age), 1)}
+
+
+def _lease(head: Head, now: datetime) -> dict[str, Any] | None:
+    """Return who holds the lease, and whether that process lives; None where only another host can tell."""
+    if head.lease is None:
+        return None
+    holder, until = Holder.read(head.lease), head.lease["until"]
+    is_alive = not holder.is_gone() if holder.host == Holder.me().host else None
+    return {
+        "host": holder.host,
+        "pid": holder.pid,
+        "until": _time(until),
+        "seconds_left": round((until - now).total_seconds(), 1),
+        "holder_alive": is_alive,
+        "held": until > now and is_alive is not False,
+    }
+
+
+def _run(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of `runs`; a run that was killed has no more than its beginning."""
+    shown = {"run": row["_id"], **{key: row.get(key) for key in RUN_KEYS}}
+    undone = {"undid": row.get("undid"), "undone": _time(row.get("undone"))}
+    return {**shown, "started": _time(row["started"]), **undone}
+
+
+def _time(value: datetime | None) -> str | None:
+    return value.isoformat(timespec="seconds") if value else None

@@ -1,0 +1,192 @@
+"""A restored record is in the target again, byte for byte, and stands for nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from dedup_job import config, inspection, reversal, wiring
+from dedup_job.audit import sampling, verification
+from dedup_job.errors import LeaseHeld, StateError, UsageError
+from dedup_job.report.reversal import Restored
+from tests.integration.conftest import RAW, Job
+from tests.integration.mortal import commands_of, killed
+from tests.integration.test_undo import undo
+
+TEXT = "".join(chr(Random(n).randrange(0x4E00, 0x9000)) for n in range(60))
+
+
+def restore(job: Job, *ids: str, why: str = "") -> Restored:
+    with wiring.Parts(config.check(job.tables, "test")) as parts:
+        return reversal.restore(parts, ids, why)
+
+
+def why(job: Job, given: str) -> dict[str, Any]:
+    with wiring.Parts(config.check(job.tables, "test")) as parts:
+        return inspection.why(parts, given)
+
+
+def in_target(job: Job) -> list[Any]:
+    return [record["_id"] for record in job.target.find().sort("_id", 1)]
+
+
+def with_two_copies(job: Job) -> str:
+    """Keep record 1, drop 2 and 3; returns the run."""
+    job.source.insert_many([{"_id": n, "text": TEXT, "more": {"n": n}} for n in (1, 2, 3)])
+    return job.decide("backfill").run
+
+
+def test_a_restored_record_arrives_byte_for_byte_and_the_ledger_says_who_wanted_it(job: Job) -> None:
+    run = with_two_copies(job)
+
+    done = job.command("restore", "2", "--why", "the other edition", "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["restored"] == [2]
+    raw = {one["_id"]: one.raw for one in job.source.with_options(RAW).find()}
+    assert job.target.with_options(RAW).find_one({"_id": 2}).raw == raw[2]
+    assert in_target(job) == [1, 2]
+    assert [row["_id"] for row in job.ledger("dropped").find()] == [3]
+    answer = why(job, "2")
+    assert (answer["verdict"], answer["keeper"], answer["run"]) == ("restored", 1, run)
+    assert answer["restored_because"] == "the other edition"
+    assert restore(job, "2").ids == []
+    assert in_target(job) == [1, 2]
+
+
+def test_a_restored_record_stands_for_nothing_and_later_runs_leave_it_alone(job: Job) -> None:
+    with_two_copies(job)
+    restore(job, "2")
+    job.target.delete_one({"_id": 1})
+    job.source.insert_many([{"_id": 4, "text": TEXT}, {"_id": 5, "text": TEXT}])
+
+    counts = job.decide("run").counts
+
+    assert (counts.read, counts.unique, counts.exact) == (2, 1, 1)
+    assert in_target(job) == [2, 4]
+    assert {row["_id"]: row["keeper"] for row in job.ledger("dropped").find()} == {3: 1, 5: 4}
+
+
+def test_a_restored_record_goes_with_its_undone_run_and_is_kept_by_the_next(job: Job) -> None:
+    run = with_two_copies(job)
+    restore(job, "2")
+
+    assert undo(job, run).left == {}
+    assert in_target(job) == []
+    with pytest.raises(UsageError, match="was restored, and its run was undone"):
+        restore(job, "2")
+    counts = job.decide("run").counts
+
+    assert (counts.unique, counts.exact, counts.passed) == (1, 1, {"restored": 1})
+    assert in_target(job) == [1, 2]
+    assert (why(job, "2")["verdict"], why(job, "2")["reason"]) == ("passed", "restored")
+    assert restore(job, "2").ids == []
+
+
+def test_what_was_restored_and_undone_agrees_with_the_ledger_at_every_step(job: Job) -> None:
+    run = with_two_copies(job)
+    differences(job, [])
+    restore(job, "2")
+    differences(job, [])
+    undo(job, run)
+    differences(job, [])
+    job.decide("backfill")
+    differences(job, [])
+
+
+def differences(job: Job, kinds: list[str]) -> None:
+    """Check what an audit of everything, and one by numbers, say."""
+    with wiring.Parts(config.check(job.tables, "test")) as parts:
+        whole = verification.verify(parts, None, lambda number: None)
+        sample = sampling.verify_sample(parts, 100, lambda number: None)
+    assert [one.kind for one in (*whole.differences, *sample.differences)] == kinds
+
+
+def test_a_restored_record_that_changed_in_between_is_undone_as_it_arrived(job: Job) -> None:
+    run = with_two_copies(job)
+    job.source.update_one({"_id": 2}, {"$set": {"more": "changed"}})
+    restore(job, "2")
+
+    assert undo(job, run).left == {}
+    assert in_target(job) == []
+
+
+def test_a_restore_that_is_killed_at_any_moment_is_ended_by_doing_it_again(
+    job: Job, twin: Callable[[], Job]
+) -> None:
+    with_two_copies(job)
+    whole = twin()
+    commands = commands_of(lambda: restore(whole, "2", "3"))
+    assert in_target(whole) == [1, 2, 3]
+
+    for number in range(1, commands + 1):
+        half = twin()
+        killed(partial(restore, half, "2", "3"), number)
+        restore(half, "2", "3")
+        assert half.outcome() == whole.outcome(), f"killed after command {number} of {commands}"
+        assert half.rows("overrides").keys() == {"2", "3"}
+
+
+def test_what_cannot_be_restored_is_said_and_nothing_is_changed(job: Job) -> None:
+    with pytest.raises(UsageError, match="no ledger"):
+        restore(job_of_two(job), "2")
+    job.decide("backfill")
+    job.source.insert_one({"_id": 4, "text": "new"})
+    job.source.delete_one({"_id": 2})
+    for given, error, words in (
+        (["3", "1"], UsageError, "1 was not dropped; the ledger says: unique"),
+        (["3", "4"], UsageError, "4 was not dropped; the ledger says: undecided"),
+        (["3", "77"], UsageError, "no record .* has the id '77'"),
+        (["3", "2"], StateError, "2 is not in .* any more; its keeper stands for it"),
+    ):
+        with pytest.raises(error, match=words):
+            restore(job, *given)
+    assert in_target(job) == [1]
+    assert job.ledger("overrides").count_documents({}) == 0
+
+
+def job_of_two(job: Job) -> Job:
+    job.source.insert_many([{"_id": n, "text": TEXT} for n in (1, 2, 3)])
+    return job
+
+
+def test_a_record_that_the_target_refuses_stays_dropped(job: Job) -> None:
+    with_two_copies(job)
+    job.target.insert_one({"_id": 2, "foreign": True})
+
+    with pytest.raises(StateError, match="conflict"):
+        restore(job, "2")
+
+    assert job.target.find_one({"_id": 2}) == {"_id": 2, "foreign": True}
+    assert job.rows("dropped").keys() == {"2", "3"}
+    assert job.rows("overrides") == {}
+
+
+def test_ids_of_every_spelling_are_restored(job: Job) -> None:
+    first, second = ObjectId(), ObjectId()
+    ids = [first, second, "second", 7, {"a": 1}]
+    job.source.insert_many([{"_id": one, "text": TEXT} for one in ids])
+    job.decide("backfill")
+    kept = job.target.find_one() or {}
+    spelled = {str(second): second, "second": "second", '{"a": 1}': {"a": 1}, str(first): first, "7": 7}
+    wanted = [name for name, one in spelled.items() if one != kept["_id"]]
+
+    assert len(restore(job, *wanted).ids) == 4
+
+    assert job.target.count_documents({}) == 5
+    assert job.rows("dropped") == {}
+
+
+def test_a_restore_takes_the_lease(job: Job) -> None:
+    with_two_copies(job)
+    lease = {"host": "elsewhere", "boot": "b", "pid": 1}
+    job.ledger("head").update_one({}, [{"$set": {"lease": {**lease, "until": {"$add": ["$$NOW", 60000]}}}}])
+
+    with pytest.raises(LeaseHeld):
+        restore(job, "2")

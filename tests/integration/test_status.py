@@ -1,0 +1,135 @@
+"""`status` says where a ledger stands, and only reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+
+from dedup_job import config, status, wiring
+from dedup_job.errors import NotPermitted
+from dedup_job.report.status import as_text
+from scripts.local_mongod import LocalMongod
+from tests.integration.conftest import Job
+from tests.integration.test_undo import OTHERS, half_undone, stopped_before_the_insert, texts, undo
+
+
+def status_of(job: Job) -> dict[str, Any]:
+    with wiring.Parts(config.check(job.tables, "test")) as parts:
+        return status.status(parts)
+
+
+def hold(job: Job, seconds: int, host: str = "elsewhere") -> None:
+    until = {"$add": ["$$NOW", seconds * 1000]}
+    lease = {"host": host, "boot": "b", "pid": 1, "until": until}
+    job.ledger("head").update_one({}, [{"$set": {"lease": lease}}])
+
+
+def test_without_a_ledger_one_line_says_so(job: Job) -> None:
+    job.source.insert_one({"text": "x"})
+
+    done = job.command("status")
+
+    assert (done.returncode, done.stdout.count("\n")) == (0, 1), done.stderr
+    assert "no ledger yet" in done.stdout
+    assert status_of(job)["ledger"] is False
+    assert "unique.dedup.head" not in job.database.list_collection_names()
+
+
+def test_the_head_the_lag_and_the_last_runs_are_shown(job: Job) -> None:
+    job.source.insert_many([*texts(0, 4), {"_id": 4, "text": OTHERS[0]}, {"_id": 5}])
+    first = job.decide("backfill")
+    second = job.decide("run")
+    job.source.insert_many(texts(6, 9))
+
+    done = job.command("status", "--json")
+
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert (shown["read"], shown["unique"], shown["duplicate"]) == (6, 4, {"exact": 1, "near": 0})
+    assert (shown["passed"], shown["watermark"], shown["lease"]) == ({"missing": 1}, 5, None)
+    assert shown["lag"]["records"] == 3
+    assert 0 <= shown["lag"]["seconds"] < 600
+    assert [(run["run"], run["mode"], run["read"], run["exit_code"]) for run in shown["runs"]] == [
+        (second.run, "run", 0, 0),
+        (first.run, "backfill", 6, 0),
+    ]
+    text = as_text(shown)
+    assert "undecided  about 3\n" in text
+    assert "lease      free\n" in text
+    assert all(len(line) <= 110 for line in text.splitlines())
+
+
+def test_how_many_are_undecided_is_unknown_where_there_is_a_filter(job: Job) -> None:
+    job.set("source", filter='{"lang": "zh"}')
+    job.source.insert_one({"text": "x", "lang": "zh"})
+    job.decide("backfill")
+
+    assert status_of(job)["lag"]["records"] is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_held", "words"),
+    [
+        (60, True, "held by process 1 on elsewhere, for"),
+        (-300, False, "free: that of process 1 on elsewhere"),
+    ],
+)
+def test_the_lease_is_told_by_the_clock_of_the_server(
+    job: Job, seconds: int, is_held: bool, words: str
+) -> None:
+    job.source.insert_one({"text": "x"})
+    job.decide("backfill")
+    hold(job, seconds)
+
+    shown = status_of(job)
+
+    assert shown["lease"]["held"] is is_held
+    assert shown["lease"]["holder_alive"] is None
+    assert abs(shown["lease"]["seconds_left"] - seconds) < 30
+    assert words in as_text(shown)
+
+
+def test_a_killed_run_and_what_becomes_of_it_are_shown(job: Job) -> None:
+    job.source.insert_many(texts(0, 4))
+    run = stopped_before_the_insert(job)
+
+    shown = status_of(job)
+
+    assert shown["pending"] == {"plan": 0, "run": run}
+    assert (shown["lease"]["holder_alive"], shown["lease"]["held"]) == (False, False)
+    assert (shown["runs"][0]["run"], shown["runs"][0]["exit_code"]) == (run, None)
+    assert f"plan 0 of run {run}: a run was killed; the next run finishes it" in as_text(shown)
+
+
+def test_a_half_done_undo_and_a_whole_one_are_shown(job: Job) -> None:
+    run = half_undone(job)
+    assert f"end that: dedup-job undo {run}" in as_text(status_of(job))
+
+    undone = undo(job, run)
+
+    shown = status_of(job)
+    assert shown["undoing"] is None
+    assert [shown["runs"][0][key] for key in ("run", "mode", "undid", "read")] == [undone.run, "undo", run, 4]
+    assert f"took back {run}\n" in as_text(shown)
+    assert "undone 20" in as_text(shown)
+
+
+def test_a_user_who_may_only_read_sees_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with LocalMongod(auth=True) as server, MongoClient[dict[str, Any]](server.uri) as root:
+        roles = [{"role": "read", "db": "shop"}]
+        root.admin.command("createUser", "reader", pwd="secret", roles=roles)
+        job = Job(root.shop, server.uri, tmp_path)
+        job.source.insert_many(texts(0, 3))
+        monkeypatch.setenv("DEDUP_SOURCE_URI", server.uri)
+        run = job.decide("backfill").run
+
+        monkeypatch.setenv("DEDUP_SOURCE_URI", server.uri_as("reader", "secret"))
+
+        assert status_of(job)["runs"][0]["run"] == run
+        with pytest.raises(NotPermitted):
+            undo(job, run)
+        assert root.shop.unique.count_documents({}) == 3

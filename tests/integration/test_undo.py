@@ -1,0 +1,465 @@
+"""A run that was undone has not been: the target and the ledger are as before it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from bson import encode
+from pymongo import MongoClient
+
+from dedup_job import config, inspection, reversal, wiring
+from dedup_job.audit import verification
+from dedup_job.errors import ConfigError, LeaseHeld, NotPermitted, StateError, UsageError
+from dedup_job.mongo.plans import pack, unpack
+from dedup_job.mongo.target import REMOVAL_SECONDS, Target
+from dedup_job.report.reversal import Undone
+from scripts.corpus import generate
+from scripts.local_mongod import LocalMongod
+from tests.integration.conftest import LEDGER, Job
+from tests.integration.mortal import commands_of, killed, killed_after_setting
+
+TEXT = "这一段文字在两条记录里完全相同，后一条是前一条的重复。"
+OTHERS = ["".join(chr(Random(50 * n + i).randrange(0x4E00, 0x9000)) for i in range(50)) for n in range(16)]
+
+
+def undo(job: Job, run: str) -> Undone:
+    with wiring.Parts(config.check(job.tables, "test")) as parts:
+        return reversal.undo(parts, run, lambda batch, plan: None)
+
+
+def target_hash(job: Job) -> str | None:
+    name = job.target.name
+    hashes: dict[str, str] = job.target.database.command("dbHash", collections=[name])["collections"]
+    return hashes.get(name)
+
+
+def state(job: Job) -> dict[str, Any]:
+    """Return what a run leaves: the target's hash, the head without the lease, what else the ledger says."""
+    head = job.ledger("head").find_one() or {}
+    return {
+        "target": target_hash(job),
+        "head": {name: value for name, value in head.items() if name not in ("fence", "lease")},
+        "plans": [plan["_id"] for plan in job.ledger("plans").find().sort("_id", 1)],
+        "dropped": job.rows("dropped"),
+        "exceptions": job.rows("exceptions"),
+    }
+
+
+def texts(start: int, stop: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"_id": n, "text": OTHERS[n], **more} for n in range(start, stop)]
+
+
+def test_an_undone_nightly_run_leaves_target_and_ledger_as_before_it_and_can_be_done_again(job: Job) -> None:
+    job.set("source", fields=["data"])
+    records = list(generate(400, seed=8))
+    job.source.insert_many(records[:300])
+    job.decide("backfill")
+    before = state(job)
+    job.source.insert_many(records[300:])
+    run = job.decide("run")
+    after = state(job)
+    assert after["target"] != before["target"]
+    assert after["dropped"] != before["dropped"]
+
+    done = job.command("undo", run.run, "--json")
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert {name: told[name] for name in ("undid", "plans", "read", "unique", "left")} == {
+        "undid": run.run, "plans": 2, "read": 100, "unique": run.counts.unique, "left": {},
+    }  # fmt: skip
+    assert state(job) == before
+    assert job.decide("run").counts == run.counts
+    again = state(job)
+    assert (again["target"], again["dropped"]) == (after["target"], after["dropped"])
+
+
+def test_an_undo_is_the_same_on_a_standalone_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with LocalMongod(replica_set=False) as server, MongoClient[Any](server.uri, tz_aware=True) as client:
+        monkeypatch.setenv("DEDUP_SOURCE_URI", server.uri)
+        job = Job(client.shop, server.uri, tmp_path)
+        job.source.insert_many(texts(0, 4))
+        job.decide("backfill")
+        before = state(job)
+        job.source.insert_many(texts(4, 8))
+
+        undo(job, job.decide("run").run)
+
+        assert state(job) == before
+
+
+def test_two_runs_are_undone_in_turn_newest_first(job: Job) -> None:
+    job.source.insert_many(texts(0, 4))
+    states, runs = [], []
+    for mode, start in (("backfill", 4), ("run", 8), ("run", 12)):
+        runs.append(job.decide(mode).run)
+        states.append(state(job))
+        job.source.insert_many(texts(start, start + 4))
+    idle = job.decide("backfill").run  # decides the last four
+
+    with pytest.raises(UsageError, match=f"undo them first: {idle}, {runs[2]}$"):
+        undo(job, runs[1])
+    assert undo(job, idle).counts.read == 4
+    assert state(job) == states[2]
+    assert undo(job, runs[2]).counts.read == 4
+    assert state(job) == states[1]
+    assert undo(job, runs[1]).counts.read == 4
+    assert state(job) == states[0]
+
+
+def test_what_was_covered_goes_back_behind_runs_that_decided_nothing(job: Job) -> None:
+    job.set("source", lookback_hours=0)
+    job.source.insert_many([{"text": OTHERS[0]}, {"text": OTHERS[1]}])
+    job.decide("backfill")
+    before = state(job)
+    job.source.insert_one({"text": OTHERS[2]})
+    run = job.decide("run").run
+    assert job.decide("run").counts.read == 0
+
+    undo(job, run)
+
+    assert state(job) == before
+
+
+def test_an_undone_first_backfill_leaves_an_empty_target(job: Job) -> None:
+    job.source.insert_many(texts(0, 8))
+    run = job.decide("backfill").run
+
+    undo(job, run)
+
+    assert job.target.count_documents({}) == 0
+    head = job.ledger("head").find_one() or {}
+    assert [head[name] for name in ("last", "next", "watermark", "covered")] == [None, 0, None, None]
+    assert job.decide("backfill").counts.unique == 8
+
+
+def test_a_backfill_that_goes_on_behind_nightly_runs_is_undone_to_its_old_watermark(job: Job) -> None:
+    job.source.insert_many(texts(0, 4))
+    job.decide("backfill")
+    job.source.insert_many(texts(4, 6))
+    job.decide("run")
+    job.source.insert_many(texts(6, 8))
+    before = state(job)
+
+    undo(job, job.decide("backfill").run)
+
+    assert before["head"]["watermark"] is not None
+    assert state(job) == before
+
+
+def odd_run(job: Job) -> tuple[dict[str, Any], str]:
+    """Decide records of every verdict in a nightly run; returns the state before, and the run."""
+    job.set("limits", batch_records=6)
+    job.database.create_collection("unique", validator={"bad": {"$exists": False}})
+    job.source.insert_many(texts(0, 4))
+    job.decide("backfill")
+    before = state(job)
+    job.source.insert_many(
+        [
+            *texts(10, 13),
+            {"_id": 20, "text": TEXT, "bad": 1},
+            {"_id": 21, "text": TEXT},
+            {"_id": 22, "text": TEXT},
+            {"_id": 23, "text": ""},
+            {"_id": 24},
+            {"_id": 25, "text": OTHERS[1]},
+        ]
+    )
+    report = job.decide("run")
+    assert (report.counts.unique, report.counts.exact) == (4, 2)
+    assert (sum(report.counts.passed.values()), report.counts.refused) == (2, {"validator": 1})
+    return before, report.run
+
+
+def test_a_run_with_refused_passed_and_amended_records_is_undone(job: Job) -> None:
+    before, run = odd_run(job)
+
+    undo(job, run)
+
+    assert state(job) == before
+
+
+def test_a_record_that_changed_under_a_killed_run_is_undone_as_it_arrived(job: Job) -> None:
+    job.source.insert_many(texts(0, 4))
+    job.decide("backfill")
+    before = state(job)
+    job.source.insert_many([*texts(4, 7), {"_id": 8}])
+    run = stopped_before_the_insert(job)
+    job.source.update_one({"_id": 5}, {"$set": {"text": "another"}})
+    job.source.update_one({"_id": 8}, {"$set": {"more": 1}})
+    job.decide("run")
+    assert job.rows("exceptions")["5"]["reason"] == "changed"
+
+    assert undo(job, run).left == {}
+
+    assert state(job) == before
+
+
+def test_a_duplicate_that_changed_and_is_promoted_is_passed(job: Job) -> None:
+    job.database.create_collection("unique", validator={"bad": {"$exists": False}})
+    job.source.insert_many([{"_id": 1, "text": TEXT, "bad": 1}, {"_id": 2, "text": TEXT}])
+    stopped_before_the_insert(job)
+    job.source.update_one({"_id": 2}, {"$set": {"text": "another"}})
+
+    job.decide("run")
+
+    rows = {name: row["reason"] for name, row in job.rows("exceptions").items()}
+    assert rows == {"1": "validator", "2": "changed"}
+    assert (job.target.find_one() or {})["text"] == "another"
+
+
+def stopped_before_the_insert(job: Job) -> str:
+    """Let a nightly run die when its plan is accepted; returns its name."""
+    killed_after_setting("pending", lambda: job.decide("run"))
+    row = job.ledger("runs").find_one(sort=[("started", -1)]) or {}
+    return str(row["_id"])
+
+
+def test_what_a_killed_run_left_pending_is_finished_and_then_undone(job: Job) -> None:
+    job.source.insert_many(texts(0, 4))
+    job.decide("backfill")
+    before = state(job)
+    job.source.insert_many(texts(4, 8))
+    run = stopped_before_the_insert(job)
+
+    assert undo(job, run).counts.unique == 4
+
+    assert state(job) == before
+
+
+def test_an_undo_that_is_killed_at_any_moment_is_ended_by_doing_it_again(
+    job: Job, twin: Callable[[], Job]
+) -> None:
+    before, run = odd_run(job)
+    whole = twin()
+    commands = commands_of(lambda: undo(whole, run))
+    assert state(whole) == before
+
+    for number in range(1, commands + 1):
+        half = twin()
+        killed(partial(undo, half, run), number)
+        last = undo(half, run)
+        assert state(half) == before, f"killed after command {number} of {commands}"
+        assert last.already or (last.plans, last.counts.read, last.left) == (2, 9, {})
+        assert (half.ledger("runs").find_one({"_id": run}) or {})["undone"]
+
+
+def half_undone(job: Job) -> str:
+    """Leave an undo half done; returns the run."""
+    job.source.insert_many(texts(0, 4))
+    job.decide("backfill")
+    job.source.insert_many(texts(4, 8))
+    run = job.decide("run").run
+    killed_after_setting("undo", lambda: undo(job, run))
+    return run
+
+
+def rehearse(job: Job) -> None:
+    with wiring.Parts(config.check(job.tables, "test")) as parts:
+        wiring.rehearse(parts, wiring.Rehearsal(), lambda batch, plan: None)
+
+
+def verify(job: Job) -> None:
+    with wiring.Parts(config.check(job.tables, "test")) as parts:
+        verification.verify(parts, None, lambda number: None)
+
+
+def test_nothing_is_decided_on_a_ledger_that_is_half_undone(job: Job) -> None:
+    run = half_undone(job)
+    first = (job.ledger("runs").find_one(sort=[("started", 1)]) or {})["_id"]
+
+    for work in (
+        lambda: job.decide("run"),
+        lambda: job.decide("backfill"),
+        lambda: undo(job, first),
+        lambda: rehearse(job),
+        lambda: verify(job),
+    ):
+        with pytest.raises(StateError, match=f"half undone; end that first: dedup-job undo {run}"):
+            work()
+
+    undo(job, run)
+    assert job.decide("run").counts.unique == 4
+
+
+def test_a_half_done_undo_whose_row_is_gone_is_ended_and_all_is_looked_at_again(job: Job) -> None:
+    run = half_undone(job)
+    job.ledger("runs").delete_one({"_id": run})
+
+    undo(job, run)
+
+    head = job.ledger("head").find_one() or {}
+    assert (head["undo"], head["covered"], head["next"]) == (None, None, 1)
+
+
+def test_records_that_were_altered_or_have_vanished_from_the_source_stay_and_are_listed(job: Job) -> None:
+    job.source.insert_many(texts(0, 4))
+    job.decide("backfill")
+    job.source.insert_many(texts(4, 8))
+    run = job.decide("run").run
+    job.target.update_one({"_id": 5}, {"$set": {"mine": 1}})
+    job.source.delete_one({"_id": 6})
+    job.target.delete_one({"_id": 7})
+
+    undone = undo(job, run)
+
+    assert (undone.exit_code, undone.left) == (3, {"altered": 1, "vanished": 1})
+    assert [record["_id"] for record in job.target.find().sort("_id", 1)] == [0, 1, 2, 3, 5, 6]
+    rows = {row["_id"]: (row["reason"], row["run"]) for row in job.ledger("left").find()}
+    assert rows == {5: ("altered", run), 6: ("vanished", run)}
+    with wiring.Parts(config.check(job.tables, "test")) as parts:
+        answer = inspection.why(parts, "5")
+    assert (answer["verdict"], answer["undone_but_left"]) == ("undecided", "altered")
+
+
+def test_records_that_a_plan_found_in_the_target_are_never_removed(job: Job) -> None:
+    job.set("limits", batch_records=4)
+    job.source.insert_many(texts(0, 8))
+    run = job.decide("backfill").run
+    first, second = map(unpack, job.ledger("plans").find().sort("_id", 1))
+    adopted = replace(first, mode="adopt", plan=second.plan)
+    job.ledger("plans").replace_one({"_id": first.id.key}, pack(adopted))
+
+    assert undo(job, run).counts.read == 4
+
+    assert [record["_id"] for record in job.target.find().sort("_id", 1)] == list(range(8))
+    assert (job.ledger("head").find_one() or {})["next"] == 1
+
+
+def test_an_undone_run_is_undone_once_and_others_that_cannot_be_are_named(job: Job) -> None:
+    with pytest.raises(UsageError, match="no ledger"):
+        undo(job_with_records(job), "nothing")
+    run = job.decide("backfill").run
+    idle = job.decide("run").run
+    with pytest.raises(UsageError, match="knows no run 'nothing'"):
+        undo(job, "nothing")
+    with pytest.raises(UsageError, match=f"run {idle} decided nothing"):
+        undo(job, idle)
+
+    undo(job, run)
+
+    assert undo(job, run).already
+
+
+def job_with_records(job: Job) -> Job:
+    job.source.insert_many(texts(0, 3))
+    return job
+
+
+def test_an_undo_takes_the_lease(job: Job) -> None:
+    run = job_with_records(job).decide("backfill").run
+    lease = {"host": "elsewhere", "boot": "b", "pid": 1}
+    job.ledger("head").update_one({}, [{"$set": {"lease": {**lease, "until": {"$add": ["$$NOW", 60000]}}}}])
+
+    with pytest.raises(LeaseHeld):
+        undo(job, run)
+
+
+def test_an_undo_that_lost_its_lease_removes_nothing_more(job: Job) -> None:
+    job.set("limits", batch_records=4)
+    job.source.insert_many(texts(0, 8))
+    run = job.decide("backfill").run
+
+    def taken_over(*_: Any) -> None:
+        job.ledger("head").update_one({}, {"$inc": {"fence": 1}})
+
+    with wiring.Parts(config.check(job.tables, "test")) as parts, pytest.raises(LeaseHeld):
+        reversal.undo(parts, run, taken_over)
+
+    assert [record["_id"] for record in job.target.find().sort("_id", 1)] == [0, 1, 2, 3]
+    assert undo(job, run).counts.read == 8
+
+
+def test_a_removal_that_comes_late_removes_nothing(job: Job) -> None:
+    """A later run may have put the same records back."""
+    job.target.insert_many(texts(0, 3))
+    ids = [encode({"_id": n}) for n in range(3)]
+    target = Target(job.target)
+    with wiring.Parts(config.check(job_with_records(job).tables, "test")) as parts:
+        now = parts.ledger_reader().now()
+
+    target.remove(ids, now - timedelta(milliseconds=1))
+    assert job.target.count_documents({}) == 3
+
+    target.remove(ids[:2], now + timedelta(seconds=30))
+    assert [record["_id"] for record in job.target.find()] == [2]
+
+
+def test_every_removal_is_told_a_time_well_before_the_lease_ends(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = job_with_records(job).decide("backfill").run
+    told = []
+
+    def remove(self: Target, ids: Sequence[bytes], before: datetime) -> None:
+        lease = (job.ledger("head").find_one() or {})["lease"]
+        told.append((lease["until"] - before).total_seconds())
+        really(self, ids, before)
+
+    really = Target.remove
+    monkeypatch.setattr(Target, "remove", remove)
+    undo(job, run)
+
+    assert told == [30.0, 30.0]  # one asks whether removing is allowed at all
+    assert told[0] > REMOVAL_SECONDS
+
+
+def test_who_may_not_remove_records_learns_it_before_anything_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LocalMongod(auth=True) as server, MongoClient[Any](server.uri, tz_aware=True) as root:
+        job = Job(root.shop, server.uri, tmp_path)
+        job.source.insert_many(texts(0, 3))
+        monkeypatch.setenv("DEDUP_SOURCE_URI", server.uri)
+        run = job.decide("backfill").run
+        before = state(job)
+        everywhere = {"resource": {"db": "shop", "collection": ""}, "actions": ["find", "insert", "update"]}
+        of_ledger = [
+            {"resource": {"db": "shop", "collection": f"unique.dedup.{name}"}, "actions": ["remove"]}
+            for name in LEDGER
+        ]
+        listing = {"resource": {"db": "shop", "collection": ""}, "actions": ["listCollections"]}
+        root.admin.command("createRole", "nightly", privileges=[everywhere, listing, *of_ledger], roles=[])
+        root.admin.command("createUser", "nightly", pwd="secret", roles=["nightly"])
+        monkeypatch.setenv("DEDUP_SOURCE_URI", server.uri_as("nightly", "secret"))
+        assert job.decide("run").counts.read == 0
+
+        with pytest.raises(NotPermitted):
+            undo(job, run)
+
+        after = state(job)
+        assert after["head"].pop("covered") >= before["head"].pop("covered")
+        assert after == before
+
+
+def test_an_undo_does_not_need_the_recipe_of_the_ledger_but_its_source(job: Job) -> None:
+    run = job_with_records(job).decide("backfill").run
+    job.set("index", radius=3)
+    job.database["others"].insert_one({"text": OTHERS[9]})
+    job.set("source", collection="others")
+    with pytest.raises(ConfigError, match="was filled from"):
+        undo(job, run)
+    job.set("source", collection="pages")
+
+    undo(job, run)
+
+    assert job.target.count_documents({}) == 0
+
+
+def test_when_all_is_undone_another_recipe_may_be_set(job: Job) -> None:
+    run = job_with_records(job).decide("backfill").run
+    job.set("index", radius=3)
+    with pytest.raises(ConfigError, match="radius"):
+        job.decide("backfill")
+    undo(job, run)
+
+    assert job.decide("backfill").counts.unique == 3
+    assert (job.ledger("head").find_one() or {})["recipe"]["matching.radius"] == 3

@@ -1,0 +1,43 @@
+"""Restored records are passed, whatever the engine says of them; the others are left as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from dedup_job.document import Batch, Fingerprints, Ragged, digests
+from dedup_job.engine.restored import WithRestored
+
+RAWS = [bytes([n]) * 5 for n in range(4)]
+
+
+class Engine:
+    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
+        for batch in batches:
+            n = len(batch)
+            shingles = Ragged(np.arange(n + 1), np.arange(n, dtype=np.uint32))
+            yes = np.ones(n, bool)
+            bits, hashes = np.full((n, 2), 7, np.uint64), digests(batch.raws)
+            yield batch, Fingerprints(["", "", "empty", ""], bits, yes, yes, hashes, hashes, shingles)
+
+
+def prints_of(restored: set[bytes]) -> Fingerprints:
+    batch = Batch([raw[:1] for raw in RAWS], RAWS)
+    [(same, prints)] = WithRestored(Engine(), restored).fingerprinted([batch])
+    assert same is batch
+    return prints
+
+
+def test_a_restored_record_is_passed_and_has_no_fingerprint() -> None:
+    prints = prints_of({b"\1", b"\2"})
+
+    assert list(prints.reasons) == ["", "restored", "restored", ""]
+    assert prints.near.tolist() == prints.short.tolist() == [True, False, False, True]
+    assert prints.bits.tolist() == [[7, 7], [0, 0], [0, 0], [7, 7]]
+    assert prints.hashes.tolist() == digests(RAWS).tolist()
+    assert [row.tolist() for row in prints.shingles] == [[0], [], [], [3]]
+
+
+def test_without_restored_records_nothing_changes() -> None:
+    assert list(prints_of({b"\x09"}).reasons) == ["", "", "empty", ""]
