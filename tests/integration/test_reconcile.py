@@ -10,6 +10,7 @@ from bson import ObjectId
 
 from dedup_job import config, wiring
 from dedup_job.audit import reconciliation, verification
+from dedup_job.errors import ConfigError
 from dedup_job.report.reconciled import Reconciliation
 from scripts.corpus import generate
 from tests.integration.conftest import Job
@@ -181,6 +182,5 @@ def test_a_reconcile_that_is_killed_is_finished_by_the_next_run(job: Job) -> Non
 
 def test_without_a_ledger_there_is_nothing_to_reconcile(job: Job) -> None:
     job.source.insert_one({"text": "x"})
-    done = job.command("reconcile")
-    assert done.returncode == 78
-    assert "has no ledger" in done.stderr
+    with pytest.raises(ConfigError, match="has no ledger"):
+        reconciled(job)
