@@ -39,6 +39,8 @@ ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs" / "soak.md"
 MEMORY = Path("/dev/shm")  # a server that is never killed itself needs no disk
 RECORDS = 2_000
+EVERY = 100  # so many trials of the first campaigns mean every command
+KILLS, LOSSES = (Kind.KILLED_BEFORE, Kind.KILLED_AFTER), (Kind.REQUEST_LOST, Kind.REPLY_LOST)
 
 HEADER = """\
 # Soak
@@ -81,18 +83,24 @@ def model(_uri: str, count: int, _rng: Random) -> Result:
 def every_command(uri: str, count: int, rng: Random) -> Result:
     """Do every harm to every command, or to every n-th where fewer trials are wanted."""
     with Forks() as forks, loop(uri, forks) as looped:
-        kinds = [kind for kind in Kind if kind is not Kind.GONE]
-        every = max(1, len(kinds) * looped.commands // count)
-        result = looped.trials(kinds, every)
-        result += looped.trials([Kind.REQUEST_LOST, Kind.REPLY_LOST], every, times=2)
+        every = max(1, EVERY // count)
+        result = looped.trials(KILLS, every)
+        result += looped.trials(LOSSES, every)
+        result += looped.trials(LOSSES, every, times=2)  # the driver repeats a command once
         result += looped.trials([Kind.GONE], every)
         return result + looped.twice_killed(count, rng)
 
 
-def alone(_uri: str, count: int, rng: Random) -> Result:
-    """Do the same to a job on a standalone server, where the driver repeats nothing."""
-    with _server(replica_set=False) as uri:
-        return every_command(uri, count, rng)
+def nightly(uri: str, count: int, _rng: Random) -> Result:
+    """Kill a nightly run before and after every command."""
+    with Forks() as forks, loop(uri, forks, mode="run") as looped:
+        return looped.trials(KILLS, max(1, EVERY // count))
+
+
+def alone(_uri: str, count: int, _rng: Random) -> Result:
+    """Lose each command, and its reply, on a standalone server, where the driver repeats nothing."""
+    with _server(replica_set=False) as uri, Forks() as forks, loop(uri, forks) as looped:
+        return looped.trials(LOSSES, max(1, EVERY // count))
 
 
 def stormy(work: Callable[[Storm, int], Result]) -> Callable[[str, int, Random], Result]:
@@ -108,13 +116,14 @@ def stormy(work: Callable[[Storm, int], Result]) -> Callable[[str, int, Random],
 
 CAMPAIGNS = (
     Campaign("model", "states of the model of the commit protocol", 2, model),
-    Campaign("commands", "every command of a job, each harm; two kills in a row", 320, every_command),
-    Campaign("alone", "the same on a standalone server", 320, alone),
+    Campaign("commands", "every command of a backfill, each harm; two kills in a row", EVERY, every_command),
+    Campaign("nightly", "killed before and after every command of a nightly run", EVERY, nightly),
+    Campaign("alone", "every command and reply lost, on a standalone server", EVERY, alone),
     Campaign("kills", "`kill -9` at a random moment", 1_000, stormy(storms.kills)),
     Campaign("contests", "eight runs started at once", 100, stormy(storms.contests)),
-    Campaign("pauses", "the holder paused, its lease taken, then let go on", 50, stormy(storms.pauses)),
+    Campaign("pauses", "the holder paused, its lease taken, then let go on", 30, stormy(storms.pauses)),
     Campaign("signals", "SIGTERM or SIGINT at a random moment, some twice", 200, stormy(storms.signals)),
-    Campaign("workers", "up to three workers of a run killed or stopped", 50, stormy(storms.worker_losses)),
+    Campaign("workers", "up to three workers of a run killed or stopped", 40, stormy(storms.worker_losses)),
 )
 
 

@@ -25,18 +25,20 @@ KILLED = -signal.SIGKILL
 class Loop:
     """A job that is run again and again through a wire that does harm.
 
-    commands  how many commands an undisturbed backfill sends
+    mode      `backfill` or `run`
+    commands  how many commands an undisturbed run sends
     state     what it leaves
     """
 
     arena: Arena
     forks: Forks
     wire: Wire
+    mode: str = "backfill"
     commands: int = 0
     state: State | None = None
 
     def run(self, fault: Fault | None = None, hasty: bool = False, records: bool = False) -> Ended:
-        """Run a backfill to its end, by this harm or by itself."""
+        """Run the job to its end, by this harm or by itself."""
         limits = {"connect_seconds": 0.3, "patience_seconds": 0.5} if hasty else {}
         config = self.arena.config_file(limits=limits)
         pid = 0
@@ -45,7 +47,7 @@ class Loop:
             os.kill(pid, signal.SIGKILL)
 
         self.wire.arm(fault, kill, records)
-        pid = self.forks.start(["backfill", "-c", str(config)], self.wire.uri)
+        pid = self.forks.start([self.mode, "-c", str(config)], self.wire.uri)
         return self.forks.ended()
 
     def disturbed(self, *faults: Fault) -> Result:
@@ -63,9 +65,9 @@ class Loop:
         about = " and ".join(f"{fault.kind} {fault.number}" for fault in faults)
         return trial(harm + self.arena.harm(self.state), f"{about}, exit {ended.code} {ended.said.strip()}")
 
-    def trials(self, kinds: Iterable[Kind], every: int = 1, times: int = 1, first: int = 1) -> Result:
+    def trials(self, kinds: Iterable[Kind], every: int = 1, times: int = 1) -> Result:
         """Do each harm to every n-th command."""
-        moments = range(first, self.commands + 1, every)
+        moments = range(1, self.commands + 1, every)
         faults = [Fault(kind, number, times) for kind in kinds for number in moments]
         return sum((self.disturbed(fault) for fault in faults), Result())
 
@@ -89,10 +91,10 @@ def _expected(fault: Fault) -> tuple[int, ...]:
 
 
 @contextmanager
-def loop(uri: str, forks: Forks, material: Material = SMALL) -> Iterator[Loop]:
+def loop(uri: str, forks: Forks, material: Material = SMALL, mode: str = "backfill") -> Iterator[Loop]:
     """Give a loop that knows what an undisturbed run sends and leaves."""
     with MongoClient[Any](uri, tz_aware=True) as client, arena(client, material) as place, Wire(uri) as wire:
-        made = Loop(place, forks, wire)
+        made = Loop(place, forks, wire, mode)
         ended = made.run()
         assert ended.code == REFUSED, ended
         yield replace(made, commands=wire.sent, state=place.state())

@@ -165,6 +165,7 @@ def _pause(storm: Storm) -> Result:
 
 def signals(storm: Storm, count: int) -> Result:
     """Send SIGTERM or SIGINT, to a quarter of the runs twice: they end soon, and the next run finishes."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background, shells have it ignored
     result = Result()
     while result.trials < count:
         storm.arena.reset()

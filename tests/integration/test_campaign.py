@@ -63,6 +63,11 @@ def test_a_command_that_fails_again_when_the_driver_repeats_it_is_repeated_by_th
     assert sampled(looped, kind, times=2) == Result(TRIALS)
 
 
+def test_a_nightly_run_that_is_killed_is_finished_by_the_next(mongo_uri: str, forks: Forks) -> None:
+    with loop(mongo_uri, forks, mode="run") as looped:
+        assert sampled(looped, Kind.KILLED_AFTER) == Result(TRIALS)
+
+
 def test_a_run_is_killed_and_so_is_the_one_that_finishes_it(looped: Loop) -> None:
     assert looped.twice_killed(TRIALS, Random(3)) == Result(TRIALS)
 
