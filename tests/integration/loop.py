@@ -58,10 +58,10 @@ class Loop:
         for place, fault in enumerate(faults):
             ended = self.run(fault, hasty=fault.kind is Kind.GONE)
             in_time = place and ended.code in (DONE, REFUSED)  # a run that finishes another sends less
-            harm += Harm(misled=not in_time and ended.code not in _expected(fault))
+            harm += Harm(misled=int(not in_time and ended.code not in _expected(fault)))
         if ended.code not in (DONE, REFUSED):
             ended = self.run()
-            harm += Harm(misled=ended.code not in (DONE, REFUSED))
+            harm += Harm(misled=int(ended.code not in (DONE, REFUSED)))
         about = " and ".join(f"{fault.kind} {fault.number}" for fault in faults)
         return trial(harm + self.arena.harm(self.state), f"{about}, exit {ended.code} {ended.said.strip()}")
 

@@ -58,7 +58,7 @@ class Storm:
 
     def finish(self) -> Harm:
         """Let a run come to its end."""
-        return Harm(misled=ended(self.start()) not in FINISHED)
+        return Harm(misled=int(ended(self.start()) not in FINISHED))
 
     def moment(self) -> float:
         """Return a moment of a run's life, in seconds."""
@@ -104,7 +104,7 @@ def kills(storm: Storm, count: int) -> Result:
                 process.wait(storm.moment())
             process.kill()
             code = ended(process)
-            harm += Harm(misled=code not in (-signal.SIGKILL, *FINISHED))
+            harm += Harm(misled=int(code not in (-signal.SIGKILL, *FINISHED)))
             if code in FINISHED:
                 break
             killed += 1
@@ -159,7 +159,7 @@ def _pause(storm: Storm) -> Result:
     harm += storm.left()
     paused.send_signal(signal.SIGCONT)
     code = ended(paused)
-    harm += Harm(misled=code != HELD if was_held else code not in FINISHED)
+    harm += Harm(misled=int(code != HELD if was_held else code not in FINISHED))
     return trial(harm + storm.left(), f"paused, then ended with {code}")
 
 
@@ -190,7 +190,7 @@ def _signalled(storm: Storm) -> tuple[Harm, str]:
         process.send_signal(which)
     code = ended(process, LEAVING_SECONDS)
     wrong = code not in (*ENDED_BY[which], *FINISHED)
-    return Harm(misled=wrong), f"{which.name}{' twice' if again else ''}, then ended with {code}"
+    return Harm(misled=int(wrong)), f"{which.name}{' twice' if again else ''}, then ended with {code}"
 
 
 def worker_losses(storm: Storm, count: int) -> Result:
@@ -211,7 +211,7 @@ def _worker_lost(storm: Storm) -> Result:
                 os.kill(storm.rng.choice(workers), how)
             struck += 1
     code = ended(process)
-    return trial(Harm(misled=code not in FINISHED) + storm.left(), f"{struck} workers lost, exit {code}")
+    return trial(Harm(misled=int(code not in FINISHED)) + storm.left(), f"{struck} workers lost, exit {code}")
 
 
 def _workers_of(pid: int) -> list[int]:
