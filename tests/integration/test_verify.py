@@ -545,9 +545,7 @@ def test_records_that_a_filter_leaves_out_need_no_decision(job: Job) -> None:
 
 
 def test_a_record_above_the_watermark_is_not_due_yet(decided: Job) -> None:
-    decided.source.insert_one(
-        {"_id": ObjectId("f" * 24), "data": "一条下一个夜里才轮到的记录，讲的是海边的雾。"}
-    )
+    decided.source.insert_one({"_id": ObjectId("f" * 24), "data": "下一个夜里才轮到的记录，讲的是海边的雾。"})
     assert kinds(verified(decided)) == {}
 
 
