@@ -544,6 +544,11 @@ def test_records_that_a_filter_leaves_out_need_no_decision(job: Job) -> None:
     assert kinds(verified(job)) == {"undecided": 1}
 
 
+def test_a_record_above_the_watermark_is_not_due_yet(decided: Job) -> None:
+    decided.source.insert_one({"_id": ObjectId("f" * 24), "data": "下一个夜里才轮到的记录，讲的是海边的雾。"})
+    assert kinds(verified(decided)) == {}
+
+
 def test_a_killed_and_resumed_backfill_agrees(job: Job) -> None:
     job.set("source", fields=["data"])
     job.source.insert_many(list(generate(200, seed=9)))
