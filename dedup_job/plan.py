@@ -46,6 +46,14 @@ class RawIds:
         """Return the ids from `start` on, `stop` not included."""
         return RawIds(self.offsets[start : stop + 1], self.values)
 
+    def not_before(self, first: bytes) -> RawIds:
+        """Return the ids whose bytes do not sort before these."""
+        size = len(first)
+        if len(self) and (np.diff(self.offsets) == size).all():
+            fixed = self.joined.view(f"S{size}")  # padded with zeros, as bytes of one length sort
+            return self.take(np.flatnonzero(fixed >= np.array(first, f"S{size}")))
+        return RawIds.of(raw_id for raw_id in self if raw_id >= first)
+
     def take(self, rows: npt.NDArray[np.intp]) -> RawIds:
         """Return some of the ids."""
         lengths = np.diff(self.offsets)[rows]
