@@ -2,13 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from dedup_job.document import UNIQUE, Action, Counts, Match, Ragged, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class RawIds:
+    """Raw ids end to end: id i is `values[offsets[i]:offsets[i + 1]]`.
+
+    offsets  int64 (n + 1,)
+    values   uint8
+    """
+
+    offsets: npt.NDArray[np.int64]
+    values: npt.NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, ids: Iterable[bytes]) -> RawIds:
+        """Put ids end to end."""
+        ids = list(ids)
+        offsets = np.cumsum([0, *map(len, ids)], dtype=np.int64)
+        return cls(offsets, np.frombuffer(b"".join(ids), np.uint8))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[bytes]:
+        whole, ends = self.values.tobytes(), self.offsets.tolist()
+        return (whole[start:end] for start, end in pairwise(ends))
+
+    @property
+    def joined(self) -> npt.NDArray[np.uint8]:
+        """The bytes of these ids alone."""
+        return self.values[self.offsets[0] : self.offsets[-1]]
+
+    def between(self, start: int, stop: int) -> RawIds:
+        """Return the ids from `start` on, `stop` not included."""
+        return RawIds(self.offsets[start : stop + 1], self.values)
+
+    def not_before(self, first: bytes) -> RawIds:
+        """Return the ids whose bytes do not sort before these."""
+        size = len(first)
+        if len(self) and (np.diff(self.offsets) == size).all():
+            fixed = self.joined.view(f"S{size}")  # padded with zeros, as bytes of one length sort
+            return self.take(np.flatnonzero(fixed >= np.array(first, f"S{size}")))
+        return RawIds.of(raw_id for raw_id in self if raw_id >= first)
+
+    def take(self, rows: npt.NDArray[np.intp]) -> RawIds:
+        """Return some of the ids."""
+        lengths = np.diff(self.offsets)[rows]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        starts = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths)
+        return RawIds(offsets, self.values[starts + np.arange(offsets[-1])])
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The unique records of a plan as columns, in the order of decision; as in Plan, n rows each."""
+
+    ids: RawIds
+    bits: npt.NDArray[np.uint64]
+    near: npt.NDArray[np.bool_]
+    prefixes: Ragged
+    digests: npt.NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +108,13 @@ class Plan:
     def rows(self, *actions: Action) -> list[int]:
         """Rows whose verdict has one of these actions."""
         return [row for row, verdict in enumerate(self.verdicts) if verdict.action in actions]
+
+    @property
+    def kept(self) -> Kept:
+        """The unique records."""
+        rows = self.rows(Action.UNIQUE)
+        ids = RawIds.of(self.ids[row] for row in rows)
+        return Kept(ids, self.bits[rows], self.near[rows], self.prefixes.take(rows), self.digests[rows])
 
     def without(self, failed: Mapping[int, Verdict]) -> Plan:
         """Give these rows another verdict and promote what was dropped because of them.

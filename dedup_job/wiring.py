@@ -32,7 +32,7 @@ from dedup_job.mongo.commit import Ledger, RunId, check_fits, check_whole
 from dedup_job.mongo.head import Head, Origin
 from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.mongo.pace import Pace, Rates
-from dedup_job.mongo.plans import BACKFILL, NIGHTLY, RECONCILE, StoredPlan
+from dedup_job.mongo.plans import BACKFILL, NIGHTLY, RECONCILE, Landed
 from dedup_job.mongo.rehearsal import RehearsalTarget, accept
 from dedup_job.mongo.scan import Scan
 from dedup_job.mongo.source import BatchSize, Source
@@ -193,7 +193,7 @@ def decide(parts: Parts, mode: str, observe: Observe) -> Report:
         keepers = parts.keepers(parts.target.fetch, engine)
         window = parts.window(mode, head).without(restored(ledger, head, keepers))
         if parts.holds_more_than_decided(window, head):
-            window = Window().without(ledger.plans(head))
+            window = Window().without(ledger.landed(head))
         counts = job.run(
             job.Job(
                 batches=read_ahead(parts.source.batches(window)),
@@ -241,7 +241,7 @@ def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
         if head:
             window = window.without(restored(reader, head, keepers))
             if parts.holds_more_than_decided(window, head):
-                window = Window().without(reader.plans(head))
+                window = Window().without(reader.landed(head))
         counts = job.run(
             job.Job(
                 batches=read_ahead(first_records(parts.source.batches(window), rehearsal.limit)),
@@ -294,11 +294,11 @@ def both(first: Observe, second: Observe) -> Observe:
     return observe
 
 
-def restored(reader: LedgerReader, head: Head, keepers: Keepers) -> Iterator[StoredPlan]:
+def restored(reader: LedgerReader, head: Head, keepers: Keepers) -> Iterator[Landed]:
     """Yield the plans of a ledger, in order, after taking their keepers in."""
-    for stored in reader.plans(head):
-        keepers.admit(stored.plan)
-        yield stored
+    for landed in reader.landed(head):
+        keepers.restore(landed.kept)
+        yield landed
 
 
 def first_records(batches: Iterable[Batch], limit: int | None) -> Iterator[Batch]:

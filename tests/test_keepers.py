@@ -3,13 +3,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from bson import encode
+from bson.objectid import ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.document import UNIQUE, Action, Fingerprints, Match, Ragged, Verdict, digests
-from dedup_job.match.keepers import Ids, Keepers, Recollection
+from dedup_job.match.ids import Ids
+from dedup_job.match.keepers import Keepers, Ordinals, Recollection
 from dedup_job.match.shingle_index import prefixes
-from dedup_job.plan import Plan
+from dedup_job.plan import Plan, RawIds
 
 PASSED = Verdict(Action.PASSED, "empty")
 COPY = Verdict(Action.DUPLICATE, "exact", Match(b"k", 0, 1.0))
@@ -161,12 +164,71 @@ def test_admitting_without_shingles_recalls_them_later() -> None:
     assert records.keepers.shingles([0])[0].tolist() == [97, 98]
 
 
-@given(st.lists(st.lists(st.binary(min_size=1, max_size=40), max_size=4)))
+OBJECT_IDS = st.binary(min_size=12, max_size=12).map(lambda value: encode({"_id": ObjectId(value)}))
+LOOKALIKES = st.binary(min_size=22, max_size=22)
+RAW_IDS = st.lists(OBJECT_IDS | LOOKALIKES | st.binary(min_size=1, max_size=40), max_size=6)
+
+
+@given(st.lists(RAW_IDS, max_size=5))
 def test_ids_come_back_as_they_went_in(chunks: list[list[bytes]]) -> None:
     ids = Ids()
     for chunk in chunks:
-        ids.extend(chunk)
+        ids.extend(RawIds.of(chunk))
     flat = [raw_id for chunk in chunks for raw_id in chunk]
     assert len(ids) == len(flat)
     assert [ids[ordinal] for ordinal in range(len(ids))] == flat
-    assert ids.nbytes >= sum(map(len, flat))
+
+
+def test_an_object_id_takes_little_more_than_twelve_bytes() -> None:
+    ids = Ids()
+    for first in range(0, 50_000, 5_000):
+        chunk = [encode({"_id": ObjectId(b"%012d" % number)}) for number in range(first, first + 5_000)]
+        ids.extend(RawIds.of(chunk))
+    assert ids.nbytes / len(ids) < 12.5
+
+
+@given(st.lists(RAW_IDS.map(RawIds.of), max_size=3), st.data())
+def test_some_of_the_ids_are_taken(chunks: list[RawIds], data: st.DataObject) -> None:
+    for ids in chunks:
+        flat = list(ids)
+        rows = data.draw(st.lists(st.integers(0, len(flat) - 1), max_size=4)) if flat else []
+        assert list(ids.take(np.array(rows, np.intp))) == [flat[row] for row in rows]
+        start, stop = sorted(data.draw(st.tuples(*[st.integers(0, len(flat))] * 2)))
+        assert ids.between(start, stop).joined.tobytes() == b"".join(flat[start:stop])
+
+
+@given(st.lists(st.lists(st.integers(0, 3), max_size=5)))
+def test_ordinals_are_remembered_from_where_they_differ(gaps: list[list[int]]) -> None:
+    ordinals, expected = Ordinals(), []
+    for chunk in gaps:
+        last = expected[-1] if expected else -1
+        new = [last + place + sum(chunk[: place + 1]) + 1 for place in range(len(chunk))]
+        ordinals.extend(np.array(new, np.int64))
+        expected += new
+    assert ordinals.of(np.arange(len(expected), dtype=np.uint32)).tolist() == expected
+    assert (ordinals.nbytes == 0) == (expected == list(range(len(expected))))
+
+
+def test_what_is_restored_as_columns_is_what_is_admitted_as_a_plan() -> None:
+    admitted, restored = Records(), Records()
+    texts = [bytes([97 + number % 7]) * (1 + number % 60) for number in range(400)]
+    for first in range(0, 400, 50):
+        chunk = texts[first : first + 50]
+        prints = prints_of(chunk, near=bool(first % 100))
+        verdicts = [(UNIQUE, PASSED, COPY)[number % 3] for number in range(50)]
+        plan = plan_of(chunk, prints, verdicts)
+        admitted.keepers.admit(plan, prints.shingles)
+        restored.keepers.restore(plan.kept)
+        assert list(plan.kept.ids) == [plan.ids[row] for row in plan.rows(Action.UNIQUE)]
+    asked = prints_of(texts)
+    one, other = admitted.keepers, restored.keepers
+    assert len(one) == len(other) == 136
+    assert [one.id(ordinal) for ordinal in range(136)] == [other.id(ordinal) for ordinal in range(136)]
+    assert one.with_text(asked.digests) == other.with_text(asked.digests)
+    for column in ("offsets", "positions", "distances"):
+        assert np.array_equal(getattr(one.near(asked.bits), column), getattr(other.near(asked.bits), column))
+    found_by = prefixes(asked.shingles, np.ones(400, bool), 0.5)
+    owners = one.owners(found_by.values)
+    assert len(owners.values)
+    assert [row.tolist() for row in owners] == [row.tolist() for row in other.owners(found_by.values)]
+    assert one.parts == other.parts

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from dedup_job.document import UNIQUE, Action, Match, Ragged, Verdict
 from dedup_job.errors import StateError
 from dedup_job.mongo.ids import document
-from dedup_job.mongo.plans import COLUMNS, PlanId, StoredPlan, pack, unpack
-from dedup_job.plan import Plan
+from dedup_job.mongo.plans import COLUMNS, PlanId, StoredPlan, _raw_ids, landed, pack, unpack
+from dedup_job.plan import Kept, Plan, RawIds
 
 VALUES: list[Any] = [
     None, True, 7, Int64(7), 7.0, float("nan"), Decimal128("7"), "", "文", "a\0b", ObjectId(b"0" * 12),
@@ -105,6 +105,41 @@ def test_a_plan_comes_back_from_the_ledger_as_it_went_in(stored: StoredPlan) -> 
 
 
 @given(stored_plans())
+def test_the_columns_of_a_plan_are_those_of_its_unique_records(stored: StoredPlan) -> None:
+    columns, plan = landed(pack(stored)), stored.plan
+    assert (columns.id, columns.previous, columns.mode) == (stored.id, stored.previous, stored.mode)
+    assert list(columns.ids) == list(plan.ids)
+    assert as_kept(columns.kept) == as_kept(plan.kept)
+
+
+FIRST = st.binary(min_size=1, max_size=4)
+
+
+def as_kept(kept: Kept) -> tuple[Any, ...]:
+    arrays = (kept.bits, kept.near, kept.digests, kept.prefixes.offsets, kept.prefixes.values)
+    return list(kept.ids), [(array.dtype, array.shape, array.tolist()) for array in arrays]
+
+
+@given(st.lists(IDS | st.binary(min_size=12, max_size=12).map(lambda raw: encode({"_id": ObjectId(raw)}))))
+def test_ids_that_are_joined_are_found_again(ids: list[bytes]) -> None:
+    assert list(_raw_ids(b"".join(ids), len(ids))) == ids
+
+
+def test_ids_of_many_lengths_whose_mean_is_that_of_the_first_are_found_again() -> None:
+    ids = [document(b"\x02_id\0\x04\0\0\0abc\0"), document(b"\x10_id\0" + bytes(4))]
+    ids.append(document(b"\x02_id\0\x07\0\0\0abcdef\0"))
+    ids = [ids[0], *ids, ids[1]]
+    assert list(_raw_ids(b"".join(ids), len(ids))) == ids
+
+
+@given(st.lists(st.binary(min_size=3, max_size=3) | st.binary(max_size=4), max_size=6), FIRST)
+def test_ids_sort_by_their_bytes(ids: list[bytes], first: bytes) -> None:
+    alike = [raw_id for raw_id in ids if len(raw_id) == len(first)]
+    for some in (ids, alike):
+        assert list(RawIds.of(some).not_before(first)) == [raw_id for raw_id in some if raw_id >= first]
+
+
+@given(stored_plans())
 def test_packing_again_gives_the_same_document(stored: StoredPlan) -> None:
     packed = pack(stored)
     assert pack(unpack(packed)) == packed
@@ -119,6 +154,8 @@ def test_a_flipped_bit_is_noticed(stored: StoredPlan, data: st.DataObject) -> No
     damaged[place] ^= 1 << data.draw(st.integers(0, 7))
     with pytest.raises(StateError, match="of the ledger is damaged"):
         unpack({**packed, name: bytes(damaged)})
+    with pytest.raises(StateError, match="of the ledger is damaged"):
+        landed({**packed, name: bytes(damaged)})
 
 
 def example() -> StoredPlan:

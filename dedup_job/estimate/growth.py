@@ -64,7 +64,7 @@ class _Model:
         lengths = self.rng.choice(self.lengths, rows)
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         return Plan(
-            ids=[self.rng.bytes(len(self.like.ids[0])) for _ in range(rows)],
+            ids=[self._id() for _ in range(rows)],
             verdicts=[UNIQUE] * rows,
             bits=self._words(rows, self.like.bits.shape[1]),
             near=self.rng.random(rows) < self.near,
@@ -72,6 +72,11 @@ class _Model:
             digests=self._words(rows, 2),
             hashes=np.zeros((rows, 2), np.uint64),
         )
+
+    def _id(self) -> bytes:
+        """Return an id of the same type and length, the document that it is in left as it was."""
+        like = self.like.ids[0]
+        return like[:9] + self.rng.bytes(max(0, len(like) - 10)) + like[-1:]
 
     def _words(self, rows: int, words: int) -> npt.NDArray[np.uint64]:
         return self.rng.integers(1 << 64, size=(rows, words), dtype=np.uint64)

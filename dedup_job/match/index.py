@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.match import _kernel
+from dedup_job.match._column import make_room
 from dedup_job.match.layout import Layout, cheapest, cheapest_inside
 
 Fingerprints = npt.NDArray[np.uint64]
@@ -112,7 +113,7 @@ class SegmentIndex:
         first, last = self._count, self._count + len(rows)
         if last > LARGEST_COUNT:
             raise OverflowError(f"an index holds at most {LARGEST_COUNT} fingerprints")
-        _make_room(self._table.fingerprints, last)
+        make_room(self._table.fingerprints, last)
         self._table.fingerprints[first:last] = rows
         self._count = last
         return first
@@ -138,7 +139,7 @@ class SegmentIndex:
         if self._settling_pays():
             self._settle()
         elif self.layout.cuts and self._entered < self._count:
-            _make_room(self._table.nodes, self._count - self._settled)
+            make_room(self._table.nodes, self._count - self._settled)
             _kernel.chain(self._entered, self._count, self._settled, self._table)
             self._entered = self._count
 
@@ -206,17 +207,6 @@ def _masks(layout: Layout, i: int) -> npt.NDArray[np.uint32]:
         for flipped in combinations(range(cut.width), flips)
     ]
     return np.array(masks, np.uint32).reshape(-1, 2)
-
-
-def _make_room(column: npt.NDArray[np.generic], rows: int) -> None:
-    """Lengthen a column in place to hold at least so many rows, by a sixteenth at least.
-
-    The C library extends a large allocation by remapping its pages (mremap on Linux): nothing is copied, and
-    there are never two copies.
-    """
-    if rows > len(column):
-        longer = max(rows, len(column) + len(column) // 16)
-        column.resize((longer, *column.shape[1:]), refcheck=False)
 
 
 def _check_radius(radius: int, bits: int) -> None:

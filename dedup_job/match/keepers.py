@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.document import Action, Fingerprints, Ragged
+from dedup_job.match._column import make_room
+from dedup_job.match.ids import Ids
 from dedup_job.match.index import Candidates, SegmentIndex
 from dedup_job.match.recent import RecentShingles, Shingles
 from dedup_job.match.shingle_index import ShingleIndex
-from dedup_job.plan import Plan
-
-DIGEST_BITS = 128
-
+from dedup_job.match.texts import TextIndex
+from dedup_job.plan import Kept, Plan
 
 Fetch = Callable[[Sequence[bytes]], Mapping[bytes, bytes]]
 
@@ -46,9 +45,9 @@ class Keepers:
 
         The shingles of recent keepers are held within `cache_bytes`; those of others come from `recall`.
         """
-        self._texts = SegmentIndex(DIGEST_BITS, 0)
+        self._texts = TextIndex()
         self._near = SegmentIndex(bits, radius)
-        self._near_ordinals = array("I")
+        self._near_ordinals = Ordinals()
         self._short = ShingleIndex()
         self._ids = Ids()
         self._recent = RecentShingles(cache_bytes)
@@ -60,39 +59,55 @@ class Keepers:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
-        own = self._near_ordinals.itemsize * len(self._near_ordinals)
-        return self._texts.nbytes + self._near.nbytes + self._short.nbytes + own + self._ids.nbytes
+        """Bytes held, the shingles of recent keepers left out."""
+        return sum(self.parts.values())
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Bytes held by each part."""
+        return {
+            "fingerprints": self._near.nbytes,
+            "texts": self._texts.nbytes,
+            "ids": self._ids.nbytes,
+            "ordinals": self._near_ordinals.nbytes,
+            "short texts": self._short.nbytes,
+        }
+
+    @property
+    def layout(self) -> str:
+        """How fingerprints are cut by now."""
+        return str(self._near.layout)
 
     def admit(self, plan: Plan, shingles: Ragged | None = None) -> None:
         """Take in the unique records of a plan that was carried out, with their shingles where at hand."""
-        rows = plan.rows(Action.UNIQUE)
-        near = [row for row in rows if plan.near[row]]
-        first = len(self._ids)
-        ordinal = {row: first + place for place, row in enumerate(rows)}
-        self._texts.add(plan.digests[rows])
-        self._near.add(plan.bits[near])
-        self._near_ordinals.extend(ordinal[row] for row in near)
-        self._short.add(list(ordinal.values()), plan.prefixes.take(rows))
-        self._ids.extend([plan.ids[row] for row in rows])
+        first = len(self)
+        self.restore(plan.kept)
         if shingles is not None:
-            for row in rows:
-                self._recent.put(ordinal[row], shingles[row].copy())
+            for ordinal, row in enumerate(plan.rows(Action.UNIQUE), first):
+                self._recent.put(ordinal, shingles[row].copy())
+
+    def restore(self, kept: Kept) -> None:
+        """Take in unique records of a plan that was carried out, as columns."""
+        ordinals = np.arange(len(self), len(self) + len(kept))
+        self._texts.add(kept.digests)
+        self._near.add(kept.bits[kept.near])
+        self._near_ordinals.extend(ordinals[kept.near])
+        self._short.add(ordinals, kept.prefixes)
+        self._ids.extend(kept.ids)
 
     def with_text(self, digests: npt.NDArray[np.uint64]) -> list[int]:
         """Return the ordinal of the keeper of each text, uint64 (n, 2) digests, or -1."""
-        found = self._texts.within(digests)
-        ordinals, ends = found.positions.tolist(), found.offsets.tolist()
+        offsets, numbers = self._texts.find(digests)
+        ordinals = numbers.tolist()
         return [
             next((ordinal for ordinal in ordinals[a:b] if not self.is_gone(ordinal)), -1)
-            for a, b in pairwise(ends)
+            for a, b in pairwise(offsets.tolist())
         ]
 
     def near(self, bits: npt.NDArray[np.uint64]) -> Candidates:
         """Return the keepers near each fingerprint, by ordinal, nearest and earliest first."""
         found = self._near.within(bits)
-        ordinals = np.frombuffer(self._near_ordinals, np.uint32)
-        return Candidates(found.offsets, ordinals[found.positions], found.distances)
+        return Candidates(found.offsets, self._near_ordinals.of(found.positions), found.distances)
 
     def owners(self, shingles: npt.NDArray[np.uint32]) -> Ragged:
         """Return for each of n shingles the short keepers that it finds, by ordinal."""
@@ -124,26 +139,30 @@ class Keepers:
         return self._ids[ordinal]
 
 
-class Ids:
-    """Raw ids end to end in one buffer: an ObjectId takes 30 bytes here, as a Python object 63."""
+class Ordinals:
+    """The ordinals of fingerprints by position; they take no memory while both are the same."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
-        self._ends = array("Q", [0])
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    def __getitem__(self, ordinal: int) -> bytes:
-        return bytes(self._buffer[self._ends[ordinal] : self._ends[ordinal + 1]])
+        self._count = 0
+        self._differ = False
+        self._ordinals = np.empty(0, np.uint32)
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return len(self._buffer) + self._ends.itemsize * len(self._ends)
+        return self._ordinals.nbytes
 
-    def extend(self, ids: Sequence[bytes]) -> None:
-        """Add ids at the end."""
-        for raw_id in ids:
-            self._buffer += raw_id
-            self._ends.append(len(self._buffer))
+    def extend(self, ordinals: npt.NDArray[np.int64]) -> None:
+        """Add ordinals at the next positions."""
+        last = self._count + len(ordinals)
+        if not self._differ and not np.array_equal(ordinals, np.arange(self._count, last)):
+            self._differ = True
+            self._ordinals = np.arange(self._count, dtype=np.uint32)
+        if self._differ:
+            make_room(self._ordinals, last)
+            self._ordinals[self._count : last] = ordinals
+        self._count = last
+
+    def of(self, positions: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+        """Return the ordinals of these positions."""
+        return self._ordinals[positions] if self._differ else positions

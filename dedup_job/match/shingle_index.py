@@ -13,8 +13,6 @@ have it in their prefix: that bounds the work for a text, and depends on the ord
 from __future__ import annotations
 
 from array import array
-from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -89,23 +87,31 @@ class ShingleIndex:
         """Bytes held."""
         return self._keys.nbytes + self._owners.itemsize * len(self._owners)
 
-    def add(self, owners: Sequence[int], prefixes: Ragged) -> None:
+    def add(self, owners: npt.NDArray[np.int64], prefixes: Ragged) -> None:
         """Add a prefix for each owner, in the order of decision."""
-        found = np.diff(self._keys.within(_keys(prefixes.values)).offsets).tolist()
-        seen: Counter[int] = Counter()
-        kept = []
-        owner_of = np.repeat(np.array(owners, np.int64), np.diff(prefixes.offsets)).tolist()
-        for place, (owner, shingle) in enumerate(zip(owner_of, prefixes.values.tolist(), strict=True)):
-            if found[place] + seen[shingle] < MOST_KEEPERS:
-                seen[shingle] += 1
-                kept.append(place)
-                self._owners.append(owner)
-        self._keys.add(_keys(prefixes.values)[kept])
+        if not len(prefixes.values):
+            return
+        keys = _keys(prefixes.values)
+        found = np.diff(self._keys.within(keys).offsets) + _earlier(prefixes.values)
+        kept = found < MOST_KEEPERS
+        self._keys.add(keys[kept])
+        self._owners.extend(np.repeat(owners, np.diff(prefixes.offsets))[kept].tolist())
 
     def owners(self, shingles: npt.NDArray[np.uint32]) -> Ragged:
         """Return the owners of each of n shingles, in ascending order."""
         found = self._keys.within(_keys(shingles))
         return Ragged(found.offsets, np.frombuffer(self._owners, np.uint32)[found.positions])
+
+
+def _earlier(values: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    """Return for each value how many equal ones come before it."""
+    order = np.argsort(values, kind="stable")
+    ranked = values[order]
+    places = np.arange(len(values))
+    is_first = np.concatenate([np.ones(1, np.bool_), ranked[1:] != ranked[:-1]])
+    earlier = np.empty(len(values), np.int64)
+    earlier[order] = places - np.maximum.accumulate(np.where(is_first, places, 0))
+    return earlier
 
 
 def _keys(shingles: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:

@@ -24,10 +24,10 @@ class Decided:
     _sorted: Hashes = field(default_factory=_none)
 
     @classmethod
-    def of(cls, chunks: Iterable[Sequence[bytes]]) -> Decided:
+    def of(cls, chunks: Iterable[Iterable[bytes]]) -> Decided:
         """Take the ids of many plans."""
         hashes = np.concatenate([_none(), *map(digests, chunks)])
-        return cls(hashes[np.argsort(hashes[:, 0], kind="stable")])
+        return cls(hashes[np.argsort(hashes[:, 0])])
 
     def __len__(self) -> int:
         return len(self._sorted)
@@ -38,8 +38,8 @@ class Decided:
         column = self._sorted[:, 0]
         first = np.searchsorted(column, wanted[:, 0], "left")
         last = np.searchsorted(column, wanted[:, 0], "right")
-        return [
-            raw_id
-            for row, raw_id in enumerate(ids)
-            if wanted[row, 1] not in self._sorted[first[row] : last[row], 1]
-        ]
+        is_there = np.zeros(len(wanted), np.bool_)
+        for place in range(int((last - first).max(initial=0))):  # hashes that begin alike are hardly ever two
+            inside = np.flatnonzero(first + place < last)
+            is_there[inside] |= self._sorted[first[inside] + place, 1] == wanted[inside, 1]
+        return [raw_id for raw_id, there in zip(ids, is_there.tolist(), strict=True) if not there]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 from bson.codec_options import CodecOptions
 from pymongo.collection import Collection
@@ -16,10 +16,12 @@ from dedup_job.errors import StateError
 from dedup_job.mongo.client import RAW, Patience, named_errors
 from dedup_job.mongo.head import Head, HeadDocument
 from dedup_job.mongo.overrides import Override
-from dedup_job.mongo.plans import PlanId, StoredPlan, unpack
+from dedup_job.mongo.plans import Landed, PlanId, StoredPlan, landed, unpack
 from dedup_job.mongo.source import fetch
 
 PLANS_A_PAGE = 32
+P = TypeVar("P", StoredPlan, Landed)
+
 DECODED: CodecOptions[Any] = CodecOptions(tz_aware=True)
 
 
@@ -51,9 +53,16 @@ class LedgerReader:
         Of two plans with one number (a run that was killed before its plan was accepted left the other
         behind) the right one is that which its successor names.
         """
-        waiting: list[StoredPlan] = []
+        return self._in_order(head, unpack)
+
+    def landed(self, head: Head) -> Iterator[Landed]:
+        """Yield the same plans as columns."""
+        return self._in_order(head, landed)
+
+    def _in_order(self, head: Head, read: Callable[[Mapping[str, Any]], P]) -> Iterator[P]:
+        waiting: list[P] = []
         expected = 0
-        for number, group in groupby(self._stored(head), key=lambda stored: stored.id.number):
+        for number, group in groupby(map(read, self._stored(head)), key=lambda stored: stored.id.number):
             candidates = list(group)
             if number != expected:
                 break
@@ -122,7 +131,7 @@ class LedgerReader:
             raise StateError(f"plan {plan_id.number} of the ledger is missing; restore the target database")
         return found
 
-    def _stored(self, head: Head) -> Iterator[StoredPlan]:
+    def _stored(self, head: Head) -> Iterator[Mapping[str, Any]]:
         for first in range(0, head.next, PLANS_A_PAGE):
             last = min(first + PLANS_A_PAGE, head.next)
             condition = {"_id": {"$gte": {"number": first}, "$lt": {"number": last}}}
@@ -130,13 +139,13 @@ class LedgerReader:
                 page = self._patience(
                     lambda: list(self._named("plans").find(condition).sort("_id", 1))  # noqa: B023
                 )
-            yield from map(unpack, page)
+            yield from page
 
     def _named(self, name: str) -> Collection[Any]:
         return self._database.get_collection(f"{self._target}.dedup.{name}", codec_options=DECODED)
 
 
-def _the_one(candidates: Sequence[StoredPlan], wanted: PlanId | None) -> StoredPlan:
+def _the_one(candidates: Sequence[P], wanted: PlanId | None) -> P:
     for stored in candidates:
         if stored.id == wanted:
             return stored

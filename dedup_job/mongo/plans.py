@@ -13,7 +13,7 @@ import numpy as np
 from dedup_job.document import UNIQUE, Action, Match, Ragged, Verdict
 from dedup_job.errors import StateError
 from dedup_job.mongo.ids import split
-from dedup_job.plan import Plan
+from dedup_job.plan import Kept, Plan, RawIds
 
 BACKFILL = "backfill"
 NIGHTLY = "run"
@@ -67,6 +67,17 @@ class StoredPlan:
     plan: Plan
 
 
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What the next run needs of a stored plan, as columns: all ids, and what is kept of them."""
+
+    id: PlanId
+    previous: PlanId | None
+    mode: str
+    ids: RawIds
+    kept: Kept
+
+
 def pack(stored: StoredPlan) -> dict[str, Any]:
     """Return the document of a plan.
 
@@ -108,14 +119,7 @@ def pack(stored: StoredPlan) -> dict[str, Any]:
 
 def unpack(packed: Mapping[str, Any]) -> StoredPlan:
     """Return the plan of a document; raises StateError when a part of it is missing or wrong."""
-    try:
-        columns = {name: bytes(packed[name]) for name in COLUMNS}
-        whole = checksum(columns, packed["reason_names"]) == packed["sha256"]
-    except (KeyError, TypeError):
-        whole = False
-    if not whole:
-        number = packed["_id"]["number"]
-        raise StateError(f"plan {number} of the ledger is damaged; restore the target database from a backup")
+    columns = _checked(packed)
     near = np.frombuffer(columns["near"], np.bool_)
     count = len(near)
     plan = Plan(
@@ -127,9 +131,52 @@ def unpack(packed: Mapping[str, Any]) -> StoredPlan:
         digests=np.frombuffer(columns["digests"], np.uint64).reshape(count, 2),
         hashes=np.frombuffer(columns["hashes"], np.uint64).reshape(count, 2),
     )
-    previous = PlanId.read(packed["previous"]) if packed["previous"] else None
     run, mode, at = packed["run"], packed["mode"], packed["at"]
-    return StoredPlan(PlanId.read(packed["_id"]), previous, run, mode, at, plan)
+    return StoredPlan(PlanId.read(packed["_id"]), _previous(packed), run, mode, at, plan)
+
+
+def landed(packed: Mapping[str, Any]) -> Landed:
+    """Return the columns of a document, without looking at each record; StateError as `unpack`."""
+    columns = _checked(packed)
+    near = np.frombuffer(columns["near"], np.bool_)
+    rows = np.flatnonzero(np.frombuffer(columns["actions"], np.uint8) == Action.UNIQUE)
+    ids = _raw_ids(columns["ids"], len(near))
+    kept = Kept(
+        ids=ids.take(rows),
+        bits=np.frombuffer(columns["bits"], np.uint64).reshape(len(near), -1)[rows],
+        near=near[rows],
+        prefixes=_prefixes(columns).take(rows),
+        digests=np.frombuffer(columns["digests"], np.uint64).reshape(-1, 2)[rows],
+    )
+    return Landed(PlanId.read(packed["_id"]), _previous(packed), packed["mode"], ids, kept)
+
+
+def _checked(packed: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the columns of a document."""
+    try:
+        columns = {name: bytes(packed[name]) for name in COLUMNS}
+        whole = checksum(columns, packed["reason_names"]) == packed["sha256"]
+    except (KeyError, TypeError):
+        whole = False
+    if not whole:
+        number = packed["_id"]["number"]
+        raise StateError(f"plan {number} of the ledger is damaged; restore the target database from a backup")
+    return columns
+
+
+def _previous(packed: Mapping[str, Any]) -> PlanId | None:
+    return PlanId.read(packed["previous"]) if packed["previous"] else None
+
+
+def _raw_ids(joined: bytes, count: int) -> RawIds:
+    """Find so many ids that were joined end to end; where all are equally long, at once."""
+    values = np.frombuffer(joined, np.uint8)
+    length = len(joined) // max(1, count)
+    if length >= 4 and length * count == len(joined):
+        lengths = values.reshape(count, length)[:, :4].copy().view("<i4")
+        if (lengths == length).all():
+            return RawIds(np.arange(count + 1) * length, values)
+    return RawIds.of(split(joined))
 
 
 def checksum(columns: Mapping[str, bytes], names: Sequence[str]) -> str:

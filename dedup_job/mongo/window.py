@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +10,8 @@ from bson import encode
 from bson.objectid import ObjectId
 
 from dedup_job.mongo.decided import Decided
-from dedup_job.mongo.plans import BACKFILL, StoredPlan
+from dedup_job.mongo.plans import BACKFILL, Landed, StoredPlan
+from dedup_job.plan import RawIds
 
 BEGINNING_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)  # of ObjectIds
 
@@ -28,19 +29,17 @@ class Window:
     after: bytes | None = None
     decided: Decided = Decided()
 
-    def without(self, plans: Iterable[StoredPlan]) -> Window:
+    def without(self, plans: Iterable[StoredPlan | Landed]) -> Window:
         """Return the same range without what these plans decided in it."""
         return Window(self.start, self.after, Decided.of(map(self._inside, plans)))
 
-    def _inside(self, stored: StoredPlan) -> Sequence[bytes]:
+    def _inside(self, stored: StoredPlan | Landed) -> RawIds:
         """Return those ids of a plan that the range may hold."""
-        ids = stored.plan.ids
+        ids = stored.ids if isinstance(stored, Landed) else RawIds.of(stored.plan.ids)
         if self.after is not None:
-            return [] if stored.mode == BACKFILL else ids
+            return ids.between(0, 0) if stored.mode == BACKFILL else ids
         if self.start is not None:
-            return [
-                raw_id for raw_id in ids if raw_id >= self.start
-            ]  # ObjectIds: bytes sort as the server does
+            return ids.not_before(self.start)  # ObjectIds: bytes sort as the server does
         return ids
 
 

@@ -1,0 +1,122 @@
+"""Time a nightly run's way to its first decision over a ledger of many made-up records.
+
+Writes plans of 5,000 unique records each into a mongod of its own, takes them in as a nightly run does, and
+looks the first thousand fingerprints and texts up.
+
+python -m scripts.bench_start --counts 1000000,5000000
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+import numpy as np
+from bson import encode
+from bson.objectid import ObjectId
+from pymongo import MongoClient
+from pymongo.collection import Collection
+
+from dedup_job.document import UNIQUE, Counts, Ragged
+from dedup_job.fingerprint.profile import Calibration
+from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.mongo.head import Head
+from dedup_job.mongo.ledger import LedgerReader
+from dedup_job.mongo.plans import BACKFILL, PlanId, StoredPlan, pack
+from dedup_job.mongo.window import Window, since
+from dedup_job.plan import Plan
+from dedup_job.wiring import restored
+from scripts.bench_index import numbers, scattered
+from scripts.local_mongod import LocalMongod
+
+A_PLAN = 5_000
+FIRST = datetime(2020, 1, 1, tzinfo=UTC)
+MADE = {"run": "made-up", "mode": BACKFILL, "at": FIRST}
+
+
+def stored(number: int, bits: int) -> StoredPlan:
+    """Make a plan up: one record a second, all of them unique."""
+    rows = np.arange(number * A_PLAN, (number + 1) * A_PLAN, dtype=np.uint64)
+    start = int(FIRST.timestamp())
+    ids = [encode({"_id": ObjectId((start + row).to_bytes(4, "big") + bytes(8))}) for row in rows.tolist()]
+    digests = scattered(rows + np.uint64(1 << 40), 2)
+    near, prefixes = np.ones(A_PLAN, np.bool_), Ragged.empty(A_PLAN)
+    prints = scattered(rows, bits // 64)
+    plan = Plan(ids, [UNIQUE] * A_PLAN, prints, near, prefixes, digests, digests)
+    previous = PlanId(number - 1, 1) if number else None
+    return StoredPlan(PlanId(number, 1), previous, "made-up", BACKFILL, FIRST, plan)
+
+
+def written(collection: Collection[dict[str, object]], plans: range, bits: int) -> None:
+    """Write these plans."""
+    packed = (pack(stored(number, bits)) for number in plans)
+    while some := list(islice(packed, 16)):
+        collection.insert_many(some)
+
+
+def head(plans: int) -> Head:
+    """Return the head of a ledger of so many plans."""
+    last, counts = PlanId(plans - 1, 1), Counts(unique=plans * A_PLAN)
+    return Head("made-up", {}, "", Calibration(0, 0), 1, None, None, FIRST, None, last, plans, counts)
+
+
+def no_texts(_: object) -> dict[bytes, bytes]:
+    """Return nothing: no text is asked for."""
+    raise AssertionError
+
+
+def phases(reader: LedgerReader, plans: int, bits: int, radius: int) -> Iterator[tuple[str, float]]:
+    """Yield what is done, and the seconds that it takes, until a batch can be decided."""
+    marks = [time.perf_counter()]
+
+    def passed() -> float:
+        marks.append(time.perf_counter())
+        return marks[-1] - marks[-2]
+
+    keepers = Keepers(bits, radius, 0, Recollection(no_texts, no_texts))  # type: ignore[arg-type]
+    window = since(FIRST + timedelta(seconds=plans * A_PLAN), timedelta(hours=48), only_object_ids=True)
+    window = window.without(restored(reader, head(plans), keepers))
+    yield "restore", passed()
+    rows = np.arange(1_000, dtype=np.uint64)
+    keepers.near(scattered(rows, bits // 64))
+    keepers.with_text(scattered(rows + np.uint64(1 << 40), 2))
+    yield "settle", passed()
+    held = sum(keepers.parts.values()) / len(keepers)
+    yield "bytes a record", held
+    Window().without(reader.landed(head(plans)))
+    yield "all ids decided", passed()
+
+
+def main() -> None:
+    """Write the ledgers, the smaller ones being the beginnings of the larger, and time each."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--counts", type=numbers, default=[1_000_000], help="records in the ledger")
+    parser.add_argument("--bits", type=int, default=64)
+    parser.add_argument("--radius", type=int, default=7)
+    options = parser.parse_args()
+    print("| records | what | seconds | us a record | 50 M, extrapolated |")
+    print("|---|---|---|---|---|")
+    with LocalMongod() as server, MongoClient[dict[str, object]](server.uri, tz_aware=True) as client:
+        there = 0
+        for count in sorted(options.counts):
+            plans = count // A_PLAN
+            written(client["ledger"]["unique.dedup.plans"], range(there, plans), options.bits)
+            there = plans
+            reader = LedgerReader(client["ledger"], "unique")
+            for what, figure in phases(reader, plans, options.bits, options.radius):
+                if what.startswith("bytes"):
+                    print(f"| {count:,} | {what} | {figure:.1f} | | |", flush=True)
+                    continue
+                each = figure / count
+                cells = f"{figure:.2f} | {each * 1e6:.2f} | {each * 5e7:.0f} s |"
+                print(f"| {count:,} | {what} | {cells}", flush=True)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"\npeak memory {peak:,.0f} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dedup_job.document import digests
+from dedup_job.match.texts import TextIndex
+
+# Few values in each part, so that homes, tags and whole digests collide.
+WORDS = st.tuples(*[st.sampled_from([0, 1, 2**31, 2**32 - 1])] * 3)
+
+
+def as_digests(words: list[tuple[int, ...]]) -> np.ndarray:
+    """Digests of which the last 32 bits are as good as random: they are not kept."""
+    rows = [(*row, place * 7919) for place, row in enumerate(words)]
+    return np.array(rows, np.uint32).reshape(-1, 4).view(np.uint64)
+
+
+def found(index: TextIndex, wanted: np.ndarray) -> list[list[int]]:
+    offsets, numbers = index.find(wanted)
+    return [numbers[a:b].tolist() for a, b in pairwise(offsets.tolist())]
+
+
+@given(st.lists(st.lists(WORDS, max_size=20), max_size=6), st.lists(WORDS, max_size=12), st.booleans())
+def test_the_answer_is_that_of_a_dictionary(
+    chunks: list[list[tuple[int, ...]]], wanted: list[tuple[int, ...]], looks: bool
+) -> None:
+    index, known = TextIndex(), defaultdict(list)
+    for chunk in chunks:
+        index.add(as_digests(chunk))
+        for row in chunk:
+            known[row].append(sum(map(len, known.values())))
+        if looks:
+            assert found(index, as_digests(wanted)) == [known.get(row, []) for row in wanted]
+    assert found(index, as_digests(wanted)) == [known.get(row, []) for row in wanted]
+    assert len(index) == sum(map(len, chunks))
+
+
+def test_every_text_is_found_while_the_table_is_made_anew_again_and_again() -> None:
+    texts = digests(b"%d" % number for number in range(20_000))
+    index = TextIndex()
+    for first in range(0, 20_000, 500):
+        index.add(texts[first : first + 500])
+        assert found(index, texts[first : first + 600])[:500] == [[n] for n in range(first, first + 500)]
+    assert found(index, texts) == [[n] for n in range(20_000)]
+    assert found(index, digests([b"x", b"y"])) == [[], []]
+
+
+def test_the_end_of_the_table_continues_at_its_beginning() -> None:
+    """All of these have their home in the last slot."""
+    texts = as_digests([(number, 2**32 - 1, number) for number in range(50)])
+    index = TextIndex()
+    index.add(texts)
+    assert found(index, texts) == [[n] for n in range(50)]
+
+
+@pytest.mark.parametrize("count", [1_000_000, 1_200_000, 1_400_000])
+def test_a_text_takes_less_than_eighteen_bytes(count: int) -> None:
+    index = TextIndex()
+    rows = np.random.default_rng(1).integers(0, 1 << 64, (count, 2), dtype=np.uint64)
+    for first in range(0, count, 50_000):
+        index.add(rows[first : first + 50_000])
+        index.find(rows[first : first + 1])
+    assert index.nbytes / count < 18
