@@ -170,3 +170,15 @@ def test_ids_come_back_as_they_went_in(chunks: list[list[bytes]]) -> None:
     assert len(ids) == len(flat)
     assert [ids[ordinal] for ordinal in range(len(ids))] == flat
     assert ids.nbytes >= sum(map(len, flat))
+
+
+def test_a_sample_has_each_keeper_once_and_the_newest_are_the_last() -> None:
+    records = Records()
+    texts = [b"text" + b"%d" % n for n in range(30)]
+    records.keep(*texts)
+    ids = [b"id:" + text for text in texts]
+    assert sorted(records.keepers.sample(100)) == sorted(ids)
+    assert len(set(records.keepers.sample(7))) == 7
+    assert records.keepers.newest(4) == ids[-4:]
+    assert records.keepers.newest(100) == ids
+    assert Records().keepers.sample(5) == Records().keepers.newest(5) == []

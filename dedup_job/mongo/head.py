@@ -31,6 +31,7 @@ class Head:
     pending    the plan that is accepted and not yet carried out
     last       the newest plan that is carried out
     next       number of the next plan
+    adopting   whether the records that the target held before are being taken in
     """
 
     source: str
@@ -45,6 +46,12 @@ class Head:
     last: PlanId | None
     next: int
     counts: Counts
+    adopting: bool = False
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was decided yet."""
+        return self.next == 0 and self.pending is None
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Head:
@@ -61,6 +68,7 @@ class Head:
             covered=stored["covered"],
             next=stored["next"],
             counts=read_counts(stored["counts"]),
+            adopting=stored.get("adopting", False),
             **plan_ids,
         )
 

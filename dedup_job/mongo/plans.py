@@ -18,6 +18,7 @@ from dedup_job.plan import Plan
 BACKFILL = "backfill"
 NIGHTLY = "run"
 RECONCILE = "reconcile"
+ADOPT = "adopt"  # its records are the target's own, all kept; none of them is decided for the source
 COLUMNS = (
     "ids",
     "bits",

@@ -223,7 +223,9 @@ class Source:
         """Run one find to its end, or until enough bytes came."""
         page: list[bytes] = []
         nbytes = 0
-        with self._collection.database.cursor_command(command, codec_options=RAW) as cursor:
+        # The first answer is read by the command's options, later ones by those of the database.
+        database = self._collection.database.with_options(codec_options=RAW)
+        with database.cursor_command(command, codec_options=RAW) as cursor:
             for document in cursor:
                 page.append(bytes(document.raw))
                 nbytes += len(page[-1])

@@ -10,7 +10,7 @@ from bson import encode
 from bson.objectid import ObjectId
 
 from dedup_job.mongo.decided import Decided
-from dedup_job.mongo.plans import BACKFILL, StoredPlan
+from dedup_job.mongo.plans import ADOPT, BACKFILL, StoredPlan
 
 BEGINNING_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)  # of ObjectIds
 
@@ -35,6 +35,8 @@ class Window:
     def _inside(self, stored: StoredPlan) -> Sequence[bytes]:
         """Return those ids of a plan that the range may hold."""
         ids = stored.plan.ids
+        if stored.mode == ADOPT:
+            return []
         if self.after is not None:
             return [] if stored.mode == BACKFILL else ids
         if self.start is not None:
