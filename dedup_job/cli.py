@@ -95,10 +95,15 @@ def commands() -> None:
 
 
 @commands.command()
+@click.option(
+    "--adopt", is_flag=True, help="Keep what the target holds already, and drop what is a copy of it."
+)
 @paced
 @common
-def backfill(config: Path, **options: Any) -> int:
+def backfill(config: Path, adopt: bool, **options: Any) -> int:
     """Decide the whole collection, in `_id` order; resumes where it stopped."""
+    if adopt:
+        _adopt(config, options)
     return _decide("backfill", config, options)
 
 
@@ -379,6 +384,15 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
         forecast = estimate(parts, sample, bar.update)
     output.show(forecast.as_text(), forecast.as_json())
     return 0
+
+
+def _adopt(config: Path, options: dict[str, Any]) -> None:
+    from dedup_job import adoption, wiring
+    from dedup_job.report.progress import Progress
+
+    settings, _ = _prepared(config, options)
+    with wiring.Parts(settings) as parts, Progress("adopt", parts.held.estimated_count()) as progress:
+        adoption.adopt(parts, progress.observe)
 
 
 def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:

@@ -8,7 +8,7 @@ A record that is a duplicate itself stands for nothing: a chain A ~ B ~ C never 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isnan
 from typing import Protocol
 
@@ -38,6 +38,7 @@ class Job:
     batches   what to decide, in order
     keepers   everything that was kept before
     absent    tells which of some keepers are not in the target any more
+    held      tells which of some ids the target held before the job began
     commit    carries out a plan for these raw records, and returns the plan as it ended
     observe   is told of each batch and its plan, for the report
     """
@@ -49,16 +50,18 @@ class Job:
     absent: Callable[[Collection[bytes]], set[bytes]]
     commit: Callable[[Plan, Sequence[bytes]], Plan]
     observe: Callable[[Batch, Plan], None]
+    held: Callable[[Sequence[bytes]], Collection[bytes]] = field(default=lambda ids: ())
 
 
 def run(job: Job) -> Counts:
     """Decide every batch in turn and make each plan final before the next is decided."""
     counts = Counts()
     for batch, prints in job.engine.fingerprinted(job.batches):
-        verdicts = decide(batch.ids, prints, job.matching, job.keepers)
+        held = job.held(batch.ids)
+        verdicts = decide(batch.ids, prints, job.matching, job.keepers, held)
         while gone := job.absent(relied_on(verdicts) - set(batch.ids)):
             job.keepers.forget(gone)
-            verdicts = decide(batch.ids, prints, job.matching, job.keepers)
+            verdicts = decide(batch.ids, prints, job.matching, job.keepers, held)
         plan = job.commit(planned(batch, prints, verdicts, job.matching), batch.raws)
         job.keepers.admit(plan, prints.shingles)
         job.observe(batch, plan)
@@ -77,16 +80,28 @@ def planned(batch: Batch, prints: Fingerprints, verdicts: Sequence[Verdict], mat
     return Plan(batch.ids, verdicts, prints.bits, prints.near, shortened, prints.digests, prints.hashes)
 
 
-def decide(ids: Sequence[bytes], prints: Fingerprints, matching: Matching, keepers: Keepers) -> list[Verdict]:
-    """Return the verdict of each record, in order, against the keepers and the batch's earlier records."""
+def decide(
+    ids: Sequence[bytes],
+    prints: Fingerprints,
+    matching: Matching,
+    keepers: Keepers,
+    held: Collection[bytes] = (),
+) -> list[Verdict]:
+    """Return the verdict of each record, in order, against the keepers and the batch's earlier records.
+
+    An id that the target held before is never dropped: the record is there already, or the target refuses it.
+    """
     same_text = np.array(keepers.with_text(prints.digests), np.int64)
-    can_be_judged = np.array([not reason for reason in prints.reasons], np.bool_)
+    is_held = np.array([raw_id in held for raw_id in ids], np.bool_)
+    can_be_judged = np.array([not reason for reason in prints.reasons], np.bool_) & ~is_held
     around = look_around(prints, can_be_judged & (same_text < 0), matching, keepers)
     found = around.judged(matching.min_jaccard)
 
     def verdict(row: int) -> Verdict:
         if prints.reasons[row]:
             return Verdict(Action.PASSED, prints.reasons[row])
+        if is_held[row]:
+            return UNIQUE
         if same_text[row] >= 0:
             return Verdict(Action.DUPLICATE, "exact", Match(keepers.id(int(same_text[row])), 0, 1.0))
         if found.keeper[row] < 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ from dedup_job.document import Batch, Counts
 from dedup_job.engine.ahead import read_ahead
 from dedup_job.engine.local import Capacity, LocalEngine
 from dedup_job.engine.restored import WithRestored
-from dedup_job.errors import ConfigError, DedupError
+from dedup_job.errors import ConfigError, DedupError, StateError
 from dedup_job.fingerprint.idf import learned_idf, write_idf
 from dedup_job.fingerprint.profile import Calibration
 from dedup_job.fingerprint.recipe import Recipe, Resource
@@ -29,17 +29,18 @@ from dedup_job.match.keepers import Fetch, Keepers, Recollection
 from dedup_job.mongo import namespace
 from dedup_job.mongo.client import Patience, connect
 from dedup_job.mongo.commit import Ledger, RunId, check_fits, check_whole
+from dedup_job.mongo.decided import Decided
 from dedup_job.mongo.head import Head, Origin
 from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.mongo.pace import Pace, Rates
-from dedup_job.mongo.plans import BACKFILL, NIGHTLY, RECONCILE, Landed
+from dedup_job.mongo.plans import ADOPT, BACKFILL, NIGHTLY, RECONCILE, Landed
 from dedup_job.mongo.rehearsal import RehearsalTarget, accept
 from dedup_job.mongo.scan import Scan
 from dedup_job.mongo.source import BatchSize, Source
 from dedup_job.mongo.statements import Statements
 from dedup_job.mongo.target import Target
 from dedup_job.mongo.window import Window, rest_of_backfill, since
-from dedup_job.plan import Plan
+from dedup_job.plan import Plan, RawIds
 from dedup_job.report.scoring import Setting
 from dedup_job.report.summary import Report
 
@@ -47,6 +48,8 @@ Observe = Callable[[Batch, Plan], None]
 L = TypeVar("L", bound=Ledger)
 
 CALIBRATION_RECORDS = 1_000
+LARGE_RECORD = 64 << 10  # bytes
+SAMPLED, NEWEST = 1_000, 100  # keepers that are looked for in the target before a run decides
 BEGINNING = 60  # characters of a text that evidence shows
 
 
@@ -74,14 +77,17 @@ class Parts:
             source = here[self.settings.source.database][self.settings.source.collection]
             target = there[self.settings.target.database][self.settings.target.collection]
             namespace.check_source(source, self.patience)
-            namespace.check_apart(source, target, self.patience)
+            namespace.check_target(source, target, self.patience)
             self._stack = stack.pop_all()
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
         self.source_name, self.target_name = source.full_name, target.full_name
         pace = Pace(Rates(limits.max_docs_per_second or inf, (limits.max_mb_per_second or inf) * (1 << 20)))
         self.source = Source(source, self.settings.source.condition, size, self.patience, pace)
         self.target = Target(target, self.patience)
+        self.target_name = target.full_name
+        self._places = (source, target, self.patience)
         self.source_scan = Scan(source, "the source", self.patience, condition=self.settings.source.condition)
+        self.held = Source(target, {}, size, self.patience)
         self._ledger_place = (target.database, target.name, self.patience)
         head = self.ledger_reader().head()
         self.calibration = head.calibration if head else self._calibrated()
@@ -109,9 +115,17 @@ class Parts:
     def _calibrated(self) -> Calibration:
         """Look at the source's size and at its first texts, in `_id` order."""
         batches = first_records(self.source.batches(Window()), CALIBRATION_RECORDS)
-        texts = (text for batch in batches for text in self.settings.reader.texts(batch.raws)[0])
-        lengths = [len(normalised(text)) for text in texts if text]
+        lengths = [length for batch in batches for length in self._lengths(batch.raws) if length]
         return Calibration(self.source.estimated_count(), int(median(lengths)) if lengths else 0)
+
+    def _lengths(self, raws: Sequence[bytes]) -> list[int]:
+        """Return about how long the texts of these records are, in letters.
+
+        A large record counts with its bytes: cleaning it may take long, and nobody could put an end to it.
+        """
+        texts = self.settings.reader.texts(raw for raw in raws if len(raw) <= LARGE_RECORD)[0]
+        large = [len(raw) for raw in raws if len(raw) > LARGE_RECORD]
+        return [len(normalised(text)) for text in texts] + large
 
     def engine(self, bits: int | None = None) -> LocalEngine:
         """Return the engine, not started yet; for fingerprints of another width where `bits` says so."""
@@ -157,6 +171,22 @@ class Parts:
         recall = Recollection(fetch, engine.fingerprint)
         return Keepers(self.recipe.bits, matching.radius, verify.cache_mb << 20, recall)
 
+    def prepare_target(self) -> None:
+        """Make the target, where it cannot be left to the first insertion."""
+        namespace.create_alike(*self._places)
+
+    def is_foreign(self, head: Head | None) -> bool:
+        """Return whether the target holds records that the ledger does not know, as it knows none yet."""
+        return head.adopting if head and not head.is_new else not self.target.is_empty()
+
+    def check_own(self, head: Head | None) -> None:
+        """Raise ConfigError when the target holds records that the ledger does not know."""
+        if self.is_foreign(head):
+            raise ConfigError(
+                f"{self.target_name} holds records that no run put there; run backfill --adopt to keep them "
+                "and drop what is a copy of them, or choose an empty target"
+            )
+
     def window(self, mode: str, head: Head | None) -> Window:
         """Return the part of the source that this mode looks at, what is decided there not left out yet."""
         if mode == BACKFILL:
@@ -187,11 +217,15 @@ def decide(parts: Parts, mode: str, observe: Observe) -> Report:
     """Run a backfill or a nightly run: decide what is undecided and carry it out."""
     run = new_run(mode)
     started = time.monotonic()
+    parts.check_own(parts.ledger_reader().head())
     with parts.ledger(run) as ledger, parts.engine() as engine:
+        parts.prepare_target()
         head = ledger.recover(parts.source, parts.target)
         looked = parts.source.now()
         keepers = parts.keepers(parts.target.fetch, engine)
-        window = parts.window(mode, head).without(restored(ledger, head, keepers))
+        held: list[RawIds] = []
+        window = parts.window(mode, head).without(restored(ledger, head, keepers, held))
+        check_landed(keepers, parts.target)
         if parts.holds_more_than_decided(window, head):
             window = Window().without(ledger.landed(head))
         counts = job.run(
@@ -203,6 +237,7 @@ def decide(parts: Parts, mode: str, observe: Observe) -> Report:
                 absent=parts.target.absent,
                 commit=lambda plan, raws: ledger.commit(plan, raws, parts.target),
                 observe=observe,
+                held=Decided.of(held).among,
             )
         )
         ledger.covered(looked)
@@ -232,14 +267,18 @@ def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
     if head:
         check_fits(head, parts.origin)
         check_whole(head)
+    if not rehearsal.fresh:
+        parts.check_own(head)
     mode = rehearsal.mode or (NIGHTLY if head and head.covered else BACKFILL)
     started = time.monotonic()
     with parts.engine() as engine:
         target = RehearsalTarget(parts.target, parts.source)
         keepers = parts.keepers(target.fetch, engine)
         window = parts.window(mode, head)
+        held: list[RawIds] = []
         if head:
-            window = window.without(restored(reader, head, keepers))
+            window = window.without(restored(reader, head, keepers, held))
+            check_landed(keepers, parts.target)
             if parts.holds_more_than_decided(window, head):
                 window = Window().without(reader.landed(head))
         counts = job.run(
@@ -251,6 +290,7 @@ def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
                 absent=target.absent,
                 commit=accept,
                 observe=observe,
+                held=Decided.of(held).among,
             )
         )
     seconds = time.monotonic() - started
@@ -294,11 +334,28 @@ def both(first: Observe, second: Observe) -> Observe:
     return observe
 
 
-def restored(reader: LedgerReader, head: Head, keepers: Keepers) -> Iterator[Landed]:
-    """Yield the plans of a ledger, in order, after taking their keepers in."""
+def restored(reader: LedgerReader, head: Head, keepers: Keepers, held: list[RawIds]) -> Iterator[Landed]:
+    """Yield the plans of a ledger, in order, after taking their keepers in, and in `held` the adopted ids."""
     for landed in reader.landed(head):
         keepers.restore(landed.kept)
+        if landed.mode == ADOPT:
+            held.append(landed.ids)
         yield landed
+
+
+def check_landed(keepers: Keepers, target: Target) -> None:
+    """Raise StateError when most of a sample of the keepers, or of the newest ones, are not in the target.
+
+    Single ones that are gone stand for nothing any more, and a run goes on without them.
+    """
+    for sample in (keepers.sample(SAMPLED), keepers.newest(NEWEST)):
+        gone = len(target.absent(sample))
+        if 2 * gone > len(sample):
+            raise StateError(
+                f"the target lacks {gone} of {len(sample)} records that the ledger says are there: was it "
+                "dropped, or restored from an older backup? restore it together with its .dedup collections, "
+                "or drop it and them, and run backfill again"
+            )
 
 
 def first_records(batches: Iterable[Batch], limit: int | None) -> Iterator[Batch]:

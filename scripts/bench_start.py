@@ -79,7 +79,7 @@ def phases(reader: LedgerReader, plans: int, bits: int, radius: int) -> Iterator
 
     keepers = Keepers(bits, radius, 0, Recollection(no_texts, no_texts))  # type: ignore[arg-type]
     window = since(FIRST + timedelta(seconds=plans * A_PLAN), timedelta(hours=48), only_object_ids=True)
-    window = window.without(restored(reader, head(plans), keepers))
+    window = window.without(restored(reader, head(plans), keepers, []))
     yield "restore", passed()
     rows = np.arange(1_000, dtype=np.uint64)
     keepers.near(scattered(rows, bits // 64))

@@ -42,3 +42,9 @@ def test_each_id_takes_sixteen_bytes() -> None:
     decided = Decided.of([[b"%d" % number for number in range(100)], [b"x"]])
     assert len(decided) == 101
     assert decided._sorted.nbytes == 101 * 16
+
+
+@given(st.lists(IDS, max_size=4), IDS)
+def test_every_id_is_either_missing_or_among_them(chunks: list[list[bytes]], ids: list[bytes]) -> None:
+    decided = Decided.of(chunks)
+    assert decided.among(ids) == set(ids) - set(decided.missing(ids))

@@ -22,7 +22,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dedup_job.mongo.ids as module
-from dedup_job.mongo.ids import as_field, document, elements, id_of, selector, split, value
+from dedup_job.mongo.ids import (
+    arrived,
+    as_field,
+    document,
+    elements,
+    has_empty_time,
+    id_of,
+    selector,
+    split,
+    value,
+)
 
 ELEMENT = {  # raw values that Python's encoder does not write
     "symbol": b"\x0e_id\0\x04\0\0\0abc\0",
@@ -105,3 +115,35 @@ def test_the_examples_in_the_docstrings_hold() -> None:
     result = doctest.testmod(module)
     assert result.attempted
     assert not result.failed
+
+
+FIELDS = st.dictionaries(
+    st.sampled_from("abc"),
+    st.sampled_from(
+        [0, Timestamp(0, 0), Timestamp(5, 6), "\x11\0\0", b"\x11a" + bytes(9), {"t": Timestamp(0, 0)}, []]
+    ),
+)
+
+
+def as_inserted(record: dict[str, Any]) -> dict[str, Any]:
+    """Return what the server stores of a record: a top-level timestamp of nothing becomes the time."""
+    stamped = Timestamp(1_760_000_000, 3)
+    return {
+        name: stamped if name != "_id" and field == Timestamp(0, 0) else field
+        for name, field in record.items()
+    }
+
+
+@given(FIELDS, st.sampled_from([1, Timestamp(0, 0)]))
+def test_a_record_has_arrived_when_nothing_differs_but_times_that_the_server_sets(
+    fields: dict[str, Any], raw_id: Any
+) -> None:
+    record = {"_id": raw_id, **fields}
+    sent, stored = encode(record), encode(as_inserted(record))
+    assert arrived(sent, sent)
+    assert arrived(sent, stored)
+    assert has_empty_time(sent) == (sent != stored)
+    for name in fields:
+        assert not arrived(sent, encode({**as_inserted(record), name: "other"}))
+    assert not arrived(sent, encode({**record, "_id": 2}))
+    assert not arrived(encode({**record, "_id": Timestamp(0, 0)}), encode({**record, "_id": Timestamp(1, 0)}))

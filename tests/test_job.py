@@ -366,3 +366,12 @@ def test_a_commit_gets_the_raw_records_of_its_plan() -> None:
 
     ran(commit)
     assert given_raws == [[b"a", b"b"], [b"a", b"c"]]
+
+
+def test_an_id_that_the_target_held_before_is_never_dropped_and_its_text_still_stands() -> None:
+    world = World(matching())
+    world.decide(Text("a", bits=0))
+    texts = [Text("a", bits=0), Text("b", bits=1), Text("c", reason="empty"), Text("a", bits=0)]
+    ids = [b"10", b"11", b"12", b"13"]
+    verdicts = decide(ids, prints_of(texts), world.matching, world.keepers, held={b"10", b"11", b"12"})
+    assert verdicts == [UNIQUE, UNIQUE, Verdict(Action.PASSED, "empty"), exact(0)]

@@ -232,3 +232,15 @@ def test_what_is_restored_as_columns_is_what_is_admitted_as_a_plan() -> None:
     assert len(owners.values)
     assert [row.tolist() for row in owners] == [row.tolist() for row in other.owners(found_by.values)]
     assert one.parts == other.parts
+
+
+def test_a_sample_has_each_keeper_once_and_the_newest_are_the_last() -> None:
+    records = Records()
+    texts = [b"text" + b"%d" % n for n in range(30)]
+    records.keep(*texts)
+    ids = [b"id:" + text for text in texts]
+    assert sorted(records.keepers.sample(100)) == sorted(ids)
+    assert len(set(records.keepers.sample(7))) == 7
+    assert records.keepers.newest(4) == ids[-4:]
+    assert records.keepers.newest(100) == ids
+    assert Records().keepers.sample(5) == Records().keepers.newest(5) == []

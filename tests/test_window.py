@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.document import Ragged
-from dedup_job.mongo.plans import BACKFILL, NIGHTLY, PlanId, StoredPlan
+from dedup_job.mongo.plans import ADOPT, BACKFILL, NIGHTLY, PlanId, StoredPlan
 from dedup_job.mongo.window import Window, rest_of_backfill, since
 from dedup_job.plan import Plan
 
@@ -88,3 +88,9 @@ def test_the_rest_of_a_backfill_leaves_out_what_nightly_runs_decided() -> None:
     window = rest_of_backfill(OLD).without([stored(BACKFILL, OLD), stored(NIGHTLY, NEW)])
     assert (window.after, len(window.decided)) == (OLD, 1)
     assert window.decided.missing([NEW]) == []
+
+
+def test_no_window_leaves_out_what_was_adopted() -> None:
+    """The target's own records say nothing of the source's, whatever their ids."""
+    for window in (Window(), rest_of_backfill(OLD), Window(start=OLD)):
+        assert len(window.without([stored(ADOPT, NEW)]).decided) == 0

@@ -135,25 +135,31 @@ class Book:
             self._file.execute("INSERT OR IGNORE INTO fault VALUES (?, ?)", (kind, plan))
 
     def enter_decisions(self, decisions: Iterable[Decision]) -> None:
-        """Add what the ledger decided; of a record that was decided before only that is noted."""
-        rows = [
-            (
-                as_key(one.id), one.place, one.action, one.reason, one.hash, one.digest,
-                None if one.keeper is None else as_key(one.keeper), one.noted, one.note,
-            )
-            for one in decisions
-        ]  # fmt: skip
+        """Add what the ledger decided; of a record that was decided before only that is noted.
+
+        One of the target's own records stays what it was, whatever was decided on that of the source; what is
+        to be noted on it is what was decided last.
+        """
+        rows = list(map(_row, decisions))
         verdicts = Counter((row[2], row[3]) for row in rows)
         with _named_errors():
             self._file.executemany(
                 "INSERT INTO decided VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1) "
-                "ON CONFLICT (id) DO UPDATE SET times = times + 1",
+                "ON CONFLICT (id) DO UPDATE SET times = times + 1, "
+                "noted = iif(times, noted, excluded.noted), note = iif(times, note, excluded.note)",
                 rows,
             )
             self._file.executemany(
                 "INSERT INTO tally VALUES (?, ?, ?) "
                 "ON CONFLICT (action, reason) DO UPDATE SET records = records + excluded.records",
                 [(*verdict, records) for verdict, records in verdicts.items()],
+            )
+
+    def enter_adopted(self, decisions: Iterable[Decision]) -> None:
+        """Add the target's own records, which were kept without a decision."""
+        with _named_errors():
+            self._file.executemany(
+                "INSERT INTO decided VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0)", map(_row, decisions)
             )
 
     def enter_last_id(self, raw_id: bytes) -> None:
@@ -172,7 +178,7 @@ class Book:
         with _named_errors():
             self._file.executemany(
                 "INSERT OR IGNORE INTO undecided "
-                "SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM decided WHERE id = ?1)",
+                "SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM decided WHERE id = ?1 AND times)",
                 ((as_key(raw_id),) for raw_id in ids),
             )
 
@@ -215,6 +221,13 @@ class Book:
     def _asked(self, question: str, *given: Any) -> Iterator[Any]:
         with _named_errors():
             yield from self._file.execute(question, given)
+
+
+def _row(one: Decision) -> tuple[Any, ...]:
+    keeper = None if one.keeper is None else as_key(one.keeper)
+    return (
+        as_key(one.id), one.place, one.action, one.reason, one.hash, one.digest, keeper, one.noted, one.note
+    )  # fmt: skip
 
 
 @contextmanager

@@ -129,3 +129,5 @@ RECORDS = (
         of_sample=False,
     ),
 )
+# Asked of a keeper's own decision, which a sample may lack.
+OF_KEEPERS = tuple(kind for kind in RECORDS if kind.name in ("keeper_not_kept", "keeper_later"))

@@ -12,7 +12,7 @@ import xxhash
 from dedup_job.audit.subject import Told, head_of
 from dedup_job.document import Action
 from dedup_job.mongo.ids import extended
-from dedup_job.mongo.plans import RECONCILE, StoredPlan
+from dedup_job.mongo.plans import ADOPT, RECONCILE, StoredPlan
 from dedup_job.mongo.window import Window
 from dedup_job.plan import Plan
 from dedup_job.report.reconciled import Reconciliation, Tally
@@ -55,8 +55,10 @@ def _tell(told: Told, plan: Plan) -> None:
 def _compared(
     parts: Parts, plans: Iterable[StoredPlan], decided: Decided, told: Told
 ) -> Iterator[StoredPlan]:
-    """Yield the plans, after comparing each with the source."""
+    """Yield the plans, after comparing each with the source; what was adopted never was there."""
     for stored in plans:
+        if stored.mode == ADOPT:
+            continue
         plan = stored.plan
         there = {} if decided.changed is None else parts.source.fetch(plan.ids)
         gone = parts.source.absent(plan.ids) if decided.changed is None else set(plan.ids) - there.keys()

@@ -12,9 +12,10 @@ from operator import attrgetter
 from dedup_job.audit.book import Book
 from dedup_job.audit.findings import of_ledger, of_numbers, of_records
 from dedup_job.audit.plans import chain, heard
-from dedup_job.audit.questions import HEAD, RECORDS, RESTORE
+from dedup_job.audit.questions import HEAD, NUMBERS, OF_KEEPERS, RECORDS, RESTORE
 from dedup_job.audit.subject import Audit, Told, check_unmoved, hashed, opened, target_name
 from dedup_job.mongo.ids import id_of
+from dedup_job.mongo.plans import ADOPT
 from dedup_job.mongo.statements import Decision
 from dedup_job.report.verified import Verification
 from dedup_job.wiring import Parts
@@ -26,36 +27,41 @@ IDS_AT_ONCE = 1_000
 def verify_sample(parts: Parts, records: int, told: Told) -> Verification:
     """Compare so many decisions; what can be told from all of them alone is left out.
 
+    Where the target had records of its own, more is left out: they may be keepers, and are in no sample.
     Raises LeaseHeld while a run works on the target.
     """
     started = time.monotonic()
     with closing(Book(None)) as book:
         audit = opened(parts, book, told)
-        _enter_some_plans(audit, records)
+        has_adopted = _enter_some_plans(audit, records)
+        left_out = [kind for kind in RECORDS if not kind.of_sample or (has_adopted and kind in OF_KEEPERS)]
         found = of_ledger(audit)
         if not found:
             _enter_rest(audit)
-            found = [*of_numbers(audit), *of_records(audit, [kind for kind in RECORDS if kind.of_sample])]
+            numbers = [] if has_adopted else of_numbers(audit)
+            found = [*numbers, *of_records(audit, [kind for kind in RECORDS if kind not in left_out])]
         decisions = book.size("decided")
         check_unmoved(audit)
-    left_out = [kind.name for kind in (*HEAD, *RECORDS) if not kind.of_sample]
-    return Verification(target_name(parts), decisions, False, found, left_out, time.monotonic() - started)
+    names = [kind.name for kind in (*HEAD, *([NUMBERS] if has_adopted else []), *left_out)]
+    return Verification(target_name(parts), decisions, False, found, names, time.monotonic() - started)
 
 
-def _enter_some_plans(audit: Audit, records: int) -> None:
-    """Enter some decisions of each of some plans, until they are enough."""
+def _enter_some_plans(audit: Audit, records: int) -> bool:
+    """Enter some decisions of each of some plans, until they are enough; returns whether some are adopted."""
     plans = chain(audit)
+    first = heard(audit, plans, 0) if plans else None
     dice = random.SystemRandom()
     of_each = max(ROWS_OF_A_PLAN, math.ceil(records / max(1, len(plans))))
     taken: list[Decision] = []
     for number in dice.sample(range(len(plans)), len(plans)):
         left = records - len(taken)
         statement = heard(audit, plans, number) if left else None
-        if statement is not None:
+        if statement is not None and statement.mode != ADOPT:
             some = min(left, of_each, len(statement.decisions))
             taken += dice.sample(statement.decisions, some)
             audit.told(some)
     audit.book.enter_decisions(sorted(taken, key=attrgetter("place")))
+    return first is not None and first.mode == ADOPT
 
 
 def _enter_rest(audit: Audit) -> None:

@@ -14,7 +14,7 @@ from dedup_job.audit.plans import chain, heard
 from dedup_job.audit.questions import RECORDS, RESTORE
 from dedup_job.audit.subject import Audit, Told, check_unmoved, hashed, opened, target_name
 from dedup_job.mongo.ids import id_of
-from dedup_job.mongo.plans import BACKFILL
+from dedup_job.mongo.plans import ADOPT, BACKFILL
 from dedup_job.report.verified import Verification
 from dedup_job.wiring import Parts
 
@@ -50,7 +50,9 @@ def _enter_plans(audit: Audit) -> None:
         statement = heard(audit, plans, number)
         with audit.book.page():
             if statement is not None:
-                audit.book.enter_decisions(statement.decisions)
+                is_adopted = statement.mode == ADOPT
+                enter = audit.book.enter_adopted if is_adopted else audit.book.enter_decisions
+                enter(statement.decisions)
                 if statement.mode == BACKFILL:
                     audit.book.enter_last_id(statement.decisions[-1].id)
             audit.book.move("plans", Position(number + 1))

@@ -50,7 +50,8 @@ KNOWN = BLOCK | INLINE
 HIDDEN = ("script", "style", "noscript", "template", "iframe", "noframes")
 DROPPED = ("frame", "frameset", "plaintext", "xmp", "listing")  # by a parser, with their text
 VOID = names_of("area base basefont br col embed frame hr img input link meta param source track wbr")
-IMPLIED = names_of("p li dd dt td th tr option optgroup thead tbody tfoot colgroup rb rp rt rtc")
+IMPLIED = names_of("p li dd dt td th tr option thead tbody tfoot colgroup")
+RUBY = names_of("rb rp rt rtc")  # end where the next begins, but only inside a ruby element
 # Start tags that nobody writes but in HTML.  In upper case only BR: <DD> and <LI> stand in news for shares.
 TELLTALE = names_of("br hr div ul ol li dl dt dd tr td th tbody h1 h2 h3 h4 h5 h6 blockquote pre img html BR")
 
@@ -192,7 +193,8 @@ def _refuse_monsters(found: list[str], tags: Mapping[str, Mark]) -> None:
     """Raise Passed("too_complex") for what would keep the parser busy for longer than any page deserves."""
     if len(found) <= MOST_FORMATTING:
         return
-    steps = {written: tag.step for written, tag in tags.items()}
+    implied = RUBY if any(tag.name == "ruby" for tag in tags.values()) else ()
+    steps = {written: 0 if tag.name in implied else tag.step for written, tag in tags.items()}
     formatting = {written: tag.formatting for written, tag in tags.items() if tag.formatting}
     if sum(map(formatting.get, found, repeat(0))) > MOST_FORMATTING:
         raise Passed("too_complex")

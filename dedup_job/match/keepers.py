@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -133,6 +134,14 @@ class Keepers:
     def is_gone(self, ordinal: int) -> bool:
         """Return whether a keeper was forgotten."""
         return bool(self._gone) and self.id(ordinal) in self._gone
+
+    def sample(self, count: int) -> list[bytes]:
+        """Return the ids of so many keepers, taken at random; they decide nothing."""
+        return [self.id(ordinal) for ordinal in random.sample(range(len(self)), min(count, len(self)))]
+
+    def newest(self, count: int) -> list[bytes]:
+        """Return the ids of the last so many keepers."""
+        return [self.id(ordinal) for ordinal in range(max(0, len(self) - count), len(self))]
 
     def id(self, ordinal: int) -> bytes:
         """Return the raw id of a keeper."""

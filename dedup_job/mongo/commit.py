@@ -29,7 +29,7 @@ from dedup_job.mongo.head import Head, HeadDocument, Origin, counts_key
 from dedup_job.mongo.ids import as_field, document, elements, selector
 from dedup_job.mongo.lease import SECONDS, Holder
 from dedup_job.mongo.ledger import LedgerReader
-from dedup_job.mongo.plans import BACKFILL, PlanId, StoredPlan, pack, unpack
+from dedup_job.mongo.plans import ADOPT, BACKFILL, PlanId, StoredPlan, pack, unpack
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target, record_errors
 from dedup_job.plan import Plan
@@ -95,7 +95,10 @@ class Ledger(LedgerReader):
         first = self._head.next
         if self._head.pending is not None:
             stored = self._pending(self._head.pending)
-            self._finish(stored, records_now(stored.plan, source, target), target)
+            if stored.mode == ADOPT:  # there is nothing to carry out, and the target may have changed
+                self._swap({"pending": stored.id.key}, {"pending": None})
+            else:
+                self._finish(stored, records_now(stored.plan, source, target), target)
         self._forget_orphans(first)
         return self._head
 
@@ -135,6 +138,10 @@ class Ledger(LedgerReader):
         self._store(stored)
         self._swap({"pending": None, "next": stored.id.number}, {"pending": stored.id.key})
         return self._finish(stored, Records(raws), target)
+
+    def adopting(self, is_begun: bool) -> None:
+        """Record that the target's own records are being taken in, or that they have been."""
+        self._swap({"pending": None}, {"adopting": is_begun})
 
     def covered(self, since: datetime) -> None:
         """Record that all that was in the source at this time is decided."""
@@ -251,8 +258,9 @@ class Ledger(LedgerReader):
             "pending": None,
             "last": stored.id.key,
             "next": stored.id.number + 1,
-            "counts": counts_key(self._head.counts + stored.plan.counts),
         }
+        if stored.mode != ADOPT:  # which says nothing of the source
+            after["counts"] = counts_key(self._head.counts + stored.plan.counts)
         if stored.mode == BACKFILL:
             after["watermark"] = stored.plan.ids[-1]
         self._swap({"pending": stored.id.key}, after)

@@ -32,6 +32,10 @@ class Decided:
     def __len__(self) -> int:
         return len(self._sorted)
 
+    def among(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Return those of the ids that are in the set."""
+        return set(ids).difference(self.missing(ids)) if len(self) else set()
+
     def missing(self, ids: Sequence[bytes]) -> list[bytes]:
         """Return those of the ids that are not in the set, in their order."""
         wanted = digests(ids)

@@ -59,6 +59,7 @@ class Head:
     last       the newest plan that is carried out
     next       number of the next plan
     undo       the undo that was begun and has not ended
+    adopting   whether the records that the target held before are being taken in
     """
 
     source: str
@@ -74,6 +75,12 @@ class Head:
     next: int
     counts: Counts
     undo: Undoing | None = None
+    adopting: bool = False
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was decided yet."""
+        return self.next == 0 and self.pending is None
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Head:
@@ -91,6 +98,7 @@ class Head:
             next=stored["next"],
             counts=read_counts(stored["counts"]),
             undo=Undoing.read(stored["undo"]) if stored.get("undo") else None,
+            adopting=stored.get("adopting", False),
             **plan_ids,
         )
 

@@ -7,6 +7,7 @@ does not compare as the server does.  Two ids of one collection are the same whe
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from struct import Struct
@@ -25,6 +26,8 @@ FIXED |= {0x7F: 0, 0xFF: 0}
 STRINGS = {0x02: 4, 0x0D: 4, 0x0E: 4, 0x05: 5, 0x0C: 16}  # bytes beside those that the length counts
 DOCUMENTS = {0x03, 0x04, 0x0F}  # their length counts itself
 HEAD = 4  # bytes of a document's length
+TIMESTAMP = 0x11
+EMPTY_TIME = re.compile(b"\x11[^\0]*+\0{9}")  # may be elsewhere in a record, too
 NAME = b"_id\0"
 # So that every id and row can be shown: dates out of Python's range and bad UTF-8 too.
 SHOWABLE: CodecOptions[Any] = CodecOptions(
@@ -52,6 +55,42 @@ def id_of(raw: bytes) -> bytes:
             return document(raw[start:end])
         start = end
     raise ValueError("a record without _id")
+
+
+def arrived(sent: bytes, stored: bytes) -> bool:
+    """Return whether a stored record is the one that was sent, byte for byte.
+
+    Save for what the server sets itself on insertion: each `Timestamp(0, 0)` that is a field of the record.
+
+    >>> from bson import Timestamp, encode
+    >>> sent, stored = ({"_id": 1, "at": Timestamp(seconds, 0), "n": 2} for seconds in (0, 1760000000))
+    >>> arrived(encode(sent), encode(stored)), arrived(encode(sent), encode({**stored, "n": 3}))
+    (True, False)
+    """
+    if sent == stored:
+        return True
+    if len(sent) != len(stored):
+        return False
+    masked = bytearray(stored)
+    for start in _empty_times(sent):
+        masked[start : start + 8] = bytes(8)
+    return masked == sent
+
+
+def has_empty_time(raw: bytes) -> bool:
+    """Return whether a field of a record is `Timestamp(0, 0)`, which the server replaces on insertion."""
+    return EMPTY_TIME.search(raw) is not None and any(True for _ in _empty_times(raw))
+
+
+def _empty_times(raw: bytes) -> Iterator[int]:
+    """Yield where the values of such fields begin; an id may be empty."""
+    start = HEAD
+    while raw[start]:
+        name_end = raw.index(0, start + 1) + 1
+        end = name_end + _value_size(raw, raw[start], name_end)
+        if raw[start] == TIMESTAMP and not any(raw[name_end:end]) and raw[start + 1 : name_end] != NAME:
+            yield name_end
+        start = end
 
 
 def _value_size(raw: bytes, kind: int, start: int) -> int:

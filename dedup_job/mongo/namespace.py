@@ -1,38 +1,97 @@
-"""Where a collection is: does it exist, is it a collection, and is it the same as another one."""
+"""Where source and target are: do they exist, can they be read or filled, and are they two."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from pymongo.collection import Collection
+from pymongo.errors import CollectionInvalid, OperationFailure
 
 from dedup_job.errors import ConfigError
 from dedup_job.mongo.client import Patience, named_errors
 
+EXISTS = 48
+LEDGER = re.compile(r"\.dedup\.\w+$")
+
+About = Mapping[str, Any]
+
 
 def check_source(source: Collection[Any], patience: Patience) -> None:
-    """Raise ConfigError unless the source is an existing collection."""
+    """Raise ConfigError unless the source is a collection that can be read in the order of its ids."""
+    _check_name("[source]", source)
     about = _about(source, patience, "the source")
     if about is None:
         with named_errors("the source"):
             names = sorted(source.database.list_collection_names())
         there = ", ".join(names[:8]) or "nothing"
         raise ConfigError(f"[source] collection: {source.full_name} does not exist; {there} is there")
-    if about["type"] != "collection":
+    kind = "clustered collection" if "clusteredIndex" in about["options"] else about["type"]
+    if kind != "collection":
         raise ConfigError(
-            f"[source] collection: {source.full_name} is a {about['type']}, which has no _id index"
+            f"[source] collection: {source.full_name} is a {kind}, which has no _id index; "
+            "name the collection behind it, or copy its records into one"
         )
 
 
-def check_apart(source: Collection[Any], target: Collection[Any], patience: Patience) -> None:
-    """Raise ConfigError when source and target are one collection, by whatever name: its UUID tells."""
-    one, other = _about(source, patience, "the source"), _about(target, patience, "the target")
-    if one and other and one["info"]["uuid"] == other["info"]["uuid"]:
+def check_target(source: Collection[Any], target: Collection[Any], patience: Patience) -> None:
+    """Raise ConfigError when the target is the source, by whatever name, or does not keep every record."""
+    _check_name("[target]", target)
+    here, there = _about(source, patience, "the source"), _about(target, patience, "the target")
+    if not here or not there:
+        return
+    if here["info"]["uuid"] == there["info"].get("uuid"):
         raise ConfigError(f"[target]: {target.full_name} is the source itself; choose another collection")
+    kind = "capped collection" if there["options"].get("capped") else there["type"]
+    if kind != "collection":
+        raise ConfigError(
+            f"[target] collection: {target.full_name} is a {kind}, which does not keep every record; "
+            "choose a collection of its own"
+        )
+    if _collation(here) != _collation(there):
+        raise ConfigError(
+            f"[target] collection: {target.full_name} has another default collation than the source, so "
+            "that one id may be two there; drop it if it is empty (the job makes it anew), or choose another"
+        )
 
 
-def _about(collection: Collection[Any], patience: Patience, what: str) -> Mapping[str, Any] | None:
+def create_alike(source: Collection[Any], target: Collection[Any], patience: Patience) -> None:
+    """Make the target with the source's collation, where it has one and there is no target yet.
+
+    The collation says which ids are one: in a target without it, `a` and `A` would be two.
+    """
+    about = _about(source, patience, "the source")
+    collation = _collation(about) if about else None
+    if collation and _about(target, patience, "the target") is None:
+        with named_errors("the target"):
+            patience(lambda: _create(target, collation))
+
+
+def _create(target: Collection[Any], collation: About) -> None:
+    """Create a collection; an answer that was lost makes this happen twice."""
+    try:
+        target.database.create_collection(target.name, collation=dict(collation), check_exists=False)
+    except CollectionInvalid:
+        pass
+    except OperationFailure as error:
+        if error.code != EXISTS:
+            raise
+
+
+def _check_name(section: str, collection: Collection[Any]) -> None:
+    if LEDGER.search(collection.name):
+        raise ConfigError(
+            f"{section} collection: {collection.full_name} belongs to a ledger; name the collection beside it"
+        )
+
+
+def _collation(about: About) -> About | None:
+    collation: About | None = about["options"].get("collation")
+    return collation
+
+
+def _about(collection: Collection[Any], patience: Patience, what: str) -> About | None:
     with named_errors(what):
         found = patience(lambda: list(collection.database.list_collections(filter={"name": collection.name})))
     return found[0] if found else None

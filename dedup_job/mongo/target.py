@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -12,20 +13,37 @@ from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError, OperationFailure, WTimeoutError
 
 from dedup_job.mongo.client import PASSING, PERMISSION, RAW, STORAGE, Patience, named_errors
-from dedup_job.mongo.ids import id_of, selector
+from dedup_job.mongo.ids import arrived, has_empty_time, id_of, selector
 from dedup_job.mongo.source import absent, fetch
 
 DUPLICATE_KEY = 11000
+ID_KEY = {"_id": 1}
 REMOVAL_SECONDS = 15  # that one removal may take
 REFUSALS = {121: "validator", 10334: "too_large", 17419: "too_large", 17420: "too_large"}
 
+log = logging.getLogger("dedup_job")
+
 
 class Target:
-    """Inserts records unchanged; doing it again changes nothing."""
+    """Inserts records unchanged; doing it again changes nothing.
+
+    One thing the server changes itself: a timestamp of nothing, `Timestamp(0, 0)`, in a field of the record
+    becomes the time of the insertion.  Such a record counts as landed, and the log says so once.
+    """
 
     def __init__(self, collection: Collection[Any], patience: Patience = Patience()) -> None:
         self._collection = collection.with_options(codec_options=RAW)
         self._patience = patience
+        self._told_of_times = False
+
+    def as_it_is(self) -> Target:
+        """Return a target for records that are there already: nothing is inserted."""
+        return _AsItIs(self._collection, self._patience)
+
+    def is_empty(self) -> bool:
+        """Return whether it holds no record, or does not exist."""
+        with named_errors("the target"):
+            return self._patience(lambda: self._collection.find_one({}, ID_KEY)) is None
 
     def insert(self, records: Sequence[bytes]) -> dict[int, str]:
         """Insert raw records and return {position: reason} of those that the target refuses.
@@ -35,9 +53,10 @@ class Target:
         """
         if not records:
             return {}
+        self._tell_of_times(records)
         with named_errors("the target"):
             errors = self._patience(lambda: self._write_errors(records))
-        return self._settled(records, {error["index"]: error["code"] for error in errors})
+        return self._settled(records, {error["index"]: error for error in errors})
 
     def fetch(self, ids: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the records that are there of these ids, by id."""
@@ -68,20 +87,38 @@ class Target:
             return record_errors(error)
         return []
 
-    def _settled(self, records: Sequence[bytes], codes: Mapping[int, int]) -> dict[int, str]:
-        """Name the refusal of each row with an error code; one whose record is there has none."""
-        ids = {row: id_of(records[row]) for row in codes}
+    def _settled(self, records: Sequence[bytes], errors: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
+        """Name the refusal of each row with an error; one whose record is there has none."""
+        ids = {row: id_of(records[row]) for row in errors}
         found = self.fetch(list(ids.values())) if ids else {}
         return {
-            row: _refusal(code, ids[row] in found)
-            for row, code in codes.items()
-            if found.get(ids[row]) != records[row]
+            row: _refusal(error, ids[row] in found)
+            for row, error in errors.items()
+            if ids[row] not in found or not arrived(records[row], found[ids[row]])
         }
 
+    def _tell_of_times(self, records: Sequence[bytes]) -> None:
+        if not self._told_of_times and any(map(has_empty_time, records)):
+            self._told_of_times = True
+            log.warning(
+                "the server sets Timestamp(0, 0) in a record to the time at which the record is inserted"
+            )
 
-def _refusal(code: int, id_is_taken: bool) -> str:
+
+class _AsItIs(Target):
+    """A target that holds all that it shall hold."""
+
+    def insert(self, records: Sequence[bytes]) -> dict[int, str]:
+        """Insert nothing, refuse nothing."""
+        return {}
+
+
+def _refusal(error: Mapping[str, Any], id_is_taken: bool) -> str:
+    code: int = error["code"]
     if code == DUPLICATE_KEY:
-        return "conflict" if id_is_taken else "unique_index"
+        # No record has this id, and yet it is taken: by an equal one of another type, as 7 and 7.0 are.
+        is_of_id = dict(error.get("keyPattern", {})) == ID_KEY
+        return "conflict" if id_is_taken or is_of_id else "unique_index"
     return REFUSALS.get(code, f"code_{code}")
 
 

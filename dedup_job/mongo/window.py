@@ -10,7 +10,7 @@ from bson import encode
 from bson.objectid import ObjectId
 
 from dedup_job.mongo.decided import Decided
-from dedup_job.mongo.plans import BACKFILL, Landed, StoredPlan
+from dedup_job.mongo.plans import ADOPT, BACKFILL, Landed, StoredPlan
 from dedup_job.plan import RawIds
 
 BEGINNING_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)  # of ObjectIds
@@ -36,6 +36,8 @@ class Window:
     def _inside(self, stored: StoredPlan | Landed) -> RawIds:
         """Return those ids of a plan that the range may hold."""
         ids = stored.ids if isinstance(stored, Landed) else RawIds.of(stored.plan.ids)
+        if stored.mode == ADOPT:
+            return ids.between(0, 0)
         if self.after is not None:
             return ids.between(0, 0) if stored.mode == BACKFILL else ids
         if self.start is not None:

@@ -190,3 +190,17 @@ def test_trouble_in_other_fields_changes_nothing(job: Job) -> None:
     )
 
     assert job.decide("backfill").counts.exact == 2
+
+
+def test_records_that_do_not_fit_into_one_reply_of_the_server_arrive_as_they_left(job: Job) -> None:
+    """A reply holds 16 MiB; the rest of a page comes with the next one."""
+    job.set("limits", batch_records=1000, batch_mb=64)
+    trouble = b"\x09late\0" + (2**62).to_bytes(8, "little")
+    pad = elements(encode({"pad": b"x" * (3 << 20)}))
+    job.source.insert_many(
+        RawBSONDocument(document(elements(encode({"_id": n, "text": f"第{n * 7919}篇"})), trouble, pad))
+        for n in range(8)
+    )
+
+    assert job.decide("backfill").counts.read == 8
+    assert kept(job).keys() == {bytes(record.raw) for record in job.source.with_options(RAW).find()}
