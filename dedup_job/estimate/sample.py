@@ -20,7 +20,7 @@ LEAST, MOST = 5_000, 50_000  # records, where nobody says how many
 ROOTS = 6  # a sample of so many square roots of a collection meets dozens of pairs, if a third are copies
 MOST_BYTES = 64 << 20
 STRETCHES = 50
-DRAWN_FOR_ONE = 20  # of so many ids drawn, one begins a stretch: that spreads them evenly
+DRAWN_FOR_ONE = 20  # of about so many ids drawn, one begins a stretch: that spreads them evenly
 PAGES = 5
 
 
@@ -73,7 +73,8 @@ def take(parts: Parts, asked: int | None) -> Sample:
         batches = list(first_records(parts.source.batches(Window()), 4 * wanted))
         count = sum(map(len, batches))
     else:
-        starts = drawn[DRAWN_FOR_ONE // 2 :: DRAWN_FOR_ONE] or drawn[:1]
+        step = max(1, len(drawn) // min(STRETCHES, wanted))
+        starts = drawn[step // 2 :: step]
         batches = [parts.source.stretch(start, -(-wanted // len(starts))) for start in starts]
     # Stretches may run into one another; a record belongs to the first.
     rows = {
