@@ -177,7 +177,7 @@ class Parts:
 
     def is_foreign(self, head: Head | None) -> bool:
         """Return whether the target holds records that the ledger does not know, as it knows none yet."""
-        return head.adopting if head and not head.is_new else not self.target.is_empty()
+        return head.adopting if head and not head.is_empty else not self.target.is_empty()
 
     def check_own(self, head: Head | None) -> None:
         """Raise ConfigError when the target holds records that the ledger does not know."""

@@ -77,11 +77,6 @@ class Head:
     undo: Undoing | None = None
     adopting: bool = False
 
-    @property
-    def is_new(self) -> bool:
-        """Whether nothing was decided yet."""
-        return self.next == 0 and self.pending is None
-
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Head:
         """Take it from its document."""

@@ -32,7 +32,7 @@ from dedup_job.mongo.client import named_errors
 from dedup_job.mongo.commit import Ledger
 from dedup_job.mongo.decided import Decided
 from dedup_job.mongo.head import Undoing, counts_key
-from dedup_job.mongo.ids import document, elements, selector
+from dedup_job.mongo.ids import arrived, document, elements, selector
 from dedup_job.mongo.lease import SECONDS
 from dedup_job.mongo.overrides import PASS
 from dedup_job.mongo.plans import ADOPT, BACKFILL, StoredPlan
@@ -117,10 +117,12 @@ class UndoLedger(Ledger):
         before: set[bytes] = set()
         while True:
             there = target.fetch(list(hashes))
+            others = {raw_id: raw for raw_id, raw in there.items() if not _is(raw, hashes[raw_id])}
+            sent = source.fetch(list(others)) if others else {}
             left = {
                 raw_id: ALTERED
-                for raw_id, raw in there.items()
-                if xxhash.xxh3_128_digest(raw) != hashes[raw_id]
+                for raw_id, raw in others.items()
+                if not (raw_id in sent and _is(sent[raw_id], hashes[raw_id]) and arrived(sent[raw_id], raw))
             }
             left |= dict.fromkeys(source.absent(there.keys() - left.keys()), VANISHED)
             due = there.keys() - left.keys()
@@ -171,6 +173,11 @@ class UndoLedger(Ledger):
         # Where the row is gone, or of an earlier version, the next run looks at everything.
         self._swap({"undo": done.key}, {"undo": None, "covered": row.get("covered")})
         return done
+
+
+def _is(raw: bytes, judged: bytes) -> bool:
+    """Return whether a record is the one that was judged."""
+    return bool(xxhash.xxh3_128_digest(raw) == judged)
 
 
 def _is_adopted(stored: StoredPlan) -> bool:

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from bson import encode
+from bson import Timestamp, encode
 from pymongo import MongoClient
 
 from dedup_job import config, inspection, reversal, wiring
@@ -318,6 +318,16 @@ def test_records_that_were_altered_or_have_vanished_from_the_source_stay_and_are
     with wiring.Parts(config.check(job.tables, "test")) as parts:
         answer = inspection.why(parts, "5")
     assert (answer["verdict"], answer["undone_but_left"]) == ("undecided", "altered")
+
+
+def test_a_record_whose_empty_time_the_server_set_is_undone_like_any_other(job: Job) -> None:
+    job.source.insert_many(texts(0, 2))
+    job.source.update_many({}, {"$set": {"at": Timestamp(0, 0)}})
+    run = job.decide("backfill").run
+    assert job.target.find_one({"_id": 0})["at"] != Timestamp(0, 0)
+
+    assert undo(job, run).left == {}
+    assert job.target.count_documents({}) == 0
 
 
 def test_records_that_a_plan_found_in_the_target_are_never_removed(job: Job) -> None:
