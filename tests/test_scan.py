@@ -62,7 +62,7 @@ _TAGS = st.builds(
     _VALUES,
 )
 _FOREIGN = st.sampled_from(
-    ["<int>", "<BP.L>", "<Best Co>", "<xy  a>", "<x y=z>", "<xy open>", "<td.x>", "</xy>"]
+    ["<int>", "<BP.L>", "<Best Co>", "<xy  a>", "<x y=z>", "<xy open>", "<xy open a=b>", "<td.x>", "</xy>"]
 )
 _TABLES = st.recursive(
     _WORDS.map("<td>{}</td>".format) | _WORDS.map("<TH a=b>{}</TH>".format),
@@ -174,7 +174,8 @@ def test_texts_from_an_editor_are_simple(text: str) -> None:
         "a <p> b",
         "a<b",
         "<Object> o</Object>",
-        "<int open>",
+        "<int open> a",
+        "<int open a=b> c",
         "<int a=b>",
         "<int a = b>",
         "<Table>",
