@@ -27,8 +27,10 @@ from typing import Any
 from pymongo import MongoClient
 
 from scripts.local_mongod import LocalMongod
+from scripts.local_replica_set import LocalReplicaSet
 from tests.integration import storms
 from tests.integration.campaign import Harm, Material, Result, trial
+from tests.integration.elections import elections
 from tests.integration.forks import Forks
 from tests.integration.loop import loop
 from tests.integration.storms import Storm, storm
@@ -103,6 +105,14 @@ def alone(_uri: str, count: int, _rng: Random) -> Result:
         return looped.trials(LOSSES, max(1, EVERY // count))
 
 
+def forced_elections(_uri: str, count: int, rng: Random) -> Result:
+    """Take the primary of a replica set of three away, again and again, while backfills work."""
+    with LocalReplicaSet() as replica_set:
+        tally = elections(replica_set, count, rng.randrange(1 << 31))
+    harm = Harm(tally.lost, tally.doubled, tally.different, tally.failed)
+    return Result(tally.elections, harm, (str(tally),) if harm else ())
+
+
 def stormy(work: Callable[[Storm, int], Result]) -> Callable[[str, int, Random], Result]:
     """Return a campaign with whole processes."""
 
@@ -124,6 +134,7 @@ CAMPAIGNS = (
     Campaign("pauses", "the holder paused, its lease taken, then let go on", 30, stormy(storms.pauses)),
     Campaign("signals", "SIGTERM or SIGINT at a random moment, some twice", 200, stormy(storms.signals)),
     Campaign("workers", "up to three workers of a run killed or stopped", 40, stormy(storms.worker_losses)),
+    Campaign("elections", "elections forced in a replica set of three", 200, forced_elections),
 )
 
 

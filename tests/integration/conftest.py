@@ -142,7 +142,8 @@ def replica_set() -> Iterator[LocalReplicaSet]:
 @pytest.fixture
 def twin(job: Job) -> Iterator[Callable[[], Job]]:
     """Make jobs on the same source, each with a copy of the target and its ledger."""
-    client, made = job.database.client, []
+    client = job.database.client
+    made: list[Database[Any]] = []
 
     def make() -> Job:
         database: Database[Any] = client[f"{job.database.name}_{len(made)}"]
