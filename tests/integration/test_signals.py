@@ -102,7 +102,7 @@ def test_a_signal_at_any_moment_leaves_what_the_next_run_finishes(
     undisturbed.decide("backfill")
     random = Random(7)
 
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
+    for signum in (signal.SIGTERM, signal.SIGINT):
         with halted(filled, random.randint(8, 40)) as process:
             go_on(process)
             time.sleep(random.random() * 0.05)
