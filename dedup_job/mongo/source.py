@@ -122,9 +122,9 @@ class Source:
         return Batch([id_of(raw) for raw in page], page)
 
     def is_on_this_machine(self) -> bool:
-        """Return whether the server's address is this machine's own."""
-        address = self._collection.database.client.address
-        return address is None or address[0] in ("localhost", "127.0.0.1", "::1")
+        """Return whether all servers that are known of have an address of the loopback."""
+        nodes = self._collection.database.client.nodes
+        return bool(nodes) and all(host in ("localhost", "127.0.0.1", "::1") for host, _ in nodes)
 
     def has_only_object_ids(self) -> bool:
         """Return whether every `_id` is an ObjectId: types sort apart, so the two ends tell."""

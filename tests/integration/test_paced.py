@@ -24,21 +24,22 @@ def test_a_signal_ends_a_run_that_waits_for_its_pace(
     job: Job, signum: signal.Signals, pace: list[str]
 ) -> None:
     job.source.insert_many({"_id": number, "text": f"{number} 号文本"} for number in range(RECORDS))
-    run = subprocess.Popen(
-        [sys.executable, "-m", "dedup_job", "backfill", "-c", str(job.config_file()), *pace],
-        env={**os.environ, "DEDUP_SOURCE_URI": job.uri},
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    told = job.folder / "told"
+    with told.open("w") as stderr:
+        run = subprocess.Popen(
+            [sys.executable, "-m", "dedup_job", "backfill", "-c", str(job.config_file()), *pace],
+            env={**os.environ, "DEDUP_SOURCE_URI": job.uri},
+            cwd=ROOT,
+            stderr=stderr,
+        )
     try:
         while not job.ledger("runs").count_documents({}) and run.poll() is None:
             time.sleep(0.05)
         run.send_signal(signum)
-        _, told = run.communicate(timeout=10)
+        run.wait(timeout=10)
     finally:
         run.kill()
-    assert run.returncode == 128 + signum, told
+    assert run.returncode == 128 + signum, told.read_text()
     assert job.target.count_documents({}) < RECORDS
     done = job.command("backfill", "--max-mb-per-second", "1000")
     assert done.returncode == 0, done.stderr
