@@ -182,6 +182,14 @@ class Book:
                 ((as_key(raw_id),) for raw_id in ids),
             )
 
+    def arrived(self, ids: Iterable[bytes]) -> None:
+        """Note that the target has these records as they were judged."""
+        with self.page():
+            self._file.executemany(
+                "UPDATE target SET hash = (SELECT hash FROM decided WHERE id = ?1) WHERE id = ?1",
+                ((as_key(raw_id),) for raw_id in ids),
+            )
+
     def counts(self) -> Counts:
         """Return how many records the plans gave which verdict."""
         of = {(action, reason): n for action, reason, n in self._asked("SELECT * FROM tally")}
@@ -204,6 +212,18 @@ class Book:
         """Return how many ids answer a question, and the first of them."""
         count = int(next(self._asked(f"SELECT count(*) FROM ({question})"))[0])
         return count, self.ids(f"{question} LIMIT {samples}") if count else []
+
+    def pages(self, question: str, size: int) -> Iterator[list[bytes]]:
+        """Yield the ids that answer a question, so many at once, while answers may be taken back."""
+        last = b""
+        while page := [
+            found
+            for (found,) in self._asked(
+                f"SELECT id FROM ({question}) WHERE id > ? ORDER BY id LIMIT {size}", last
+            )
+        ]:
+            yield [as_id(found) for found in page]
+            last = page[-1]
 
     def ids(self, question: str) -> list[bytes]:
         """Return the ids that answer a question."""

@@ -10,10 +10,11 @@ import xxhash
 from dedup_job.audit.questions import ALTERED, HEAD, LEDGER, MISSING, NUMBERS, Kind
 from dedup_job.audit.subject import Audit
 from dedup_job.mongo.head import counts_key
-from dedup_job.mongo.ids import extended
+from dedup_job.mongo.ids import arrived, extended
 from dedup_job.report.verified import Difference
 
 SAMPLES = 5
+IDS_AT_ONCE = 1_000
 
 
 def of_ledger(audit: Audit) -> list[Difference]:
@@ -62,12 +63,26 @@ def of_numbers(audit: Audit) -> Iterator[Difference]:
 
 def of_records(audit: Audit, kinds: Iterable[Kind]) -> Iterator[Difference]:
     """Ask each question, and show of the first records what a person needs to know."""
+    _settle_times(audit)
     for kind in kinds:
         count, ids = audit.book.answer(kind.question, SAMPLES)
         if count and kind in (MISSING, ALTERED):
             yield Difference(kind.name, kind.means, count, _with_source(audit, ids))
         elif count:
             yield Difference(kind.name, kind.means, count, [{"id": extended(raw_id)} for raw_id in ids])
+
+
+def _settle_times(audit: Audit) -> None:
+    """Take back that a record is altered where the server only set the times that it sets on insertion."""
+    for some in audit.book.pages(ALTERED.question, IDS_AT_ONCE):
+        here, there = audit.parts.source.fetch(some), audit.parts.target.fetch(some)
+        audit.book.arrived(
+            raw_id
+            for raw_id, sent in here.items()
+            if raw_id in there
+            and xxhash.xxh3_128_digest(sent) == audit.book.hash_of(raw_id)
+            and arrived(sent, there[raw_id])
+        )
 
 
 def _with_source(audit: Audit, ids: Sequence[bytes]) -> list[dict[str, Any]]:
