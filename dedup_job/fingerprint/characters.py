@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from dedup_job.compiled import compiled
 from dedup_job.document import Ragged
 
 LETTER: Final = np.uint32(1 << 31)
@@ -76,7 +76,7 @@ def _table() -> npt.NDArray[np.uint32]:
     return table
 
 
-@njit("uint32[::1](uint32[::1], Array(uint32, 1, 'C', readonly=True))", cache=True, nogil=True)
+@compiled("uint32[::1](uint32[::1], Array(uint32, 1, 'C', readonly=True))")
 def _looked_up(table: npt.NDArray[np.uint32], codes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     found = np.empty(len(codes), np.uint32)
     for i in range(len(codes)):

@@ -10,8 +10,8 @@ from array import array
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from dedup_job.compiled import compiled, part
 from dedup_job.document import Ragged
 from dedup_job.fingerprint.characters import decoded
 
@@ -75,7 +75,7 @@ class Pieces:
 
 
 # Helpers without a signature are compiled into their callers, and need not be loaded.
-@njit(nogil=True)
+@part
 def _slot_of(codes: npt.NDArray[np.uint32], place: int, slots: int) -> int:
     """Return the slot at which the search for the piece at a place begins."""
     state = np.uint64(0x9E3779B97F4A7C15)
@@ -86,7 +86,7 @@ def _slot_of(codes: npt.NDArray[np.uint32], place: int, slots: int) -> int:
     return int(np.int64(state & np.uint64(slots - 1)))
 
 
-@njit(nogil=True)
+@part
 def _are_same(a: npt.NDArray[np.uint32], i: int, b: npt.NDArray[np.uint32], j: int) -> bool:
     """Tell whether two pieces, each followed by a space, are the same."""
     while a[i] == b[j]:
@@ -97,7 +97,7 @@ def _are_same(a: npt.NDArray[np.uint32], i: int, b: npt.NDArray[np.uint32], j: i
     return False
 
 
-@njit("void(int64[:, ::1], int64[:, ::1], uint32[::1])", cache=True, nogil=True)
+@compiled("void(int64[:, ::1], int64[:, ::1], uint32[::1])")
 def _move(slots: Numbers, grown: Numbers, codes: npt.NDArray[np.uint32]) -> None:
     """Put what the slots hold into more of them."""
     for old in range(len(slots)):
@@ -108,7 +108,7 @@ def _move(slots: Numbers, grown: Numbers, codes: npt.NDArray[np.uint32]) -> None
             grown[slot] = slots[old]
 
 
-@njit("int64[::1](int64[::1], uint32[::1], int64[:, ::1], uint32[::1], int64[::1])", cache=True, nogil=True)
+@compiled("int64[::1](int64[::1], uint32[::1], int64[:, ::1], uint32[::1], int64[::1])")
 def _numbers(
     offsets: Numbers,
     given: npt.NDArray[np.uint32],
@@ -132,8 +132,8 @@ def _numbers(
     return numbers
 
 
-@njit(
-    "Tuple((int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1], int64[::1])", cache=True, nogil=True
+@compiled(
+    "Tuple((int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1], int64[::1])",
 )
 def _rows_of(offsets: Numbers, numbers: Numbers, stops: Numbers, rows: Numbers) -> Rows:
     """Put the rows in the place of each piece: piece n has rows[stops[n] : stops[n + 1]].

@@ -22,8 +22,8 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from dedup_job.compiled import compiled, part
 from dedup_job.fingerprint.characters import decoded, encoded
 from dedup_job.fingerprint.markup import (
     BLOCK,
@@ -119,7 +119,7 @@ def _hashed(values: Mapping[str, int]) -> Table:
     return table
 
 
-@njit("Tuple((int64, int64))(Array(int32, 1, 'C', readonly=True), int64, boolean)", cache=True, nogil=True)
+@compiled("Tuple((int64, int64))(Array(int32, 1, 'C', readonly=True), int64, boolean)")
 def _packed(codes: Codes, place: int, is_folded: bool) -> tuple[int, int]:
     """Return where the letters and digits from a place on end, and up to ten of them packed; 0 for more.
 
@@ -140,7 +140,7 @@ def _packed(codes: Codes, place: int, is_folded: bool) -> tuple[int, int]:
     return place, key if place - start <= _LONGEST_NAME else 0
 
 
-@njit("int64(int64[:, ::1], int64)", cache=True, nogil=True)
+@compiled("int64(int64[:, ::1], int64)")
 def _row(table: Table, key: int) -> int:
     """Return the row of a key, or the empty row where it belongs (open addressing)."""
     mask = len(table) - 1
@@ -151,14 +151,14 @@ def _row(table: Table, key: int) -> int:
 
 
 # Helpers without a signature are compiled into their callers, and need not be loaded.
-@njit(nogil=True)
+@part
 def _found(table: Table, key: int) -> int:
     """Return the value of a key, 0 for one that is not in the table."""
     row = _row(table, key)
     return int(table[row, 1]) if key != 0 and table[row, 0] == key else 0
 
 
-@njit(nogil=True)
+@part
 def _spelled(code: int) -> int:
     """Return the one spelling of a frequent character, a space for white space, NOTHING for all others.
 
@@ -175,13 +175,13 @@ def _spelled(code: int) -> int:
     return _NOTHING
 
 
-@njit(nogil=True)
+@part
 def _is_space(code: int) -> bool:
     """Tell whether a character separates attributes."""
     return code == _SPACE or code == 9 or code == 10 or code == 12 or code == 13
 
 
-@njit(nogil=True)
+@part
 def _begins(codes: Codes, place: int) -> bool:
     """Tell whether a `<` may begin a tag, comment or declaration."""
     if codes[place] != _LESS or place + 1 == len(codes):
@@ -190,7 +190,7 @@ def _begins(codes: Codes, place: int) -> bool:
     return 97 <= code <= 122 or 65 <= code <= 90 or code == _SLASH or code == 33 or code == 63  # ! ?
 
 
-@njit(nogil=True)
+@part
 def _attribute(codes: Codes, place: int) -> int:
     """Return where an attribute with a value ends, or -1 when it is not simple."""
     start = place
@@ -210,7 +210,7 @@ def _attribute(codes: Codes, place: int) -> int:
     return place + 1 if place < len(codes) else -1
 
 
-@njit(nogil=True)
+@part
 def _is_foreign(codes: Codes, place: int, tags: Table) -> bool:
     """Tell whether there is a name that HTML does not know, without attributes: `int>`, `Best Co>`."""
     end, key = _packed(codes, place, True)
@@ -226,7 +226,7 @@ def _is_foreign(codes: Codes, place: int, tags: Table) -> bool:
     return codes[end] == _GREATER or (codes[end] == _SPACE and _packed(codes, end + 1, False)[0] > end + 1)
 
 
-@njit(nogil=True)
+@part
 def _tag(codes: Codes, start: int, tags: Table) -> tuple[int, int]:
     """Return where the tag that begins with a `<` ends, and its kind; -1 when it is not simple.
 
@@ -254,7 +254,7 @@ def _tag(codes: Codes, start: int, tags: Table) -> tuple[int, int]:
     return place + 1 if is_simple else -1, kind
 
 
-@njit(nogil=True)
+@part
 def _number(codes: Codes, start: int) -> tuple[int, int]:
     """Return where a decimal number ends, and its character; -1 when not all decoders agree on it."""
     value, place = 0, start
@@ -266,7 +266,7 @@ def _number(codes: Codes, start: int) -> tuple[int, int]:
     return place + 1 if is_closed and is_agreed else -1, value
 
 
-@njit(nogil=True)
+@part
 def _reference(codes: Codes, start: int, references: Table) -> tuple[int, int]:
     """Return where the reference that begins with a `&` ends, and its character; -1 when it is not simple."""
     place, key = _packed(codes, start + 1, False)
@@ -278,7 +278,7 @@ def _reference(codes: Codes, start: int, references: Table) -> tuple[int, int]:
     return place + 1 if is_simple else -1, code
 
 
-@njit(nogil=True)
+@part
 def _is_noted(notes: npt.NDArray[np.int64], kind: int) -> bool:
     """Take note of a tag; tell whether it may stand there."""
     step = -1 if kind & _IS_CLOSING else 1
@@ -295,7 +295,7 @@ def _is_noted(notes: npt.NDArray[np.int64], kind: int) -> bool:
     return not is_astray
 
 
-@njit(nogil=True)
+@part
 def _is_judged(notes: npt.NDArray[np.int64], length: int, left: int) -> bool:
     """Tell whether the parser would read it so: it is HTML or has no tag, no monster, and enough is left."""
     is_html = notes[_FOUND] == 0 or notes[_EVIDENT] > 0
@@ -303,7 +303,7 @@ def _is_judged(notes: npt.NDArray[np.int64], length: int, left: int) -> bool:
     return is_html and not is_monster and not notes[_IN_TITLE] and 10 * left >= length + notes[_FOUND]
 
 
-@njit(nogil=True)
+@part
 def _next(
     codes: Codes, place: int, tags: Table, references: Table, notes: npt.NDArray[np.int64]
 ) -> tuple[int, int]:
@@ -321,10 +321,8 @@ def _next(
     return end if not notes[_BETWEEN_CELLS] or _is_space(codes[place]) else -1, code
 
 
-@njit(
+@compiled(
     "Tuple((int64, b1))(Array(int32, 1, 'C', readonly=True), int64[:, ::1], int64[:, ::1], int32[::1])",
-    cache=True,
-    nogil=True,
 )
 def _scan(codes: Codes, tags: Table, references: Table, out: Codes) -> tuple[int, bool]:
     """Write the visible text; return its length (-1: not simple), and whether nothing is left to do to it."""

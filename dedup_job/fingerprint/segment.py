@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from dedup_job.compiled import compiled
 from dedup_job.document import Ragged
 from dedup_job.fingerprint.characters import CODE, LETTER
 
@@ -109,10 +109,8 @@ def _gaps() -> npt.NDArray[np.bool_]:
     return gaps
 
 
-@njit(
+@compiled(
     "Tuple((int64[::1], int64[::1], uint32[::1]))(int64[::1], uint32[::1], bool_[::1])",
-    cache=True,
-    nogil=True,
 )
 def _cut(
     starts: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32], gaps: npt.NDArray[np.bool_]

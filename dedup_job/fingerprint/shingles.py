@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import xxhash
-from numba import njit
 
+from dedup_job.compiled import compiled
 from dedup_job.document import Ragged
 from dedup_job.fingerprint.characters import CODE, LETTER, encoded, offsets_of
 
@@ -63,7 +63,7 @@ def _sets(letters: Ragged, length: int, seeds: npt.NDArray[np.uint64] | None) ->
     return Ragged(*_distinct(offsets, values))
 
 
-@njit("Tuple((int64[::1], uint32[::1]))(int64[::1], uint32[::1])", cache=True, nogil=True)
+@compiled("Tuple((int64[::1], uint32[::1]))(int64[::1], uint32[::1])")
 def _letters(
     starts: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
@@ -79,10 +79,8 @@ def _letters(
     return ends, kept[:filled].copy()
 
 
-@njit(
+@compiled(
     "Tuple((int64[::1], uint32[::1]))(int64[::1], Array(uint32, 1, 'C', readonly=True), int64, uint64[::1])",
-    cache=True,
-    nogil=True,
 )
 def _hashed(
     starts: npt.NDArray[np.int64],
@@ -108,7 +106,7 @@ def _hashed(
     return offsets, values[:filled].copy()
 
 
-@njit("Tuple((int64[::1], uint32[::1]))(int64[::1], uint32[::1])", cache=True, nogil=True)
+@compiled("Tuple((int64[::1], uint32[::1]))(int64[::1], uint32[::1])")
 def _distinct(
     offsets: npt.NDArray[np.int64], values: npt.NDArray[np.uint32]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:

@@ -18,7 +18,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import xxhash
-from numba import njit
+
+from dedup_job.compiled import compiled
 
 
 def term_hash(term: str, bits: int) -> tuple[int, ...]:
@@ -33,10 +34,8 @@ def term_hash(term: str, bits: int) -> tuple[int, ...]:
     return (value & 0xFFFF_FFFF_FFFF_FFFF, value >> 64)
 
 
-@njit(
+@compiled(
     "uint64[:, ::1](int64[::1], int64[::1], int64[::1], Array(uint64, 2, 'C', readonly=True))",
-    cache=True,
-    nogil=True,
 )
 def fold(
     offsets: npt.NDArray[np.int64],

@@ -16,8 +16,8 @@ from math import isqrt, log
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from dedup_job.compiled import compiled
 from dedup_job.fingerprint.characters import offsets_of
 from dedup_job.fingerprint.idf import SCALE, Idf
 from dedup_job.fingerprint.simhash import term_hash
@@ -150,7 +150,7 @@ def weighed(
     return WeightedTerms(offsets, rows, weights, distinct)
 
 
-@njit("Tuple((int64[::1], int64[::1], int64[::1]))(int64[::1], int64[::1], int64)", cache=True, nogil=True)
+@compiled("Tuple((int64[::1], int64[::1], int64[::1]))(int64[::1], int64[::1], int64)")
 def _counted(
     offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], size: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:

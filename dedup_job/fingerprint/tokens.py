@@ -11,8 +11,8 @@ from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from dedup_job.compiled import compiled
 from dedup_job.document import Ragged
 from dedup_job.fingerprint.characters import CODE, offsets_of
 from dedup_job.fingerprint.pieces import Pieces, Rows
@@ -131,7 +131,7 @@ class WordAndHanRows:
         return _side_by_side(*self._words(texts, codes), offsets, rows)
 
 
-@njit("Tuple((int64[::1], int64[::1]))(int64[::1], uint32[::1])", cache=True, nogil=True)
+@compiled("Tuple((int64[::1], int64[::1]))(int64[::1], uint32[::1])")
 def _han(starts: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32]) -> Rows:
     """Return the code points of the Chinese characters of each text: what HAN finds."""
     found, ends = np.empty(len(codes), np.int64), np.zeros_like(starts)
@@ -151,8 +151,8 @@ def _han(starts: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32]) -> Rows:
     return ends, found[:filled].copy()
 
 
-@njit(
-    "Tuple((int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1], int64[::1])", cache=True, nogil=True
+@compiled(
+    "Tuple((int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1], int64[::1])",
 )
 def _side_by_side(
     first_offsets: npt.NDArray[np.int64],

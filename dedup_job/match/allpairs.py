@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from dedup_job.compiled import compiled
 from dedup_job.document import Ragged
 from dedup_job.match.shingle_index import ROUNDING
 from dedup_job.match.similarity import jaccard
@@ -63,7 +63,7 @@ def similar_pairs(sets: Ragged, at: float) -> Pairs:
     return Pairs(left[ascending], right[ascending], similarity[ascending])
 
 
-@njit("float64[::1](int64[::1], uint32[::1], int64[::1], int64[::1])", cache=True, nogil=True)
+@compiled("float64[::1](int64[::1], uint32[::1], int64[::1], int64[::1])")
 def similarities(
     offsets: Rows, values: npt.NDArray[np.uint32], left: Rows, right: Rows
 ) -> npt.NDArray[np.float64]:
@@ -92,11 +92,9 @@ def _prefixes(sets: Ragged, sizes: Rows, order: Rows, at: float) -> tuple[Rows, 
     return offsets, keys[starts + np.arange(offsets[-1])] % (len(distinct) + 1)
 
 
-@njit(
+@compiled(
     "Tuple((int64[::1], int64[::1], float64[::1]))"
     "(int64[::1], uint32[::1], int64[::1], int64[::1], int64[::1], float64)",
-    cache=True,
-    nogil=True,
 )
 def _joined(  # the compiler wants columns, not values
     offsets: Rows,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from dedup_job.compiled import compiled
 
 
-@njit("float64(uint32[::1], uint32[::1])", cache=True, nogil=True)
+@compiled("float64(uint32[::1], uint32[::1])")
 def jaccard(a: npt.NDArray[np.uint32], b: npt.NDArray[np.uint32]) -> float:
     """Return |a & b| / |a | b| of two sorted arrays of distinct values; 0.0 when both are empty.
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from dedup_job.compiled import compiled
 from dedup_job.document import Fingerprints, Ragged
 from dedup_job.fingerprint.simhash import hamming
 from dedup_job.match.allpairs import Pairs, similar_pairs, similarities
@@ -292,7 +292,7 @@ def _dropped(sample: Sample, pairs: Pairs, found: npt.NDArray[np.bool_]) -> int:
     return int(_keep_first(len(sample), pairs.left[found], pairs.right[found]).sum())
 
 
-@njit("bool_[::1](int64, int64[::1], int64[::1])", cache=True, nogil=True)
+@compiled("bool_[::1](int64, int64[::1], int64[::1])")
 def _keep_first(
     texts: int, left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
