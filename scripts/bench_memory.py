@@ -23,7 +23,7 @@ from dedup_job.match.keepers import Fetch, Keepers
 from dedup_job.plan import Plan
 from scripts.corpus import Mix, generate
 from scripts.local_mongod import open_server
-from scripts.measure import MB, fill, job_commands, row, table
+from scripts.measure import MB, fill, job_commands, mongod_of, row, table
 
 
 class Parts(wiring.Parts):
@@ -42,6 +42,7 @@ class Marks:
 
     parts: Parts
     every: int
+    mongod: int | None
     decided: int = 0
     others: list[int] = field(default_factory=list)
 
@@ -51,7 +52,7 @@ class Marks:
             return
         now, index = held(os.getpid()) or 0, self.parts.seen.nbytes
         texts = self.parts.seen._recent.nbytes  # no one else needs to know
-        workers = sum(held(pid) or 0 for pid in family())
+        workers = sum(held(pid) or 0 for pid in family() if pid != self.mongod)
         self.others.append(now - index - texts)
         row(
             self.decided,
@@ -81,7 +82,7 @@ def main() -> None:
             fill(generate(records, mix=Mix(length=args.length, html=0.0)), client)
         table("decided", "keepers", "process MB", "index MB", "texts at hand MB", "the rest MB", "workers MB")
         with Parts(config.load(commands.settings)) as parts:
-            marks = Marks(parts, max(1, records // args.marks))
+            marks = Marks(parts, max(1, records // args.marks), mongod_of(server))
             report = wiring.decide(parts, "backfill", marks.observe)
             index = parts.seen.nbytes / len(parts.seen)
     grown = (marks.others[-1] - marks.others[1]) / MB
