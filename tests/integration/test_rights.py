@@ -12,7 +12,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from dedup_job import config, wiring
+from dedup_job import config, reversal, wiring
 from dedup_job.errors import NotPermitted
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
@@ -124,6 +124,26 @@ def test_the_target_user_can_neither_change_nor_remove_a_record(
         ):
             with pytest.raises(Exception, match="not authorized"):
                 change()
+
+
+def test_restore_works_with_the_documented_rights_and_undo_needs_one_more(
+    guarded_job: Job, root: MongoClient[dict[str, Any]]
+) -> None:
+    grant(root, documented())
+    run = guarded_job.decide("backfill").run
+    dropped = guarded_job.ledger("dropped").find_one()
+    assert dropped is not None
+    with wiring.Parts(config.check(guarded_job.tables, "test")) as parts:
+        reversal.restore(parts, [str(dropped["_id"])], "asked for")
+        assert guarded_job.target.find_one({"_id": dropped["_id"]})
+
+        with pytest.raises(NotPermitted, match=r"the right to remove on dst\.unique; see Rights"):
+            reversal.undo(parts, run, lambda *_: None)
+
+        unique = {"resource": {"db": "dst", "collection": "unique"}, "actions": ["remove"]}
+        grant(root, [*documented(), unique])
+        reversal.undo(parts, run, lambda *_: None)
+    assert guarded_job.target.count_documents({}) == 0
 
 
 @pytest.mark.parametrize(
