@@ -223,7 +223,7 @@ def test_a_run_waits_for_a_majority_that_comes_back(
 def test_without_a_majority_a_run_ends_when_its_patience_does_and_says_why(
     set_job: Job, expected: Any, replica_set: LocalReplicaSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_job.set("limits", patience_seconds=2.0)
+    set_job.set("limits", patience_seconds=5.0)  # longer than a primary needs to notice that it is alone
     moments = Moments({("accept", 2): lambda _: lose_majority(replica_set)})
     install(monkeypatch, moments)
 
