@@ -56,9 +56,12 @@ class RawIds:
 
     def take(self, rows: npt.NDArray[np.intp]) -> RawIds:
         """Return some of the ids."""
-        lengths = np.diff(self.offsets)[rows]
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        starts = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths)
+        lengths = np.diff(self.offsets)
+        if len(self) and (lengths == lengths[0]).all():
+            values = self.joined.reshape(len(self), -1)[rows]
+            return RawIds(np.arange(len(rows) + 1) * lengths[0], values.ravel())
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[rows])])
+        starts = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths[rows])
         return RawIds(offsets, self.values[starts + np.arange(offsets[-1])])
 
 

@@ -23,7 +23,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dedup_job.document import Ragged
 from dedup_job.match.index import SegmentIndex, pairs_within
+from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.plan import Kept, RawIds
 
 Fingerprints = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
@@ -194,8 +197,39 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--radius", type=numbers, default=[3])
     parser.add_argument("--bits", type=numbers, default=[64])
     parser.add_argument("--batch", type=int, default=1_000)
+    parser.add_argument("--parts", action="store_true", help="the memory of keepers, part by part")
     parser.add_argument("--against", type=lambda text: text.split(","), default=[], help="faiss,simhash")
     return parser.parse_args()
+
+
+def parts(count: int, bits: int, radius: int) -> str:
+    """Fill keepers with ObjectIds and random texts; what each part of them holds."""
+    keepers = Keepers(bits, radius, 0, Recollection(lambda _: {}, lambda _: none()))
+    for start in range(0, count, 5_000):
+        rows = np.arange(start, min(start + 5_000, count), dtype=np.uint64)
+        ids = b"".join(b"\x16\0\0\0\x07_id\0" + row.to_bytes(12, "big") + b"\0" for row in rows.tolist())
+        kept = Kept(
+            ids=RawIds(np.arange(len(rows) + 1) * 22, np.frombuffer(ids, np.uint8)),
+            bits=scattered(rows, bits // 64),
+            near=np.ones(len(rows), np.bool_),
+            prefixes=Ragged.empty(len(rows)),
+            digests=scattered(rows + np.uint64(1 << 40), 2),
+        )
+        keepers.restore(kept)
+        if start % 50_000 == 0:
+            keepers.near(kept.bits[:1_000])
+            keepers.with_text(kept.digests[:1])
+    keepers.near(kept.bits[:1])
+    keepers.with_text(kept.digests[:1])
+    shown = ", ".join(f"{name} {nbytes / count:.1f}" for name, nbytes in keepers.parts.items() if nbytes)
+    return (
+        f"{count:,} of {bits} bits within {radius}: {keepers.nbytes / count:.1f} ({shown}); {keepers.layout}"
+    )
+
+
+def none() -> Any:
+    """Return nothing: no text is asked for."""
+    raise AssertionError
 
 
 def main() -> None:
@@ -207,6 +241,10 @@ def main() -> None:
     with ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as pool:
         for setting in product(["ours", *options.against], options.counts, options.radius, options.bits):
             print(pool.submit(measured, Trial(*setting, options.batch)).result(), flush=True)
+        if options.parts:
+            print("\nbytes a record of all that stays in memory")
+            for count, bits, radius in product(options.counts, options.bits, options.radius):
+                print(pool.submit(parts, count, bits, radius).result(), flush=True)
 
 
 if __name__ == "__main__":

@@ -392,7 +392,7 @@ def test_segments_that_are_never_probed_take_no_memory() -> None:
     rows = np.random.default_rng(9).integers(0, 1 << 64, (1_000_000, 2), dtype=np.uint64)
     whole = filled(rows, 0)
     whole.within(rows[:1])
-    assert whole.nbytes / len(whole) < 16 + 8 + 4
+    assert whole.nbytes / len(whole) < 16 + 8 + 5  # with a directory
 
 
 @pytest.mark.parametrize(
@@ -408,7 +408,7 @@ def test_layouts_keep_to_the_bound_of_memory() -> None:
     for count in (10**6, 10**7, 5 * 10**7):
         layout = cheapest(64, 3, count)
         assert len(layout.cuts) <= 4
-        assert layout.directory_bytes <= 3 * count
+        assert layout.directory_bytes <= max(4 << 20, 3 * count)
 
 
 def test_arrays_of_every_layout_are_served_by_the_same_machine_code() -> None:

@@ -23,7 +23,7 @@ LARGEST_COUNT = 1 << 32  # positions are uint32
 QUERIES_AT_ONCE = (1 << 24) - 1  # as many as a number in Found can tell apart
 # Measured, in nanoseconds.
 HOP_COST = 4.0  # passing a fresh entry
-SETTLE_COST = 8.0  # settling an entry
+SETTLE_COST = 16.0  # settling an entry
 KEY_COST = 2.0  # making a bucket
 
 
@@ -173,7 +173,7 @@ def _table(fingerprints: Fingerprints, layout: Layout, settled: int) -> _kernel.
         cuts=cuts,
         masks=masks,
         limits=limits,
-        starts=np.empty(keys + 2 * maps, np.uint32),
+        starts=np.zeros(keys + 2 * maps, np.uint32),
         sketches=np.empty((maps, settled + _kernel.UNIT), np.uint32),
         positions=np.empty((maps, settled), np.uint32),
         newest=np.zeros(keys, np.uint32),

@@ -25,10 +25,10 @@ from functools import cache
 from math import comb
 
 # Measured, in nanoseconds; docs/index.md says how.
-SCAN_COST = 0.13  # comparing one word in a scan
-PROBE_COST = 15.0  # looking into a bucket
-ENTRY_COST = 0.6  # passing an entry in it
-CONFIRM_COST = 30.0  # comparing a candidate in full
+SCAN_COST = 0.15  # comparing one word in a scan
+PROBE_COST = 35.0  # looking into a bucket
+ENTRY_COST = 0.7  # passing an entry in it
+CONFIRM_COST = 40.0  # comparing a candidate in full
 JOIN_MAP_COST = 12.0  # inside a batch, where all is in the cache: a map
 JOIN_PROBE_COST = 3.0  # and a probe
 SKETCH_BITS = 32
@@ -37,7 +37,7 @@ WIDTHS = range(10, 25)  # of keys
 MOST_PROBES = 5_000
 KEY_BYTES = 8  # what the directories of a map hold for each key
 DIRECTORY_BYTES = 3  # a fingerprint, for all directories together, at most
-SMALL_DIRECTORIES = 2 << 20  # bytes, at any number of fingerprints
+SMALL_DIRECTORIES = 4 << 20  # bytes, at any number of fingerprints
 
 
 @dataclass(frozen=True, slots=True)
