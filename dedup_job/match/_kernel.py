@@ -12,6 +12,8 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
+from dedup_job.compiled import compiled
+
 Fingerprints = npt.NDArray[np.uint64]  # (n, words)
 Row = npt.NDArray[np.uint64]  # (words,) or (n,)
 
@@ -81,14 +83,6 @@ class Wave(NamedTuple):
     end: npt.NDArray[np.int64]
     fresh: npt.NDArray[np.int64]  # number of the next fresh one, or -1; at first where the directory has it
     candidates: npt.NDArray[np.int64]  # (WAVE, 2), query and entry or position, to be confirmed
-
-
-def compiled(function: Callable[..., object]) -> Any:
-    """Compile at the first call, release the GIL, and keep the machine code for the next process."""
-    try:
-        return numba.njit(cache=True, nogil=True)(function)
-    except RuntimeError:  # nowhere to keep it (read-only installation, no home): compile in each process
-        return numba.njit(nogil=True)(function)
 
 
 def inlined(function: Callable[..., object]) -> Any:
@@ -188,7 +182,7 @@ def sketch(fingerprints: Fingerprints, row: int, first: int, width: int) -> np.u
     return np.uint32(bits_from(fingerprints, row, behind if behind < bits else behind - bits))
 
 
-@compiled
+@compiled()
 def settle(count: int, table: Table) -> None:
     """Enter the first `count` fingerprints into all maps."""
     cuts = table.cuts
@@ -199,7 +193,7 @@ def settle(count: int, table: Table) -> None:
         sort(table.fingerprints[:count], (cuts.first[i], cuts.width[i]), starts, entries)
 
 
-@compiled
+@compiled()
 def sort(
     fingerprints: Fingerprints,
     cut: tuple[int, int],
@@ -227,7 +221,7 @@ def sort(
         positions[place] = row
 
 
-@compiled
+@compiled()
 def chain(first: int, last: int, settled: int, table: Table) -> None:
     """Enter the fingerprints at positions `first` to `last` as fresh ones."""
     cuts, newest, nodes, fingerprints = table.cuts, table.newest, table.nodes, table.fingerprints
@@ -240,7 +234,7 @@ def chain(first: int, last: int, settled: int, table: Table) -> None:
             newest[k] = row - settled + 1
 
 
-@compiled
+@compiled()
 def look(queries: Fingerprints, radius: int, settled: int, table: Table, found: Found) -> int:
     """Note every neighbour of the queries, once; returns how many fresh entries were met on the way."""
     wave = Wave(
@@ -360,7 +354,7 @@ def look_fresh(wave: Wave, n: int, search: Search, table: Table, found: Found) -
     return met
 
 
-@compiled
+@compiled()
 def join(rows: Fingerprints, radius: int, table: Table, found: Found) -> None:
     """Note for each row the neighbours among the rows before it; the table is empty, with room for all."""
     cuts, newest, nodes = table.cuts, table.newest, table.nodes
@@ -407,7 +401,7 @@ def note(query: int, distance: int, position: int, found: Found) -> None:
     found.total[0] += 1
 
 
-@compiled
+@compiled()
 def scan(
     queries: Fingerprints, stored: Fingerprints, ends: npt.NDArray[np.int64], radius: int, found: Found
 ) -> None:
@@ -435,7 +429,7 @@ def compare(query: Row, stored: Fingerprints, distances: Row) -> np.uint64:
     return nearest
 
 
-@compiled
+@compiled()
 def offsets(numbers: npt.NDArray[np.uint64], queries: int) -> npt.NDArray[np.int64]:
     """Where the neighbours of each query begin in sorted numbers, and where the last end: (queries + 1,)."""
     ends = np.zeros(queries + 1, np.int64)

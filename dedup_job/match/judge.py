@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.match._kernel import compiled
+from dedup_job.compiled import compiled
 from dedup_job.match.shingle_index import MOST_KEEPERS
 from dedup_job.match.similarity import jaccard
 
@@ -84,7 +84,7 @@ class Judgement(NamedTuple):
     exact: npt.NDArray[np.bool_]
 
 
-@compiled
+@compiled()
 def judge(rows: Rows, near: Neighbours, short: Short, sets: Sets, min_jaccard: float) -> Judgement:
     """Judge the rows of a batch; with `min_jaccard` 0 the nearest neighbour is taken unseen.
 
@@ -117,12 +117,12 @@ def judge(rows: Rows, near: Neighbours, short: Short, sets: Sets, min_jaccard: f
     return found
 
 
-@compiled
+@compiled()
 def _stands(keeper: int, row: int, distance: int, similarity: float, found: Judgement) -> None:
     found.keeper[row], found.distance[row], found.jaccard[row] = keeper, distance, similarity
 
 
-@compiled
+@compiled()
 def _nearest(
     row: int,
     near: Neighbours,
@@ -147,7 +147,7 @@ def _nearest(
     return False
 
 
-@compiled
+@compiled()
 def _most_similar(
     row: int,
     short: Short,
@@ -184,7 +184,7 @@ def _most_similar(
     return True
 
 
-@compiled
+@compiled()
 def _nothing_inside(short: Short) -> Inside:
     """Make room for every row that each shingle may find."""
     starts = np.zeros(len(short.taken) + 1, np.int64)
@@ -194,7 +194,7 @@ def _nothing_inside(short: Short) -> Inside:
     return Inside(np.cumsum(starts), used, rows)
 
 
-@compiled
+@compiled()
 def _keep(kept: int, row: int, short: Short, inside: Inside) -> None:
     """Make a kept row findable by its shingles, by each of them as long as it finds few keepers."""
     for place in range(short.offsets[row], short.offsets[row + 1]):
@@ -204,6 +204,6 @@ def _keep(kept: int, row: int, short: Short, inside: Inside) -> None:
             inside.used[k] += 1
 
 
-@compiled
+@compiled()
 def _set(sets: Sets, number: int) -> npt.NDArray[np.uint32]:
     return sets.values[sets.offsets[number] : sets.offsets[number + 1]]

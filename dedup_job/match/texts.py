@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from dedup_job.compiled import compiled
 from dedup_job.match._column import make_room
-from dedup_job.match._kernel import compiled, inlined, prefetch
+from dedup_job.match._kernel import inlined, prefetch
 
 Digests = npt.NDArray[np.uint64]  # (n, 2)
 Short = npt.NDArray[np.uint32]  # (n, 3)
@@ -93,7 +94,7 @@ def tagged(digest: Short, number: int, number_bits: int) -> np.uint32:
     return np.uint32(slot & np.uint64(0xFFFFFFFF))
 
 
-@compiled
+@compiled()
 def enter(digests: Short, rows: tuple[int, int], slots: Slots, number_bits: int) -> None:
     """Enter the texts from row `rows[0]` to `rows[1]`; there must be a slot free for each, and one more."""
     first, last = rows
@@ -108,7 +109,7 @@ def enter(digests: Short, rows: tuple[int, int], slots: Slots, number_bits: int)
         slots[place] = tagged(digests[row], row + 1, number_bits)
 
 
-@compiled
+@compiled()
 def find(
     wanted: Short, table: tuple[Short, Slots, int], counts: npt.NDArray[np.int64], numbers: Slots
 ) -> int:
