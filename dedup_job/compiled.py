@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar, cast
 
-import numba
+
+@contextmanager
+def _without(package: str) -> Iterator[None]:
+    """Let nothing import a package, unless it is loaded already."""
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[package]
+
+
+with _without("scipy"):  # which numba would load for matrix products: 0.2 s at every start
+    import numba
+    import numba.np.arraymath
 
 F = TypeVar("F", bound=Callable[..., object])
 

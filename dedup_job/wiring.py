@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from dedup_job import job
 from dedup_job.config import Settings
-from dedup_job.document import Batch, Counts
+from dedup_job.document import Batch, Counts, Fingerprints
 from dedup_job.engine.ahead import read_ahead
 from dedup_job.engine.local import Capacity, LocalEngine
 from dedup_job.engine.restored import WithRestored
@@ -169,7 +169,10 @@ class Parts:
         """Return an empty set of keepers, whose texts are fetched when they are not at hand."""
         matching, verify = self.recipe.matching, self.settings.verify
         recall = Recollection(fetch, engine.fingerprint)
-        return Keepers(self.recipe.bits, matching.radius, verify.cache_mb << 20, recall)
+        keepers = Keepers(self.recipe.bits, matching.radius, verify.cache_mb << 20, recall)
+        # The compiled code that decides is loaded now, while the workers still load theirs.
+        job.decide([b""], Fingerprints.passed("empty", self.recipe.bits // 64, b""), matching, keepers)
+        return keepers
 
     def prepare_target(self) -> None:
         """Make the target, where it cannot be left to the first insertion."""

@@ -7,9 +7,9 @@ table gets the median of jieba's table, or the greatest value of a learned one: 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
+from importlib.util import find_spec
 from math import isfinite, log
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import numpy as np
 
 SCALE = 1024
 HEADER = "# dedup-job idf"
+SPACE, NEWLINE = b" \n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +33,19 @@ class Idf:
 
 def jieba_idf_path() -> Path:
     """Return where jieba keeps its IDF table."""
-    with resources.as_file(resources.files("jieba") / "analyse" / "idf.txt") as path:
-        return path
+    package = find_spec("jieba")  # importing it takes 0.15 s
+    if package is None or not package.submodule_search_locations:
+        raise FileNotFoundError("jieba is not installed")
+    return Path(package.submodule_search_locations[0]) / "analyse" / "idf.txt"
 
 
 def read_idf(path: Path) -> Idf:
     """Read a table; raises ValueError, naming the line, when it is malformed."""
-    text = path.read_bytes().decode("utf-8")
-    lines = [line for line in text.split("\n") if line.strip() and not line.startswith("# ")]
-    if not lines:
+    raw = path.read_bytes()
+    text = raw.decode("utf-8")
+    terms, values = _columns(raw, text)
+    if not terms:
         raise ValueError(f"{path}: no `term idf` line in it")
-    terms, _, values = zip(*(line.rpartition(" ") for line in lines), strict=True)
     try:
         scaled = np.rint(np.array(values, np.float64) * SCALE)
     except ValueError:
@@ -52,6 +55,22 @@ def read_idf(path: Path) -> Idf:
     idfs = np.maximum(scaled, 1).astype(np.int64)
     unknown = idfs.max() if text.startswith(HEADER) else np.sort(idfs)[len(idfs) // 2]
     return Idf(dict(zip(terms, idfs.tolist(), strict=True)), int(unknown))
+
+
+def _columns(raw: bytes, text: str) -> tuple[Sequence[str], Sequence[str]]:
+    """Return what stands before and behind the last space of each line, blank lines and comments left out.
+
+    Where each line holds one space, as in jieba's table of 267,744, all are split at once.
+    """
+    codes = np.frombuffer(raw if raw.endswith(b"\n") else raw + b"\n", np.uint8)
+    separators = codes[(codes == SPACE) | (codes == NEWLINE)]
+    is_plain = (separators[::2] == SPACE).all() and (separators[1::2] == NEWLINE).all()
+    fields = text.split() if is_plain else []
+    if len(fields) == len(separators) > 0:
+        return fields[::2], fields[1::2]
+    lines = [line for line in text.split("\n") if line.strip() and not line.startswith("# ")]
+    parts = [line.rpartition(" ") for line in lines]
+    return [term for term, _, _ in parts], [value for _, _, value in parts]
 
 
 def _first_malformed(text: str) -> int:
