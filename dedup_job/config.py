@@ -128,7 +128,7 @@ class EngineSettings(Section):
 class LimitSettings(Section):
     """`[limits]`: how much is taken on at once, how long a fault is waited out, who may read along."""
 
-    batch_records: int = Field(1_000, ge=1, le=5_000)
+    batch_records: int = Field(2_000, ge=1, le=5_000)
     batch_mb: int = Field(16, ge=1)
     in_flight_mb: int = Field(256, ge=1)
     record_seconds: float = Field(5.0, gt=0)
