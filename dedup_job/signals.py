@@ -6,9 +6,8 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 from types import FrameType
-from typing import NoReturn
 
 from dedup_job.errors import Stopped
 
@@ -29,7 +28,7 @@ def end_soon(tell: Tell) -> None:
     signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     Thread(target=_watch, args=(reader, writer, tell), name="signals", daemon=True).start()
     for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, _stop)
+        signal.signal(signum, SHIELD.stop)
 
 
 def ignore() -> None:
@@ -38,8 +37,36 @@ def ignore() -> None:
         signal.signal(signum, signal.SIG_IGN)
 
 
-def _stop(signum: int, _: FrameType | None) -> NoReturn:
-    raise Stopped(signum)
+class Shield:
+    """What the main thread must not be broken off in: a signal that comes meanwhile is raised at its end.
+
+    Holds may be nested; those of other threads count for nothing, because no signal is raised there.
+    """
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._came: int | None = None
+
+    def hold(self) -> None:
+        """Begin what must not be broken off."""
+        if current_thread() is main_thread():
+            self._depth += 1
+
+    def let_go(self) -> None:
+        """End it; raise Stopped for the signal that came meanwhile."""
+        if current_thread() is main_thread():
+            self._depth -= 1
+            if self._came is not None:
+                self.stop(self._came)
+
+    def stop(self, signum: int, _: FrameType | None = None) -> None:
+        """Raise Stopped now, or as soon as nothing forbids it."""
+        self._came = signum if self._depth else None
+        if not self._depth:
+            raise Stopped(signum)
+
+
+SHIELD = Shield()
 
 
 def _watch(reader: socket.socket, _writer: socket.socket, tell: Tell) -> None:

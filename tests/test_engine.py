@@ -9,17 +9,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any, TypeVar
 
 import pytest
 from bson import decode, encode
-from pebble import CONSTS
 
 from dedup_job.config import check
 from dedup_job.document import Batch, Fingerprints
-from dedup_job.engine import worker
+from dedup_job.engine import pool, worker
 from dedup_job.engine.local import POISON, Capacity, LocalEngine
 from dedup_job.errors import DedupError
 from dedup_job.fingerprint.profile import Calibration
@@ -154,11 +155,7 @@ def fingerprinted(engine: LocalEngine, batches: Sequence[Batch]) -> list[tuple[B
 
 
 def worker_pids() -> list[int]:
-    return [
-        child.pid
-        for child in multiprocessing.active_children()
-        if child.name == "pebble_pool_worker" and child.pid
-    ]
+    return [child.pid for child in multiprocessing.active_children() if child.pid]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -171,9 +168,8 @@ def test_batches_come_back_in_order_and_alike_for_any_number_of_workers(recipe: 
 
 
 @pytest.fixture
-def engine(recipe: Recipe, _fragile: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalEngine]:
+def engine(recipe: Recipe, _fragile: None) -> Iterator[LocalEngine]:
     """Two workers that obey orders in the text."""
-    monkeypatch.setattr(CONSTS, "term_timeout", 0.2)  # workers ignore SIGTERM, so waiting does not help
     with LocalEngine(recipe, Capacity(workers=2, record_seconds=0.4)) as engine:
         yield engine
 
@@ -219,7 +215,6 @@ def test_an_idle_worker_that_is_killed_is_replaced(recipe: Recipe, engine: Local
     fingerprinted(engine, BATCHES[:1])
     for pid in worker_pids():
         os.kill(pid, signal.SIGKILL)
-    time.sleep(0.5)  # long enough for the pool to notice
     assert fingerprinted(engine, BATCHES[:1]) == [(BATCHES[0], alone)]
 
 
@@ -228,9 +223,37 @@ def test_the_companions_of_a_killed_worker_are_not_left_behind(recipe: Recipe) -
         fingerprinted(engine, BATCHES[:1])
         killed, companion = worker_pids()
         os.kill(killed, signal.SIGKILL)
-        time.sleep(0.5)  # long enough for the pool to notice
         fingerprinted(engine, BATCHES[:1])
     assert _wait_for(lambda: not _is_running(companion)), f"still running: {companion}"
+
+
+def test_workers_that_are_killed_or_stopped_at_any_moment_change_nothing(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while they take records from a pipe or send fingerprints through one."""
+    monkeypatch.setattr(pool, "BEGIN_SECONDS", 10.0)
+    long = [batch_of(*(text_of(number + row) * 40 for row in range(40))) for number in range(60)]
+    alone = Fingerprinter(recipe)
+    rng = Random(7)
+    with LocalEngine(recipe, Capacity(workers=2, record_seconds=0.1)) as engine:
+        found = engine.fingerprinted(long)
+        for batch in long:
+            if rng.random() < 0.4 and (pids := worker_pids()):
+                with suppress(ProcessLookupError):
+                    os.kill(rng.choice(pids), rng.choice((signal.SIGKILL, signal.SIGSTOP)))
+            assert as_values(within_reason(lambda: next(found))[1]) == as_values(alone(batch.raws))
+
+
+def gone_at_once(*_: object) -> None:
+    os._exit(1)
+
+
+def test_workers_that_die_as_soon_as_they_start_end_the_run_and_say_so(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "_serve", gone_at_once)
+    with LocalEngine(recipe) as engine, pytest.raises(DedupError, match="is there memory enough"):
+        fingerprinted(engine, BATCHES[:1])
 
 
 def test_workers_that_cannot_start_end_the_run_and_say_why(tmp_path: Path) -> None:

@@ -1,33 +1,27 @@
 """Supervised worker processes on this machine: results in order, bounded bytes in flight, no hang.
 
-A worker that dies or stalls is replaced (pebble does that); its batch is halved and tried again until the
-record that did it stands alone.  That record gets the reason `poison`, its neighbours their fingerprints.
+A worker that dies or stalls is replaced; its batch is halved and tried again until the record that did it
+stands alone.  That record gets the reason `poison`, its neighbours their fingerprints.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, TimeoutError
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeVar
 
-from pebble import CONSTS, ProcessExpired, ProcessPool
-
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine import worker
+from dedup_job.engine.pool import Lost, Pool, Work
 from dedup_job.engine.warm import warmed
-from dedup_job.errors import DedupError
 from dedup_job.fingerprint.recipe import Recipe
 
 POISON = "poison"
-CONSTS.term_timeout = 0.2  # seconds from SIGTERM, which workers ignore, to SIGKILL
-MOST_POOLS_LOST = 3  # with no result in between
 
 T = TypeVar("T")
-Work = Callable[[Sequence[bytes]], T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +46,7 @@ class LocalEngine:
         self._capacity = capacity
 
     def __enter__(self) -> LocalEngine:
-        self._pool = self._new_pool()
-        self._pools_lost = 0
+        self._pool = Pool(self._recipe, self._capacity.workers, warmed())
         return self
 
     def __exit__(
@@ -62,7 +55,7 @@ class LocalEngine:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._stop_pool()
+        self._pool.stop()
 
     def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
         """Yield each batch with its fingerprints, in order, while later ones are worked on."""
@@ -78,8 +71,8 @@ class LocalEngine:
 
         A batch with a record that kills or stalls its worker is left out.
         """
-        for batch, future in self._ahead(worker.count_terms, batches):
-            yield self._outcome(worker.count_terms, batch.raws, future) or (0, Counter())
+        for _, future in self._ahead(worker.count_terms, batches):
+            yield _outcome(future) or (0, Counter())
 
     def _ahead(self, work: Work[T], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Future[T]]]:
         """Yield batches in order, each with the work on it, keeping the workers busy with later ones."""
@@ -96,53 +89,26 @@ class LocalEngine:
     def _is_full(self, batches: int, nbytes: int) -> bool:
         return batches > 2 * self._capacity.workers or nbytes > self._capacity.nbytes
 
-    def _new_pool(self) -> ProcessPool:
-        return ProcessPool(
-            max_workers=self._capacity.workers,
-            initializer=worker.begin,
-            initargs=(self._recipe,),
-            context=warmed(),
-        )
-
     def _submit(self, work: Work[T], raws: Sequence[bytes]) -> Future[T]:
-        seconds = self._capacity.record_seconds * min(len(raws), 6)
-        try:
-            return self._pool.schedule(work, args=(raws,), timeout=seconds)
-        except RuntimeError:  # pebble gives a pool up when a worker dies that had nothing to do
-            self._stop_pool()
-            self._pools_lost += 1
-            self._pool = self._new_pool()
-            return self._pool.schedule(work, args=(raws,), timeout=seconds)
-
-    def _stop_pool(self) -> None:
-        self._pool.stop()
-        self._pool.join()
+        seconds = self._capacity.record_seconds * min(max(len(raws), 1), 6)
+        return self._pool.submit(work, raws, seconds)
 
     def _settled(self, raws: Sequence[bytes], future: Future[Fingerprints]) -> Fingerprints:
         """Return the fingerprints; isolate the record that kills or stalls its worker."""
-        if (prints := self._outcome(worker.work, raws, future)) is not None:
+        if (prints := _outcome(future)) is not None:
             return prints
         if len(raws) > 1:
             middle = len(raws) // 2
             halves = [(half, self._submit(worker.work, half)) for half in (raws[:middle], raws[middle:])]
             return Fingerprints.join([self._settled(*half) for half in halves])
         # A second chance: the worker may have died of another record, or of something else.
-        again = self._outcome(worker.work, raws, self._submit(worker.work, raws))
+        again = _outcome(self._submit(worker.work, raws))
         return again or Fingerprints.passed(POISON, self._recipe.bits // 64, raws[0])
 
-    def _outcome(self, work: Work[T], raws: Sequence[bytes], future: Future[T]) -> T | None:
-        """Return a result, or None when the worker died of these records or took too long over them."""
-        try:
-            result = future.result()
-        except (ProcessExpired, TimeoutError):
-            return None
-        except BrokenProcessPool as error:
-            if self._pools_lost >= MOST_POOLS_LOST:
-                raise DedupError("the workers die as soon as they start; is there memory enough?") from error
-            return self._outcome(work, raws, self._submit(work, raws))
-        except DedupError:
-            raise
-        except Exception as error:
-            raise DedupError(f"a worker failed with {type(error).__name__}; please report this") from error
-        self._pools_lost = 0
-        return result
+
+def _outcome(future: Future[T]) -> T | None:
+    """Return a result, or None when the worker died of these records or took too long over them."""
+    try:
+        return future.result()
+    except Lost:
+        return None

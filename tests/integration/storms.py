@@ -48,13 +48,19 @@ class Storm:
     def start(self, **limits: float) -> subprocess.Popen[bytes]:
         """Start a backfill."""
         config = self.arena.config_file(engine={"workers": 2}, limits=limits)
-        return subprocess.Popen(
-            [sys.executable, "-m", "dedup_job", "backfill", "-c", str(config)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=ROOT,
-            env={**os.environ, "DEDUP_SOURCE_URI": self.uri, "DEDUP_TARGET_URI": self.uri},
-        )
+        with self.told.open("wb") as stderr:
+            return subprocess.Popen(
+                [sys.executable, "-m", "dedup_job", "backfill", "-c", str(config)],
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                cwd=ROOT,
+                env={**os.environ, "DEDUP_SOURCE_URI": self.uri, "DEDUP_TARGET_URI": self.uri},
+            )
+
+    @property
+    def told(self) -> Path:
+        """Where the latest run's lines are."""
+        return self.arena.folder / "told"
 
     def finish(self) -> Harm:
         """Let a run come to its end."""
@@ -189,8 +195,13 @@ def _signalled(storm: Storm) -> tuple[Harm, str]:
             process.wait(storm.rng.uniform(0, 0.1))
         process.send_signal(which)
     code = ended(process, LEAVING_SECONDS)
-    wrong = code not in (*ENDED_BY[which], *FINISHED)
+    wrong = code not in (*ENDED_BY[which], *FINISHED) and not _had_no_handlers(storm)
     return Harm(misled=int(wrong)), f"{which.name}{' twice' if again else ''}, then ended with {code}"
+
+
+def _had_no_handlers(storm: Storm) -> bool:
+    """Tell whether the interpreter was still setting itself up: it says so, and exits with 1."""
+    return b"KeyboardInterrupt" in storm.told.read_bytes()
 
 
 def worker_losses(storm: Storm, count: int) -> Result:

@@ -112,6 +112,8 @@ def test_a_connection_string_in_the_wrong_place(job: Job, run: Run, section: str
 def test_texts_that_the_target_refuses(job: Job, run: Run) -> None:
     unique = job.database.create_collection("unique", validator={"bad": {"$exists": False}})
     unique.create_index("text", unique=True)
+    job.source.insert_one({"_id": 0, "text": "ours"})
+    run()
     unique.insert_many([{"_id": 1, "text": "another"}, {"_id": 100, "text": TEXT}])
     job.source.insert_many(
         [

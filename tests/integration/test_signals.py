@@ -115,9 +115,9 @@ def test_a_signal_at_any_moment_leaves_what_the_next_run_finishes(
     assert filled.outcome() == undisturbed.outcome()
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_signal_ends_a_run_whose_server_is_gone(filled: Job, how: signal.Signals) -> None:
-    """SIGKILL: it is waiting for the next try; SIGSTOP: for an answer."""
+@contextmanager
+def without_server(filled: Job, how: signal.Signals, grace: str = "5") -> Iterator[subprocess.Popen[str]]:
+    """Give a run whose server is killed or stopped."""
     with LocalMongod() as server:
         with MongoClient[dict[str, Any]](server.uri) as client:
             client["lost"]["pages"].insert_many(list(generate(50, seed=11)))
@@ -125,17 +125,33 @@ def test_a_signal_ends_a_run_whose_server_is_gone(filled: Job, how: signal.Signa
         filled.set("target", database="lost")
         filled.set("limits", patience_seconds=600.0, connect_seconds=300.0)
         filled.uri = server.uri
-        with halted(filled, 25) as process:
+        with halted(filled, 25, grace) as process:
             os.kill(server.pid, how)
             go_on(process)
             time.sleep(0.5)
-            process.send_signal(signal.SIGTERM)
-            code, stderr = ended(process)
+            yield process
         with suppress(ProcessLookupError):
             os.kill(server.pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_signal_ends_a_run_whose_server_is_gone(filled: Job, how: signal.Signals) -> None:
+    """SIGKILL: it is waiting for the next try; SIGSTOP: for an answer."""
+    with without_server(filled, how) as process:
+        process.send_signal(signal.SIGTERM)
+        code, stderr = ended(process)
     assert code == 143
     assert stderr.endswith(LINE.format("SIGTERM"))
     assert "Traceback" not in stderr
+
+
+def test_a_second_signal_does_not_wait_for_the_cleaning_up(filled: Job) -> None:
+    with without_server(filled, signal.SIGSTOP, LONG) as process:
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert ended(process)[0] == 143
 
 
 def test_a_signal_ends_a_run_that_is_connecting(filled: Job) -> None:
@@ -161,18 +177,6 @@ def test_a_signal_ends_a_run_whose_workers_hang(filled: Job) -> None:
         go_on(process)
         process.send_signal(signal.SIGTERM)
         assert ended(process, workers) == (143, LINE.format("SIGTERM"))
-
-
-def test_a_second_signal_does_not_wait_for_the_cleaning_up(filled: Job) -> None:
-    filled.set("limits", record_seconds=600.0)
-    with halted(filled, 50, LONG) as process:
-        workers = descendants(process.pid)
-        pause(workers)
-        process.send_signal(signal.SIGTERM)
-        time.sleep(0.5)
-        assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
-        assert ended(process, workers)[0] == 143
 
 
 def test_workers_die_with_a_parent_that_is_killed(filled: Job) -> None:

@@ -592,6 +592,8 @@ def test_refused_keepers_and_what_was_promoted_for_them_agree(job: Job) -> None:
 
 
 def test_a_record_with_a_refused_conflict_is_somebody_elses(job: Job) -> None:
+    job.source.insert_one({"_id": 0, "text": "最早的"})
+    job.decide("backfill")
     job.target.insert_one({"_id": 1, "text": "另一个"})
     job.source.insert_many([{"_id": 1, "text": "一个"}, {"_id": 2, "text": "两个"}])
     assert job.decide("backfill").counts.refused == {"conflict": 1}
