@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -125,6 +126,7 @@ def nightly(config: Path, **options: Any) -> int:
 @common
 def report(config: Path, mode: str | None, fresh: bool, limit: int | None, **options: Any) -> int:
     """Say what a backfill or a run would do, with sample pairs; writes nothing to MongoDB."""
+    warm.warmed()
     from dedup_job import wiring
     from dedup_job.mongo.ids import value as readable
     from dedup_job.report import evidence
@@ -153,6 +155,7 @@ def report(config: Path, mode: str | None, fresh: bool, limit: int | None, **opt
 @common
 def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **options: Any) -> int:
     """Learn how much each term says from the collection; name the file as `[recipe] idf_table`."""
+    warm.warmed()
     from dedup_job import wiring
 
     settings, talk = _prepared(config, options)
@@ -175,6 +178,7 @@ def explain_pair(config: Path, first: str, second: str, **options: Any) -> int:
 
     An id is an ObjectId's 24 digits, extended JSON of the value ('{"$oid": "..."}', 42, '"42"'), or a text.
     """
+    warm.warmed()
     from dedup_job import inspection, wiring
     from dedup_job.report import explain
 
@@ -318,6 +322,7 @@ def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
     A pair is two ids, as for `explain`, and a label: 1 or 0, same or different, true or false, or a
     similarity.  The file has tabs or commas between them, or lines of JSON with "id1", "id2" and "label".
     """
+    warm.warmed()
     from dedup_job import assessment, wiring
     from dedup_job.report import labelled
 
@@ -348,6 +353,7 @@ def tune(config: Path, sample: int, at: float, **options: Any) -> int:
     """
     from tqdm import tqdm
 
+    warm.warmed()
     from dedup_job import assessment, wiring
 
     settings, output = _prepared(config, options)
@@ -373,6 +379,7 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
     """
     from tqdm import tqdm
 
+    warm.warmed()
     from dedup_job import wiring
     from dedup_job.estimate.estimate import estimate
 
@@ -387,6 +394,7 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
 
 
 def _adopt(config: Path, options: dict[str, Any]) -> None:
+    warm.warmed()
     from dedup_job import adoption, wiring
     from dedup_job.report.progress import Progress
 
@@ -401,6 +409,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
 
 
 def _decide_alone(mode: str, config: Path, options: dict[str, Any]) -> int:
+    warm.warmed()
     from dedup_job import wiring
     from dedup_job.report.progress import Progress
 
@@ -414,11 +423,12 @@ def _decide_alone(mode: str, config: Path, options: dict[str, Any]) -> int:
 
 
 def _prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
-    """Read the settings and set the log up, while the workers' code is loaded already."""
-    warm.warmed()
+    """Read the settings and set the log up, when all code is loaded."""
     from dedup_job import config as configuration
     from dedup_job.report import log
 
+    gc.freeze()  # code stays
+    gc.enable()
     log.set_up(options["log_format"], options["verbose"])
     settings = configuration.load(config)
     if options["workers"]:
@@ -443,6 +453,7 @@ def _finish(output: Output, settings: Any, text: str, values: dict[str, Any]) ->
 def main() -> NoReturn:
     """Run a command and exit with its code; an error is one line on stderr."""
     signals.end_soon(_stopped)
+    gc.disable()  # until the code is loaded, which makes much, and all to stay
     try:
         code = _run()
     except Stopped as stopped:

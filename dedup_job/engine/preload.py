@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
-from dedup_job.engine import worker
-from dedup_job.fingerprint.characters import lower_case
-from dedup_job.fingerprint.idf import jieba_idf_path
-from dedup_job.fingerprint.recipe import Resource, shared_idf
-from dedup_job.fingerprint.scan import simple_text
-from dedup_job.fingerprint.segment import rust_segmenter
 
-__all__ = ["worker"]
+def _load() -> None:
+    from dedup_job.engine import worker
+    from dedup_job.fingerprint.characters import lower_case
+    from dedup_job.fingerprint.idf import jieba_idf_path
+    from dedup_job.fingerprint.recipe import Resource, shared_idf
+    from dedup_job.fingerprint.scan import simple_text
+    from dedup_job.fingerprint.segment import rust_segmenter
 
-# Workers are children of this process, which otherwise lives as long as the last of them.
-worker.end_with_parent()
-shared_idf(Resource.at(jieba_idf_path()))
-rust_segmenter(())
-lower_case([])  # makes its table
-simple_text("")
+    worker.end_with_parent()  # else it lives as long as the last of its children, the workers
+    shared_idf(Resource.at(jieba_idf_path()))
+    rust_segmenter(())
+    lower_case([])  # makes its table
+    simple_text("")
 
 
 def _nothing(*_: object) -> None:
     """Say nothing of a worker that cannot begin: its parent notices, or has ended in that moment."""
 
 
+gc.disable()  # what is made here stays
+_load()
+gc.freeze()
 sys.excepthook = _nothing

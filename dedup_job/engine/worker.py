@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import signal
 import sys
 from collections import Counter
@@ -20,6 +21,7 @@ _fingerprinter: Fingerprinter | ConfigError = ConfigError("begin() runs first")
 def begin(recipe: Recipe) -> None:
     """Make this process a worker for a recipe: signals are the parent's business, its death is the end."""
     global _fingerprinter
+    gc.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     end_with_parent()

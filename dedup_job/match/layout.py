@@ -19,7 +19,6 @@ cheapest depends on the number of fingerprints, so the layout is chosen anew as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from math import comb
@@ -70,7 +69,7 @@ class Layout:
     @property
     def probes(self) -> int:
         """Buckets that are looked into for one query."""
-        return sum(buckets for buckets, *_ in self._steps())
+        return sum(buckets for buckets, *_ in _steps(self))
 
     @property
     def directory_bytes(self) -> int:
@@ -83,7 +82,7 @@ class Layout:
             return SCAN_COST * count * self.bits / 64
         return sum(
             buckets * (PROBE_COST + count / (1 << width) * (ENTRY_COST + CONFIRM_COST * passing(limit)))
-            for buckets, width, limit in self._steps()
+            for buckets, width, limit in _steps(self)
         )
 
     def limit(self, i: int, flips: int) -> int:
@@ -100,12 +99,16 @@ class Layout:
                 left -= flips + (other < i)
         return left
 
-    def _steps(self) -> Iterator[tuple[int, int, int]]:
-        """Yield for each map and number of flips: how many buckets, the key's width, the sketch's limit."""
-        for i, cut in enumerate(self.cuts):
-            for flips in range(cut.flips + 1):
-                if (limit := self.limit(i, flips)) >= 0:
-                    yield comb(cut.width, flips), cut.width, limit
+
+@cache
+def _steps(layout: Layout) -> tuple[tuple[int, int, int], ...]:
+    """Return for each map and number of flips: how many buckets, the key's width, the sketch's limit."""
+    return tuple(
+        (comb(cut.width, flips), cut.width, limit)
+        for i, cut in enumerate(layout.cuts)
+        for flips in range(cut.flips + 1)
+        if (limit := layout.limit(i, flips)) >= 0
+    )
 
 
 @cache
