@@ -128,7 +128,9 @@ def main() -> None:
     )
     parser.add_argument("files", type=Path, nargs="*")
     parser.add_argument("--baseline", type=Path, required=True)
-    parser.add_argument("--generated", type=numbers, default=[200_000])
+    parser.add_argument(
+        "--generated", type=numbers, default=[200_000], help='sizes of made-up sets; "" for none'
+    )
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--workers", default="2")
     parser.add_argument("--quick", action="store_true", help="one run, and 10,000 generated records")

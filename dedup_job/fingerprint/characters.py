@@ -61,7 +61,7 @@ def offsets_of(texts: Sequence[Sized]) -> npt.NDArray[np.int64]:
     [0, 2, 2, 3]
     """
     offsets = np.zeros(len(texts) + 1, np.int64)
-    np.cumsum(list(map(len, texts)), out=offsets[1:])
+    np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=offsets[1:])
     return offsets
 
 

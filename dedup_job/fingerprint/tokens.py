@@ -6,6 +6,7 @@ before, and a table knows it twenty times faster than the segmenter.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from itertools import chain
 
@@ -14,15 +15,17 @@ import numpy.typing as npt
 
 from dedup_job.compiled import compiled
 from dedup_job.document import Ragged
-from dedup_job.fingerprint.characters import CODE, offsets_of
+from dedup_job.fingerprint.characters import CODE, encoded, offsets_of
+from dedup_job.fingerprint.interning import Interned
 from dedup_job.fingerprint.pieces import Pieces, Rows
 from dedup_job.fingerprint.segment import Segmenter, pieces, segmentable
 from dedup_job.fingerprint.shingles import normalised
 from dedup_job.fingerprint.terms import HAN, SPACE, TermRule, Vocabulary
 
 LAST_HAN = 0x3FFFF
+BLANK = 32
 UNKNOWN = -3  # the row of a character that was not met
-MOST_CHARACTERS = 2_000_000  # of the pieces that are remembered
+MOST_CHARACTERS = 2_000_000  # of the pieces that are remembered, and of their words
 
 TokenRows = Callable[[Sequence[str], Ragged], Rows]
 """The rows of the tokens of n cleaned texts, which are also given as `characters.lower_case` has them.
@@ -89,7 +92,8 @@ class WordRows:
     """Words, piece by piece."""
 
     def __init__(self, segmenter: Segmenter, vocabulary: Vocabulary) -> None:
-        self._segmenter, self._vocabulary = segmenter, vocabulary
+        self._segmenter = segmenter
+        self._words = Words(vocabulary)
         self._pieces = Pieces()
 
     def __call__(self, texts: Sequence[str], codes: Ragged) -> Rows:
@@ -105,12 +109,34 @@ class WordRows:
     def _learn(self, new: str) -> None:
         """Segment the new pieces, all at once; after an error none is remembered."""
         try:
-            tokens = self._segmenter(new)
-            rows = np.fromiter(map(self._vocabulary.__getitem__, tokens), np.int64, len(tokens))
+            rows = self._words.rows(self._segmenter(new))
         except BaseException:
             self._pieces = Pieces()
             raise
         self._pieces.learn(rows == SPACE, rows)
+
+
+class Words:
+    """Words that were met, and their rows of a vocabulary: what a dictionary does, without its detours."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._forget()
+
+    def rows(self, words: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Return the row of each word; one that holds a space consists of it."""
+        if self._interned.characters > MOST_CHARACTERS:
+            self._forget()
+        numbers, new = self._interned.numbers(Ragged(*_ended(offsets_of(words), encoded("".join(words)))))
+        try:
+            self._rows.extend([self._vocabulary[word or " "] for word in new.split(" ")[:-1]])
+        except BaseException:
+            self._forget()
+            raise
+        return np.frombuffer(self._rows, np.int64)[numbers]
+
+    def _forget(self) -> None:
+        self._interned, self._rows = Interned(), array("q")
 
 
 class WordAndHanRows:
@@ -129,6 +155,26 @@ class WordAndHanRows:
             self._table[unknown] = [self._vocabulary[chr(code)] for code in unknown]
             rows = self._table[found]
         return _side_by_side(*self._words(texts, codes), offsets, rows)
+
+
+@compiled(
+    "Tuple((int64[::1], uint32[::1]))(int64[::1], Array(uint32, 1, 'C', readonly=True))",
+)
+def _ended(
+    offsets: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """Put a space behind each word; a space is an empty word."""
+    ended, stops = np.empty(len(codes) + len(offsets), np.uint32), np.zeros_like(offsets)
+    filled = 0
+    for word in range(len(offsets) - 1):
+        for place in range(offsets[word], offsets[word + 1]):
+            if codes[place] != BLANK:
+                ended[filled] = codes[place]
+                filled += 1
+        ended[filled] = BLANK
+        filled += 1
+        stops[word + 1] = filled
+    return stops, ended[:filled].copy()
 
 
 @compiled("Tuple((int64[::1], int64[::1]))(int64[::1], uint32[::1])")
