@@ -112,6 +112,10 @@ class Parts:
             f"chosen for {found.records:,} records of about {found.median_length:,} letters"
         )
 
+    def basis(self, keepers: Keepers) -> tuple[str, str, str]:
+        """Return the digest of the recipe, what it decides by, and how the index looks for it."""
+        return self.recipe.digest, self.about, keepers.layout
+
     def _calibrated(self) -> Calibration:
         """Look at the source's size and at its first texts, in `_id` order."""
         batches = first_records(self.source.batches(Window()), CALIBRATION_RECORDS)
@@ -244,7 +248,7 @@ def decide(parts: Parts, mode: str, observe: Observe) -> Report:
             )
         )
         ledger.covered(looked)
-        report = Report(run.name, mode, counts, time.monotonic() - started, parts.recipe.digest, parts.about)
+        report = Report(run.name, mode, counts, time.monotonic() - started, *parts.basis(keepers))
         ledger.close({**report.as_json(), "exit_code": exit_code(counts)})
     return report
 
@@ -297,7 +301,7 @@ def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
             )
         )
     seconds = time.monotonic() - started
-    return Report(new_run(mode).name, f"report ({mode})", counts, seconds, parts.recipe.digest, parts.about)
+    return Report(new_run(mode).name, f"report ({mode})", counts, seconds, *parts.basis(keepers))
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,8 +76,8 @@ class Keepers:
 
     @property
     def layout(self) -> str:
-        """How fingerprints are cut by now."""
-        return str(self._near.layout)
+        """How many fingerprints there are, and how they are cut by now."""
+        return f"{len(self._near):,} fingerprints, {self._near.layout}"
 
     def admit(self, plan: Plan, shingles: Ragged | None = None) -> None:
         """Take in the unique records of a plan that was carried out, with their shingles where at hand."""

@@ -13,7 +13,7 @@ from dedup_job.document import Counts
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run did; `recipe` is the digest, `about` says in words what it decides by."""
+    """What a run did; `recipe` is the digest, `about` what it decides by, `index` what it looked through."""
 
     run: str
     mode: str
@@ -21,6 +21,7 @@ class Report:
     seconds: float
     recipe: str
     about: str = ""
+    index: str = ""
 
     @property
     def docs_per_second(self) -> float:
@@ -42,6 +43,7 @@ class Report:
             "docs_per_second": round(self.docs_per_second, 1),
             "peak_rss_mb": round(peak_rss_mb(), 1),
             "recipe": self.recipe,
+            "index": self.index,
         }
 
     def as_text(self) -> str:
@@ -65,6 +67,8 @@ class Report:
             f"peak memory {peak_rss_mb():,.0f} MB"
         )
         lines.append(f"  recipe {self.recipe[:12]}: {self.about}".rstrip(": "))
+        if self.index:
+            lines.append(f"  index: {self.index}")
         return "\n".join(lines)
 
 

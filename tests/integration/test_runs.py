@@ -197,7 +197,7 @@ def test_json_output_is_one_object_whose_counts_add_up(job: Job) -> None:
     ) + sum(values["refused"].values())
     assert set(values) == {
         "run", "mode", "read", "unique", "duplicate", "passed", "refused",
-        "seconds", "docs_per_second", "peak_rss_mb", "recipe",
+        "seconds", "docs_per_second", "peak_rss_mb", "recipe", "index",
     }  # fmt: skip
 
 
