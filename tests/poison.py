@@ -19,7 +19,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache, partial
+from functools import partial
 from itertools import chain
 from random import Random
 from typing import Any
@@ -29,15 +29,14 @@ from bson.binary import UuidRepresentation
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
-from dedup_job import config
 from dedup_job.document import Fingerprints
 from dedup_job.engine import worker
-from dedup_job.fingerprint.profile import Calibration
-from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.mongo.ids import document, elements
+from tests.recipes import recipe_of
 
 TAIL = "此句写在最后仍须读到。"
 LARGEST = 16 << 20  # bytes of a record
+RECIPE = recipe_of("text", median_length=60)
 CPU_SECONDS = 20  # after which the kernel ends a trial
 UUIDS: CodecOptions[Any] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
 UNIQUE = ""
@@ -403,16 +402,6 @@ def _padded(name: str, size: int) -> bytes:
     return padded(fields(_id=name) + judged(name), size)
 
 
-@cache
-def recipe() -> Recipe:
-    """Return a recipe with the defaults, which reads the field `text`."""
-    table = {
-        "source": {"database": "d", "collection": "c", "fields": ["text"]},
-        "target": {"database": "d", "collection": "t"},
-    }
-    return config.check(table, "test").make_recipe(Calibration(records=1_000, median_length=60))
-
-
 def fragile_work(raws: Sequence[bytes]) -> Fingerprints:
     """The real work, but some texts kill the worker or keep it busy; runs on the workers."""
     for raw in raws:
@@ -436,7 +425,7 @@ def measure(poison: Poison) -> dict[str, Any]:
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
         prints = worker.work([raw])
         used = resource.getrusage(resource.RUSAGE_SELF)
-        seen = prints.reasons[0] or recipe().reader.text(raw)[-len(TAIL) :]
+        seen = prints.reasons[0] or RECIPE.reader.text(raw)[-len(TAIL) :]
         values = {
             "name": poison.name,
             "reason": prints.reasons[0],
@@ -455,7 +444,7 @@ def measure(poison: Poison) -> dict[str, Any]:
 
 if __name__ == "__main__":
     wanted = set(sys.argv[1:])
-    worker.begin(recipe())
+    worker.begin(RECIPE)
     worker.work([RawBSONDocument(encode({"_id": 1, "text": "热身"})).raw])
     idle = measure(Poison("idle", UNIQUE, lambda: encode({"_id": 1, "text": "热身"})))
     for one in kinds():

@@ -18,13 +18,12 @@ from typing import Any, TypeVar
 import pytest
 from bson import decode, encode
 
-from dedup_job.config import check
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine import pool, worker
 from dedup_job.engine.local import POISON, Capacity, LocalEngine
 from dedup_job.errors import DedupError
-from dedup_job.fingerprint.profile import Calibration
 from dedup_job.fingerprint.recipe import Fingerprinter, Recipe, Resource
+from tests.recipes import PLAIN
 
 T = TypeVar("T")
 
@@ -43,13 +42,6 @@ WORDS = [
     "pink",
     "grey",
 ]
-SETTINGS = {
-    "source": {"database": "d", "collection": "c", "fields": ["text"]},
-    "target": {"database": "d", "collection": "u"},
-    "recipe": {"bits": 64, "min_terms": 8},
-    "index": {"radius": 3},
-    "verify": {"min_jaccard": 0.8, "shingle": 5},
-}
 LONG = 60.0  # seconds that no test waits unless something hangs
 
 begin, work, count_terms = worker.begin, worker.work, worker.count_terms
@@ -87,8 +79,7 @@ def _is_first(flag: Path) -> bool:
 
 
 def recipe_with(idf_table: Path) -> Recipe:
-    recipe = check(SETTINGS, "c").make_recipe(Calibration(1_000, 500))
-    return replace(recipe, idf_table=Resource.at(idf_table))
+    return replace(PLAIN, idf_table=Resource.at(idf_table))
 
 
 @pytest.fixture(scope="module")

@@ -14,18 +14,13 @@ from pathlib import Path
 import pytest
 from bson import encode
 
-from dedup_job.config import check
 from dedup_job.document import Batch, Counts
-from dedup_job.fingerprint.profile import Calibration
 from dedup_job.fingerprint.recipe import Fingerprinter
 from dedup_job.job import decide, planned
 from dedup_job.match.keepers import Keepers, Recollection
+from tests.recipes import recipe_of
 
 LEETCODE = Path(__file__).parents[2] / "shared" / "data" / "leetcode" / "docs.jsonl.gz"
-SETTINGS = {
-    "source": {"database": "d", "collection": "c", "fields": ["data"]},
-    "target": {"database": "d", "collection": "u"},
-}
 RECORDS = 18_082
 DECIDED = "3e17cee0456dc02cd54c18d362abf29248b8fd8d96ae46ce6a4dc06b9570f5ca"
 
@@ -40,7 +35,7 @@ def batches(records: int) -> Iterator[Batch]:
 
 @pytest.mark.skipif(not LEETCODE.exists(), reason="needs the reference texts beside the project")
 def test_leetcode_is_decided_as_it_always_was() -> None:
-    recipe = check(SETTINGS, "test").make_recipe(Calibration(RECORDS, 500))
+    recipe = recipe_of("data", records=RECORDS)
     fingerprint = Fingerprinter(recipe)
     keepers = Keepers(
         recipe.bits, recipe.matching.radius, 256 << 20, Recollection(lambda ids: {}, fingerprint)

@@ -8,21 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dedup_job.config import check
 from dedup_job.document import UNIQUE, Action, Batch, Counts, Fingerprints, Match, Ragged, Verdict, digests
-from dedup_job.fingerprint.profile import Calibration
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.job import Job, decide, planned, run
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.plan import Plan
-
-SETTINGS = {
-    "source": {"database": "d", "collection": "c", "fields": ["text"]},
-    "target": {"database": "d", "collection": "u"},
-    "recipe": {"bits": 64, "min_terms": 8},
-    "index": {"radius": 3},
-    "verify": {"min_jaccard": 0.8, "shingle": 5},
-}
+from tests.recipes import PLAIN
 
 
 @dataclass(frozen=True)
@@ -38,8 +29,7 @@ class Text:
 
 
 def matching(radius: int = 3, min_jaccard: float = 0.0) -> Matching:
-    found = check(SETTINGS, "c").make_recipe(Calibration(1_000, 500)).matching
-    return replace(found, radius=radius, min_jaccard=min_jaccard)
+    return replace(PLAIN.matching, radius=radius, min_jaccard=min_jaccard)
 
 
 def prints_of(texts: Sequence[Text], words: int = 1) -> Fingerprints:

@@ -11,11 +11,10 @@ from functools import cache
 import pytest
 from bson import encode
 
-from dedup_job import config
-from dedup_job.fingerprint.profile import Calibration
 from dedup_job.fingerprint.recipe import Fingerprinter, Recipe
 from dedup_job.job import decide
 from dedup_job.match.keepers import Keepers, Recollection
+from tests.recipes import recipe_of
 
 NEWS = (
     "市政府昨日宣布，将在未来三年内新建十二条公交线路，覆盖"
@@ -71,12 +70,7 @@ PAIRS = [
 
 @cache
 def recipe(numbers: str = "ignore") -> Recipe:
-    table = {
-        "source": {"database": "d", "collection": "c", "fields": ["text"]},
-        "target": {"database": "d", "collection": "t"},
-        "verify": {"numbers": numbers},
-    }
-    return config.check(table, "test").make_recipe(Calibration(records=1_000, median_length=60))
+    return recipe_of("text", median_length=60, verify={"numbers": numbers})
 
 
 @pytest.fixture(scope="module")

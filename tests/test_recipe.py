@@ -17,26 +17,17 @@ from bson import encode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.config import check
 from dedup_job.document import digests
 from dedup_job.fingerprint import recipe as module
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.fields import TextFields
-from dedup_job.fingerprint.profile import Calibration
 from dedup_job.fingerprint.recipe import Fingerprinter, Reader, Recipe, Resource
 from dedup_job.fingerprint.shingles import normalised, shingles
 from dedup_job.fingerprint.terms import TermRule
 from scripts.corpus import generate
+from tests.recipes import PLAIN, recipe_of
 
 ROOT = Path(__file__).parent.parent
-SETTINGS = {
-    "source": {"database": "d", "collection": "c", "fields": ["text"]},
-    "target": {"database": "d", "collection": "u"},
-    "recipe": {"bits": 64, "min_terms": 8},
-    "index": {"radius": 3},
-    "verify": {"min_jaccard": 0.8, "shingle": 5},
-}
-PLAIN = check(SETTINGS, "c").make_recipe(Calibration(1_000, 500))
 READER, MATCHING = PLAIN.reader, PLAIN.matching
 WORDS = TermRule("words", min_length=1, tf="log", idf="full", top=0)
 CHINESE = "我们的数据库里有五千万条记录，其中很多网页是重复的，需要在夜里把它们清理干净。"
@@ -93,12 +84,7 @@ CORPUS_GOLDEN = {
 @pytest.mark.parametrize(("profile", "records"), CORPUS_GOLDEN)
 def test_a_golden_corpus_keeps_every_bit_of_every_column(profile: str, records: int) -> None:
     """Whoever changes `scripts.corpus` takes new digests, with this code as it was."""
-    settings = {
-        "source": {"database": "d", "collection": "c", "fields": ["title", "data"]},
-        "target": {"database": "d", "collection": "u"},
-        "recipe": {"profile": profile},
-    }
-    recipe = check(settings, "c").make_recipe(Calibration(records, 500))
+    recipe = recipe_of("title", "data", records=records, recipe={"profile": profile})
     prints = Fingerprinter(recipe)([encode(record) for record in generate(400)])
     columns = [prints.bits, prints.near, prints.short, prints.digests, prints.hashes]
     found = xxhash.xxh3_128("\n".join(prints.reasons).encode())
@@ -111,7 +97,7 @@ SALTED = """
 import sys
 from bson import encode
 from dedup_job.fingerprint.recipe import Fingerprinter
-from test_recipe import PLAIN as recipe
+from tests.recipes import PLAIN as recipe
 prints = Fingerprinter(recipe)([encode({"_id": 0, "text": text}) for text in sys.argv[1:]])
 columns = prints.bits, prints.digests, prints.hashes, prints.shingles.values
 print(recipe.digest, *(column.tolist() for column in columns))
@@ -122,11 +108,7 @@ def test_the_seed_of_pythons_hash_changes_nothing() -> None:
     """A fault of the seeds: Python's salted `hash()` changed every fingerprint in every run."""
     said = set()
     for seed in ("0", "1"):
-        environment = {
-            **os.environ,
-            "PYTHONHASHSEED": seed,
-            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
-        }
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", SALTED, CHINESE, ENGLISH]
         said.add(subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout)
     assert len(said) == 1

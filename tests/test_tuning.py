@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job import job
-from dedup_job.config import check
 from dedup_job.document import Action, Fingerprints, Ragged
-from dedup_job.fingerprint.profile import Calibration
 from dedup_job.fingerprint.recipe import Fingerprinter, Recipe
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.match.layout import cut
@@ -23,6 +21,7 @@ from dedup_job.report.scoring import Score, Setting
 from dedup_job.report.tuned import Tuning
 from dedup_job.report.tuning import RADII, Row, Sample
 from scripts.corpus import Mix, generate
+from tests.recipes import recipe_of
 
 PRESENT = Setting(128, 19, 0.8)
 AT = 0.8
@@ -30,11 +29,7 @@ AT = 0.8
 
 @pytest.fixture(scope="module")
 def recipe() -> Recipe:
-    table = {
-        "source": {"database": "d", "collection": "c", "fields": ["data"]},
-        "target": {"database": "d", "collection": "u"},
-    }
-    return check(table, "test").make_recipe(Calibration(1_000, 150))
+    return recipe_of("data", median_length=150)
 
 
 @pytest.fixture(scope="module")
