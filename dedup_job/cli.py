@@ -180,12 +180,12 @@ def explain_pair(config: Path, first: str, second: str, **options: Any) -> int:
     """
     warm.warmed()
     from dedup_job import inspection, wiring
-    from dedup_job.report import explain
+    from dedup_job.report import explained as page
 
     settings, output = _prepared(config, {**options, "workers": 1})
     with wiring.Parts(settings) as parts:
         shown = inspection.explained(parts, first, second)
-    output.show(explain.as_text(shown), shown)
+    output.show(page.as_text(shown), shown)
     return 0
 
 
@@ -195,12 +195,12 @@ def explain_pair(config: Path, first: str, second: str, **options: Any) -> int:
 def why(config: Path, record: str, **options: Any) -> int:
     """Show what the ledger says of the RECORD with this id; ids are written as for `explain`."""
     from dedup_job import inspection, wiring
-    from dedup_job.report import explain
+    from dedup_job.report import answer as page
 
     settings, output = _prepared(config, options)
     with wiring.Parts(settings) as parts:
         answer = inspection.why(parts, record)
-    output.show(explain.answer_as_text(answer), answer)
+    output.show(page.as_text(answer), answer)
     return 0
 
 

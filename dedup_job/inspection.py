@@ -12,7 +12,7 @@ from dedup_job.errors import UsageError
 from dedup_job.mongo.commit import check_fits
 from dedup_job.mongo.ids import SHOWABLE, document, elements, extended, id_of, readings
 from dedup_job.mongo.overrides import Override
-from dedup_job.report import explain
+from dedup_job.report import explanation
 from dedup_job.wiring import Parts
 
 
@@ -52,10 +52,10 @@ def explained(parts: Parts, first: str, second: str) -> dict[str, Any]:
         for found, reason in zip((one, other), prints.reasons, strict=True)
     ]
     records = [
-        explain.Record(extended(found.id), found.place, text)
+        explanation.Record(extended(found.id), found.place, text)
         for found, text in zip((one, other), read, strict=True)
     ]
-    return explain.as_json((records[0], records[1]), prints, parts.recipe)
+    return explanation.as_json((records[0], records[1]), prints, parts.recipe)
 
 
 def why(parts: Parts, given: str) -> dict[str, Any]:

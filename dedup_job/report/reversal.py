@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dedup_job.document import Counts
-from dedup_job.report.explain import id_text
+from dedup_job.report.terminal import id_text
 
 
 @dataclass(frozen=True, slots=True)

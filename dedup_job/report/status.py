@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dedup_job.report.explain import id_text
+from dedup_job.report.terminal import id_text
 
 UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
 NUMBERS = ("read", "unique", "duplicate", "passed", "refused")

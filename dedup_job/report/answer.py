@@ -1,0 +1,23 @@
+"""What the ledger says of one record, as a page for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dedup_job.report.terminal import id_text, wrapped
+
+
+def as_text(shown: Mapping[str, Any]) -> str:
+    """Return what the ledger says of a record, for people."""
+    verdict = "not decided yet" if shown["verdict"] == "undecided" else shown["verdict"]
+    lines = [f"{id_text(shown['id'])}: {verdict}"]
+    for name, value in shown.items():
+        if name in ("id", "verdict") or value is None:
+            continue
+        if name == "keeper":
+            value = id_text(value)
+        elif isinstance(value, bool):
+            value = "yes" if value else "no"
+        lines.append(f"  {name.replace('_', ' '):<16} {value}")
+    return "\n".join(line for given in lines for line in wrapped(given))

@@ -1,0 +1,93 @@
+"""An explanation of two records, as a page for people."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dedup_job.report.terminal import cell, id_text, wrapped
+
+HEAVIEST = 15  # terms that are shown
+TERM_WIDTH = 32  # columns of a term in a table
+
+
+def as_text(shown: Mapping[str, Any]) -> str:
+    """Return an explanation for people, in lines of at most 110 columns."""
+    lines = [*_verdict_lines(shown), ""]
+    for name, record in zip(("first", "second"), shown["records"], strict=True):
+        lines += _record_lines(name, record)
+    if shown["rules"]:
+        lines += ["", "rules", *_rule_lines(shown["rules"]), "", "measured", *_measured_lines(shown)]
+    if shown["terms"]:
+        lines += ["", *_term_lines(shown["terms"])]
+    if shown["flips"]:
+        lines += ["", *_flip_lines(shown["flips"])]
+    settings = ", ".join(f"{name} {value}" for name, value in shown["settings"].items())
+    lines += ["", *wrapped(f"recipe {shown['recipe'][:12]}: {settings}")]
+    return "\n".join(lines)
+
+
+def _verdict_lines(shown: Mapping[str, Any]) -> Iterator[str]:
+    if "passed" in shown["decided_by"]:
+        why = [
+            f"the {name} cannot be judged ({record['passed']})"
+            for name, record in zip(("first", "second"), shown["records"], strict=True)
+            if record["passed"]
+        ]
+    else:
+        said = {rule["name"]: rule["what"] for rule in shown["rules"]}
+        why = [said[name] for name in shown["decided_by"]]
+    kind = f"{shown['reason']} duplicate" if shown["verdict"] == "duplicate" else "no match"
+    return wrapped(f"{kind}: {'; '.join(why)}")
+
+
+def _record_lines(name: str, record: Mapping[str, Any]) -> Iterator[str]:
+    yield from wrapped(f"{name}: {id_text(record['id'])} in the {record['place']}")
+    if record["passed"]:
+        yield f"  passed: {record['passed']}"
+        return
+    yield f"  {record['characters']:,} characters, {record['terms']:,} terms, {record['shingles']:,} shingles"
+    yield from wrapped(record["beginning"], "  | ")
+
+
+def _rule_lines(rules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for rule in rules:
+        yield f"  {rule['name']:<12} {'yes' if rule['is_met'] else 'no':<4} {rule['what']}"
+
+
+def _measured_lines(shown: Mapping[str, Any]) -> Iterator[str]:
+    if shown["distance"] is not None:
+        segments = " + ".join(map(str, shown["segments"]))
+        yield f"  distance     {shown['distance']} of {shown['settings']['bits']} bits, by segment {segments}"
+    yield f"  jaccard      {shown['jaccard']:.4f}  of the shingles of both are in common"
+    first, second = shown["containment"]
+    yield f"  containment  {first:.4f}  of the first's shingles are in the second, {second:.4f} the other way"
+    yield f"  cosine       {shown['cosine']:.4f}  of the TF-IDF vectors"
+    yield f"  the texts begin with {shown['same_characters']:,} equal characters"
+
+
+def _term_lines(terms: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield f"  {'heaviest terms':<{TERM_WIDTH}}{'first':>10}{'second':>10}"
+    for one in terms[:HEAVIEST]:
+        first, second = (f"{weight:.2f}" if weight else "-" for weight in one["weights"])
+        yield f"  {cell(one['term'], TERM_WIDTH)}{first:>10}{second:>10}"
+    if len(terms) > HEAVIEST:
+        yield f"  and {len(terms) - HEAVIEST:,} more"
+
+
+def _flip_lines(flips: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Say for the terms that flipped the most bits which they are."""
+    bits_of: defaultdict[str, list[int]] = defaultdict(list)
+    for flip in flips:
+        for term in flip["terms"]:
+            bits_of[term].append(flip["bit"])
+    yield f"  {'terms that flipped bits':<{TERM_WIDTH}}  bits"
+    ordered = sorted(bits_of.items(), key=lambda item: -len(item[1]))
+    for term, bits in ordered[:HEAVIEST]:
+        lead = f"  {cell(term, TERM_WIDTH)}  "
+        lines = wrapped(", ".join(map(str, bits)), " " * (TERM_WIDTH + 4))
+        yield lead + next(lines).strip()
+        yield from lines
+    if len(ordered) > HEAVIEST:
+        yield f"  and {len(ordered) - HEAVIEST:,} more"

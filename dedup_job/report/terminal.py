@@ -1,0 +1,47 @@
+"""Text on a terminal: lines and cells of so many columns, and ids as the command line takes them."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Any
+
+WIDTH = 110  # columns
+WORD = re.compile(r" ?[!-~]{1,60}|.")  # Chinese lines may break anywhere
+
+
+def id_text(value: Any) -> str:
+    """Return an id, given as JSON values, in the form in which the command line takes it.
+
+    >>> id_text({"$oid": "65920080000000000100002a"}), id_text(42), id_text("42")
+    ('65920080000000000100002a', '42', '"42"')
+    """
+    if isinstance(value, dict) and value.keys() == {"$oid"}:
+        return str(value["$oid"])
+    return json.dumps(value, ensure_ascii=False)
+
+
+def wrapped(text: str, indent: str = "") -> Iterator[str]:
+    """Yield lines of at most 110 columns; what cannot be printed becomes a space."""
+    line, room = "", WIDTH - len(indent)
+    for word in WORD.findall("".join(one if one.isprintable() else " " for one in text)):
+        if line and columns(line + word) > room:
+            yield indent + line.rstrip()
+            line, word = "", word.lstrip()
+        line += word
+    yield (indent + line).rstrip()
+
+
+def cell(text: str, width: int) -> str:
+    """Return a text as a table's cell: cut off or filled up to its width."""
+    line = next(wrapped(text))
+    while columns(line) >= width:
+        line = line.removesuffix("…")[:-1] + "…"
+    return line + " " * (width - columns(line))
+
+
+def columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes: Chinese characters take two."""
+    return sum(1 + (unicodedata.east_asian_width(one) in "WF") for one in text)

@@ -1,0 +1,28 @@
+"""Two texts, and recipes by which texts are compared in pairs."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from bson import encode
+
+from dedup_job.fingerprint.recipe import Fingerprinter
+from tests.recipes import recipe_of
+
+LONG = "清晨的码头上，工人们把一箱箱茶叶搬上货船，船长站在甲板上数着数目，海鸥在桅杆之间盘旋。"
+OTHER = "山谷里的小学今年只剩下十二名学生，老师每天走七里山路，从不缺席，冬天也带着一篮柴火。"
+
+RECIPES = {
+    "default": recipe_of("data"),
+    "wide": recipe_of("data", index={"radius": 45}, verify={"short_text": 1000}),
+    "narrow": recipe_of("data", index={"radius": 0}, verify={"min_jaccard": 0.7, "short_text": 1000}),
+    "numbers": recipe_of("data", verify={"numbers": "distinguish", "short_text": 1000}),
+    "classic": recipe_of("data", recipe={"profile": "classic"}),
+    "few terms": recipe_of("data", recipe={"min_terms": 40, "top": 20}),
+}
+
+made = cache(Fingerprinter)
+
+
+def raw(text: object) -> bytes:
+    return encode({"_id": 1, "data": text})
