@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import importlib.util
 import json
 import os
 import subprocess
@@ -26,25 +25,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from pymongo import MongoClient
 
-from dedup_job.document import Passed
-from dedup_job.fingerprint.clean import Cleaner
-from dedup_job.fingerprint.profile import PROFILES, Calibration, default
-from dedup_job.fingerprint.shingles import normalised
-from dedup_job.wiring import CALIBRATION_RECORDS
+from dedup_job.fingerprint.profile import PROFILES, default
 from scripts.local_mongod import open_server
 from scripts.measure import DATABASE, SETTINGS, documents, fill, watched
 from scripts.peers import PEERS
+from scripts.reference import Judge, Score, TextSet, arguments, chosen, wanted
 
-AT = 0.8
-SETS = ["leetcode", "medical_qa", "reuters21578"]
 SET_HEADER = """\
 | set | records | median letters | near pairs |
 |---|---|---|---|"""
@@ -54,91 +47,11 @@ HEADER = """
 
 
 @dataclass(frozen=True, slots=True)
-class TextSet:
-    """The records of a set in `_id` order, and their cleaned texts ("" where there is nothing to judge)."""
-
-    name: str
-    file: Path
-    ids: Sequence[str]
-    raw: Sequence[str]
-    texts: Sequence[str]
-
-    @classmethod
-    def read(cls, data: Path, name: str) -> TextSet:
-        """Read a set and clean its texts."""
-        file = data / name / "docs.jsonl.gz"
-        records = sorted(documents(file), key=lambda record: record["_id"].encode())
-        raw = [record["data"] for record in records]
-        return cls(name, file, [record["_id"] for record in records], raw, list(map(cleaned, raw)))
-
-    @property
-    def calibration(self) -> Calibration:
-        """What our profiles choose their settings by."""
-        first = self.texts[:CALIBRATION_RECORDS]
-        return Calibration(len(self.ids), int(median(len(normalised(text)) for text in first if text)))
-
-
-@dataclass(frozen=True, slots=True)
 class Kept:
     """What somebody kept of a set, and the seconds that it took."""
 
     ids: Sequence[str]
     seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """How good a set of kept records is.
-
-    recall     share of the pairs at or above 0.8 of which at most one side was kept, identical texts included
-    near       the same, of pairs of distinct texts alone: each text counts once
-    precision  share of the dropped records that a kept one still stands for
-    wiped      dropped records that nothing kept resembles
-    """
-
-    recall: float
-    precision: float
-    f1: float
-    wiped: int
-    near: float
-
-
-class Judge:
-    """The reference pairs of one set, and the scorer from the folder of tools."""
-
-    def __init__(self, tools: Path, data: Path, name: str) -> None:
-        self._scorer = _module(tools / "score_kept.py")
-        self._texts = self._scorer.read_texts([str(data / name / "docs.jsonl.gz")])
-        pairs = [str(data / name / "gt_jaccard.tsv.gz")]
-        self._groups, self._close, self._root = self._scorer.read_pairs(pairs, self._texts)
-
-    def score(self, kept: Sequence[str]) -> Score:
-        """Score a set of kept ids."""
-        found = self._scorer.score(self._texts, kept, self._groups, self._close, self._root, AT)
-        return Score(found["recall"], found["precision"], found["f1"], found["wiped"], self._near(kept))
-
-    @cached_property
-    def near_pairs(self) -> list[tuple[str, str]]:
-        """The pairs of distinct texts at or above 0.8, each by a record of its group of identical texts."""
-        return [
-            (group, other)
-            for group, others in self._close.items()
-            for other, similarity in others.items()
-            if group < other and similarity >= AT
-        ]
-
-    def _near(self, kept: Sequence[str]) -> float:
-        survivors = {self._root(one) for one in kept}
-        missed = sum(group in survivors and other in survivors for group, other in self.near_pairs)
-        return 1 - missed / len(self.near_pairs) if self.near_pairs else 1.0
-
-
-def cleaned(text: str) -> str:
-    """Return the visible text, or "" where our cleaner finds nothing to judge."""
-    try:
-        return Cleaner().clean(text)
-    except Passed:
-        return ""
 
 
 def our_job(uri: str, profile: str, workers: str, texts: TextSet) -> Kept:
@@ -192,16 +105,6 @@ def _timed_rows(name: str, texts: Sequence[str], length: int) -> tuple[list[int]
     return rows, time.perf_counter() - started
 
 
-def _module(path: Path) -> Any:
-    """Import a script from where it is."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.exists():
-        raise SystemExit(f"bench_accuracy: {path} is not there; give its folder with --tools")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def set_row(texts: TextSet, judge: Judge) -> str:
     """Return a line of the table of sets."""
     letters = texts.calibration.median_length
@@ -216,18 +119,6 @@ def row(name: str, who: str, score: Score, rate: float) -> str:
     )
 
 
-def chosen(*known: str) -> Callable[[str], list[str]]:
-    """Return a reader of lists with commas that takes only known names, or any where none are given."""
-
-    def read(names: str) -> list[str]:
-        found = [name.strip() for name in names.split(",") if name.strip()]
-        if unknown := [name for name in found if known and name not in known]:
-            raise argparse.ArgumentTypeError(f"no {unknown[0]!r} here; known: {', '.join(known)}")
-        return found
-
-    return read
-
-
 def contestants(args: argparse.Namespace, uri: str) -> Iterator[tuple[str, Callable[[TextSet], Kept]]]:
     """Yield who takes part, by name, and how each is run on a set."""
     for profile in args.profiles:
@@ -239,17 +130,12 @@ def contestants(args: argparse.Namespace, uri: str) -> Iterator[tuple[str, Calla
 
 def main() -> None:
     """Run everyone on every set and print the table, a line as soon as it is known."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--tools", type=Path, required=True)
-    parser.add_argument("--sets", type=chosen(), default=SETS)
+    parser = arguments(__doc__)
     parser.add_argument("--profiles", type=chosen(*PROFILES), default=list(PROFILES))
     parser.add_argument("--peers", type=chosen(*USUAL, *PEERS), default=[*USUAL, *PEERS])
     parser.add_argument("--workers", default="1")
     args = parser.parse_args()
-    sets = [(TextSet.read(args.data, name), Judge(args.tools, args.data, name)) for name in args.sets]
+    sets = list(wanted(args))
     print(SET_HEADER, *(set_row(*one) for one in sets), HEADER, sep="\n", flush=True)
     with ExitStack() as stack:
         uri = stack.enter_context(open_server()).uri if args.profiles else ""

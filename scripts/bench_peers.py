@@ -18,19 +18,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
-from pathlib import Path
 from statistics import median
 
 from dedup_job import job
 from dedup_job.document import Action, Batch, Fingerprints
 from dedup_job.fingerprint.fields import TextFields
 from dedup_job.fingerprint.profile import Calibration, default
-from dedup_job.fingerprint.recipe import Fingerprinter, Matching, Reader, Recipe
-from dedup_job.fingerprint.terms import TermRule
+from dedup_job.fingerprint.recipe import Fingerprinter, Reader
 from dedup_job.match.keepers import Keepers, Recollection
-from scripts.bench_accuracy import SETS, Judge, TextSet, chosen
 from scripts.measure import row, table
 from scripts.peers import PEERS
+from scripts.reference import Judge, TextSet, arguments, chosen, recipe, wanted
 
 OURS = "**dedup-job**"
 CHUNK = 1_000
@@ -55,24 +53,11 @@ class CleanedTexts(Reader):
         return [raw.decode() for raw in raws], [""] * len(raws)
 
 
-def recipe(found: Calibration) -> Recipe:
-    """Return the recipe that the default profile makes for such a collection, but for the reading."""
-    choice = default(found)
-    return Recipe(
-        reader=CleanedTexts(TextFields(("data",))),
-        bits=choice.bits,
-        matching=Matching(
-            choice.radius, choice.min_terms, choice.short_text, choice.min_jaccard, choice.shingle
-        ),
-        terms=TermRule(choice.features, choice.min_length, choice.tf, choice.idf, choice.top),
-    )
-
-
 class Ours:
     """Our way from cleaned texts to the rows kept, with everything loaded."""
 
     def __init__(self, found: Calibration) -> None:
-        self._recipe = recipe(found)
+        self._recipe = recipe(default(found), CleanedTexts(TextFields(("data",))))
         self._fingerprint = Fingerprinter(self._recipe)
 
     def rows(self, texts: Sequence[str]) -> list[int]:
@@ -138,12 +123,7 @@ def compare(texts: TextSet, judge: Judge, args: argparse.Namespace) -> None:
 
 def main() -> None:
     """Run the benchmark and print its table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--tools", type=Path, required=True)
-    parser.add_argument("--sets", type=chosen(), default=SETS)
+    parser = arguments(__doc__)
     parser.add_argument("--peers", type=chosen(*PEERS), default=list(PEERS))
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="one run of one set")
@@ -151,8 +131,8 @@ def main() -> None:
     if args.quick:
         args.runs, args.sets = 1, args.sets[:1]
     table("set", "who", "documents/s", "documents/CPU s", "peak MB", "F1", "recall", "wiped out")
-    for name in args.sets:
-        compare(TextSet.read(args.data, name), Judge(args.tools, args.data, name), args)
+    for texts, judge in wanted(args):
+        compare(texts, judge, args)
 
 
 if __name__ == "__main__":

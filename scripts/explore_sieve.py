@@ -9,7 +9,6 @@ candidates per record: the keepers that the sieve brings to be compared.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,14 +24,13 @@ from dedup_job import job
 from dedup_job.document import Action, Batch, Fingerprints, Passed, Verdict
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.fields import TextFields
-from dedup_job.fingerprint.idf import jieba_idf_path, learned_idf, write_idf
+from dedup_job.fingerprint.idf import learned_idf, write_idf
 from dedup_job.fingerprint.profile import Choice, default
-from dedup_job.fingerprint.recipe import Fingerprinter, Matching, Reader, Recipe, Resource
-from dedup_job.fingerprint.terms import TermRule
+from dedup_job.fingerprint.recipe import Fingerprinter, Reader, Recipe, Resource
 from dedup_job.match.index import SegmentIndex
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.mongo.rehearsal import accept
-from scripts.bench_accuracy import SETS, Judge, TextSet, chosen
+from scripts.reference import Judge, TextSet, arguments, chosen, recipe, wanted
 
 BATCH = 500
 ALL = 1 << 40  # bytes: the shingles of every keeper stay at hand,
@@ -153,16 +151,8 @@ class Ground:
         return [replace(prints, short=np.diff(prints.shingles.offsets) <= most) for prints in self._prints]
 
     def _recipe(self, variant: Variant) -> Recipe:
-        choice = variant.choice
-        return Recipe(
-            reader=Reader(TextFields(("text",)), AlreadyClean()),
-            bits=choice.bits,
-            matching=Matching(
-                choice.radius, choice.min_terms, choice.short_text, choice.min_jaccard, choice.shingle
-            ),
-            terms=TermRule(choice.features, choice.min_length, choice.tf, choice.idf, choice.top),
-            idf_table=self._learned if variant.learned else Resource.at(jieba_idf_path()),
-        )
+        made = recipe(variant.choice, Reader(TextFields(("text",)), AlreadyClean()))
+        return replace(made, idf_table=self._learned) if variant.learned else made
 
     @cached_property
     def _learned(self) -> Resource:
@@ -199,17 +189,10 @@ def candidates(prints: Fingerprints, verdicts: Sequence[Verdict], radius: int) -
 
 def main() -> None:
     """Try every variant on every set and print the table, a line as soon as it is known."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--tools", type=Path, required=True)
-    parser.add_argument("--sets", type=chosen(), default=SETS)
+    parser = arguments(__doc__)
     parser.add_argument("--groups", type=chosen(*GROUPS), default=list(GROUPS))
     args = parser.parse_args()
-    grounds = [
-        Ground(TextSet.read(args.data, name), Judge(args.tools, args.data, name)) for name in args.sets
-    ]
+    grounds = [Ground(texts, judge) for texts, judge in wanted(args)]
     print("| | |", " | ".join(args.sets), "|")
     print("|---|---" + "|---" * len(grounds) + "|")
     for tried in zip(*(variants(ground.default) for ground in grounds), strict=True):
