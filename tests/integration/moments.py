@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -74,6 +75,10 @@ class Here:
 
     def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
         return ((batch, self.fingerprint(batch.raws)) for batch in batches)
+
+    def counted_terms(self, batches: Iterable[Batch]) -> Iterator[tuple[int, Counter[str]]]:
+        ready = fingerprinter(self._recipe)
+        return (ready.document_frequencies(batch.raws) for batch in batches)
 
 
 def install(monkeypatch: pytest.MonkeyPatch, *listeners: Any) -> None:

@@ -1,4 +1,4 @@
-"""A report sends commands that read, and no other."""
+"""Commands that only look send commands that read, and no other."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def apart(job: Job) -> Iterator[Job]:
     source.client.drop_database(source)
 
 
-def run(job: Job, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Recorder:
+def run(job: Job, monkeypatch: pytest.MonkeyPatch, *arguments: str, code: int = 0) -> Recorder:
     recorder = Recorder()
     install(monkeypatch, recorder)
     monkeypatch.setattr(sys, "argv", ["dedup-job", *arguments, "-c", str(job.config_file())])
-    assert cli._run() == 0
+    assert cli._run() == code
     return recorder
 
 
@@ -71,17 +71,24 @@ def hashes(job: Job) -> list[Any]:
     return [client[name].command("dbHash")["collections"] for name in names]
 
 
-@pytest.mark.parametrize("prepare", [None, "backfill", "unfinished backfill"])
+PREPARED = pytest.mark.parametrize("prepare", [None, "backfill", "unfinished backfill"])
+
+
+def prepared(job: Job, monkeypatch: pytest.MonkeyPatch, prepare: str | None) -> None:
+    if prepare is not None:
+        run(job, monkeypatch, "backfill")
+    if prepare == "unfinished backfill":
+        plan = job.ledger("plans").find_one({"_id.number": 4})
+        assert plan is not None
+        back = {"pending": plan["_id"], "last": plan["previous"], "next": 4, "covered": None}
+        job.ledger("head").update_one({}, {"$set": back})
+
+
+@PREPARED
 def test_a_report_sends_only_commands_that_read(
     apart: Job, monkeypatch: pytest.MonkeyPatch, prepare: str | None
 ) -> None:
-    if prepare is not None:
-        run(apart, monkeypatch, "backfill")
-    if prepare == "unfinished backfill":
-        plan = apart.ledger("plans").find_one({"_id.number": 4})
-        assert plan is not None
-        back = {"pending": plan["_id"], "last": plan["previous"], "next": 4, "covered": None}
-        apart.ledger("head").update_one({}, {"$set": back})
+    prepared(apart, monkeypatch, prepare)
     before = hashes(apart)
 
     for options in ((), ("--fresh",), ("--limit", "30"), ("--mode", "backfill"), ("--mode", "run")):
@@ -92,6 +99,42 @@ def test_a_report_sends_only_commands_that_read(
     assert hashes(apart) == before
 
 
+NO_LEDGER, PENDING = 78, 65  # exit codes of `verify`
+
+
+@PREPARED
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "estimate --sample 50",
+        "explain {first} {second}",
+        "why {first}",
+        "status",
+        "verify",
+        "verify --sample 20",
+        "evaluate --pairs {folder}/pairs.tsv",
+        "tune --sample 60",
+        "fit-idf --output {folder}/idf.txt",
+    ],
+)
+def test_commands_that_only_look_send_only_commands_that_read(
+    apart: Job, monkeypatch: pytest.MonkeyPatch, prepare: str | None, arguments: str
+) -> None:
+    prepared(apart, monkeypatch, prepare)
+    source = apart.database.client[f"{apart.database.name}_source"]["pages"]
+    first, second = (str(record["_id"]) for record in source.find().sort("_id").limit(2))
+    (apart.folder / "pairs.tsv").write_text(f"{first}\t{second}\t0\n")
+    before = hashes(apart)
+
+    given = arguments.format(first=first, second=second, folder=apart.folder).split()
+    codes = {None: NO_LEDGER, "unfinished backfill": PENDING} if given[0] == "verify" else {}
+    recorder = run(apart, monkeypatch, *given, code=codes.get(prepare, 0))
+
+    assert recorder.writing() == []
+    assert "find" in {name for name, _ in recorder.commands}
+    assert hashes(apart) == before
+
+
 def test_a_backfill_is_seen_to_write(apart: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the test above can fail."""
+    """So that the tests above can fail."""
     assert {"insert", "update", "findAndModify"} <= set(run(apart, monkeypatch, "backfill").writing())
