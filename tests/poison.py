@@ -12,14 +12,12 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from random import Random
 from typing import Any
@@ -29,14 +27,13 @@ from bson.binary import UuidRepresentation
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 
-from dedup_job.document import Fingerprints
 from dedup_job.engine import worker
+from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.mongo.ids import document, elements
 from tests.recipes import recipe_of
 
 TAIL = "此句写在最后仍须读到。"
 LARGEST = 16 << 20  # bytes of a record
-RECIPE = recipe_of("text", median_length=60)
 CPU_SECONDS = 20  # after which the kernel ends a trial
 UUIDS: CodecOptions[Any] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
 UNIQUE = ""
@@ -402,17 +399,10 @@ def _padded(name: str, size: int) -> bytes:
     return padded(fields(_id=name) + judged(name), size)
 
 
-def fragile_work(raws: Sequence[bytes]) -> Fingerprints:
-    """The real work, but some texts kill the worker or keep it busy; runs on the workers."""
-    for raw in raws:
-        if b"KILL ME" in raw:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if b"STALL ME" in raw:
-            time.sleep(60)
-    return _real_work(raws)
-
-
-_real_work = worker.work
+@cache
+def recipe() -> Recipe:
+    """Return a recipe with the defaults, which reads the field `text`."""
+    return recipe_of("text", median_length=60)
 
 
 def measure(poison: Poison) -> dict[str, Any]:
@@ -425,7 +415,7 @@ def measure(poison: Poison) -> dict[str, Any]:
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
         prints = worker.work([raw])
         used = resource.getrusage(resource.RUSAGE_SELF)
-        seen = prints.reasons[0] or RECIPE.reader.text(raw)[-len(TAIL) :]
+        seen = prints.reasons[0] or recipe().reader.text(raw)[-len(TAIL) :]
         values = {
             "name": poison.name,
             "reason": prints.reasons[0],
@@ -444,7 +434,7 @@ def measure(poison: Poison) -> dict[str, Any]:
 
 if __name__ == "__main__":
     wanted = set(sys.argv[1:])
-    worker.begin(RECIPE)
+    worker.begin(recipe())
     worker.work([RawBSONDocument(encode({"_id": 1, "text": "热身"})).raw])
     idle = measure(Poison("idle", UNIQUE, lambda: encode({"_id": 1, "text": "热身"})))
     for one in kinds():

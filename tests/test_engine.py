@@ -16,13 +16,14 @@ from random import Random
 from typing import Any, TypeVar
 
 import pytest
-from bson import decode, encode
+from bson import encode
 
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine import pool, worker
 from dedup_job.engine.local import POISON, Capacity, LocalEngine
 from dedup_job.errors import DedupError
 from dedup_job.fingerprint.recipe import Fingerprinter, Recipe, Resource
+from tests import fragile
 from tests.recipes import PLAIN
 
 T = TypeVar("T")
@@ -42,40 +43,6 @@ WORDS = [
     "pink",
     "grey",
 ]
-LONG = 60.0  # seconds that no test waits unless something hangs
-
-begin, work, count_terms = worker.begin, worker.work, worker.count_terms
-
-
-def fragile_work(raws: Sequence[bytes]) -> Fingerprints:
-    """The real work, but some records kill the worker or keep it busy; runs on the workers."""
-    for raw in raws:
-        _obey(decode(raw)["text"])
-    return work(raws)
-
-
-def fragile_count(raws: Sequence[bytes]) -> tuple[int, Counter[str]]:
-    for raw in raws:
-        _obey(decode(raw)["text"])
-    return count_terms(raws)
-
-
-def _obey(text: str) -> None:
-    order, _, argument = text.partition(" ")
-    if order == "KILL" or (order == "KILL-ONCE" and _is_first(Path(argument.split()[0]))):
-        os.kill(os.getpid(), signal.SIGKILL)
-    if order == "STALL":
-        time.sleep(LONG)
-    if order == "RAISE":
-        raise RuntimeError("a bug in the work")
-
-
-def _is_first(flag: Path) -> bool:
-    try:
-        flag.touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
 
 
 def recipe_with(idf_table: Path) -> Recipe:
@@ -92,8 +59,8 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
 
 @pytest.fixture
 def _fragile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "work", fragile_work)
-    monkeypatch.setattr(worker, "count_terms", fragile_count)
+    monkeypatch.setattr(worker, "work", fragile.work)
+    monkeypatch.setattr(worker, "count_terms", fragile.count_terms)
 
 
 def batch_of(*texts: str) -> Batch:
@@ -132,7 +99,7 @@ def within_reason(ask: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=asking, daemon=True)
     thread.start()
-    thread.join(LONG)
+    thread.join(fragile.LONG)
     assert answers, "the engine hangs"
     if isinstance(answers[0], BaseException):
         raise answers[0]

@@ -15,8 +15,9 @@ from bson.raw_bson import RawBSONDocument
 from dedup_job import config, wiring
 from dedup_job.engine import worker
 from scripts.corpus import generate
+from tests import fragile
 from tests.integration.conftest import RAW, ROOT, Job
-from tests.poison import TAIL, fragile_work, kinds
+from tests.poison import TAIL, kinds
 
 KINDS = {poison.name: poison for poison in kinds()}
 MEMORY_MB = 512
@@ -86,7 +87,7 @@ def test_no_kind_of_bad_record_takes_much_memory_or_loses_the_end_of_its_text() 
 def test_a_record_that_takes_its_worker_down_is_copied_as_poison(
     job: Job, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
-    monkeypatch.setattr(worker, "work", fragile_work)
+    monkeypatch.setattr(worker, "work", fragile.work)
     job.set("limits", record_seconds=0.5, batch_records=8)
     job.source.insert_many([{"_id": n, "text": f"第{n}段文字{TAIL}{chr(0x4E00 + n) * 20}"} for n in range(8)])
     job.source.insert_one({"_id": 3.5, "text": order})
