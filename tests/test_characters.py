@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import doctest
 import re
 import sys
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dedup_job.fingerprint.characters as module
 from dedup_job.fingerprint.characters import CODE, LETTER, decoded, encoded, lower_case
 
 TEXTS = st.lists(st.text(st.one_of(st.characters(), st.sampled_from("AΣσİIıßǅﬁ'\u0307\ud800"))), max_size=5)
@@ -34,9 +32,3 @@ def test_lower_case_is_that_of_python_for_each_text_alone(texts: list[str]) -> N
 def test_encoding_is_undone_by_decoding(text: str) -> None:
     assert encoded(text).tolist() == list(map(ord, text))
     assert decoded(encoded(text)) == text
-
-
-def test_the_examples_in_the_docstrings_hold() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed

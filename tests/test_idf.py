@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import doctest
 import math
 from collections import Counter
 from pathlib import Path
@@ -10,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
-import dedup_job.fingerprint.idf as module
 from dedup_job.fingerprint.idf import SCALE, fixed, jieba_idf_path, learned_idf, read_idf, write_idf
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=6), min_size=1, max_size=12)
@@ -115,9 +113,3 @@ def test_a_fixed_point_weight_is_within_half_a_unit_and_at_least_one(value: floa
     unit = fixed(value)
     assert unit >= 1
     assert unit == 1 or math.isclose(unit / SCALE, value, abs_tol=0.5 / SCALE)
-
-
-def test_the_examples_in_the_docstrings_hold() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed

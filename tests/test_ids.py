@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import doctest
 import re
 import uuid
 from datetime import UTC, datetime
@@ -21,7 +20,6 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dedup_job.mongo.ids as module
 from dedup_job.mongo.ids import (
     arrived,
     as_field,
@@ -109,12 +107,6 @@ def test_people_read_an_id_as_python_has_it(one: Any) -> None:
 
 def test_equal_numbers_of_different_types_have_different_bytes() -> None:
     assert len({encode({"_id": one}) for one in (1, 1.0, Int64(1), Decimal128("1"))}) == 4
-
-
-def test_the_examples_in_the_docstrings_hold() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed
 
 
 FIELDS = st.dictionaries(

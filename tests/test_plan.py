@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import doctest
 from collections.abc import Sequence
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dedup_job.plan as module
 from dedup_job.document import UNIQUE, Action, Counts, Match, Ragged, Verdict, digests
 from dedup_job.plan import Plan
 
@@ -134,9 +132,3 @@ def test_rows_are_those_with_one_of_the_actions() -> None:
     plan = plan_of([0, 1, 2], [UNIQUE, Verdict(Action.PASSED, "empty"), REFUSED])
     assert plan.rows(Action.UNIQUE, Action.REFUSED) == [0, 2]
     assert plan.rows(Action.DUPLICATE) == []
-
-
-def test_the_examples_in_the_docstrings_hold() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import doctest
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.document import Counts
-from dedup_job.report import status
 from dedup_job.report.reversal import Restored, Undone
 
 NUMBERS = st.integers(0, 10**6)
@@ -42,8 +39,3 @@ def test_a_restore_names_each_record_as_the_command_line_takes_it() -> None:
         '"42" is in the target again',
         "1 restored before",
     ]
-
-
-def test_the_examples_in_the_docstrings_hold() -> None:
-    result = doctest.testmod(status)
-    assert (result.failed, result.attempted) == (0, 1)

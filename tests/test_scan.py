@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import doctest
 import sys
 from html.entities import html5
 
@@ -8,7 +7,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import dedup_job.fingerprint.scan as module
 from dedup_job.document import Passed
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.markup import BLOCK, DEEPEST, KNOWN, LONGEST_TAG, MOST_FORMATTING, visible
@@ -217,9 +215,3 @@ def test_no_simple_name_within_a_line_begins_like_a_block() -> None:
     """The parser's side puts a space before each `<p`, be it that of a `<picture>`."""
     assert SIMPLE <= KNOWN
     assert not [name for name in SIMPLE - BLOCK if name.startswith(tuple(BLOCK))]
-
-
-def test_the_examples_in_the_docstrings_hold() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed

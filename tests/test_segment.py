@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import doctest
 import gzip
 import itertools
 import json
@@ -15,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import dedup_job.fingerprint.segment as module
 from dedup_job.fingerprint.segment import (
     LONGEST_RUN,
     SEGMENTERS,
@@ -230,9 +228,3 @@ def test_a_malformed_line_of_a_user_dictionary_is_named(tmp_path: Path, line: st
     path.write_text(f"创新办\n{line}\n", "utf-8")
     with pytest.raises(ValueError, match="line 2: expected `word"):
         read_user_words(path)
-
-
-def test_the_examples_in_the_docstrings_hold() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dedup_job.fingerprint.shingles as module
 from dedup_job.fingerprint.characters import lower_case
 from dedup_job.fingerprint.shingles import letter_shingles, normalised, shingles
 
@@ -94,9 +91,3 @@ def test_shingle_arrays_are_unsigned_32_bit_and_ascending() -> None:
     row = shingles(["the quick brown fox jumps over the lazy dog" * 3], 5)[0]
     assert row.dtype == np.uint32
     assert (np.diff(row.astype(np.int64)) > 0).all()
-
-
-def test_the_examples_in_the_docstrings_hold() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import doctest
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dedup_job.fingerprint.simhash as module
 from dedup_job.fingerprint.simhash import fold, hamming, term_hash
 
 Terms = Sequence[tuple[int, int]]  # (hash, weight)
@@ -118,9 +116,3 @@ def test_a_lone_surrogate_can_be_hashed() -> None:
 def test_hamming_counts_the_bits_that_differ(pairs: list[tuple[int, int]]) -> None:
     a, b = (np.array([words_of(pair[side], 2) for pair in pairs], np.uint64) for side in (0, 1))
     assert hamming(a, b).tolist() == [(x ^ y).bit_count() for x, y in pairs]
-
-
-def test_the_examples_in_the_docstrings_hold() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import doctest
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -11,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import dedup_job.fingerprint.terms as module
 from dedup_job.fingerprint.idf import SCALE, Idf, fixed
 from dedup_job.fingerprint.simhash import term_hash
 from dedup_job.fingerprint.terms import (
@@ -158,9 +156,3 @@ def test_a_more_frequent_term_never_weighs_less(tf: str) -> None:
     column = term_frequency_weights(tf)
     assert (len(column), column.dtype) == (LARGEST_TF, np.int64)
     assert (np.diff(column[1:]) >= 0).all()
-
-
-def test_the_examples_in_the_docstrings_hold() -> None:
-    result = doctest.testmod(module)
-    assert result.attempted
-    assert not result.failed
