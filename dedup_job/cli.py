@@ -39,7 +39,6 @@ class Output:
     """How a command talks: results to stdout as text or JSON, everything else to stderr."""
 
     as_json: bool
-    verbose: bool
 
     def show(self, text: str, values: dict[str, Any]) -> None:
         """Print a result."""
@@ -436,7 +435,7 @@ def _prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
     settings = configuration.with_pace(
         settings, options.get("max_docs_per_second"), options.get("max_mb_per_second")
     )
-    return settings, Output(options["as_json"], options["verbose"])
+    return settings, Output(options["as_json"])
 
 
 def _finish(output: Output, settings: Any, text: str, values: dict[str, Any]) -> None:

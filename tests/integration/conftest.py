@@ -96,6 +96,11 @@ class Job:
         target = {document.raw[:64]: bytes(document.raw) for document in self.target.with_options(RAW).find()}
         return target, self.rows("dropped"), self.rows("exceptions")
 
+    def hash(self) -> str:
+        """Return a digest of the whole database, which any write changes."""
+        digest: str = self.database.command("dbHash")["md5"]
+        return digest
+
     def rows(self, name: str) -> dict[Any, Any]:
         """Return the rows of a ledger collection by id, without what differs from run to run."""
         return {

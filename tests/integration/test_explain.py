@@ -20,7 +20,6 @@ from dedup_job.errors import ConfigError, UsageError
 from scripts.corpus import samples
 from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import Job
-from tests.integration.test_report import database_hash
 
 LONG = "清晨的码头上，工人们把一箱箱茶叶搬上货船，船长站在甲板上数着数目，海鸥在桅杆之间盘旋。" * 4
 NEAR = LONG.replace("海鸥", "鸽子", 1)
@@ -56,7 +55,7 @@ def test_an_explanation_agrees_with_what_the_job_decided(job: Job) -> None:
 def test_the_command_says_it_in_lines_that_fit_and_writes_nothing(job: Job) -> None:
     job.source.insert_many([{"_id": 1, "text": LONG}, {"_id": 2, "text": NEAR}])
     job.decide("backfill")
-    before = database_hash(job)
+    before = job.hash()
 
     done = job.command("explain", "1", "2")
 
@@ -68,7 +67,7 @@ def test_the_command_says_it_in_lines_that_fit_and_writes_nothing(job: Job) -> N
         "radius",
         "min_jaccard",
     ]
-    assert database_hash(job) == before
+    assert job.hash() == before
 
 
 def test_the_settings_come_from_the_ledger_and_another_recipe_is_refused(job: Job) -> None:

@@ -39,19 +39,15 @@ def decided(job: Job) -> Job:
     return job
 
 
-def database_hash(job: Job) -> Any:
-    return job.database.command("dbHash")["md5"]
-
-
 def test_where_nothing_was_missed_nothing_is_written(decided: Job) -> None:
-    before = database_hash(decided)
+    before = decided.hash()
 
     found = reconciled(decided, content=True)
 
     assert (found.decided, found.missed) == (46, None)
     assert found.changed is not None
     assert (found.changed.counts.total(), found.vanished.counts.total()) == (0, 0)
-    assert database_hash(decided) == before
+    assert decided.hash() == before
 
 
 def test_what_a_run_cannot_notice_is_decided_by_a_reconcile(decided: Job) -> None:
@@ -114,7 +110,7 @@ def test_changed_records_are_told_by_what_was_decided_of_them(decided: Job) -> N
     assert dropped is not None
     decided.source.update_one({"_id": dropped["_id"]}, {"$set": {"text": text(99)}})
     decided.source.update_many({"text": {"$in": [text(30), None]}}, {"$set": {"seen": True}})
-    before = database_hash(decided)
+    before = decided.hash()
 
     found = reconciled(decided, content=True)
 
@@ -122,7 +118,7 @@ def test_changed_records_are_told_by_what_was_decided_of_them(decided: Job) -> N
     assert found.changed.counts == {"kept": 2, "dropped": 1}
     assert {"id": {"$oid": str(dropped["_id"])}, "was": "dropped"} in found.changed.samples
     assert (found.missed, found.vanished.counts.total()) == (None, 0)
-    assert database_hash(decided) == before
+    assert decided.hash() == before
     assert reconciled(decided).changed is None
 
 

@@ -14,10 +14,6 @@ from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import Job
 
 
-def database_hash(job: Job) -> Any:
-    return job.database.command("dbHash")["md5"]
-
-
 @pytest.mark.parametrize("prepared", ["fresh", "decided"])
 def test_a_report_leaves_the_databases_as_they_are_and_says_what_a_run_would_do(
     job: Job, prepared: str
@@ -28,12 +24,12 @@ def test_a_report_leaves_the_databases_as_they_are_and_says_what_a_run_would_do(
     if prepared == "decided":
         job.decide("backfill")
     job.source.insert_many(records[300:])
-    before = database_hash(job)
+    before = job.hash()
 
     done = job.command("report", "--json")
 
     assert done.returncode == 0, done.stderr
-    assert database_hash(job) == before
+    assert job.hash() == before
     told = json.loads(done.stdout)
     assert told["mode"] == ("report (run)" if prepared == "decided" else "report (backfill)")
     report = job.decide("run" if prepared == "decided" else "backfill").as_json()

@@ -75,7 +75,7 @@ def test_each_pair_is_judged_as_a_run_judges_the_two_alone(job: Job, another_job
 def test_evaluate_prints_scores_with_intervals_and_changes_nothing(job: Job) -> None:
     pairs = planted(job, 150)
     path = pairs_file(job, pairs)
-    before = job.database.command("dbHash")["md5"]
+    before = job.hash()
 
     done = job.command("evaluate", "--pairs", str(path), "--json")
 
@@ -87,7 +87,7 @@ def test_evaluate_prints_scores_with_intervals_and_changes_nothing(job: Job) -> 
     assert 0.5 < told["recall"]["low"] < told["recall"]["value"] <= told["recall"]["high"] <= 1
     assert len(told["worst_misses"]) == min(10, told["misses"])
     assert told["settings"] == {"bits": 128, "radius": 19, "min_jaccard": 0.8}
-    assert job.database.command("dbHash")["md5"] == before
+    assert job.hash() == before
 
 
 def test_ids_of_every_type_are_found_and_so_are_records_of_the_target(job: Job) -> None:
@@ -139,14 +139,14 @@ def test_a_pairs_file_that_cannot_be_read_is_a_usage_error(job: Job) -> None:
 def test_tune_prints_a_table_and_settings_that_work_and_changes_nothing(job: Job) -> None:
     job.set("source", fields=["data"])
     job.source.insert_many(list(generate(300, 5, MIX)))
-    before = job.database.command("dbHash")["md5"]
+    before = job.hash()
 
     done = job.command("tune", "--sample", "250")
 
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     assert "the first 250 records" in done.stdout
-    assert job.database.command("dbHash")["md5"] == before
+    assert job.hash() == before
     chosen = tomllib.loads(done.stdout[done.stdout.index("[recipe]") :].split("\n\na target")[0])
     job.tables.update(chosen)
     assert job.decide("backfill").counts.near > 20
