@@ -1,8 +1,8 @@
 """The long campaigns against a job: every harm, many times, on real servers and with real processes.
 
-    python -m scripts.soak                    all campaigns, in full; the table goes to docs/soak.md
-    python -m scripts.soak --scale 0.05       a twentieth of each, and no table is written
+    python -m scripts.soak                    all campaigns, in full; their lines go to docs/soak.md
     python -m scripts.soak --only kills       one of them; may be given again
+    python -m scripts.soak --scale 0.05       a twentieth of each, and nothing is written
 
 A campaign is a function that takes a server's connection string, the number of trials and a source of
 chance, and returns a `Result`; one more is a line in CAMPAIGNS.
@@ -47,10 +47,9 @@ KILLS, LOSSES = (Kind.KILLED_BEFORE, Kind.KILLED_AFTER), (Kind.REQUEST_LOST, Kin
 HEADER = """\
 # Soak
 
-What `make soak` did to the job, and what came of it: on {commit}, Python {python}, mongod {mongod},
-{processors} processors. Each trial ends with the same questions. Is every source record decided just once?
-Does the target hold just the records that were kept, byte for byte, and the keeper of every duplicate? Are
-the decisions those of an undisturbed run?
+What `make soak` did to the job, and what came of it. Each trial ends with the same questions. Is every source
+record decided just once? Does the target hold just the records that were kept, byte for byte, and the keeper
+of every duplicate? Are the decisions those of an undisturbed run?
 
 - **lost**: records not decided, kept records not in the target, duplicates whose keeper is not there.
 - **doubled**: records decided twice, or in the target though they were not kept.
@@ -58,8 +57,8 @@ the decisions those of an undisturbed run?
 - **misled**: runs with another exit code than the README says, or later than they should (10 s after a
   signal, 2 s for the loser of a contest).
 
-| campaign | trials | lost | doubled | different | misled | seconds |
-|---|---|---|---|---|---|---|
+| campaign | trials | lost | doubled | different | misled | seconds | with |
+|---|---|---|---|---|---|---|---|
 """
 
 
@@ -147,41 +146,44 @@ def _server(replica_set: bool = True) -> Iterator[str]:
         yield server.uri
 
 
-def row(campaign: Campaign, result: Result, seconds: float) -> str:
+def row(campaign: Campaign, result: Result, seconds: float, versions: str) -> str:
     """Return a campaign's line of the table."""
     harm = result.harm
     cells = (harm.lost, harm.doubled, harm.different, harm.misled, round(seconds))
-    return f"| {campaign.about} | {result.trials:,} | " + " | ".join(f"{cell:,}" for cell in cells) + " |"
+    numbers = " | ".join(f"{cell:,}" for cell in cells)
+    return f"| {campaign.about} | {result.trials:,} | {numbers} | {versions} |"
 
 
-def header(uri: str) -> str:
-    """Return what stands above the table: what was tried, and with what."""
+def versions(uri: str) -> str:
+    """Return what was tried, and with what."""
     with MongoClient[Any](uri) as client:
         mongod = client.server_info()["version"]
     describe = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
-    return HEADER.format(
-        commit=f"commit `{commit}`" if commit else "this version",
-        python=platform.python_version(),
-        mongod=mongod,
-        processors=os.cpu_count(),
-    )
+    return f"`{commit}`, Python {platform.python_version()}, mongod {mongod}, {os.cpu_count()} processors"
 
 
-def soak(campaigns: Sequence[Campaign], scale: float, seed: int) -> tuple[str, Harm]:
-    """Run campaigns one after the other; returns the page on them, and all the harm that was done."""
-    harm = Harm()
+def soak(campaigns: Sequence[Campaign], scale: float, seed: int) -> Iterator[tuple[Campaign, str, Harm]]:
+    """Run campaigns one after the other; yields the line on each, and the harm that was done."""
     with _server() as uri:
-        page = header(uri)
+        about = versions(uri)
         for campaign in campaigns:
             started = time.monotonic()
             count = max(1, round(campaign.count * scale))
             result = campaign.work(uri, count, Random(f"{seed} {campaign.name}"))
-            line = row(campaign, result, time.monotonic() - started)
+            line = row(campaign, result, time.monotonic() - started, about)
             print(line, *result.worst, sep="\n  ", flush=True)
-            page += line + "\n"
-            harm += result.harm
-    return page, harm
+            yield campaign, line, result.harm
+
+
+def write(campaign: Campaign, line: str) -> None:
+    """Put a campaign's line into the page, in the place of its last one."""
+    page = TABLE.read_text("utf-8").splitlines() if TABLE.exists() else []
+    last = {one.about: old for one in CAMPAIGNS for old in page if old.startswith(f"| {one.about} |")} | {
+        campaign.about: line
+    }
+    lines = [last[one.about] for one in CAMPAIGNS if one.about in last]
+    TABLE.write_text(HEADER + "\n".join(lines) + "\n", "utf-8")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -195,11 +197,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     chosen = [campaign for campaign in CAMPAIGNS if campaign.name in (options.only or names)]
-    page, harm = soak(chosen, options.scale, options.seed)
-    if options.scale == 1 and len(chosen) == len(CAMPAIGNS):
-        TABLE.write_text(page, "utf-8")
-        print(f"written to {TABLE.relative_to(ROOT)}")
-    return 1 if harm else 0
+    total = Harm()
+    for campaign, line, harm in soak(chosen, options.scale, options.seed):
+        total += harm
+        if options.scale == 1:
+            write(campaign, line)
+    return 1 if total else 0
 
 
 if __name__ == "__main__":
