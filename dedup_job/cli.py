@@ -17,7 +17,7 @@ import click
 
 from dedup_job import __version__, signals
 from dedup_job.engine import warm
-from dedup_job.errors import DedupError, StateError, Stopped, UsageError
+from dedup_job.errors import DedupError, StateError, Stopped, StorageFull, UsageError
 from dedup_job.overlap import alone
 
 EXAMPLES = """
@@ -41,8 +41,12 @@ class Output:
     as_json: bool
 
     def show(self, text: str, values: dict[str, Any]) -> None:
-        """Print a result."""
-        click.echo(json.dumps(values, ensure_ascii=False, default=str) if self.as_json else text)
+        """Print a result; that nobody reads it any more does not change what was done."""
+        try:
+            with suppress(BrokenPipeError):
+                click.echo(json.dumps(values, ensure_ascii=False, default=str) if self.as_json else text)
+        except OSError as error:
+            raise StorageFull(f"it is done, but its report cannot be written: {error.strerror}") from error
 
 
 def common(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -455,6 +459,7 @@ def main() -> NoReturn:
     gc.disable()  # until the code is loaded, which makes much, and all to stay
     try:
         code = _run()
+        signals.SHIELD.close()
     except Stopped as stopped:
         code = _stopped(stopped)
     _leave(code)
@@ -486,15 +491,16 @@ def _stopped(stopped: Stopped) -> int:
 
 def _leave(code: int) -> NoReturn:
     """Exit at once: all is closed, and taking the compiler behind the kernels down takes most of a second."""
-    signals.ignore()
-    with suppress(OSError):  # nobody reads any more
-        sys.stdout.flush()
-        sys.stderr.flush()
+    warm.cooled()
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        with suppress(OSError, ValueError):  # nobody reads any more
+            stream.flush()
     os._exit(code)
 
 
 def _told(message: str, code: int) -> int:
-    click.echo(f"dedup-job: {message}", err=True)
+    with suppress(OSError):  # nobody reads any more
+        click.echo(f"dedup-job: {message}", err=True)
     return code
 
 

@@ -31,12 +31,6 @@ def end_soon(tell: Tell) -> None:
         signal.signal(signum, SHIELD.stop)
 
 
-def ignore() -> None:
-    """Let no signal come between a command's end and its exit code."""
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, signal.SIG_IGN)
-
-
 class Shield:
     """What the main thread must not be broken off in: a signal that comes meanwhile is raised at its end.
 
@@ -45,6 +39,7 @@ class Shield:
 
     def __init__(self) -> None:
         self._depth = 0
+        self._is_closed = False
         self._came: int | None = None
 
     def hold(self) -> None:
@@ -59,10 +54,15 @@ class Shield:
             if self._came is not None:
                 self.stop(self._came)
 
+    def close(self) -> None:
+        """Let nothing be raised any more."""
+        self._is_closed = True
+
     def stop(self, signum: int, _: FrameType | None = None) -> None:
-        """Raise Stopped now, or as soon as nothing forbids it."""
+        """Raise Stopped now, or as soon as nothing forbids it; once, for what comes then is the end."""
         self._came = signum if self._depth else None
-        if not self._depth:
+        if not self._depth and not self._is_closed:
+            self.close()
             raise Stopped(signum)
 
 

@@ -11,9 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from multiprocessing import forkserver
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
+from unittest.mock import Mock
 
 import pytest
 from bson import encode
@@ -200,6 +202,44 @@ def test_workers_that_are_killed_or_stopped_at_any_moment_change_nothing(
                 with suppress(ProcessLookupError):
                     os.kill(rng.choice(pids), rng.choice((signal.SIGKILL, signal.SIGSTOP)))
             assert as_values(within_reason(lambda: next(found))[1]) == as_values(alone(batch.raws))
+
+
+def test_a_fork_server_that_is_killed_is_replaced(recipe: Recipe) -> None:
+    alone = as_values(Fingerprinter(recipe)(BATCHES[0].raws))
+    with LocalEngine(recipe, Capacity(workers=2)) as engine:
+        for _ in range(3):
+            server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+            os.kill(server, signal.SIGKILL)
+            assert fingerprinted(engine, BATCHES[:1]) == [(BATCHES[0], alone)]
+
+
+class Unreadable:
+    """An answer that nobody can read."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return int, ("no number",)
+
+
+def unreadable(_: Sequence[bytes]) -> Unreadable:
+    return Unreadable()
+
+
+def test_answers_that_nobody_can_read_end_the_run_and_hold_nobody_up(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LocalEngine(recipe, Capacity(workers=1)) as engine:
+        alone = as_values(Fingerprinter(recipe)(BATCHES[0].raws))
+        with monkeypatch.context() as patch:
+            patch.setattr(worker, "work", unreadable)
+            with pytest.raises(DedupError, match="ValueError"):
+                fingerprinted(engine, BATCHES[:3])
+        assert fingerprinted(engine, BATCHES[:1]) == [(BATCHES[0], alone)]
+
+
+def test_where_no_thread_can_be_had_the_run_ends(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "Timer", Mock(side_effect=RuntimeError("can't start new thread")))
+    with LocalEngine(recipe, Capacity(workers=1)) as engine, pytest.raises(DedupError, match="RuntimeError"):
+        fingerprinted(engine, BATCHES[:3])
 
 
 def gone_at_once(*_: object) -> None:

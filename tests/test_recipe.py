@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -291,3 +292,21 @@ def test_where_a_file_lies_is_no_part_of_the_recipe(tmp_path: Path) -> None:
 
 def test_the_settings_name_no_machine_path(small_idf: Resource) -> None:
     assert not any("/" in str(value) for value in made(idf_table=small_idf).settings.values())
+
+
+@pytest.mark.parametrize(
+    "place", ["interning.decoded", "tokens.encoded", "terms.term_hash", "pieces._rows_of"]
+)
+def test_an_error_half_way_leaves_no_trace(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """Memory may run out anywhere; what was remembered until then may be half of something."""
+    first, second = [raw("red blue"), raw(CHINESE)], [raw(ENGLISH), raw(CHINESE + "red"), raw("red blue")]
+    fingerprinter = Fingerprinter(made())
+    fingerprinter([raw("red")])
+    with monkeypatch.context() as patch:
+        patch.setattr(f"dedup_job.fingerprint.{place}", Mock(side_effect=MemoryError))
+        with pytest.raises(MemoryError):
+            fingerprinter(first)
+    for raws in (second, first):
+        found, expected = fingerprinter(raws), Fingerprinter(made())(raws)
+        assert np.array_equal(found.bits, expected.bits)
+        assert np.array_equal(found.shingles.values, expected.shingles.values)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
+from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
-from threading import Lock, Timer
+from threading import Timer
 from typing import Any, TypeVar
 
 from dedup_job.engine import worker
@@ -19,7 +21,8 @@ from dedup_job.errors import DedupError
 from dedup_job.fingerprint.recipe import Recipe
 
 BEGIN_SECONDS = 60.0  # a worker that is not ready by then is replaced
-MOST_LOST = 3  # workers in a row that were lost before they had anything to do
+END_SECONDS = 1.0  # until a killed process is gone
+MOST_LOST = 3  # processes in a row that were lost before they had anything to do
 
 T = TypeVar("T")
 Work = Callable[[Sequence[bytes]], T]
@@ -30,17 +33,14 @@ class Lost(Exception):
 
 
 class Pool:
-    """So many workers for a recipe; they are there from the start, and stay until `stop`."""
+    """So many workers for a recipe; their processes are there from the start, and stay until `stop`."""
 
     def __init__(self, recipe: Recipe, workers: int, context: ForkServerContext) -> None:
-        self._recipe, self._context = recipe, context
-        self._threads = ThreadPoolExecutor(workers, "worker")
-        self._lock = Lock()  # for the next two
-        self._is_stopped = False
-        self._all: set[_Worker] = set()
+        self._threads = ThreadPoolExecutor(workers, "worker")  # each talks to one worker at a time
+        self._workers = [_Worker(context, recipe) for _ in range(workers)]
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
-        for _ in range(workers):
-            self._idle.put(self._new())
+        for one in self._workers:
+            self._idle.put(one)
 
     def submit(self, work: Work[T], raws: Sequence[bytes], seconds: float) -> Future[T]:
         """Give records to the next idle worker, and no more than so many seconds to be done with them.
@@ -50,92 +50,118 @@ class Pool:
         return self._threads.submit(self._ask, work, raws, seconds)
 
     def stop(self) -> None:
-        """Kill the workers, whatever they are doing; futures that wait are cancelled."""
-        with self._lock:
-            self._is_stopped = True
-            for worker_ in self._all:
-                worker_.kill()
-        self._threads.shutdown(cancel_futures=True)
+        """Kill the workers, whatever they are doing; what waits for them is cancelled."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for one in self._workers:
+            one.stop()
 
     def _ask(self, work: Work[T], raws: Sequence[bytes], seconds: float) -> T:
-        asked = self._ready()
+        asked = self._idle.get()
         try:
             answer: T = asked.ask((work, raws), seconds)
-        except Lost:
-            self._idle.put(self._instead_of(asked))
+        except (Lost, DedupError):
             raise
-        self._idle.put(asked)
+        except Exception as error:
+            raise DedupError(
+                f"a worker's answer was lost: {type(error).__name__}; please report this"
+            ) from error
+        finally:
+            self._idle.put(asked)
         if isinstance(answer, DedupError):
             raise answer
         return answer
 
-    def _ready(self) -> _Worker:
-        """Return an idle worker that has begun; one that was lost in the meantime has done no harm."""
-        next_ = self._idle.get()
-        for _ in range(MOST_LOST):
-            try:
-                next_.begin()
-            except Lost:
-                next_ = self._instead_of(next_)
-            else:
-                return next_
-        self._idle.put(next_)
-        raise DedupError("the workers die as soon as they start; is there memory enough?")
-
-    def _instead_of(self, lost: _Worker) -> _Worker:
-        with self._lock:
-            self._all.discard(lost)
-            lost.kill()
-            return lost if self._is_stopped else self._new()
-
-    def _new(self) -> _Worker:
-        new = _Worker(self._context, self._recipe)
-        self._all.add(new)
-        return new
-
 
 class _Worker:
-    """A process at the other end of a pipe."""
+    """A process at the other end of a pipe; when it is lost, another one takes its place."""
 
     def __init__(self, context: ForkServerContext, recipe: Recipe) -> None:
-        self._pipe, end = context.Pipe()
-        self._process = context.Process(target=_serve, args=(end, recipe), name="dedup-worker", daemon=True)
-        self._process.start()
-        end.close()  # the worker has the only one: its death is the end of the pipe
-        self._has_begun = False
-
-    def begin(self) -> None:
-        """Wait until the worker is ready; raise Lost for one that is not to be had."""
-        if not self._has_begun:
-            self._within(BEGIN_SECONDS, self._pipe.recv)
-            self._has_begun = True
-        if not self._process.is_alive():
-            raise Lost
+        self._context, self._recipe = context, recipe
+        self._process: BaseProcess | None = None
+        self._is_stopped = self._is_ready = False
+        with suppress(Lost):  # the first question finds the same
+            self._start()
 
     def ask(self, question: object, seconds: float) -> Any:
         """Return the answer to a question; raise Lost when there is none in time."""
+        for _ in range(MOST_LOST):
+            try:
+                self._begin()
+                break
+            except Lost:
+                self._end()
+        else:
+            raise DedupError("the workers die as soon as they start; is there memory enough?")
+        try:
+            return self._within(seconds, lambda: self._answer(question))
+        except BaseException:
+            self._end()
+            raise
 
-        def exchanged() -> Any:
-            self._pipe.send(question)
-            return self._pipe.recv()
+    def stop(self) -> None:
+        """Kill the process; whoever talks to it gets no answer, and nobody will any more."""
+        self._is_stopped = True
+        self._kill()
 
-        return self._within(seconds, exchanged)
+    def _start(self) -> None:
+        try:
+            self._pipe, end = self._context.Pipe()
+            process = self._context.Process(
+                target=_serve, args=(end, self._recipe), name="dedup-worker", daemon=True
+            )
+            process.start()
+            end.close()  # the worker has the only one: its death is the end of the pipe
+        except (
+            OSError,
+            EOFError,
+        ) as error:  # no more processes, or the one that they are forked from is gone
+            raise Lost from error
+        self._process, self._is_ready = process, False
 
-    def kill(self) -> None:
-        """End the process at once."""
-        self._process.kill()
+    def _begin(self) -> None:
+        """Have a process that waits for a question."""
+        if self._process is None and not self._is_stopped:
+            self._start()
+        if self._is_stopped:
+            raise Lost
+        if not self._is_ready:
+            self._within(BEGIN_SECONDS, self._pipe.recv)
+            self._is_ready = True
+        if self._process and not self._process.is_alive():
+            raise Lost
 
-    def _within(self, seconds: float, exchange: Callable[[], Any]) -> Any:
-        """Talk to the worker; killing it when the time is over ends the talk, wherever it got stuck."""
-        timer = Timer(seconds, self.kill)
+    def _answer(self, question: object) -> Any:
+        self._pipe.send(question)
+        return self._pipe.recv()
+
+    def _within(self, seconds: float, talk: Callable[[], Any]) -> Any:
+        """Talk to the process; killing it when the time is over ends the talk, wherever it got stuck."""
+        timer = Timer(seconds, self._kill)
         timer.daemon = True
         timer.start()
         try:
-            return exchange()
-        except (OSError, EOFError) as error:
-            raise Lost from error
+            return talk()
+        except (OSError, EOFError):
+            pass
         finally:
             timer.cancel()
+        raise Lost
+
+    def _kill(self) -> None:
+        process = self._process
+        with suppress(ValueError):  # it is closed
+            if process and process.is_alive():  # else its number may be another's by now
+                process.kill()
+
+    def _end(self) -> None:
+        """Let nothing remain of a process."""
+        self._kill()
+        process, self._process = self._process, None
+        if process:
+            self._pipe.close()
+            process.join(END_SECONDS)
+            with suppress(ValueError):  # still there
+                process.close()
 
 
 def _serve(pipe: Connection, recipe: Recipe) -> None:
@@ -145,12 +171,12 @@ def _serve(pipe: Connection, recipe: Recipe) -> None:
         pipe.send(None)
         while True:
             work, raws = pipe.recv()
-            pipe.send(_answer(work, raws))
+            pipe.send(_answered(work, raws))
     except (OSError, EOFError):
         pass
 
 
-def _answer(work: Work[object], raws: Sequence[bytes]) -> object:
+def _answered(work: Work[object], raws: Sequence[bytes]) -> object:
     try:
         return work(raws)
     except DedupError as error:

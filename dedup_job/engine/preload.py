@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 
 
@@ -25,6 +26,8 @@ def _nothing(*_: object) -> None:
     """Say nothing of a worker that cannot begin: its parent notices, or has ended in that moment."""
 
 
+for signum in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(signum, signal.SIG_IGN)  # the parent's business
 gc.disable()  # what is made here stays
 _load()
 gc.freeze()

@@ -152,6 +152,15 @@ class Fingerprinter:
     def __call__(self, raws: Sequence[bytes]) -> Fingerprints:
         """Fingerprint raw BSON records; what cannot be judged gets a reason and zeros."""
         texts, reasons = self._recipe.reader.texts(raws)
+        try:
+            return self._fingerprints(raws, texts, reasons)
+        except BaseException:
+            self._know_nothing()  # what is remembered may be half done
+            raise
+
+    def _fingerprints(
+        self, raws: Sequence[bytes], texts: Sequence[str], reasons: Sequence[str]
+    ) -> Fingerprints:
         places: dict[str, int] = {}  # a text that is repeated is looked at once
         place = np.array([places.setdefault(text, len(places)) for text in texts], np.intp)
         codes = lower_case(list(places))

@@ -30,6 +30,8 @@ MOST_CHARACTERS = 2_000_000  # of the pieces that are remembered, and of their w
 TokenRows = Callable[[Sequence[str], Ragged], Rows]
 """The rows of the tokens of n cleaned texts, which are also given as `characters.lower_case` has them.
 
+After an error it is of no use any more.
+
 Text i has rows[offsets[i] : offsets[i + 1]]; what is no term has a row below 0, or none.
 """
 
@@ -102,18 +104,13 @@ class WordRows:
             self._pieces = Pieces()
         offsets, found = pieces(codes)
         numbers, new = self._pieces.numbers(found)
-        if new:
-            self._learn(new)
-        return self._pieces.rows(offsets, numbers)
-
-    def _learn(self, new: str) -> None:
-        """Segment the new pieces, all at once; after an error none is remembered."""
-        try:
+        if new:  # segmented all at once
             rows = self._words.rows(self._segmenter(new))
-        except BaseException:
-            self._pieces = Pieces()
-            raise
-        self._pieces.learn(rows == SPACE, rows)
+            ends = rows == SPACE
+            if ends.sum() != new.count(" "):
+                raise ValueError("the segmenter lost a space")
+            self._pieces.learn(ends, rows)
+        return self._pieces.rows(offsets, numbers)
 
 
 class Words:
@@ -128,11 +125,7 @@ class Words:
         if self._interned.characters > MOST_CHARACTERS:
             self._forget()
         numbers, new = self._interned.numbers(Ragged(*_ended(offsets_of(words), encoded("".join(words)))))
-        try:
-            self._rows.extend([self._vocabulary[word or " "] for word in new.split(" ")[:-1]])
-        except BaseException:
-            self._forget()
-            raise
+        self._rows.extend([self._vocabulary[word or " "] for word in new.split(" ")[:-1]])
         return np.frombuffer(self._rows, np.int64)[numbers]
 
     def _forget(self) -> None:

@@ -1,0 +1,77 @@
+"""What a command leaves outside of MongoDB, whoever reads it or not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+
+from scripts.corpus import generate
+from tests.integration.conftest import ROOT, Job
+
+
+@pytest.fixture
+def filled(job: Job) -> Job:
+    job.set("source", fields=["data"])
+    job.source.insert_many(list(generate(50, seed=11)))
+    return job
+
+
+def started(
+    job: Job, stdout: int | IO[str], before: Callable[[], object] | None = None, **environment: str
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "dedup_job", "backfill", "-c", str(job.config_file())],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=before,
+        env={**os.environ, "DEDUP_SOURCE_URI": job.uri, **environment},
+        cwd=ROOT,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
+    _, stderr = process.communicate(timeout=60)
+    return process.returncode, stderr.splitlines()
+
+
+def exit_codes(job: Job) -> list[Any]:
+    return [run["exit_code"] for run in job.ledger("runs").find()]
+
+
+def test_a_reader_that_is_gone_does_not_change_the_exit_code(filled: Job) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with started(filled, writer) as process:
+        os.close(writer)
+        assert ended(process) == (0, [])
+    assert exit_codes(filled) == [0]
+
+
+def test_a_command_without_stdout_ends_as_any_other(filled: Job) -> None:
+    with started(filled, subprocess.DEVNULL, lambda: os.close(1)) as process:
+        assert ended(process) == (0, [])
+
+
+if Path("/dev/full").exists():
+
+    def test_a_report_that_cannot_be_written_has_its_exit_code(filled: Job) -> None:
+        with open("/dev/full", "w") as full, started(filled, full) as process:
+            code, (line,) = ended(process)
+        assert code == 74
+        assert line.startswith("dedup-job: it is done, but its report cannot be written: ")
+        assert exit_codes(filled) == [0]
+
+
+def test_no_file_stays_behind(filled: Job, tmp_path: Path) -> None:
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    with started(filled, subprocess.DEVNULL, TMPDIR=str(folder)) as process:
+        assert ended(process)[0] == 0
+    assert list(folder.iterdir()) == []
