@@ -144,7 +144,7 @@ def streams(draw: st.DrawFn, bits: int) -> list[Text]:
 
 
 @pytest.mark.parametrize("bits", [64, 128])
-@pytest.mark.parametrize("cache_bytes", [0, 40, 1 << 20])
+@pytest.mark.parametrize("cache_bytes", [0, 400, 1 << 20])
 @settings(max_examples=60)
 @given(data=st.data())
 def test_verdicts_are_those_of_keep_first_whatever_the_batches(

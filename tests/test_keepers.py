@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dedup_job.document import UNIQUE, Action, Fingerprints, Match, Ragged, Verdict, digests
 from dedup_job.match.ids import Ids
 from dedup_job.match.keepers import Keepers, Ordinals, Recollection
+from dedup_job.match.recent import ENTRY
 from dedup_job.match.shingle_index import prefixes
 from dedup_job.plan import Plan, RawIds
 
@@ -118,7 +119,7 @@ def test_the_others_are_asked_for_at_once_and_each_once() -> None:
 
 
 def test_what_was_recalled_is_remembered() -> None:
-    records = Records(cache_bytes=8)  # room for one
+    records = Records(cache_bytes=8 + ENTRY)  # room for one
     records.keep(b"ab", b"cd")
     records.keepers.shingles([0])
     records.keepers.shingles([0])

@@ -9,6 +9,8 @@ import numpy.typing as npt
 
 Shingles = npt.NDArray[np.uint32]
 
+ENTRY = 350  # bytes of an entry beside its hashes: the array's head, the dictionary's place, the number
+
 
 class RecentShingles:
     """A least-recently-used cache from keeper ordinal to its sorted shingle hashes."""
@@ -23,7 +25,7 @@ class RecentShingles:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Bytes held, about."""
         return self._held
 
     def get(self, ordinal: int) -> Shingles | None:
@@ -35,11 +37,15 @@ class RecentShingles:
 
     def put(self, ordinal: int, shingles: Shingles) -> None:
         """Remember a keeper's shingles and forget those not used for longest."""
-        if shingles.nbytes > self._most:
+        if _size(shingles) > self._most:
             return
         if ordinal in self._sets:
-            self._held -= self._sets.pop(ordinal).nbytes
+            self._held -= _size(self._sets.pop(ordinal))
         self._sets[ordinal] = shingles
-        self._held += shingles.nbytes
+        self._held += _size(shingles)
         while self._held > self._most:
-            self._held -= self._sets.popitem(last=False)[1].nbytes
+            self._held -= _size(self._sets.popitem(last=False)[1])
+
+
+def _size(shingles: Shingles) -> int:
+    return shingles.nbytes + ENTRY
