@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from dedup_job.match.recent import ENTRY
 from dedup_job.report.forecast import Costs, Forecast, Limits, Machine, Sampled, Sizes, shown, spent
 from dedup_job.report.unseen import Copies
 
@@ -95,7 +96,7 @@ def test_memory_and_disk_add_up_and_keep_to_the_limits() -> None:
     assert FORECAST.memory == {
         "process": 100 * MB,
         "index": 40 * MB,
-        "cache": int(unique * 800),
+        "cache": int(unique * (800 + ENTRY)),
         "in_flight": 9 * 1_000 * (1_000 + 800),
         "workers": 4 * 90 * MB,
     }

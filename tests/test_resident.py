@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dedup_job.engine.resident import family, held
+from dedup_job.engine.resident import family, held, most_held
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells, in /proc")
 
@@ -35,6 +35,16 @@ def test_a_process_holds_what_it_fills() -> None:
     now = held(os.getpid())
     assert now is not None
     assert now - before > 0.9 * len(filled)
+
+
+def test_what_a_process_once_held_is_not_forgotten() -> None:
+    filled = bytearray(b"x" * (64 << 20))
+    before = held(os.getpid())
+    del filled
+    most = most_held(os.getpid())
+    assert before is not None
+    assert most is not None
+    assert most > 0.9 * before
 
 
 def test_nobody_tells_of_a_process_that_is_not_there() -> None:

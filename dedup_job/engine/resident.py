@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 PROC = Path("/proc")
+PEAK = ("VmHWM", "VmRSS")
 
 
 def held(pid: int) -> int | None:
@@ -14,6 +15,17 @@ def held(pid: int) -> int | None:
     with suppress(OSError, IndexError, ValueError):
         lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) << 10
+    return None
+
+
+def most_held(pid: int) -> int | None:
+    """Return the most bytes that a process has held, about: its part of what it shares as it is now."""
+    with suppress(OSError, IndexError, ValueError, KeyError):
+        lines = (PROC / str(pid) / "status").read_text().splitlines()
+        fields = (line.partition(":") for line in lines)
+        sizes = {name: int(rest.split()[0]) for name, _, rest in fields if name in PEAK}
+        now = held(pid)
+        return now + (sizes["VmHWM"] - sizes["VmRSS"] << 10) if now else None
     return None
 
 

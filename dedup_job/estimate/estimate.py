@@ -14,7 +14,7 @@ from statistics import median
 import numpy as np
 
 from dedup_job.document import Action, Fingerprints
-from dedup_job.engine.resident import family, held
+from dedup_job.engine.resident import family, most_held
 from dedup_job.estimate.growth import grown
 from dedup_job.estimate.sample import Sample, take
 from dedup_job.estimate.trial import Decided, Told, decided, fingerprinted, reading
@@ -40,7 +40,7 @@ def estimate(parts: Parts, records: int | None, told: Told) -> Forecast:
     with parts.engine() as engine:
         found = fingerprinted(parts, engine, sample, told)
         done = decided(parts, engine, sample, found.prints)
-        worker = max((nbytes for pid in family() if (nbytes := held(pid))), default=None)
+        worker = max((nbytes for pid in family() if (nbytes := most_held(pid))), default=None)
         sampled = _sampled(parts, sample, done)
         growth = grown(parts.keepers(parts.source.fetch, engine), found.prints, done.plans, sampled.unique)
     return Forecast(

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
+from dedup_job.match.recent import ENTRY
 from dedup_job.report.unseen import FEW, Copies, Span, pairs_needed
 
 # A commit is not measured, for nothing is written.  Taken instead: so many writes a chunk, each a round trip
@@ -148,7 +149,7 @@ class Forecast:
 
         Each near duplicate needs one, and whatever lies within the radius and is none; the cache holds some.
         """
-        held = self.limits.cache / max(1.0, self.sizes.shingles * self.sampled.unique)
+        held = self.limits.cache / max(1.0, (self.sizes.shingles + ENTRY) * self.sampled.unique)
         wanted = self.dropped.likely * self.sampled.near + self.sampled.wrong * self.sampled.unique / 2
         return max(0.0, 1 - held) * wanted
 
@@ -195,7 +196,7 @@ class Forecast:
         return {
             "process": sizes.process,
             "index": sizes.keepers,
-            "cache": int(min(self.limits.cache, unique * sizes.shingles)),
+            "cache": int(min(self.limits.cache, unique * (sizes.shingles + ENTRY))),
             "in_flight": int(ahead + shipped),
             "workers": (sizes.worker or 0) * self.machine.workers,
         }
