@@ -247,7 +247,8 @@ def lose_majority(replica_set: LocalReplicaSet) -> None:
 def test_a_primary_that_falls_silent_is_given_up_and_the_next_one_serves(
     set_job: Job, expected: Any, replica_set: LocalReplicaSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its connections stay open, so nothing but the missing heartbeat tells."""
+    """Its connections stay open, so nothing but the missing heartbeat tells: to other members as well."""
+    set_job.set("limits", patience_seconds=180.0)  # one of which may wait for it for a minute
     moments = Moments({("accept", 3): lambda _: replica_set.primary().pause()})
     install(monkeypatch, moments)
 
