@@ -6,6 +6,7 @@ Pools whose workers share a pipe wait for ever when one is killed or stopped whi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -21,6 +22,7 @@ from dedup_job.errors import DedupError
 from dedup_job.fingerprint.recipe import Recipe
 
 BEGIN_SECONDS = 60.0  # a worker that is not ready by then is replaced
+PAUSE_SECONDS = 0.2  # before another one is started
 END_SECONDS = 1.0  # until a killed process is gone
 MOST_LOST = 3  # processes in a row that were lost before they had anything to do
 
@@ -90,6 +92,7 @@ class _Worker:
                 break
             except Lost:
                 self._end()
+                time.sleep(PAUSE_SECONDS)  # what they are forked from may be dying as well
         else:
             raise DedupError("the workers die as soon as they start; is there memory enough?")
         try:
@@ -111,10 +114,7 @@ class _Worker:
             )
             process.start()
             end.close()  # the worker has the only one: its death is the end of the pipe
-        except (
-            OSError,
-            EOFError,
-        ) as error:  # no more processes, or the one that they are forked from is gone
+        except (OSError, EOFError) as error:  # no room for it, or nothing to fork it from
             raise Lost from error
         self._process, self._is_ready = process, False
 
