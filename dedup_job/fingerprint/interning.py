@@ -15,7 +15,7 @@ from dedup_job.fingerprint.characters import decoded
 
 Numbers = npt.NDArray[np.int64]
 
-_SPACE = 32
+END = 32  # the code point that follows each string: a space
 _FEWEST_SLOTS = 1 << 12
 
 
@@ -60,7 +60,7 @@ class Interned:
 def _slot_of(codes: npt.NDArray[np.uint32], place: int, slots: int) -> int:
     """Return the slot at which the search for the string at a place begins."""
     state = np.uint64(0x9E3779B97F4A7C15)
-    while codes[place] != _SPACE:
+    while codes[place] != END:
         state = (state ^ np.uint64(codes[place])) * np.uint64(0xD6E8FEB86659FD93)
         state ^= state >> np.uint64(32)
         place += 1
@@ -71,7 +71,7 @@ def _slot_of(codes: npt.NDArray[np.uint32], place: int, slots: int) -> int:
 def _are_same(a: npt.NDArray[np.uint32], i: int, b: npt.NDArray[np.uint32], j: int) -> bool:
     """Tell whether two strings, each followed by a space, are the same."""
     while a[i] == b[j]:
-        if a[i] == _SPACE:
+        if a[i] == END:
             return True
         i += 1
         j += 1

@@ -16,14 +16,13 @@ import numpy.typing as npt
 from dedup_job.compiled import compiled
 from dedup_job.document import Ragged
 from dedup_job.fingerprint.characters import CODE, encoded, offsets_of
-from dedup_job.fingerprint.interning import Interned
+from dedup_job.fingerprint.interning import END, Interned
 from dedup_job.fingerprint.pieces import Pieces, Rows
 from dedup_job.fingerprint.segment import Segmenter, pieces, segmentable
 from dedup_job.fingerprint.shingles import normalised
 from dedup_job.fingerprint.terms import HAN, SPACE, TermRule, Vocabulary
 
 LAST_HAN = 0x3FFFF
-BLANK = 32
 UNKNOWN = -3  # the row of a character that was not met
 MOST_CHARACTERS = 2_000_000  # of the pieces that are remembered, and of their words
 
@@ -161,10 +160,10 @@ def _ended(
     filled = 0
     for word in range(len(offsets) - 1):
         for place in range(offsets[word], offsets[word + 1]):
-            if codes[place] != BLANK:
+            if codes[place] != END:
                 ended[filled] = codes[place]
                 filled += 1
-        ended[filled] = BLANK
+        ended[filled] = END
         filled += 1
         stops[word + 1] = filled
     return stops, ended[:filled].copy()

@@ -66,7 +66,7 @@ class Sizes:
     stored     of it on disk, with its entry in the index on `_id`
     plan       its part of a plan on disk
     dropped    the row on a duplicate, on disk
-    shingles   of a text in the cache
+    shingles   of a text, as they are sent and kept
     process    of the parent, with nothing in it yet; in all
     worker     of one worker, in all; None where the system does not tell
     keepers    of the index over all keepers; in all
@@ -80,6 +80,11 @@ class Sizes:
     process: int
     worker: int | None
     keepers: int
+
+    @property
+    def at_hand(self) -> float:
+        """Of a text in the cache."""
+        return self.shingles + ENTRY
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +154,7 @@ class Forecast:
 
         Each near duplicate needs one, and whatever lies within the radius and is none; the cache holds some.
         """
-        held = self.limits.cache / max(1.0, (self.sizes.shingles + ENTRY) * self.sampled.unique)
+        held = self.limits.cache / max(1.0, self.sizes.at_hand * self.sampled.unique)
         wanted = self.dropped.likely * self.sampled.near + self.sampled.wrong * self.sampled.unique / 2
         return max(0.0, 1 - held) * wanted
 
@@ -196,7 +201,7 @@ class Forecast:
         return {
             "process": sizes.process,
             "index": sizes.keepers,
-            "cache": int(min(self.limits.cache, unique * (sizes.shingles + ENTRY))),
+            "cache": int(min(self.limits.cache, unique * sizes.at_hand)),
             "in_flight": int(ahead + shipped),
             "workers": (sizes.worker or 0) * self.machine.workers,
         }

@@ -195,13 +195,13 @@ def _signalled(storm: Storm) -> tuple[Harm, str]:
             process.wait(storm.rng.uniform(0, 0.1))
         process.send_signal(which)
     code = ended(process, LEAVING_SECONDS)
-    wrong = code not in (*ENDED_BY[which], *FINISHED) and not _had_no_handlers(storm)
+    wrong = code not in (*ENDED_BY[which], *FINISHED) and not _had_no_handlers(storm, code)
     return Harm(misled=int(wrong)), f"{which.name}{' twice' if again else ''}, then ended with {code}"
 
 
-def _had_no_handlers(storm: Storm) -> bool:
+def _had_no_handlers(storm: Storm, code: int | None) -> bool:
     """Tell whether the interpreter was still setting itself up: it says so, and exits with 1."""
-    return b"KeyboardInterrupt" in storm.told.read_bytes()
+    return code == 1 and b"KeyboardInterrupt" in storm.told.read_bytes()
 
 
 def worker_losses(storm: Storm, count: int) -> Result:
