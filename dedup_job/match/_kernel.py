@@ -15,13 +15,16 @@ from numba.extending import intrinsic
 from dedup_job.compiled import compiled
 
 Fingerprints = npt.NDArray[np.uint64]  # (n, words)
-Row = npt.NDArray[np.uint64]  # (words,) or (n,)
+Places = npt.NDArray[np.int64]  # (n,)
+Room = tuple[npt.NDArray[np.uint64], ...]  # for each word of a fingerprint, (BLOCK,)
 
 WORD_BITS = 64
 SKETCH_BITS = 32
+LANES = 8  # words that are compared by one instruction
 UNIT = 16  # sketches that are compared at once; arrays of sketches have so many spare entries at the end
 WAVE = 256  # buckets that are looked through side by side
-STRETCH = 256  # rows that a scan compares before it looks at the distances
+STRETCH = 32  # rows that a scan compares at once
+BLOCK = 64 * STRETCH  # rows that it compares with all queries while they are in the nearest cache
 AHEAD = 24  # rows by which a fill looks ahead of itself
 
 
@@ -139,19 +142,61 @@ def close(_context: Any, sketches: Any, place: Any, sketch: Any, allowed: Any) -
         pool, at, wanted, limit = arguments
         data = context.make_array(signature.args[0])(context, builder, pool).data
         entries = builder.load(builder.bitcast(builder.gep(data, [at]), vector.as_pointer()), align=4)
-        popcount = builder.module.declare_intrinsic(
-            "llvm.ctpop.v16i32", (), ir.FunctionType(vector, [vector])
-        )
-        apart = builder.call(popcount, [builder.xor(entries, spread(builder, wanted))])
-        near = builder.icmp_unsigned("<=", apart, spread(builder, limit))
+        bits = differing(builder, entries, spread(builder, wanted, UNIT))
+        near = builder.icmp_unsigned("<=", bits, spread(builder, limit, UNIT))
         return builder.zext(builder.bitcast(near, ir.IntType(UNIT)), ir.IntType(64))
 
-    def spread(builder: Any, value: Any) -> Any:
-        unset = ir.Constant(vector, ir.Undefined)
-        first = builder.insert_element(unset, value, ir.IntType(32)(0))
-        return builder.shuffle_vector(first, unset, ir.Constant(vector, [0] * UNIT))
-
     return types.uint64(sketches, types.int64, types.uint32, types.uint32), build
+
+
+@instruction
+def close_rows(_context: Any, room: Any, place: Any, queries: Any, query: Any, radius: Any) -> Any:
+    """Which of STRETCH rows from `place` on differ from a query by at most `radius` bits: bit k for row k.
+
+    The rows lie word by word in the columns of `room`, whose number is known to the compiler.
+    """
+    number = ir.IntType(WORD_BITS)
+    vector = ir.VectorType(number, LANES)
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        columns, at, rows, row, limit = arguments
+        arrays = [
+            context.make_array(kind)(context, builder, builder.extract_value(columns, word)).data
+            for word, kind in enumerate(signature.args[0])
+        ]
+        wanted = context.make_array(signature.args[2])(context, builder, rows).data
+        begin = builder.gep(wanted, [builder.mul(row, number(len(arrays)))])
+        own = [builder.load(builder.gep(begin, [number(word)])) for word in range(len(arrays))]
+        near = number(0)
+        for first in range(0, STRETCH, LANES):
+            bits = ir.Constant(vector, None)
+            for array, value in zip(arrays, own, strict=True):
+                place = builder.gep(array, [builder.add(at, number(first))])
+                entries = builder.load(builder.bitcast(place, vector.as_pointer()), align=8)
+                bits = builder.add(bits, differing(builder, entries, spread(builder, value, LANES)))
+            which = builder.icmp_unsigned("<=", bits, spread(builder, limit, LANES))
+            which = builder.zext(builder.bitcast(which, ir.IntType(LANES)), number)
+            near = builder.or_(near, builder.shl(which, number(first)))
+        return near
+
+    return types.uint64(room, types.int64, queries, types.int64, types.int64), build
+
+
+def differing(builder: Any, entries: Any, wanted: Any) -> Any:
+    """Build the number of bits in which the lanes of two vectors differ."""
+    kind = entries.type
+    name = f"llvm.ctpop.v{kind.count}{kind.element}"
+    popcount = builder.module.declare_intrinsic(name, (), ir.FunctionType(kind, [kind]))
+    return builder.call(popcount, [builder.xor(entries, wanted)])
+
+
+def spread(builder: Any, value: Any, lanes: int) -> Any:
+    """Build a vector that has the value in each lane."""
+    unset = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
+    first = builder.insert_element(unset, value, ir.IntType(32)(0))
+    return builder.shuffle_vector(
+        first, unset, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+    )
 
 
 @inlined
@@ -342,8 +387,7 @@ def look_fresh(wave: Wave, n: int, search: Search, table: Table, found: Found) -
             if fresh < 0:
                 continue
             met += 1
-            apart = np.int64(popcount(nodes[fresh, i, 1] ^ wave.sketch[x]))
-            if apart <= np.int64(wave.allowed[x]):
+            if np.int64(popcount(nodes[fresh, i, 1] ^ wave.sketch[x])) <= np.int64(wave.allowed[x]):
                 confirm(wave.query[x], search.settled + fresh, search, table, found)
             following = np.int64(nodes[fresh, i, 0]) - 1
             prefetch(nodes, (following * maps + i) * 2 if following > 0 else 0)
@@ -377,19 +421,26 @@ def join(rows: Fingerprints, radius: int, table: Table, found: Found) -> None:
 def confirm(query: int, position: int, search: Search, table: Table, found: Found) -> None:
     """Note a candidate that is within the radius and whose keys are nearer in no other map."""
     queries, stored, cuts = search.queries, table.fingerprints, table.cuts
-    distance = np.int64(0)
-    for word in range(queries.shape[1]):
-        distance += np.int64(popcount(queries[query, word] ^ stored[position, word]))
+    distance = apart(queries, query, stored, position)
     if distance > search.radius:
         return
     nearest, best = 0, np.int64(WORD_BITS)
     for i in range(len(cuts.first)):
         begin, width = cuts.first[i], cuts.width[i]
-        apart = key(queries, query, begin, width) ^ key(stored, position, begin, width)
-        if np.int64(popcount(apart)) < best:
-            nearest, best = i, np.int64(popcount(apart))
+        flips = np.int64(popcount(key(queries, query, begin, width) ^ key(stored, position, begin, width)))
+        if flips < best:
+            nearest, best = i, flips
     if nearest == search.map:
         note(query, distance, position, found)
+
+
+@inlined
+def apart(queries: Fingerprints, query: int, stored: Fingerprints, position: int) -> np.int64:
+    """Bits in which two rows differ."""
+    bits = np.int64(0)
+    for word in range(queries.shape[1]):
+        bits += np.int64(popcount(queries[query, word] ^ stored[position, word]))
+    return bits
 
 
 @inlined
@@ -403,30 +454,24 @@ def note(query: int, distance: int, position: int, found: Found) -> None:
 
 @compiled()
 def scan(
-    queries: Fingerprints, stored: Fingerprints, ends: npt.NDArray[np.int64], radius: int, found: Found
+    queries: Fingerprints, stored: Fingerprints, ends: Places, radius: int, room: Room, found: Found
 ) -> None:
-    """Compare query q with each of the stored columns before ends[q]; stored is (words, n)."""
-    distances = np.empty(STRETCH, np.uint64)
-    for q in range(len(queries)):
-        for start in range(0, ends[q], STRETCH):
-            rows = min(STRETCH, ends[q] - start)
-            if compare(queries[q], stored[:, start : start + rows], distances[:rows]) <= np.uint64(radius):
-                for k in range(rows):
-                    if distances[k] <= np.uint64(radius):
-                        note(q, distances[k], start + k, found)
-
-
-@inlined
-def compare(query: Row, stored: Fingerprints, distances: Row) -> np.uint64:
-    """Fill in the distances of one query from some stored columns; returns the least of them."""
-    distances[:] = 0
-    for word in range(len(query)):
-        for k in range(len(distances)):
-            distances[k] += popcount(stored[word, k] ^ query[word])
-    nearest: np.uint64 = distances[0]
-    for k in range(len(distances)):
-        nearest = min(nearest, distances[k])
-    return nearest
+    """Compare query q with each row stored before ends[q]: a block with all queries, then the next one."""
+    for start in range(0, len(stored), BLOCK):
+        rows = min(BLOCK, len(stored) - start)
+        for word in range(len(room)):
+            for k in range(rows):
+                room[word][k] = stored[start + k, word]
+        for q in range(len(queries)):
+            last = min(rows, ends[q] - start)
+            for k in range(0, last, STRETCH):
+                near = close_rows(room, k, queries, q, radius)
+                if last - k < STRETCH:
+                    near &= (np.uint64(1) << np.uint64(last - k)) - np.uint64(1)
+                while near:
+                    row = start + k + lowest(near)
+                    note(q, apart(queries, q, stored, row), row, found)
+                    near &= near - np.uint64(1)
 
 
 @compiled()

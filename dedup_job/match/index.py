@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dedup_job.match import _kernel
 from dedup_job.match._column import make_room
 from dedup_job.match.layout import Layout, cheapest, cheapest_inside
+from dedup_job.match.likeness import Sample
 
 Fingerprints = npt.NDArray[np.uint64]
 
@@ -21,6 +22,8 @@ LARGEST_BITS = 256
 LARGEST_RADIUS = 255  # distances are uint8
 LARGEST_COUNT = 1 << 32  # positions are uint32
 QUERIES_AT_ONCE = (1 << 24) - 1  # as many as a number in Found can tell apart
+GROWTH = 2.0  # times as many as were settled: then all are settled anew,
+SCAN_GROWTH = 1.2  # and as long as all are compared, the layout is only looked for
 # Measured, in nanoseconds.
 HOP_COST = 4.0  # passing a fresh entry
 SETTLE_COST = 16.0  # settling an entry
@@ -51,8 +54,8 @@ def pairs_within(fingerprints: Fingerprints, radius: int) -> Candidates:
     layout = cheapest_inside(words * WORD_BITS, radius, len(rows))
     if layout.cuts:
         return _candidates(len(rows), lambda found: _join(rows, radius, layout, found))
-    ends, columns = np.arange(len(rows)), np.ascontiguousarray(rows.T)
-    return _candidates(len(rows), lambda found: _kernel.scan(rows, columns, ends, radius, found))
+    ends, room = np.arange(len(rows)), _room(words)
+    return _candidates(len(rows), lambda found: _kernel.scan(rows, rows, ends, radius, room, found))
 
 
 def _join(rows: Fingerprints, radius: int, layout: Layout, found: _kernel.Found) -> None:
@@ -127,9 +130,8 @@ class SegmentIndex:
         return _candidates(len(queries), lambda found: self._scan(queries, found))
 
     def _scan(self, queries: Fingerprints, found: _kernel.Found) -> None:
-        ends = np.full(len(queries), self._count)
-        stored = self._table.fingerprints[: self._count]
-        _kernel.scan(queries, np.ascontiguousarray(stored.T), ends, self._radius, found)
+        ends, stored = np.full(len(queries), self._count), self._table.fingerprints[: self._count]
+        _kernel.scan(queries, stored, ends, self._radius, _room(queries.shape[1]), found)
 
     def _look(self, queries: Fingerprints, found: _kernel.Found) -> None:
         self._walked += _kernel.look(queries, self._radius, self._settled, self._table, found)
@@ -144,19 +146,19 @@ class SegmentIndex:
             self._entered = self._count
 
     def _settling_pays(self) -> bool:
-        """Return whether the fresh ones outnumber the settled, or passing them has cost as much by now.
+        """Return whether there are many more than were settled, or passing the fresh has cost as much by now.
 
         That costs at most twice what it would cost to settle at the best moments.
         """
-        if self._count > 2 * self._settled:
-            return self.layout.cuts != () or cheapest(self._bits, self._radius, self._count).cuts != ()
+        if self._count > (GROWTH if self.layout.cuts else SCAN_GROWTH) * self._settled:
+            return True
         keys = sum(1 << cut.width for cut in self.layout.cuts)
         return self._walked * HOP_COST > self._count * len(self.layout.cuts) * SETTLE_COST + keys * KEY_COST
 
     def _settle(self) -> None:
         """Enter all anew, each map in one array, in the layout that is cheapest by now."""
-        self.layout = cheapest(self._bits, self._radius, self._count)
         stored = self._table.fingerprints
+        self.layout = cheapest(self._bits, self._radius, self._count, Sample(stored[: self._count]))
         del self._table  # the old maps go before the new ones come
         self._table = _table(stored, self.layout, self._count)
         _kernel.settle(self._count, self._table)
@@ -207,6 +209,10 @@ def _masks(layout: Layout, i: int) -> npt.NDArray[np.uint32]:
         for flipped in combinations(range(cut.width), flips)
     ]
     return np.array(masks, np.uint32).reshape(-1, 2)
+
+
+def _room(words: int) -> _kernel.Room:
+    return tuple(np.empty(_kernel.BLOCK, np.uint64) for _ in range(words))
 
 
 def _check_radius(radius: int, bits: int) -> None:

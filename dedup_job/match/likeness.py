@@ -1,0 +1,92 @@
+"""How often two fingerprints meet in a map: of random ones, and of such as there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import comb
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+WORD_BITS = 64
+SKETCH_BITS = 32
+SAMPLE = 400  # fingerprints, of which all pairs are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One map: its key is `width` bits from bit `first` on, probed with at most `flips` of them flipped."""
+
+    first: int
+    width: int
+    flips: int
+
+    def overlaps(self, first: int, last: int) -> bool:
+        """Return whether the key has bits from `first` to `last` in it, `last` not included."""
+        return self.first < last and first < self.first + self.width
+
+
+class Met(NamedTuple):
+    """How likely two fingerprints meet: as entries of a bucket, and as candidates, their sketches near."""
+
+    entered: float
+    passed: float
+
+
+class Likeness(Protocol):
+    """What is known of two fingerprints that are no neighbours."""
+
+    def met(self, cut: Cut, flips: int, limit: int) -> Met:
+        """Return how likely keys differ in `flips` bits, and sketches then in `limit` bits at most."""
+        ...
+
+
+class Random:
+    """All bits are as likely 0 as 1, whatever the others are."""
+
+    @staticmethod
+    @cache
+    def met(cut: Cut, flips: int, limit: int) -> Met:
+        """See Likeness."""
+        entered = comb(cut.width, flips) / (1 << cut.width)
+        alike = sum(comb(SKETCH_BITS, bits) for bits in range(min(limit, SKETCH_BITS) + 1))
+        return Met(entered, entered * alike / (1 << SKETCH_BITS))
+
+
+RANDOM = Random()
+
+
+class Sample:
+    """All pairs of some of the fingerprints, uint64 (n, words), taken evenly."""
+
+    def __init__(self, fingerprints: npt.NDArray[np.uint64]) -> None:
+        rows = fingerprints[:: max(1, len(fingerprints) // SAMPLE)][:SAMPLE]
+        left, right = np.triu_indices(len(rows), 1)
+        self._differences = rows[left] ^ rows[right]
+
+    def met(self, cut: Cut, flips: int, limit: int) -> Met:
+        """See Likeness."""
+        pairs = len(self._differences)
+        if not pairs:
+            return RANDOM.met(cut, flips, limit)
+        entered = self._differences[np.bitwise_count(_bits(self._differences, cut.first, cut.width)) == flips]
+        sketches = np.bitwise_count(_bits(entered, cut.first + cut.width, SKETCH_BITS))
+        return Met(len(entered) / pairs, int((sketches <= limit).sum()) / pairs)
+
+
+def _bits(rows: npt.NDArray[np.uint64], first: int, width: int) -> npt.NDArray[np.uint64]:
+    """Return `width` bits of each row from bit `first` on, cyclic: uint64 (n,).
+
+    >>> rows = np.array([[0x8000_0000_0000_0000, 0b101]], np.uint64)
+    >>> _bits(rows, 63, 4).tolist(), _bits(rows, 127, 2).tolist()
+    ([11], [0])
+    """
+    words = rows.shape[1]
+    word, shift = divmod(first % (words * WORD_BITS), WORD_BITS)
+    bits = rows[:, word] >> np.uint64(shift)
+    if shift + width > WORD_BITS:
+        bits = bits | rows[:, (word + 1) % words] << np.uint64(WORD_BITS - shift)
+    kept: npt.NDArray[np.uint64] = bits & np.uint64((1 << width) - 1)
+    return kept
