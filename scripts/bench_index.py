@@ -41,6 +41,7 @@ class Trial:
     radius: int
     bits: int
     batch: int
+    uneven: bool
 
 
 class Rival(Protocol):
@@ -133,6 +134,17 @@ def scattered(rows: npt.NDArray[np.uint64], words: int) -> Fingerprints:
     return z
 
 
+def uneven(rows: npt.NDArray[np.uint64], words: int) -> Fingerprints:
+    """Map row numbers to words as those of texts are: of four bits, one is 0 in three of four, one is 1.
+
+    Two of them differ in 0.44 of their bits on the average.
+    """
+    some, others = scattered(rows, words), scattered(rows + np.uint64(1 << 40), words)
+    seldom, often = np.uint64(0x4444_4444_4444_4444), np.uint64(0x8888_8888_8888_8888)
+    made: Fingerprints = some & (others | ~seldom) | others & often
+    return made
+
+
 def stream(trial: Trial) -> Iterator[Fingerprints]:
     """Yield batches in which 3 rows of 10 copy one of the other 7, with up to `radius` bits flipped."""
     rng = np.random.default_rng(1)
@@ -141,7 +153,7 @@ def stream(trial: Trial) -> Iterator[Fingerprints]:
         planted = rows % 10 >= 7
         tens = rng.integers(0, start // 10 + 1, planted.sum(), dtype=np.uint64)
         rows[planted] = 10 * tens + rng.integers(0, 7, len(tens), dtype=np.uint64)
-        prints = scattered(rows, trial.bits // 64)
+        prints = (uneven if trial.uneven else scattered)(rows, trial.bits // 64)
         flips = rng.integers(0, trial.radius + 1, len(rows))
         for k in range(trial.radius):
             hit = np.flatnonzero(planted & (flips > k))
@@ -197,6 +209,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--radius", type=numbers, default=[3])
     parser.add_argument("--bits", type=numbers, default=[64])
     parser.add_argument("--batch", type=int, default=1_000)
+    parser.add_argument("--uneven", action="store_true", help="bits as uneven as those of real texts")
     parser.add_argument("--parts", action="store_true", help="the memory of keepers, part by part")
     parser.add_argument("--against", type=lambda text: text.split(","), default=[], help="faiss,simhash")
     return parser.parse_args()
@@ -240,7 +253,7 @@ def main() -> None:
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn, max_tasks_per_child=1) as pool:
         for setting in product(["ours", *options.against], options.counts, options.radius, options.bits):
-            print(pool.submit(measured, Trial(*setting, options.batch)).result(), flush=True)
+            print(pool.submit(measured, Trial(*setting, options.batch, options.uneven)).result(), flush=True)
         if options.parts:
             print("\nbytes a record of all that stays in memory")
             for count, bits, radius in product(options.counts, options.bits, options.radius):

@@ -16,9 +16,8 @@ maps differ in d bits at least.  What that leaves of the radius rejects most can
 Few wide segments mean many probes of small buckets, many narrow ones few probes of large buckets.  What is
 cheapest depends on the number of fingerprints, so the layout is chosen anew as they grow.
 
-It depends on what they are like, too.  Frequent words vote alike in all texts: two of them differ in 57 of
-128 bits on the average, not 64, and meet in a bucket five times as often as random ones.  So the cost is
-reckoned from pairs of those that are there (`Likeness`).
+It depends on what they are like, too.  Frequent words vote alike in all texts, so the fingerprints of texts
+crowd in few buckets.  Therefore the cost is reckoned from pairs of those that are there (`Likeness`).
 """
 
 from __future__ import annotations
