@@ -3,9 +3,10 @@
 A text is simple when each of its tags is one of SIMPLE, in lower or in upper case, with plain attributes, and
 each of its character references is a known one that ends in a semicolon.  The order of such a text does not
 depend on the tree that a parser builds: a tag of a block leaves a space, any other tag nothing.  A parser
-moves what stands in a table and not in a cell, so nothing may; a title holds no tags.  Names that HTML does
-not know, without attributes, are text: `<int>`, `<Best Co>`.  Nearly all texts from an editor are simple, few
-pages as they are crawled.  The tests hold this module to the parser.
+moves what stands in a table and not in a cell, so nothing may; a title holds no tags.  Comments, scripts and
+styles without a `<` in them are passed over, and so is the head of a page, in which all must be simple, too.
+Names that HTML does not know, without attributes, are text: `<int>`, `<Best Co>`.  Nearly all texts from an
+editor are simple.  The tests hold this module to the parser.
 
 Worked example:
 
@@ -16,7 +17,7 @@ Worked example:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, reduce
 from html.entities import html5
 from typing import Final
 
@@ -43,11 +44,15 @@ LONGEST: Final = 100_000  # characters
 
 PARTS: Final = names_of("table thead tbody tfoot tr td th")
 CELLS: Final = names_of("td th")
-SIMPLE: Final = PARTS | names_of(
+RAW: Final = names_of("script style")
+HEAD_ONLY: Final = names_of("link")  # elsewhere the parser's side takes it for a `<li`
+PAGE: Final = names_of("html head body")
+INSIDE: Final = names_of(
     """a abbr address article aside b big blockquote br center cite code dd del details div dl dt em fieldset
     figcaption figure font footer form h1 h2 h3 h4 h5 h6 header hr i img ins kbd li main mark meta nav ol p
     pre q s samp section small span strike strong sub summary sup title tt u ul var wbr"""
 )
+SIMPLE: Final = PARTS | RAW | HEAD_ONLY | PAGE | INSIDE
 
 # What a tag is: bits of its kind.
 _IS_KNOWN, _IS_SIMPLE, _IS_TEXT, _IS_BLOCK, _IS_PART, _IS_CELL, _IS_TABLE, _IS_TITLE = (
@@ -56,16 +61,21 @@ _IS_KNOWN, _IS_SIMPLE, _IS_TEXT, _IS_BLOCK, _IS_PART, _IS_CELL, _IS_TABLE, _IS_T
 _IS_FORMATTING, _IS_DEEP, _IS_TELLTALE, _IS_CLOSING, _HAS_VALUE, _IS_CLOSED = (
     1 << bit for bit in range(8, 14)
 )
+_IS_RAW, _IS_HEAD, _IS_BODY, _IS_HEAD_ONLY = (1 << bit for bit in range(14, 18))
 _IS_EVIDENT: Final = _IS_TELLTALE | _IS_CLOSING | _HAS_VALUE | _IS_CLOSED
 # What is noted of a text's tags: how many there are, and are evidently HTML; how many elements are open, and
-# were at most; whether only parts of a table, or only the end of a title, may follow.
-_FOUND, _EVIDENT, _OPEN, _OPEN_FORMATTING, _DEEPEST, _BETWEEN_CELLS, _IN_TITLE = range(7)
+# were at most; whether only parts of a table, or only the end of a title, may follow; where in a page's head
+# the scan is, and how much was written before it.
+_FOUND, _EVIDENT, _OPEN, _OPEN_FORMATTING, _DEEPEST, _BETWEEN_CELLS, _IN_TITLE, _HEAD, _WRITTEN = range(9)
+_NO_HEAD, _HEAD_BEGINS, _IN_HEAD, _HEAD_ENDS, _HEAD_IS_PAST = range(5)
 
-_SPACE, _LESS, _GREATER, _SLASH, _AND, _HASH, _SEMICOLON, _EQUALS, _MINUS = map(ord, " <>/&#;=-")
+_SPACE, _LESS, _GREATER, _SLASH, _AND, _HASH, _SEMICOLON, _EQUALS, _MINUS, _MARK, _X = map(ord, " <>/&#;=-!x")
+_BOM: Final = 0xFEFF
 _IN_NAMES: Final = (45, 46, 58, 95)  # - . : _
 _DOUBLE_QUOTE, _QUOTE = map(ord, "\"'")
 _NOTHING: Final = -1
 _LONGEST_NAME: Final = 10
+_DOCTYPE: Final = reduce(lambda key, letter: key << 6 | ord(letter) - 60, "doctype", 0)  # as _packed has it
 
 Codes = npt.NDArray[np.int32]
 Table = npt.NDArray[np.int64]
@@ -81,7 +91,7 @@ def simple_text(text: str) -> tuple[str, bool] | None:
     """
     if len(text) > LONGEST:
         return None
-    codes = encoded(text).view(np.int32)
+    codes = encoded(text.removeprefix("\ufeff")).view(np.int32)
     out = np.empty_like(codes)
     filled, is_done = _scan(codes, _tags(), _references(), out)
     return (decoded(out[:filled].view(np.uint32)), is_done) if filled >= 0 else None
@@ -91,6 +101,7 @@ def simple_text(text: str) -> tuple[str, bool] | None:
 def _tags() -> Table:
     """Return of what kind each tag is, by its name in lower and in upper case; flags are known names, too."""
     sets = {_IS_BLOCK: BLOCK, _IS_PART: PARTS, _IS_CELL: CELLS, _IS_TABLE: {"table"}, _IS_TITLE: {"title"}}
+    sets |= {_IS_RAW: RAW, _IS_HEAD: {"head"}, _IS_BODY: {"body"}, _IS_HEAD_ONLY: HEAD_ONLY}
     sets |= {_IS_FORMATTING: FORMATTING, _IS_DEEP: KNOWN - VOID - IMPLIED, _IS_SIMPLE: SIMPLE}
     kinds = {}
     for name in KNOWN | FLAGS:
@@ -255,15 +266,83 @@ def _tag(codes: Codes, start: int, tags: Table) -> tuple[int, int]:
 
 
 @part
-def _number(codes: Codes, start: int) -> tuple[int, int]:
-    """Return where a decimal number ends, and its character; -1 when not all decoders agree on it."""
-    value, place = 0, start
-    while place < len(codes) and 48 <= codes[place] <= 57 and place - start < 7:
-        value = 10 * value + int(codes[place]) - 48
+def _declaration(codes: Codes, start: int) -> int:
+    """Return where the comment or document type that begins with `<!` ends; -1 when it is not simple."""
+    place, key = _packed(codes, start + 2, True)
+    if key == _DOCTYPE and place < len(codes) and (_is_space(codes[place]) or codes[place] == _GREATER):
+        end = _passed_over(codes, place, _GREATER)
+        return end + 1 if end >= 0 and codes[end] == _GREATER else -1
+    place = start + 4
+    if place >= len(codes) or codes[start + 2] != _MINUS or codes[start + 3] != _MINUS:
+        return -1
+    if codes[place] == _GREATER or codes[place] == _MINUS:  # it may be its end already
+        return -1
+    while place >= 0 and codes[place] != _LESS:
+        place = _passed_over(codes, place, _MINUS)
+        if place >= 0 and codes[place] == _MINUS:
+            place += 1
+            if place + 1 >= len(codes) or (codes[place] == _MINUS and codes[place + 1] == _MARK):
+                return -1
+            if codes[place] == _MINUS and codes[place + 1] == _GREATER:
+                return place + 2
+    return -1
+
+
+@part
+def _passed_over(codes: Codes, place: int, wanted: int) -> int:
+    """Return where this character or a `<` is; -1 when there is neither, or something odd before it."""
+    while place < len(codes) and codes[place] != wanted and codes[place] != _LESS:
+        if _is_odd(codes[place]):
+            return -1
         place += 1
-    is_closed = place < len(codes) and codes[place] == _SEMICOLON
+    return place if place < len(codes) else -1
+
+
+@part
+def _raw_end(codes: Codes, start: int, place: int) -> int:
+    """Return where the closing tag is of the script or style that begins at `start`, its text at `place`.
+
+    -1 when there is another `<` before it.
+    """
+    end = _passed_over(codes, place, _LESS)
+    if end < 0 or end + 1 >= len(codes) or codes[end + 1] != _SLASH:
+        return -1
+    _, key = _packed(codes, start + 1, True)
+    return end if _packed(codes, end + 2, True)[1] == key else -1
+
+
+@part
+def _is_odd(code: int) -> bool:
+    """Tell whether the parser changes a character."""
+    return code == 0 or code == _BOM or 0xD800 <= code <= 0xDFFF
+
+
+@part
+def _number(codes: Codes, start: int) -> tuple[int, int]:
+    """Return where a number ends, and its character; -1 when not all decoders agree on it."""
+    is_hex = start < len(codes) and codes[start] | 32 == _X
+    base = 16 if is_hex else 10
+    first = start + is_hex
+    value, place = 0, first
+    while place < len(codes) and place - first < 7:
+        digit = _digit(codes[place])
+        if digit >= base:
+            break
+        value = base * value + digit
+        place += 1
+    is_closed = place < len(codes) and codes[place] == _SEMICOLON and place > first
     is_agreed = 0x20 <= value < 0x7F or 0xA0 <= value < 0xD800 or 0xE000 <= value < 0xFDD0
+    is_agreed |= 0xFDF0 <= value <= 0x10FFFF and value & 0xFFFE != 0xFFFE
     return place + 1 if is_closed and is_agreed else -1, value
+
+
+@part
+def _digit(code: int) -> int:
+    """Return what a hexadecimal digit is worth, more than 15 for other characters."""
+    if 48 <= code <= 57:
+        return code - 48
+    folded = code | 32
+    return folded - 87 if 97 <= folded <= 102 else 99
 
 
 @part
@@ -279,12 +358,38 @@ def _reference(codes: Codes, start: int, references: Table) -> tuple[int, int]:
 
 
 @part
+def _fits_head(notes: npt.NDArray[np.int64], kind: int) -> bool:
+    """Take note of where a page's head begins or ends; tell whether a tag may stand there."""
+    is_inside = notes[_HEAD] == _IN_HEAD
+    if kind & _IS_HEAD and not kind & _IS_CLOSING:
+        may_begin = notes[_HEAD] == _NO_HEAD
+        notes[_HEAD] = _HEAD_BEGINS
+        return may_begin and not kind & _IS_CLOSED
+    if is_inside and (kind & _IS_HEAD or (kind & _IS_BODY and not kind & _IS_CLOSING)):
+        notes[_HEAD] = _HEAD_ENDS
+        return not kind & _IS_CLOSED
+    return is_inside or not kind & _IS_HEAD_ONLY
+
+
+@part
+def _without_head(notes: npt.NDArray[np.int64], filled: int) -> int:
+    """Return where to write on: what was written of a head is overwritten."""
+    if notes[_HEAD] == _HEAD_BEGINS:
+        notes[_HEAD], notes[_WRITTEN] = _IN_HEAD, filled
+    elif notes[_HEAD] == _HEAD_ENDS:
+        notes[_HEAD] = _HEAD_IS_PAST
+        return int(notes[_WRITTEN])
+    return filled
+
+
+@part
 def _is_noted(notes: npt.NDArray[np.int64], kind: int) -> bool:
     """Take note of a tag; tell whether it may stand there."""
     step = -1 if kind & _IS_CLOSING else 1
     is_astray = (notes[_BETWEEN_CELLS] and not kind & _IS_PART) or (
         notes[_IN_TITLE] and not (kind & _IS_TITLE and step < 0)
     )
+    is_astray |= not _fits_head(notes, kind)
     notes[_FOUND] += 1
     notes[_EVIDENT] += kind & _IS_EVIDENT != 0
     notes[_OPEN] += step if kind & _IS_DEEP else 0
@@ -300,7 +405,8 @@ def _is_judged(notes: npt.NDArray[np.int64], length: int, left: int) -> bool:
     """Tell whether the parser would read it so: it is HTML or has no tag, no monster, and enough is left."""
     is_html = notes[_FOUND] == 0 or notes[_EVIDENT] > 0
     is_monster = notes[_OPEN_FORMATTING] > MOST_FORMATTING or notes[_DEEPEST] > DEEPEST
-    return is_html and not is_monster and not notes[_IN_TITLE] and 10 * left >= length + notes[_FOUND]
+    is_open = notes[_IN_TITLE] or notes[_HEAD] == _IN_HEAD
+    return is_html and not is_monster and not is_open and 10 * left >= length + notes[_FOUND]
 
 
 @part
@@ -310,7 +416,13 @@ def _next(
     """Return where the next character, reference or tag ends (-1: not simple), and what is seen of it."""
     code = int(codes[place])
     if _begins(codes, place):
+        if codes[place + 1] == _MARK:
+            notes[_FOUND] += 1
+            notes[_EVIDENT] += 1
+            return _declaration(codes, place) if not notes[_IN_TITLE] else -1, _NOTHING
         end, kind = _tag(codes, place, tags)
+        if end >= 0 and kind & _IS_RAW and not kind & _IS_CLOSING:
+            end = _raw_end(codes, place, end) if not kind & _IS_CLOSED else -1
         if end >= 0 and not kind & _IS_TEXT:
             seen = _SPACE if kind & _IS_BLOCK else _NOTHING
             return end if _is_noted(notes, kind) else -1, seen
@@ -326,15 +438,16 @@ def _next(
 )
 def _scan(codes: Codes, tags: Table, references: Table, out: Codes) -> tuple[int, bool]:
     """Write the visible text; return its length (-1: not simple), and whether nothing is left to do to it."""
-    notes = np.zeros(7, np.int64)
+    notes = np.zeros(9, np.int64)
     place, filled, is_done = 0, 0, True
     while place < len(codes):
         code = int(codes[place])
         if code in (_LESS, _AND) or notes[_BETWEEN_CELLS]:  # a call takes the time of 20 characters
             place, code = _next(codes, place, tags, references, notes)
+            filled = _without_head(notes, filled)
         else:
             place += 1
-        if place < 0 or code == 0 or code == 0xFEFF or 0xD800 <= code <= 0xDFFF:  # the parser changes them
+        if place < 0 or _is_odd(code):
             return -1, False
         if code == _NOTHING:
             continue
