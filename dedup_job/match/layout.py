@@ -104,13 +104,13 @@ def _steps(layout: Layout) -> tuple[tuple[Cut, int, int], ...]:
 def cheapest(bits: int, radius: int, count: int, likeness: Likeness = RANDOM) -> Layout:
     """Return the layout that costs least for so many fingerprints, within the bound of memory.
 
-    Which maps are best is reckoned for random ones, whether they are better than none for those at hand.
+    Which maps are best is reckoned for random ones, and whether they are better than none for those at hand.
     """
     most = max(SMALL_DIRECTORIES, DIRECTORY_BYTES * count)
     fitting = [layout for layout in layouts(bits, radius) if layout.directory_bytes <= most]
     scanned = Layout(bits, radius)
-    mapped = min(fitting, key=lambda layout: layout.cost(count), default=scanned)
-    return min(scanned, mapped, key=lambda layout: layout.cost(count, likeness))
+    mapped = min([scanned, *fitting], key=lambda layout: layout.cost(count))
+    return mapped if mapped.cost(count, likeness) < scanned.cost(count) else scanned
 
 
 def cheapest_inside(bits: int, radius: int, count: int) -> Layout:

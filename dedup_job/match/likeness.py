@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from math import comb
 from typing import NamedTuple, Protocol
 
@@ -62,9 +62,14 @@ class Sample:
     """All pairs of some of the fingerprints, uint64 (n, words), taken evenly."""
 
     def __init__(self, fingerprints: npt.NDArray[np.uint64]) -> None:
-        rows = fingerprints[:: max(1, len(fingerprints) // SAMPLE)][:SAMPLE]
+        self._fingerprints = fingerprints
+
+    @cached_property
+    def _differences(self) -> npt.NDArray[np.uint64]:
+        """Made when they are asked for, which is not at small sizes."""
+        rows = self._fingerprints[:: max(1, len(self._fingerprints) // SAMPLE)][:SAMPLE]
         left, right = np.triu_indices(len(rows), 1)
-        self._differences = rows[left] ^ rows[right]
+        return rows[left] ^ rows[right]
 
     def met(self, cut: Cut, flips: int, limit: int) -> Met:
         """See Likeness."""
