@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from dedup_job.document import UNIQUE, Fingerprints, Ragged
@@ -13,6 +14,8 @@ from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.mongo.source import Storage
 from dedup_job.plan import Plan
 
+BITS = np.random.default_rng(1).integers(1 << 64, size=(500, 1), dtype=np.uint64)
+
 
 def keepers() -> Keepers:
     return Keepers(64, 3, 1 << 20, Recollection(lambda _: {}, lambda _: nothing(0)))
@@ -21,7 +24,7 @@ def keepers() -> Keepers:
 def nothing(rows: int) -> Fingerprints:
     return Fingerprints(
         reasons=[""] * rows,
-        bits=np.zeros((rows, 1), np.uint64),
+        bits=BITS[:rows],
         near=np.ones(rows, np.bool_),
         short=np.zeros(rows, np.bool_),
         digests=np.zeros((rows, 2), np.uint64),
@@ -30,7 +33,7 @@ def nothing(rows: int) -> Fingerprints:
     )
 
 
-def model(lengths: Sequence[int]) -> _Model:
+def model(lengths: Sequence[int], bits: npt.NDArray[np.uint64] = BITS) -> _Model:
     like = Plan(
         [bytes(22)],
         [UNIQUE],
@@ -40,7 +43,7 @@ def model(lengths: Sequence[int]) -> _Model:
         np.zeros((1, 2), np.uint64),
         np.zeros((1, 2), np.uint64),
     )
-    return _Model(like, near=0.9, lengths=np.array(lengths))
+    return _Model(like, bits, near=0.9, lengths=np.array(lengths))
 
 
 def filled(count: int, lengths: Sequence[int]) -> Keepers:
@@ -75,6 +78,13 @@ def test_made_up_plans_are_like_the_one_that_was_decided() -> None:
     assert {len(raw_id) for raw_id in plan.ids} == {22}
     assert plan.near.mean() == pytest.approx(0.9, abs=0.03)
     assert np.diff(plan.prefixes.offsets).mean() == pytest.approx(5, abs=0.5)
+
+
+def test_made_up_fingerprints_crowd_as_real_ones_do() -> None:
+    crowded = BITS & np.roll(BITS, 1)  # each bit is 1 in a quarter of them
+    made = np.unpackbits(model([0], crowded).plan(2_000).bits.view(np.uint8), axis=1).mean(axis=0)
+    real = np.unpackbits(crowded.view(np.uint8), axis=1).mean(axis=0)
+    assert made == pytest.approx(real, abs=0.06)
 
 
 @pytest.mark.parametrize(

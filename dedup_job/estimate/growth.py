@@ -36,7 +36,7 @@ def grown(keepers: Keepers, prints: Fingerprints, plans: Sequence[Plan], unique:
     """
     trial = int(min(unique, LARGEST))
     lengths = np.concatenate([np.diff(plan.prefixes.offsets) for plan in plans])
-    model = _Model(plans[0], float(prints.near.mean()), lengths)
+    model = _Model(plans[0], prints.bits[prints.near], float(prints.near.mean()), lengths)
     marks = []
     for goal in (trial // 2, trial):
         while len(keepers) < goal:
@@ -52,9 +52,13 @@ def grown(keepers: Keepers, prints: Fingerprints, plans: Sequence[Plan], unique:
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """Makes plans up that are like one that was decided: as many near, as long prefixes, ids as long."""
+    """Makes plans up that are like one that was decided: as many near, as long prefixes, ids as long.
+
+    Each byte of a fingerprint is that of another real one, so that they crowd in the index as real ones do.
+    """
 
     like: Plan
+    bits: npt.NDArray[np.uint64]
     near: float
     lengths: npt.NDArray[np.int64]
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
@@ -66,12 +70,19 @@ class _Model:
         return Plan(
             ids=[self._id() for _ in range(rows)],
             verdicts=[UNIQUE] * rows,
-            bits=self._words(rows, self.like.bits.shape[1]),
+            bits=self._bits(rows),
             near=self.rng.random(rows) < self.near,
             prefixes=Ragged(offsets, self.rng.integers(1 << 32, size=offsets[-1], dtype=np.uint32)),
             digests=self._words(rows, 2),
             hashes=np.zeros((rows, 2), np.uint64),
         )
+
+    def _bits(self, rows: int) -> npt.NDArray[np.uint64]:
+        if not len(self.bits):
+            return np.zeros((rows, self.bits.shape[1]), np.uint64)
+        real = self.bits.view(np.uint8)
+        chosen = self.rng.integers(len(real), size=(rows, real.shape[1]))
+        return real[chosen, np.arange(real.shape[1])].view(np.uint64)
 
     def _id(self) -> bytes:
         """Return an id of the same type and length, the document that it is in left as it was."""
