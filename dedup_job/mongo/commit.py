@@ -2,6 +2,7 @@
 
 For each chunk: store the plan; accept it by a compare-and-set of `head.pending` (from here on its verdicts
 are final); carry it out, which may be repeated at will; advance the head by a second compare-and-set.
+Once it is known what the target refuses, the next plan can be decided: the rest is done meanwhile.
 Safety rests on the compare-and-sets; the lease only saves a second run its wasted work.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -62,6 +64,7 @@ class Ledger(LedgerReader):
     """A ledger that this process writes; made by `open`, ended by `close` or `break_off`."""
 
     _ended: threading.Event | None = None
+    _rest: Future[None] | None = None  # of carrying out the last plan
 
     def open(self, run: RunId, origin: Origin) -> Head:
         """Make the ledger if there is none, check that it fits, and take the lease.
@@ -78,6 +81,7 @@ class Ledger(LedgerReader):
         check_fits(head, origin)
         self._head = self._document.take_lease(head, Holder.me())
         self._ended = threading.Event()
+        self._writer = ThreadPoolExecutor(1, "writer")
         threading.Thread(target=self._keep_alive, args=(self._ended,), name="lease", daemon=True).start()
         if self._head.is_empty and (head.source, head.digest) != (origin.source, origin.digest):
             self._swap({"next": 0, "pending": None}, {**origin.key, "covered": None})
@@ -98,7 +102,7 @@ class Ledger(LedgerReader):
             if stored.mode == ADOPT:  # there is nothing to carry out, and the target may have changed
                 self._swap({"pending": stored.id.key}, {"pending": None})
             else:
-                self._finish(stored, records_now(stored.plan, source, target), target)
+                self._close_plan(self._carried_out(stored, records_now(stored.plan, source, target), target))
         self._forget_orphans(first)
         return self._head
 
@@ -126,7 +130,11 @@ class Ledger(LedgerReader):
             self._patience(lambda: self._named("plans").delete_many(orphans))
 
     def commit(self, plan: Plan, raws: Sequence[bytes], target: Target) -> Plan:
-        """Make a plan final and carry it out; returns it as it ended, with what the target refused."""
+        """Make a plan final and carry it out; returns it as it ended, with what the target refused.
+
+        Its rows may still be written then; see `settle`.
+        """
+        self.settle()
         stored = StoredPlan(
             id=PlanId(self._head.next, self._head.fence),
             previous=self._head.last,
@@ -137,20 +145,32 @@ class Ledger(LedgerReader):
         )
         self._store(stored)
         self._swap({"pending": None, "next": stored.id.number}, {"pending": stored.id.key})
-        return self._finish(stored, Records(raws), target)
+        stored = self._carried_out(stored, Records(raws), target)
+        self._rest = self._writer.submit(self._close_plan, stored)
+        return stored.plan
+
+    def settle(self) -> None:
+        """Wait until nothing of the last plan is left to do; raises what happened to it."""
+        if self._rest is not None:
+            self._rest.result()
+            self._rest = None
 
     def adopting(self, is_begun: bool) -> None:
         """Record that the target's own records are being taken in, or that they have been."""
+        self.settle()
         self._swap({"pending": None}, {"adopting": is_begun})
 
     def covered(self, since: datetime) -> None:
         """Record that all that was in the source at this time is decided."""
+        self.settle()
         self._swap({"pending": None}, {"covered": since})
 
     def close(self, outcome: Mapping[str, Any]) -> None:
         """Record how the run ended and give the lease back."""
+        self.settle()
         if self._ended is not None:
             self._ended.set()
+            self._writer.shutdown(wait=False)
         runs, changes = self._named("runs"), {"$set": {**outcome, "ended": datetime.now(UTC)}}
         with named_errors("the ledger"):
             self._patience(lambda: runs.update_one({"_id": self._run.name}, changes))
@@ -165,6 +185,9 @@ class Ledger(LedgerReader):
         if self._ended is None:
             return  # the lease was never had
         seconds = min(self._patience.seconds, LEAVING_SECONDS)
+        if self._rest is not None and not wait([self._rest], seconds / 2).done:
+            return  # it still writes, so the lease must not be given back
+        self._rest = None
         self._patience = Patience(seconds)
         self._document = HeadDocument(self._named("head"), self._patience)
         with suppress(DedupError), pymongo.timeout(seconds):
@@ -196,14 +219,17 @@ class Ledger(LedgerReader):
             plans = self._named("plans")
             self._patience(lambda: plans.replace_one({"_id": packed["_id"]}, packed, upsert=True))
 
-    def _finish(self, stored: StoredPlan, records: Records, target: Target) -> Plan:
-        """Carry out the accepted plan, amending it as often as the target refuses something, and advance."""
+    def _carried_out(self, stored: StoredPlan, records: Records, target: Target) -> StoredPlan:
+        """Insert what the accepted plan keeps, amending it as often as the target refuses something."""
         while failed := _landed(stored.plan, records, target):
             plan = _as_arriving(stored.plan, records, failed)
             stored = self._amended(replace(stored, plan=plan), failed)
+        return stored
+
+    def _close_plan(self, stored: StoredPlan) -> None:
+        """Write the rows of a plan that is carried out, and advance."""
         self._note(stored)
         self._advance(stored)
-        return stored.plan
 
     def _amended(self, stored: StoredPlan, failed: Mapping[int, Verdict]) -> StoredPlan:
         """Accept a plan without these rows in place of the pending one.

@@ -110,7 +110,7 @@ def test_what_changes_between_decision_and_commit_is_kept_as_it_is_then(
     rng = Random(f"{mode} {seed}")
     job.source.insert_many([{"_id": n, "text": rng.choice(POOL[:10])} for n in range(30)])
     with monkeypatch.context() as patch:
-        patch.setattr(wiring.Ledger, "_finish", killed_at(1, wiring.Ledger._finish))
+        patch.setattr(wiring.Ledger, "_carried_out", killed_at(1, wiring.Ledger._carried_out))
         with pytest.raises(Killed):
             job.decide(mode)
     deleted = set(rng.sample(range(30), 8))

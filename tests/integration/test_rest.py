@@ -1,0 +1,107 @@
+"""What is left of a plan when the next one is decided: its rows, and the head's advance."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from dedup_job import config, wiring
+from dedup_job.document import Batch
+from dedup_job.errors import Unreachable
+from dedup_job.mongo import commit
+from dedup_job.mongo.commit import Ledger
+from dedup_job.mongo.ledger import LedgerReader
+from dedup_job.plan import Plan
+from tests.integration.conftest import Job
+
+TEXT = "雨后的竹林里升起一层薄雾，采笋的人早早出了门。"
+
+
+@pytest.fixture(autouse=True)
+def two_plans(job: Job) -> None:
+    job.set("limits", batch_records=2)
+    job.source.insert_many([{"_id": n, "text": TEXT} for n in range(4)])
+
+
+def decide(job: Job, observe: wiring.Observe = lambda batch, plan: None) -> None:
+    with wiring.Parts(config.check(job.tables, "test")) as parts:
+        wiring.decide(parts, "backfill", observe)
+
+
+def test_it_is_done_while_the_next_plan_is_decided(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted, is_next = Ledger._note, threading.Event()
+
+    def waiting(ledger: Ledger, stored: Any) -> None:
+        assert is_next.wait(20) or stored.id.number
+        noted(ledger, stored)
+
+    def observe(batch: Batch, plan: Plan) -> None:
+        is_next.set()  # told once a plan is in the index, before the next one is decided
+
+    monkeypatch.setattr(Ledger, "_note", waiting)
+    decide(job, observe)
+    assert job.ledger("dropped").count_documents({}) == 3
+
+
+def test_it_is_done_before_the_next_plan_is_stored(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    did: list[str] = []
+
+    def told(name: str) -> Any:
+        done = getattr(Ledger, name)
+
+        def step(ledger: Ledger, *rest: Any) -> Any:
+            answer = done(ledger, *rest)
+            did.append(name)
+            return answer
+
+        return step
+
+    for name in ("_store", "_note", "_advance"):
+        monkeypatch.setattr(Ledger, name, told(name))
+    decide(job)
+    assert did == ["_store", "_note", "_advance"] * 2
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_its_error_ends_the_run_and_the_next_one_finishes_it(
+    job: Job, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    noted = Ledger._note
+
+    def failing(ledger: Ledger, stored: Any) -> None:
+        if stored.id.number == number:
+            raise Unreachable("the ledger does not answer")
+        noted(ledger, stored)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "_note", failing)
+        with pytest.raises(Unreachable, match="the ledger does not answer"):
+            decide(job)
+    head = LedgerReader(job.database, "unique").head()
+    assert head is not None
+    assert head.pending is not None
+    assert head.lease is None
+    decide(job)
+    assert job.target.count_documents({}) == 1
+    assert job.ledger("dropped").count_documents({}) == 3
+
+
+def test_a_run_that_breaks_off_while_it_is_done_keeps_the_lease(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_end = threading.Event()
+
+    def observe(batch: Batch, plan: Plan) -> None:
+        raise Unreachable("gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(commit, "LEAVING_SECONDS", 0.2)
+        patched.setattr(Ledger, "_note", lambda *_: may_end.wait(20))
+        with pytest.raises(Unreachable):
+            decide(job, observe)
+        head = LedgerReader(job.database, "unique").head()
+        may_end.set()
+    assert head is not None
+    assert head.lease is not None
