@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dedup_job.document import UNIQUE, Fingerprints, Ragged
+from dedup_job.document import UNIQUE, Action, Fingerprints, Match, Ragged, Verdict
 from dedup_job.estimate import growth
 from dedup_job.estimate.growth import _Model
 from dedup_job.estimate.sample import LEAST, MOST, MOST_BYTES, enough
@@ -14,6 +15,7 @@ from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.mongo.source import Storage
 from dedup_job.plan import Plan
 
+COPY = Verdict(Action.DUPLICATE, "exact", Match(bytes(22), 0, 1.0))
 BITS = np.random.default_rng(1).integers(1 << 64, size=(500, 1), dtype=np.uint64)
 
 
@@ -27,7 +29,7 @@ def nothing(rows: int) -> Fingerprints:
         bits=BITS[:rows],
         near=np.ones(rows, np.bool_),
         short=np.zeros(rows, np.bool_),
-        digests=np.zeros((rows, 2), np.uint64),
+        digests=np.repeat(BITS[:rows], 2, axis=1),
         hashes=np.zeros((rows, 2), np.uint64),
         shingles=Ragged.empty(rows),
     )
@@ -85,6 +87,15 @@ def test_made_up_fingerprints_crowd_as_real_ones_do() -> None:
     made = np.unpackbits(model([0], crowded).plan(2_000).bits.view(np.uint8), axis=1).mean(axis=0)
     real = np.unpackbits(crowded.view(np.uint8), axis=1).mean(axis=0)
     assert made == pytest.approx(real, abs=0.06)
+
+
+def test_a_text_that_most_of_the_sample_repeats_is_one_of_the_made_up_ones() -> None:
+    plan, full = model([0]).plan(100), keepers()
+    bits = np.concatenate([plan.bits[:20], plan.bits[:1].repeat(80, axis=0)])
+    plan = replace(plan, verdicts=[UNIQUE] * 20 + [COPY] * 80, bits=bits)
+    growth.grown(full, nothing(100), [plan], 5_000)
+    assert len(full) == 5_000
+    assert len(full.near(plan.bits[:1]).positions) < 5
 
 
 @pytest.mark.parametrize(

@@ -275,6 +275,7 @@ def test_texts_from_an_editor_are_simple(text: str) -> None:
         "<p></p>",
         "<p>" + "&nbsp;" * 100,
         "<p>a</p>" + "&complexes;" * 300,
+        "<p>a" + ("<" + "&complexes;" * 9) * 100 + "</p>",
         "<p>a</p>" + "<b>" * (MOST_FORMATTING + 1) + "a" * 1000,
         "<p>a</p>" + "<div>" * (DEEPEST + 1) + "a" * 1000,
         '<p a="' + "b" * LONGEST_TAG + '">' + "c" * LONGEST_TAG,

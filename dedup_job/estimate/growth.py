@@ -36,7 +36,9 @@ def grown(keepers: Keepers, prints: Fingerprints, plans: Sequence[Plan], unique:
     """
     trial = int(min(unique, LARGEST))
     lengths = np.concatenate([np.diff(plan.prefixes.offsets) for plan in plans])
-    model = _Model(plans[0], prints.bits[prints.near], float(prints.near.mean()), lengths)
+    kept = [plan.kept for plan in plans]
+    bits = np.concatenate([one.bits[one.near] for one in kept])
+    model = _Model(plans[0], bits, float(prints.near.mean()), lengths)
     marks = []
     for goal in (trial // 2, trial):
         while len(keepers) < goal:
@@ -94,12 +96,14 @@ class _Model:
 
 
 def _look_up(keepers: Keepers, prints: Fingerprints) -> float:
-    """Return the seconds that it takes to look for a record's fingerprint and text."""
-    bits, digests = prints.bits[:A_PLAN], prints.digests[:A_PLAN]
+    """Return the seconds that it takes to look for a record's text, and for its fingerprint if it is new."""
+    few = prints.take(range(min(A_PLAN, len(prints))))
+    first = np.unique(few.digests, axis=0, return_index=True)[1]
+    bits = few.bits[np.intersect1d(first, np.flatnonzero(few.near))]
     times = []
     for _ in range(TRIES):
         began = time.perf_counter()
         keepers.near(bits)
-        keepers.with_text(digests)
-        times.append((time.perf_counter() - began) / len(bits))
+        keepers.with_text(few.digests)
+        times.append((time.perf_counter() - began) / max(1, len(few)))
     return median(times)

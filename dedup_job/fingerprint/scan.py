@@ -65,8 +65,10 @@ _IS_RAW, _IS_HEAD, _IS_BODY, _IS_HEAD_ONLY = (1 << bit for bit in range(14, 18))
 _IS_EVIDENT: Final = _IS_TELLTALE | _IS_CLOSING | _HAS_VALUE | _IS_CLOSED
 # What is noted of a text's tags: how many there are, and are evidently HTML; how many elements are open, and
 # were at most; whether only parts of a table, or only the end of a title, may follow; where in a page's head
-# the scan is, and how much was written before it.
-_FOUND, _EVIDENT, _OPEN, _OPEN_FORMATTING, _DEEPEST, _BETWEEN_CELLS, _IN_TITLE, _HEAD, _WRITTEN = range(9)
+# the scan is, and how much was written before it; how many `<` are text.
+_FOUND, _EVIDENT, _OPEN, _OPEN_FORMATTING, _DEEPEST, _BETWEEN_CELLS, _IN_TITLE, _HEAD, _WRITTEN, _TEXT = (
+    range(10)
+)
 _NO_HEAD, _HEAD_BEGINS, _IN_HEAD, _HEAD_ENDS, _HEAD_IS_PAST = range(5)
 
 _SPACE, _LESS, _GREATER, _SLASH, _AND, _HASH, _SEMICOLON, _EQUALS, _MINUS, _MARK, _X = map(ord, " <>/&#;=-!x")
@@ -406,7 +408,8 @@ def _is_judged(notes: npt.NDArray[np.int64], length: int, left: int) -> bool:
     is_html = notes[_FOUND] == 0 or notes[_EVIDENT] > 0
     is_monster = notes[_OPEN_FORMATTING] > MOST_FORMATTING or notes[_DEEPEST] > DEEPEST
     is_open = notes[_IN_TITLE] or notes[_HEAD] == _IN_HEAD
-    return is_html and not is_monster and not is_open and 10 * left >= length + notes[_FOUND]
+    seen = length + notes[_FOUND] + 3 * notes[_TEXT]  # by the parser, with spaces and each `<` as `&lt;`
+    return is_html and not is_monster and not is_open and 10 * left >= seen
 
 
 @part
@@ -426,10 +429,12 @@ def _next(
         if end >= 0 and not kind & _IS_TEXT:
             seen = _SPACE if kind & _IS_BLOCK else _NOTHING
             return end if _is_noted(notes, kind) else -1, seen
+        notes[_TEXT] += 1
     elif code == _AND:
         end, code = _reference(codes, place, references)
     else:
         end = place + 1
+        notes[_TEXT] += code == _LESS
     return end if not notes[_BETWEEN_CELLS] or _is_space(codes[place]) else -1, code
 
 
@@ -438,7 +443,7 @@ def _next(
 )
 def _scan(codes: Codes, tags: Table, references: Table, out: Codes) -> tuple[int, bool]:
     """Write the visible text; return its length (-1: not simple), and whether nothing is left to do to it."""
-    notes = np.zeros(9, np.int64)
+    notes = np.zeros(10, np.int64)
     place, filled, is_done = 0, 0, True
     while place < len(codes):
         code = int(codes[place])

@@ -17,7 +17,8 @@ Few wide segments mean many probes of small buckets, many narrow ones few probes
 cheapest depends on the number of fingerprints, so the layout is chosen anew as they grow.
 
 It depends on what they are like, too.  Frequent words vote alike in all texts, so the fingerprints of texts
-crowd in few buckets.  Therefore the cost is reckoned from pairs of those that are there (`Likeness`).
+crowd in few buckets.  Therefore the cost of maps is reckoned from pairs of those that are there (`Likeness`)
+before they are preferred to none.
 """
 
 from __future__ import annotations
@@ -26,10 +27,16 @@ from dataclasses import dataclass
 from functools import cache
 from math import comb
 
+from llvmlite import binding
+
 from dedup_job.match.likeness import RANDOM, SKETCH_BITS, Cut, Likeness
 
 # Measured, in nanoseconds; docs/index.md says how.
-SCAN_COST = 0.04  # comparing one word in a scan
+SCAN_COSTS = {
+    "avx512vpopcntdq": 0.04,
+    "avx2": 0.18,
+}  # comparing one word in a scan, by what the processor has
+SLOW_SCAN_COST = 0.35
 PROBE_COST = 35.0  # looking into a bucket
 ENTRY_COST = 0.7  # passing an entry in it
 CONFIRM_COST = 40.0  # comparing a candidate in full
@@ -70,7 +77,7 @@ class Layout:
     def cost(self, count: int, likeness: Likeness = RANDOM) -> float:
         """Return the nanoseconds that a query among so many fingerprints takes, about."""
         if not self.cuts:
-            return SCAN_COST * count * self.bits / 64
+            return scan_cost() * count * self.bits / 64
         met = [likeness.met(*step) for step in _steps(self)]
         entries, candidates = sum(one.entered for one in met), sum(one.passed for one in met)
         return self.probes * PROBE_COST + count * (entries * ENTRY_COST + candidates * CONFIRM_COST)
@@ -99,6 +106,13 @@ def _steps(layout: Layout) -> tuple[tuple[Cut, int, int], ...]:
         for flips in range(cut.flips + 1)
         if (limit := layout.limit(i, flips)) >= 0
     )
+
+
+@cache
+def scan_cost() -> float:
+    """Return the nanoseconds that comparing a word takes on this processor."""
+    features = binding.get_host_cpu_features()
+    return next((cost for name, cost in SCAN_COSTS.items() if features.get(name)), SLOW_SCAN_COST)
 
 
 def cheapest(bits: int, radius: int, count: int, likeness: Likeness = RANDOM) -> Layout:

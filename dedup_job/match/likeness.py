@@ -67,7 +67,8 @@ class Sample:
     @cached_property
     def _differences(self) -> npt.NDArray[np.uint64]:
         """Made when they are asked for, which is not at small sizes."""
-        rows = self._fingerprints[:: max(1, len(self._fingerprints) // SAMPLE)][:SAMPLE]
+        count = len(self._fingerprints)
+        rows = self._fingerprints[np.linspace(0, count - 1, min(SAMPLE, count)).astype(np.intp)]
         left, right = np.triu_indices(len(rows), 1)
         return rows[left] ^ rows[right]
 

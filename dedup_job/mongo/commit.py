@@ -9,6 +9,7 @@ Safety rests on the compare-and-sets; the lease only saves a second run its wast
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -35,6 +36,7 @@ from dedup_job.mongo.plans import ADOPT, BACKFILL, PlanId, StoredPlan, pack, unp
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target, record_errors
 from dedup_job.plan import Plan
+from dedup_job.signals import SHIELD
 
 LEAVING_SECONDS = 3.0
 
@@ -80,8 +82,8 @@ class Ledger(LedgerReader):
             raise StateError("the ledger vanished while it was opened; run again")
         check_fits(head, origin)
         self._head = self._document.take_lease(head, Holder.me())
-        self._ended = threading.Event()
         self._writer = ThreadPoolExecutor(1, "writer")
+        self._ended = threading.Event()
         threading.Thread(target=self._keep_alive, args=(self._ended,), name="lease", daemon=True).start()
         if self._head.is_empty and (head.source, head.digest) != (origin.source, origin.digest):
             self._swap({"next": 0, "pending": None}, {**origin.key, "covered": None})
@@ -146,7 +148,11 @@ class Ledger(LedgerReader):
         self._store(stored)
         self._swap({"pending": None, "next": stored.id.number}, {"pending": stored.id.key})
         stored = self._carried_out(stored, Records(raws), target)
-        self._rest = self._writer.submit(self._close_plan, stored)
+        SHIELD.hold()  # else a signal might come when it has begun and nobody would know of it
+        try:
+            self._rest = self._writer.submit(self._close_plan, stored)
+        finally:
+            SHIELD.let_go()
         return stored.plan
 
     def settle(self) -> None:
@@ -184,10 +190,11 @@ class Ledger(LedgerReader):
         """
         if self._ended is None:
             return  # the lease was never had
-        seconds = min(self._patience.seconds, LEAVING_SECONDS)
+        seconds, began = min(self._patience.seconds, LEAVING_SECONDS), time.monotonic()
         if self._rest is not None and not wait([self._rest], seconds / 2).done:
             return  # it still writes, so the lease must not be given back
         self._rest = None
+        seconds -= time.monotonic() - began
         self._patience = Patience(seconds)
         self._document = HeadDocument(self._named("head"), self._patience)
         with suppress(DedupError), pymongo.timeout(seconds):

@@ -213,6 +213,7 @@ class HeadDocument:
         condition = {**KEY, "fence": head.fence, **before}
         update = [{"$set": {name: {"$literal": value} for name, value in after.items()}}]
         if "lease" not in after:
+            condition |= {"lease": {"$ne": None}}  # one that was given back must not come back
             update.append({"$set": {"lease.until": until()}})
         with named_errors("the ledger"):
             stored = self._patience(lambda: self._update(condition, update))

@@ -18,6 +18,7 @@ from dedup_job.report.unseen import FEW, Copies, Span, pairs_needed
 # A commit is not measured, for nothing is written.  Taken instead: so many writes a chunk, each a round trip
 # and a flush of the journal to a solid-state disk, and so many bytes a second into the target.
 WRITES, FLUSH_SECONDS, BYTES_PER_SECOND = 6, 0.004, 60e6
+LATER = 3  # of these writes, while the next chunk is decided
 HOUR, MINUTE = 3600, 60
 MB, GB = 1 << 20, 1 << 30
 
@@ -165,6 +166,14 @@ class Forecast:
         return WRITES * (self.costs.round_trip + FLUSH_SECONDS) / self.limits.chunk + written
 
     @property
+    def deciding(self) -> float:
+        """Seconds for a record in the process that decides."""
+        costs, again = self.costs, self.reread
+        later = LATER * (costs.round_trip + FLUSH_SECONDS) / self.limits.chunk
+        decided = costs.ship + costs.decide + again * (costs.read + costs.alone)
+        return max(decided, later) + self.commit - later
+
+    @property
     def bounds(self) -> dict[str, float]:
         """Seconds for a record by each of what may limit the run."""
         costs, machine = self.costs, self.machine
@@ -174,7 +183,7 @@ class Forecast:
         busy = costs.decide + fingerprinting * min(machine.workers, machine.cores)
         return {
             "reading": costs.read,
-            "deciding": costs.ship + costs.decide + again * (costs.read + costs.alone) + self.commit,
+            "deciding": self.deciding,
             "the workers": fingerprinting,
             "the processors": (busy + (server if machine.shared else 0.0)) / machine.cores,
             "max_docs_per_second": 1 / self.limits.records_per_second,

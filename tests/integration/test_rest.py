@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from dedup_job import config, wiring
 from dedup_job.document import Batch
-from dedup_job.errors import Unreachable
+from dedup_job.errors import StateError, Stopped, Unreachable
 from dedup_job.mongo import commit
 from dedup_job.mongo.commit import Ledger
 from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.plan import Plan
+from dedup_job.signals import Shield
 from tests.integration.conftest import Job
 
 TEXT = "雨后的竹林里升起一层薄雾，采笋的人早早出了门。"
@@ -105,3 +109,41 @@ def test_a_run_that_breaks_off_while_it_is_done_keeps_the_lease(
         may_end.set()
     assert head is not None
     assert head.lease is not None
+
+
+def test_a_signal_in_the_moment_it_begins_is_raised_when_it_is_known(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shield, noted = Shield(), Ledger._note
+
+    class Signalled(ThreadPoolExecutor):
+        def submit(self, *given: Any) -> Any:  # type: ignore[override]
+            rest = super().submit(*given)
+            shield.stop(signal.SIGTERM)
+            return rest
+
+    def slow(ledger: Ledger, stored: Any) -> None:
+        time.sleep(0.3)
+        noted(ledger, stored)
+
+    monkeypatch.setattr(commit, "SHIELD", shield)
+    monkeypatch.setattr(commit, "ThreadPoolExecutor", Signalled)
+    monkeypatch.setattr(Ledger, "_note", slow)
+    with pytest.raises(Stopped):
+        decide(job)
+    head = LedgerReader(job.database, "unique").head()
+    assert head is not None
+    assert (head.pending, head.lease, head.next) == (None, None, 1)
+
+
+def test_a_lease_that_was_given_back_does_not_come_back(job: Job) -> None:
+    with (
+        wiring.Parts(config.check(job.tables, "test")) as parts,
+        parts.ledger(wiring.new_run("backfill")) as ledger,
+    ):
+        ledger.close({})
+        with pytest.raises(StateError):
+            ledger.adopting(True)
+        head = parts.ledger_reader().head()
+    assert head is not None
+    assert (head.lease, head.adopting) == (None, False)
