@@ -39,8 +39,8 @@ class Job:
     keepers   everything that was kept before
     absent    tells which of some keepers are not in the target any more
     held      tells which of some ids the target held before the job began
-    commit    carries out a plan for these raw records, and returns the plan as it ended; the rows that tell of it
-              may be written later
+    commit    carries out a plan for these raw records, and returns the plan as it ended; the rows that tell
+              of it may be written later
     observe   is told of each batch and its plan, for the report
     """
 

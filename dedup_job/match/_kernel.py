@@ -421,7 +421,9 @@ def join(rows: Fingerprints, radius: int, table: Table, found: Found) -> None:
 def confirm(query: int, position: int, search: Search, table: Table, found: Found) -> None:
     """Note a candidate that is within the radius and whose keys are nearer in no other map."""
     queries, stored, cuts = search.queries, table.fingerprints, table.cuts
-    distance = apart(queries, query, stored, position)
+    distance = np.int64(0)
+    for word in range(queries.shape[1]):
+        distance += np.int64(popcount(queries[query, word] ^ stored[position, word]))
     if distance > search.radius:
         return
     nearest, best = 0, np.int64(WORD_BITS)
@@ -432,15 +434,6 @@ def confirm(query: int, position: int, search: Search, table: Table, found: Foun
             nearest, best = i, flips
     if nearest == search.map:
         note(query, distance, position, found)
-
-
-@inlined
-def apart(queries: Fingerprints, query: int, stored: Fingerprints, position: int) -> np.int64:
-    """Bits in which two rows differ."""
-    bits = np.int64(0)
-    for word in range(queries.shape[1]):
-        bits += np.int64(popcount(queries[query, word] ^ stored[position, word]))
-    return bits
 
 
 @inlined
@@ -469,8 +462,10 @@ def scan(
                 if last - k < STRETCH:
                     near &= (np.uint64(1) << np.uint64(last - k)) - np.uint64(1)
                 while near:
-                    row = start + k + lowest(near)
-                    note(q, apart(queries, q, stored, row), row, found)
+                    row, distance = start + k + lowest(near), np.int64(0)
+                    for word in range(len(room)):
+                        distance += np.int64(popcount(queries[q, word] ^ stored[row, word]))
+                    note(q, distance, row, found)
                     near &= near - np.uint64(1)
 
 

@@ -22,6 +22,7 @@ LARGEST_BITS = 256
 LARGEST_RADIUS = 255  # distances are uint8
 LARGEST_COUNT = 1 << 32  # positions are uint32
 QUERIES_AT_ONCE = (1 << 24) - 1  # as many as a number in Found can tell apart
+FEW = 4  # neighbours of a query
 GROWTH = 2.0  # times as many as were settled: then all are settled anew,
 SCAN_GROWTH = 1.2  # and as long as all are compared, the layout is only looked for
 # Measured, in nanoseconds.
@@ -89,6 +90,7 @@ class SegmentIndex:
         self._settled = 0  # fingerprints before this position are settled,
         self._entered = 0  # those before this one at least fresh
         self._walked = 0  # fresh entries that searches met since all were settled
+        self._usual = FEW  # neighbours of a query, twice as many as there were last time
         self.layout = Layout(bits, radius)
         self._table = _table(np.empty((0, bits // WORD_BITS), np.uint64), self.layout, 0)
 
@@ -125,9 +127,10 @@ class SegmentIndex:
         """Find everything added so far within the radius of each fingerprint, shape (n, words)."""
         queries = _checked(fingerprints, self._table.fingerprints.shape[1])
         self._enter()
-        if self.layout.cuts:
-            return _candidates(len(queries), lambda found: self._look(queries, found))
-        return _candidates(len(queries), lambda found: self._scan(queries, found))
+        search = self._look if self.layout.cuts else self._scan
+        found = _candidates(len(queries), lambda found: search(queries, found), self._usual)
+        self._usual = max(FEW, 2 * len(found.positions) // max(1, len(queries)))
+        return found
 
     def _scan(self, queries: Fingerprints, found: _kernel.Found) -> None:
         ends, stored = np.full(len(queries), self._count), self._table.fingerprints[: self._count]
@@ -158,7 +161,9 @@ class SegmentIndex:
     def _settle(self) -> None:
         """Enter all anew, each map in one array, in the layout that is cheapest by now."""
         stored = self._table.fingerprints
-        self.layout = cheapest(self._bits, self._radius, self._count, Sample(stored[: self._count]))
+        self.layout = cheapest(
+            self._bits, self._radius, self._count, Sample(stored[: self._count], self._radius)
+        )
         del self._table  # the old maps go before the new ones come
         self._table = _table(stored, self.layout, self._count)
         _kernel.settle(self._count, self._table)
@@ -228,11 +233,11 @@ def _checked(fingerprints: Fingerprints, words: int) -> Fingerprints:
     return np.require(fingerprints, requirements=["C", "A", "W"])  # one kind of array: compiled once
 
 
-def _candidates(queries: int, search: Callable[[_kernel.Found], None]) -> Candidates:
-    """Search with room for a few neighbours each, and again with room for all where that was not enough."""
+def _candidates(queries: int, search: Callable[[_kernel.Found], None], each: int = FEW) -> Candidates:
+    """Search with room for so many neighbours each, and again with room for all where that was not enough."""
     if queries > QUERIES_AT_ONCE:
         raise ValueError(f"look for at most {QUERIES_AT_ONCE} fingerprints at once, not {queries}")
-    found = _found(4 * queries)
+    found = _found(each * queries)
     search(found)
     if found.total[0] > len(found.numbers):
         found = _found(int(found.total[0]))

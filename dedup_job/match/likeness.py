@@ -10,6 +10,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from dedup_job.fingerprint.simhash import hamming
+
 WORD_BITS = 64
 SKETCH_BITS = 32
 SAMPLE = 400  # fingerprints, of which all pairs are looked at
@@ -59,10 +61,13 @@ RANDOM = Random()
 
 
 class Sample:
-    """All pairs of some of the fingerprints, uint64 (n, words), taken evenly."""
+    """All pairs of some of the fingerprints, uint64 (n, words), taken evenly; neighbours are left out.
 
-    def __init__(self, fingerprints: npt.NDArray[np.uint64]) -> None:
-        self._fingerprints = fingerprints
+    Those are looked for, so every layout meets them.
+    """
+
+    def __init__(self, fingerprints: npt.NDArray[np.uint64], radius: int) -> None:
+        self._fingerprints, self._radius = fingerprints, radius
 
     @cached_property
     def _differences(self) -> npt.NDArray[np.uint64]:
@@ -70,7 +75,9 @@ class Sample:
         count = len(self._fingerprints)
         rows = self._fingerprints[np.linspace(0, count - 1, min(SAMPLE, count)).astype(np.intp)]
         left, right = np.triu_indices(len(rows), 1)
-        return rows[left] ^ rows[right]
+        differences = rows[left] ^ rows[right]
+        apart: npt.NDArray[np.uint64] = differences[hamming(rows[left], rows[right]) > self._radius]
+        return apart
 
     def met(self, cut: Cut, flips: int, limit: int) -> Met:
         """See Likeness."""
