@@ -1,40 +1,73 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
+import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.match.recent import ENTRY, RecentShingles
+from dedup_job.document import Ragged
+from dedup_job.match.recent import BLOCKS, ENTRY, RecentShingles
 
 
-def shingles(n: int, value: int = 0) -> np.ndarray:
+def shingles(n: int, value: int = 0) -> npt.NDArray[np.uint32]:
     return np.full(n, value, np.uint32)
 
 
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 12))), st.integers(0, 5 * ENTRY))
-def test_never_more_bytes_are_held_than_allowed(puts: list[tuple[int, int]], most: int) -> None:
-    recent = RecentShingles(most)
-    for ordinal, n in puts:
-        recent.put(ordinal, shingles(n))
-        held = [found.nbytes + ENTRY for number in range(7) if (found := recent.get(number)) is not None]
-        assert recent.nbytes == sum(held) <= most
+def put(recent: RecentShingles, ordinal: int, n: int, value: int = 0) -> None:
+    recent.put([ordinal], Ragged.of([shingles(n, value)]))
 
 
-def test_the_set_not_used_for_longest_is_forgotten_first() -> None:
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.lists(st.integers(0, 12), min_size=1, max_size=4)), max_size=8),
+    st.integers(0, 9 * ENTRY),
+    st.integers(0, 12),
+)
+def test_what_is_there_is_what_was_put_last_and_no_more_bytes_are_held_than_allowed(
+    puts: list[tuple[int, list[int]]], most: int, asked: int
+) -> None:
+    recent, expected = RecentShingles(most), {}
+    for value, (first, lengths) in enumerate(puts):
+        sets = {first + row: shingles(n, value) for row, n in enumerate(lengths)}
+        recent.put(list(sets), Ragged.of(list(sets.values())))
+        expected |= sets
+        recent.get(asked)
+        found = {ordinal: one for ordinal in range(20) if (one := recent.get(ordinal)) is not None}
+        assert {number: one.tolist() for number, one in found.items()} == {
+            number: expected[number].tolist() for number in found
+        }
+        assert sum(one.nbytes + ENTRY for one in found.values()) <= recent.nbytes <= most
+        assert all(ordinal in recent for ordinal in found)
+
+
+def test_the_block_not_used_for_longest_is_forgotten_first() -> None:
     recent = RecentShingles(3 * (4 + ENTRY))
     for ordinal in (1, 2, 3):
-        recent.put(ordinal, shingles(1))
+        put(recent, ordinal, 1)
     assert recent.get(1) is not None
-    recent.put(4, shingles(1))
+    put(recent, 4, 1)
     assert [ordinal in recent for ordinal in (1, 2, 3, 4)] == [True, False, True, True]
 
 
-def test_a_keeper_put_again_is_counted_once() -> None:
-    recent = RecentShingles(1_000)
-    recent.put(1, shingles(5, 1))
-    recent.put(1, shingles(3, 2))
-    assert recent.nbytes == 12 + ENTRY
-    assert recent.get(1).tolist() == [2, 2, 2]
+def test_a_block_that_is_large_is_taken_in_in_parts() -> None:
+    recent = RecentShingles(100 * (40 + ENTRY))
+    recent.put(range(150), Ragged.of([shingles(10, value) for value in range(150)]))
+    kept = [ordinal for ordinal in range(150) if ordinal in recent]
+    assert kept == list(range(150 - len(kept), 150))
+    assert len(kept) > 100 * (BLOCKS - 1) / BLOCKS - 1
+    assert recent.get(149).tolist() == [149] * 10  # type: ignore[union-attr]
+
+
+def test_a_keeper_put_again_is_found_as_it_was_put_last() -> None:
+    recent = RecentShingles(8 * (20 + ENTRY))
+    put(recent, 1, 5, 1)
+    put(recent, 1, 3, 2)
+    for ordinal in range(2, 8):
+        put(recent, ordinal, 5)
+    assert recent.get(1).tolist() == [2, 2, 2]  # type: ignore[union-attr]
+    put(recent, 8, 5)  # now the first of the two goes
+    assert recent.get(1).tolist() == [2, 2, 2]  # type: ignore[union-attr]
 
 
 def test_what_was_never_put_is_not_there() -> None:
@@ -43,7 +76,19 @@ def test_what_was_never_put_is_not_there() -> None:
 
 def test_a_set_larger_than_the_whole_bound_does_not_push_the_others_out() -> None:
     recent = RecentShingles(8 + ENTRY)
-    recent.put(1, shingles(2))
-    recent.put(2, shingles(3))
+    put(recent, 1, 2)
+    put(recent, 2, 3)
     assert 1 in recent
     assert 2 not in recent
+
+
+def test_an_entry_takes_about_the_bytes_that_it_is_counted_with() -> None:
+    tracemalloc.start()
+    try:
+        recent = RecentShingles(1 << 40)
+        for first in range(0, 200_000, 2_000):
+            recent.put(range(first, first + 2_000), Ragged.of([shingles(10)] * 2_000))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 0.6 < held / recent.nbytes <= 1.05

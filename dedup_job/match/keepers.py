@@ -84,8 +84,7 @@ class Keepers:
         first = len(self)
         self.restore(plan.kept)
         if shingles is not None:
-            for ordinal, row in enumerate(plan.rows(Action.UNIQUE), first):
-                self._recent.put(ordinal, shingles[row].copy())
+            self._recent.put(range(first, len(self)), shingles.take(plan.rows(Action.UNIQUE)))
 
     def restore(self, kept: Kept) -> None:
         """Take in unique records of a plan that was carried out, as columns."""
@@ -121,11 +120,14 @@ class Keepers:
         }
         missing = [ordinal for ordinal in dict.fromkeys(ordinals) if ordinal not in found]
         recalled = self._recall([self.id(ordinal) for ordinal in missing]) if missing else []
-        for ordinal, text in zip(missing, recalled, strict=True):
-            if text is not None and self.with_text(text[0].reshape(1, 2)) == [ordinal]:
-                found[ordinal] = text[1].copy()  # a view would keep the whole batch in memory
-                self._recent.put(ordinal, found[ordinal])
-        return found
+        again = {
+            ordinal: text[1]
+            for ordinal, text in zip(missing, recalled, strict=True)
+            if text is not None and self.with_text(text[0].reshape(1, 2)) == [ordinal]
+        }
+        if again:
+            self._recent.put(list(again), Ragged.of(list(again.values())))
+        return found | again
 
     def forget(self, ids: Iterable[bytes]) -> None:
         """Let these keepers stand for nothing any more: they are not in the target."""

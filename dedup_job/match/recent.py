@@ -3,25 +3,57 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
 
+from dedup_job.document import Ragged
+
 Shingles = npt.NDArray[np.uint32]
 
-ENTRY = 350  # bytes of an entry beside its hashes: the array's head, the dictionary's place, the number
+ENTRY = (
+    150  # bytes of an entry beside its hashes: its place among them, and in a dictionary its number and place
+)
+BLOCKS = 16  # that the bound has room for, at least
+ROWS = 1 << 32  # more than a block has
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Sets that came together."""
+
+    ordinals: Sequence[int]
+    sets: Ragged
+
+    @property
+    def nbytes(self) -> int:
+        return self.sets.values.nbytes + ENTRY * len(self.ordinals)
+
+    def between(self, start: int, stop: int) -> _Block:
+        offsets = self.sets.offsets[start : stop + 1]
+        values = self.sets.values[offsets[0] : offsets[-1]].copy()
+        return _Block(self.ordinals[start:stop], Ragged(offsets - offsets[0], values))
 
 
 class RecentShingles:
-    """A least-recently-used cache from keeper ordinal to its sorted shingle hashes."""
+    """A cache from keeper ordinal to its sorted shingle hashes.
+
+    Sets come and go in blocks, and the block not used for longest goes first: large pieces of memory, which
+    the allocator gives back.
+    """
 
     def __init__(self, nbytes: int) -> None:
         self._most = nbytes
         self._held = 0
-        self._sets: OrderedDict[int, Shingles] = OrderedDict()
+        self._numbers = count()
+        self._blocks: OrderedDict[int, _Block] = OrderedDict()
+        self._places: dict[int, int] = {}  # by ordinal: the number of a block times ROWS, plus a row in it
 
     def __contains__(self, ordinal: int) -> bool:
-        return ordinal in self._sets
+        return ordinal in self._places
 
     @property
     def nbytes(self) -> int:
@@ -29,23 +61,36 @@ class RecentShingles:
         return self._held
 
     def get(self, ordinal: int) -> Shingles | None:
-        """Return a keeper's shingles if they are at hand."""
-        found = self._sets.get(ordinal)
-        if found is not None:
-            self._sets.move_to_end(ordinal)
-        return found
+        """Return a keeper's shingles if they are at hand: a view that is not to be kept."""
+        place = self._places.get(ordinal)
+        if place is None:
+            return None
+        number, row = divmod(place, ROWS)
+        self._blocks.move_to_end(number)
+        return self._blocks[number].sets[row]
 
-    def put(self, ordinal: int, shingles: Shingles) -> None:
-        """Remember a keeper's shingles and forget those not used for longest."""
-        if _size(shingles) > self._most:
-            return
-        if ordinal in self._sets:
-            self._held -= _size(self._sets.pop(ordinal))
-        self._sets[ordinal] = shingles
-        self._held += _size(shingles)
+    def put(self, ordinals: Sequence[int], sets: Ragged) -> None:
+        """Remember the shingles of keepers, which share memory with nothing; forget the least recent ones."""
+        self._put(_Block(ordinals, sets))
+
+    def _put(self, block: _Block) -> None:
+        rows = len(block.ordinals)
+        if rows > 1 and block.nbytes > self._most // BLOCKS:
+            self._put(block.between(0, rows // 2))
+            self._put(block.between(rows // 2, rows))
+        elif rows and block.nbytes <= self._most:
+            self._enter(block)
+
+    def _enter(self, block: _Block) -> None:
+        number = next(self._numbers)
+        self._blocks[number] = block
+        self._places.update(zip(block.ordinals, count(number * ROWS), strict=False))
+        self._held += block.nbytes
         while self._held > self._most:
-            self._held -= _size(self._sets.popitem(last=False)[1])
+            self._forget(*self._blocks.popitem(last=False))
 
-
-def _size(shingles: Shingles) -> int:
-    return shingles.nbytes + ENTRY
+    def _forget(self, number: int, block: _Block) -> None:
+        self._held -= block.nbytes
+        for row, ordinal in enumerate(block.ordinals):
+            if self._places[ordinal] == number * ROWS + row:  # else it was put again
+                del self._places[ordinal]
