@@ -63,13 +63,6 @@ class Ragged:
         """Return so many rows of nothing."""
         return cls(np.zeros(rows + 1, np.int64), np.empty(0, np.uint32))
 
-    @classmethod
-    def of(cls, rows: Sequence[npt.NDArray[np.uint32]]) -> Ragged:
-        """Put rows one after the other; at least one."""
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum([len(row) for row in rows], out=offsets[1:])
-        return cls(offsets, np.concatenate(rows))
-
     def take(self, rows: Sequence[int] | npt.NDArray[np.intp]) -> Ragged:
         """Return some of the rows."""
         lengths = np.diff(self.offsets)[rows]

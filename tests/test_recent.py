@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.document import Ragged
+from dedup_job.fingerprint.characters import offsets_of
 from dedup_job.match.recent import BLOCKS, ENTRY, RecentShingles
 
 
@@ -15,8 +17,12 @@ def shingles(n: int, value: int = 0) -> npt.NDArray[np.uint32]:
     return np.full(n, value, np.uint32)
 
 
+def ragged(rows: Sequence[npt.NDArray[np.uint32]]) -> Ragged:
+    return Ragged(offsets_of(rows), np.concatenate(rows))
+
+
 def put(recent: RecentShingles, ordinal: int, n: int, value: int = 0) -> None:
-    recent.put([ordinal], Ragged.of([shingles(n, value)]))
+    recent.put([ordinal], ragged([shingles(n, value)]))
 
 
 @given(
@@ -30,7 +36,7 @@ def test_what_is_there_is_what_was_put_last_and_no_more_bytes_are_held_than_allo
     recent, expected = RecentShingles(most), {}
     for value, (first, lengths) in enumerate(puts):
         sets = {first + row: shingles(n, value) for row, n in enumerate(lengths)}
-        recent.put(list(sets), Ragged.of(list(sets.values())))
+        recent.put(list(sets), ragged(list(sets.values())))
         expected |= sets
         recent.get(asked)
         found = {ordinal: one for ordinal in range(20) if (one := recent.get(ordinal)) is not None}
@@ -52,7 +58,7 @@ def test_the_block_not_used_for_longest_is_forgotten_first() -> None:
 
 def test_a_block_that_is_large_is_taken_in_in_parts() -> None:
     recent = RecentShingles(100 * (40 + ENTRY))
-    recent.put(range(150), Ragged.of([shingles(10, value) for value in range(150)]))
+    recent.put(range(150), ragged([shingles(10, value) for value in range(150)]))
     kept = [ordinal for ordinal in range(150) if ordinal in recent]
     assert kept == list(range(150 - len(kept), 150))
     assert len(kept) > 100 * (BLOCKS - 1) / BLOCKS - 1
@@ -87,7 +93,7 @@ def test_an_entry_takes_about_the_bytes_that_it_is_counted_with() -> None:
     try:
         recent = RecentShingles(1 << 40)
         for first in range(0, 200_000, 2_000):
-            recent.put(range(first, first + 2_000), Ragged.of([shingles(10)] * 2_000))
+            recent.put(range(first, first + 2_000), ragged([shingles(10)] * 2_000))
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.document import Action, Fingerprints, Ragged
+from dedup_job.fingerprint.characters import offsets_of
 from dedup_job.match._column import make_room
 from dedup_job.match.ids import Ids
 from dedup_job.match.index import Candidates, SegmentIndex
@@ -126,7 +127,8 @@ class Keepers:
             if text is not None and self.with_text(text[0].reshape(1, 2)) == [ordinal]
         }
         if again:
-            self._recent.put(list(again), Ragged.of(list(again.values())))
+            sets = list(again.values())
+            self._recent.put(list(again), Ragged(offsets_of(sets), np.concatenate(sets)))
         return found | again
 
     def forget(self, ids: Iterable[bytes]) -> None:

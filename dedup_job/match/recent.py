@@ -14,9 +14,7 @@ from dedup_job.document import Ragged
 
 Shingles = npt.NDArray[np.uint32]
 
-ENTRY = (
-    150  # bytes of an entry beside its hashes: its place among them, and in a dictionary its number and place
-)
+ENTRY = 150  # bytes of an entry beside its hashes: its end among them, and its place in a dictionary
 BLOCKS = 16  # that the bound has room for, at least
 ROWS = 1 << 32  # more than a block has
 
