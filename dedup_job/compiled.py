@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar, cast
 
-from dedup_job.signals import SHIELD
-
 
 @contextmanager
 def _without(package: str) -> Iterator[None]:
@@ -26,24 +24,8 @@ def _without(package: str) -> Iterator[None]:
 with _without("scipy"):  # which numba would load for matrix products: 0.2 s at every start
     import numba
     import numba.np.arraymath
-    from numba.core import event
 
 F = TypeVar("F", bound=Callable[..., object])
-
-
-class _Unbroken(event.Listener):
-    """Keeps signals out of the compiler, which crashes when one of its callbacks is broken off."""
-
-    def on_start(self, event: object) -> None:
-        """The compiler is about to compile, or to load what it keeps."""
-        SHIELD.hold()
-
-    def on_end(self, event: object) -> None:
-        """The compiler is done."""
-        SHIELD.let_go()
-
-
-event.register("numba:compiler_lock", _Unbroken())  # type: ignore[no-untyped-call]
 
 
 def compiled(signature: str | None = None) -> Callable[[F], F]:

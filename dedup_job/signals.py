@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from threading import Thread, current_thread, main_thread
 from types import FrameType
@@ -12,6 +13,7 @@ from types import FrameType
 from dedup_job.errors import Stopped
 
 GRACE_SECONDS = 5.0  # for giving the lease back and stopping the workers
+COMPILER = {"numba", "llvmlite"}
 
 Tell = Callable[[Stopped], object]
 
@@ -34,7 +36,10 @@ def end_soon(tell: Tell) -> None:
 class Shield:
     """What the main thread must not be broken off in: a signal that comes meanwhile is raised at its end.
 
-    Holds may be nested; those of other threads count for nothing, because no signal is raised there.
+    That is what lies between `hold` and `let_go`, which may be nested; those of other threads count for
+    nothing, because no signal is raised there.  And it is the compiler's own Python code: what machine code
+    calls on its way back, to make a named tuple for one, or LLVM while it loads some.  The C code around it
+    goes on with what it did not get, and the process crashes.
     """
 
     def __init__(self) -> None:
@@ -58,12 +63,33 @@ class Shield:
         """Let nothing be raised any more."""
         self._is_closed = True
 
-    def stop(self, signum: int, _: FrameType | None = None) -> None:
+    def stop(self, signum: int, frame: FrameType | None = None) -> None:
         """Raise Stopped now, or as soon as nothing forbids it; once, for what comes then is the end."""
-        self._came = signum if self._depth else None
-        if not self._depth and not self._is_closed:
+        caller = _compiler_caller(frame)
+        self._came = signum if self._depth or caller else None
+        if caller and not self._is_closed:
+            caller.f_trace = self._returned
+            sys.settrace(lambda *_: None)  # else no frame is traced
+        elif not self._depth and not self._is_closed:
             self.close()
             raise Stopped(signum)
+
+    def _returned(self, frame: FrameType, *_: object) -> None:
+        """Called when the compiler has returned, as a debugger would be."""
+        sys.settrace(None)
+        frame.f_trace = None
+        if self._came is not None:
+            self.stop(self._came, frame)
+
+
+def _compiler_caller(frame: FrameType | None) -> FrameType | None:
+    """Return the frame that called the compiler, when this one is of the compiler or was called by it."""
+    caller = None
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in COMPILER:
+            caller = frame.f_back
+        frame = frame.f_back
+    return caller
 
 
 SHIELD = Shield()

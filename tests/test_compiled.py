@@ -2,18 +2,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-from numba.core.compiler_lock import global_compiler_lock
-
 import dedup_job
-from dedup_job.errors import Stopped
-from dedup_job.match.similarity import jaccard
-from dedup_job.signals import SHIELD
 
 USED = """
 import sys
@@ -48,26 +41,3 @@ def test_where_machine_code_cannot_be_kept_it_is_made_in_each_process(tmp_path: 
         check=False,
     )
     assert done.stdout.strip() == "0.5", done.stderr
-
-
-def test_a_signal_waits_for_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which loads machine code through callbacks, and crashes when one of them raises."""
-    done = []
-
-    def compile_() -> None:
-        with global_compiler_lock:
-            with global_compiler_lock:
-                signal.raise_signal(signal.SIGINT)
-                done.append("inner")
-            done.append("outer")
-
-    assert jaccard  # the project's code, which tells the compiler so
-    monkeypatch.setattr(SHIELD, "_is_closed", False)
-    before = signal.signal(signal.SIGINT, SHIELD.stop)
-    try:
-        with pytest.raises(Stopped, match="SIGINT"):
-            compile_()
-        signal.raise_signal(signal.SIGINT)  # a second one is for who watches
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert done == ["inner", "outer"]
