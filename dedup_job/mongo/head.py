@@ -149,15 +149,18 @@ class HeadDocument:
         self._patience = patience
 
     def read(self) -> Head | None:
-        """Return the state, or None where no run has been."""
+        """Return the state, or None where no run has been.
+
+        Where no majority has the collection yet, the server would wait for it without end.
+        """
+        milliseconds = max(1, int(self._patience.seconds * 1000))
         with named_errors("the ledger"):
-            stored = self._patience(lambda: self._collection.find_one(KEY))
+            stored = self._patience(lambda: self._collection.find_one(KEY, max_time_ms=milliseconds))
         return Head.read(stored) if stored else None
 
     def create(self, origin: Origin) -> None:
-        """Make the head of a new ledger; nothing happens where there is one."""
+        """Make the head of a new ledger; where there is one, only wait until a majority has it."""
         fresh = {
-            **KEY,
             **origin.key,
             "fence": 0,
             "lease": None,
@@ -170,7 +173,7 @@ class HeadDocument:
             "undo": None,
         }
         with named_errors("the ledger"), suppress(DuplicateKeyError):
-            self._patience(lambda: self._collection.insert_one(fresh))
+            self._patience(lambda: self._collection.update_one(KEY, {"$setOnInsert": fresh}, upsert=True))
 
     def take_lease(self, head: Head, holder: Holder) -> Head:
         """Become the one that decides; raises LeaseHeld while another is.

@@ -17,7 +17,7 @@ from pymongo.read_concern import ReadConcern
 from dedup_job import config, wiring
 from dedup_job.errors import NotPermitted, StorageFull, Unreachable
 from scripts.corpus import generate
-from scripts.local_replica_set import LocalReplicaSet
+from scripts.local_replica_set import LocalReplicaSet, Member
 from tests.integration.conftest import Job
 from tests.integration.elections import elections
 from tests.integration.moments import Moments, install
@@ -259,23 +259,52 @@ def test_a_primary_that_falls_silent_is_given_up_and_the_next_one_serves(
     check(set_job, expected)
 
 
+def stop_replication(replica_set: LocalReplicaSet) -> Member:
+    """Stop one secondary, and let the other one answer but fall behind: there is a primary all the time."""
+    down, behind = replica_set.secondaries()
+    down.stop(signal.SIGKILL)
+    behind.command("configureFailPoint", "stopReplProducer", mode="alwaysOn")
+    return behind
+
+
+def replicate(replica_set: LocalReplicaSet, behind: Member) -> None:
+    behind.command("configureFailPoint", "stopReplProducer", mode="off")
+    replica_set.whole()
+
+
 def test_a_write_that_no_majority_acknowledges_is_not_waited_for_forever(
     set_job: Job, expected: Any, replica_set: LocalReplicaSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One member is down and another answers but does not replicate: there is a primary all the time."""
-    down, behind = replica_set.secondaries()
-
-    def stop_replication(_: object) -> None:
-        down.stop(signal.SIGKILL)
-        behind.command("configureFailPoint", "stopReplProducer", mode="alwaysOn")
-
+    behind: list[Member] = []
+    moments = Moments({("accept", 3): lambda _: behind.append(stop_replication(replica_set))})
     set_job.set("limits", patience_seconds=2.0)
-    install(monkeypatch, Moments({("accept", 3): stop_replication}))
+    install(monkeypatch, moments)
     with pytest.raises(Unreachable, match="no majority acknowledged in time"):
         set_job.decide("backfill")
 
-    behind.command("configureFailPoint", "stopReplProducer", mode="off")
-    replica_set.whole()
+    replicate(replica_set, *behind)
+    set_job.set("limits", patience_seconds=60.0)
+    set_job.decide("backfill")
+    check(set_job, expected)
+
+
+@pytest.mark.parametrize(
+    ("is_there", "again"), [(False, "MaxTimeMSExpired"), (True, "no majority acknowledged in time")]
+)
+def test_a_ledger_that_no_majority_has_is_not_waited_for_forever(
+    set_job: Job, expected: Any, replica_set: LocalReplicaSet, is_there: bool, again: str
+) -> None:
+    """A run that nobody acknowledged has made the head; its collection may have been there before."""
+    if is_there:
+        set_job.database.create_collection("unique.dedup.head")
+    behind = stop_replication(replica_set)
+    set_job.set("limits", patience_seconds=2.0)
+    with pytest.raises(Unreachable, match="no majority acknowledged in time"):
+        set_job.decide("backfill")
+    with pytest.raises(Unreachable, match=again):
+        set_job.decide("backfill")
+
+    replicate(replica_set, behind)
     set_job.set("limits", patience_seconds=60.0)
     set_job.decide("backfill")
     check(set_job, expected)
