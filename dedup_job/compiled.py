@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 
 @contextmanager
@@ -43,3 +43,8 @@ def compiled(signature: str | None = None) -> Callable[[F], F]:
 def part(function: F) -> F:
     """Compile into the callers, which is all that this function is for; so it need not be loaded itself."""
     return cast(F, numba.njit(nogil=True)(function))
+
+
+def inlined(function: Callable[..., object]) -> Any:
+    """Compile into the callers: handing over a table's many arrays would take longer than the work."""
+    return numba.njit(nogil=True, forceinline=True)(function)

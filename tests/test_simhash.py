@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.simhash import fold, hamming, term_hash
+from dedup_job.fingerprint.simhash import fold, hamming, term_hashes
 
 Terms = Sequence[tuple[int, int]]  # (hash, weight)
 
@@ -97,19 +97,19 @@ def test_texts_may_share_the_rows_of_their_terms() -> None:
     ],
 )
 def test_a_term_hashes_alike_for_ever(term: str, bits: int, expected: tuple[int, ...]) -> None:
-    assert term_hash(term, bits) == expected
+    assert term_hashes([term], bits).tolist() == [list(expected)]
 
 
-@given(st.text(alphabet=st.characters()))
-def test_the_hash_of_any_term_fills_its_words(term: str) -> None:
-    for bits in (64, 128):
-        hashed = term_hash(term, bits)
-        assert len(hashed) == bits // 64
-        assert all(0 <= word < 2**64 for word in hashed)
+@given(st.lists(st.text(alphabet=st.characters())), st.sampled_from([64, 128]))
+def test_each_term_is_hashed_as_if_alone(terms: list[str], bits: int) -> None:
+    hashes = term_hashes(terms, bits)
+    assert hashes.shape == (len(terms), bits // 64)
+    assert all((row == term_hashes([term], bits)).all() for row, term in zip(hashes, terms, strict=True))
 
 
 def test_a_lone_surrogate_can_be_hashed() -> None:
-    assert term_hash("\ud800", 64) != term_hash("\ud801", 64)
+    first, second = term_hashes(["\ud800", "\ud801"], 64)
+    assert first != second
 
 
 @given(st.lists(st.tuples(HASHES, HASHES), min_size=1, max_size=6))

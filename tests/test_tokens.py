@@ -76,7 +76,10 @@ def terms_of(rows: TokenRows, vocabulary: Vocabulary, texts: Sequence[str]) -> l
 
 def plain_terms(tokenizer: Tokenizer, vocabulary: Vocabulary, texts: Sequence[str]) -> list[Counter[str]]:
     """The same from the tokens of each text alone."""
-    return [Counter(token for token in tokenizer(text) if vocabulary[token] >= 0) for text in texts]
+    return [
+        Counter(token for token, row in zip(tokens, vocabulary.rows(tokens), strict=True) if row >= 0)
+        for tokens in map(tokenizer, texts)
+    ]
 
 
 USER_WORDS = [

@@ -12,11 +12,13 @@ import numpy.typing as npt
 from dedup_job.compiled import compiled, part
 from dedup_job.document import Ragged
 from dedup_job.fingerprint.characters import decoded
+from dedup_job.instructions import prefetch
 
 Numbers = npt.NDArray[np.int64]
 
 END = 32  # the code point that follows each string: a space
 _FEWEST_SLOTS = 1 << 12
+_FAR, _NEAR = 24, 12  # strings by which a look-up is ahead of itself
 
 
 class Interned:
@@ -89,7 +91,9 @@ def _move(slots: Numbers, grown: Numbers, codes: npt.NDArray[np.uint32]) -> None
             grown[slot] = slots[old]
 
 
-@compiled("int64[::1](int64[::1], uint32[::1], int64[:, ::1], uint32[::1], int64[::1])")
+@compiled(
+    "int64[::1](int64[::1], Array(uint32, 1, 'C', readonly=True), int64[:, ::1], uint32[::1], int64[::1])",
+)
 def _numbers(
     offsets: Numbers,
     given: npt.NDArray[np.uint32],
@@ -97,11 +101,19 @@ def _numbers(
     codes: npt.NDArray[np.uint32],
     known: Numbers,
 ) -> Numbers:
-    """Return the number of each string; those that are new are put into `slots` and `codes` and counted."""
+    """Return the number of each string; those that are new are put into `slots` and `codes` and counted.
+
+    Memory is asked for ahead: first for the slot, then for the string that is there.
+    """
     numbers = np.empty(len(offsets) - 1, np.int64)
     for string in range(len(numbers)):
-        start, stop = offsets[string], offsets[string + 1]
-        slot = _slot_of(given, start, len(slots))
+        numbers[string] = _slot_of(given, offsets[string], len(slots))  # for now
+    for string in range(len(numbers)):
+        if string + _FAR < len(numbers):
+            prefetch(slots, 2 * numbers[string + _FAR])
+        if string + _NEAR < len(numbers):
+            prefetch(codes, slots[numbers[string + _NEAR], 1])
+        start, stop, slot = offsets[string], offsets[string + 1], numbers[string]
         while slots[slot, 0] > 0 and not _are_same(given, start, codes, slots[slot, 1]):
             slot = (slot + 1) & (len(slots) - 1)
         if slots[slot, 0] == 0:

@@ -182,7 +182,8 @@ class Fingerprinter:
 
     def tokens(self, text: str) -> list[str]:
         """Return the tokens of a cleaned text that count as terms, in order, with repeats."""
-        return [token for token in self._tokens(text) if self._vocabulary[token] >= 0]
+        tokens = self._tokens(text)
+        return [token for token, row in zip(tokens, self._vocabulary.rows(tokens), strict=True) if row >= 0]
 
     def document_frequencies(self, raws: Sequence[bytes]) -> tuple[int, Counter[str]]:
         """Return the number of texts that can be judged, and in how many of them each term is."""

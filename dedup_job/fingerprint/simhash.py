@@ -15,6 +15,8 @@ Worked example with 4-bit hashes: terms 0b0011 (weight 3), 0b0101 (weight 2), 0b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 import xxhash
@@ -22,16 +24,17 @@ import xxhash
 from dedup_job.compiled import compiled
 
 
-def term_hash(term: str, bits: int) -> tuple[int, ...]:
-    """Return the stable hash of a term as `bits / 64` words, least significant first.
+def term_hashes(terms: Iterable[str], bits: int) -> npt.NDArray[np.uint64]:
+    """Return the stable hash of each term, uint64 (n, bits / 64), least significant word first.
 
     64 bits are xxh3-64 of the UTF-8 bytes, 128 bits xxh3-128 (low word, high word).
+
+    >>> f"{term_hashes(['hello'], 64)[0, 0]:x}"
+    '9555e8555c62dcfd'
     """
-    encoded = term.encode("utf-8", "surrogatepass")
-    if bits == 64:
-        return (xxhash.xxh3_64_intdigest(encoded),)
-    value = xxhash.xxh3_128_intdigest(encoded)
-    return (value & 0xFFFF_FFFF_FFFF_FFFF, value >> 64)
+    digest = xxhash.xxh3_64_digest if bits == 64 else xxhash.xxh3_128_digest  # most significant byte first
+    joined = b"".join([digest(term.encode("utf-8", "surrogatepass")) for term in terms])
+    return np.frombuffer(joined, ">u8").reshape(-1, bits // 64)[:, ::-1].astype(np.uint64)
 
 
 @compiled(

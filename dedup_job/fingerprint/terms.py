@@ -20,7 +20,7 @@ import numpy.typing as npt
 from dedup_job.compiled import compiled
 from dedup_job.fingerprint.characters import offsets_of
 from dedup_job.fingerprint.idf import SCALE, Idf
-from dedup_job.fingerprint.simhash import term_hash
+from dedup_job.fingerprint.simhash import term_hashes
 
 DROPPED = -1  # the row of what is no term
 SPACE = -2  # the row of a space, which is no term either
@@ -66,25 +66,26 @@ class Vocabulary(dict[str, int]):
     """Rows for terms, met once and remembered: hash and IDF by row, or DROPPED for what is no term."""
 
     def __init__(self, rule: TermRule, idf: Idf, stop_words: frozenset[str], bits: int) -> None:
-        super().__init__()
+        super().__init__({" ": SPACE})
         self._rule, self._idf, self._stop_words, self._bits = rule, idf, stop_words, bits
         self._hashes = array("Q")
         self._idfs = array("q")
 
-    def __missing__(self, token: str) -> int:
-        row = self[token] = self._row(token)
-        return row
+    def rows(self, tokens: Sequence[str]) -> list[int]:
+        """Return the row of each token; those that were not met before are learned all at once."""
+        self._learn([token for token in tokens if token not in self])
+        return [self[token] for token in tokens]
 
-    def _row(self, token: str) -> int:
-        if token == " ":
-            return SPACE
-        if token in self._stop_words or not self._is_term(token):
-            return DROPPED
-        self._hashes.extend(term_hash(token, self._bits))
-        self._idfs.append(rarity(self._idf[token], self._rule.idf))
-        return len(self._idfs) - 1
+    def _learn(self, tokens: Sequence[str]) -> None:
+        terms = dict.fromkeys(filter(self._is_term, tokens))
+        self.update(dict.fromkeys(tokens, DROPPED))
+        self.update(zip(terms, range(self.size, self.size + len(terms)), strict=True))
+        self._hashes.frombytes(term_hashes(terms, self._bits).tobytes())
+        self._idfs.extend([rarity(self._idf[term], self._rule.idf) for term in terms])
 
     def _is_term(self, token: str) -> bool:
+        if token in self._stop_words:
+            return False
         if len(token) >= self._rule.min_length and (token.isalnum() or any(map(str.isalnum, token))):
             return True
         return self._rule.features == "words+han" and HAN.fullmatch(token) is not None
@@ -103,6 +104,7 @@ class Vocabulary(dict[str, int]):
         return np.frombuffer(self._idfs, np.int64)[rows]
 
 
+@cache
 def rarity(idf: int, kind: str) -> int:
     """Return what a fixed-point IDF is worth, as a fixed-point number.
 

@@ -85,8 +85,7 @@ class RunRows:
         """Return the rows of the runs of each text."""
         tokens = list(map(self._tokenizer, texts))
         offsets = offsets_of(tokens)
-        rows = map(self._vocabulary.__getitem__, chain.from_iterable(tokens))
-        return offsets, np.fromiter(rows, np.int64, offsets[-1])
+        return offsets, np.array(self._vocabulary.rows(list(chain.from_iterable(tokens))), np.int64)
 
 
 class WordRows:
@@ -123,8 +122,8 @@ class Words:
         """Return the row of each word; one that holds a space consists of it."""
         if self._interned.characters > MOST_CHARACTERS:
             self._forget()
-        numbers, new = self._interned.numbers(Ragged(*_ended(offsets_of(words), encoded("".join(words)))))
-        self._rows.extend([self._vocabulary[word or " "] for word in new.split(" ")[:-1]])
+        numbers, new = self._interned.numbers(_ended(words))
+        self._rows.extend(self._vocabulary.rows([word or " " for word in new.split(" ")[:-1]]))
         return np.frombuffer(self._rows, np.int64)[numbers]
 
     def _forget(self) -> None:
@@ -144,29 +143,22 @@ class WordAndHanRows:
         rows = self._table[found]
         unknown = np.unique(found[rows == UNKNOWN]).tolist()
         if unknown:
-            self._table[unknown] = [self._vocabulary[chr(code)] for code in unknown]
+            self._table[unknown] = self._vocabulary.rows(list(map(chr, unknown)))
             rows = self._table[found]
         return _side_by_side(*self._words(texts, codes), offsets, rows)
 
 
-@compiled(
-    "Tuple((int64[::1], uint32[::1]))(int64[::1], Array(uint32, 1, 'C', readonly=True))",
-)
-def _ended(
-    offsets: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """Put a space behind each word; a space is an empty word."""
-    ended, stops = np.empty(len(codes) + len(offsets), np.uint32), np.zeros_like(offsets)
-    filled = 0
-    for word in range(len(offsets) - 1):
-        for place in range(offsets[word], offsets[word + 1]):
-            if codes[place] != END:
-                ended[filled] = codes[place]
-                filled += 1
-        ended[filled] = END
-        filled += 1
-        stops[word + 1] = filled
-    return stops, ended[:filled].copy()
+def _ended(words: Sequence[str]) -> Ragged:
+    """Return words, none of them empty, as code points, a space behind each; a space is an empty word.
+
+    >>> _ended(["ab", " ", "c", " "]).offsets.tolist()
+    [0, 3, 4, 6, 7]
+    """
+    codes = encoded(" ".join(words) + " ")
+    ends = codes == END
+    is_space = ends[:-2] & ends[1:-1] & ends[2:]  # with what joins it to its neighbours: one too many
+    codes = codes[np.append(~is_space, [True, True])]
+    return Ragged(np.concatenate(([0], np.flatnonzero(codes == END) + 1)), codes)
 
 
 @compiled("Tuple((int64[::1], int64[::1]))(int64[::1], uint32[::1])")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba.core import types
-from numba.extending import intrinsic
 
-from dedup_job.compiled import compiled
+from dedup_job.compiled import compiled, inlined
+from dedup_job.instructions import instruction, lowest, popcount, prefetch
 
 Fingerprints = npt.NDArray[np.uint64]  # (n, words)
 Places = npt.NDArray[np.int64]  # (n,)
@@ -86,48 +84,6 @@ class Wave(NamedTuple):
     end: npt.NDArray[np.int64]
     fresh: npt.NDArray[np.int64]  # number of the next fresh one, or -1; at first where the directory has it
     candidates: npt.NDArray[np.int64]  # (WAVE, 2), query and entry or position, to be confirmed
-
-
-def inlined(function: Callable[..., object]) -> Any:
-    """Compile into the callers: handing over a table's many arrays would take longer than the work."""
-    return numba.njit(nogil=True, forceinline=True)(function)
-
-
-def instruction(builder: Callable[..., object]) -> Any:
-    """Let compiled code call what this function builds of the compiler's own instructions."""
-    return intrinsic(builder)
-
-
-@instruction
-def popcount(_context: Any, bits: Any) -> Any:
-    """Bits set in an unsigned integer, of the same type."""
-    return bits(bits), lambda _, builder, __, arguments: builder.ctpop(arguments[0])
-
-
-@instruction
-def lowest(_context: Any, bits: Any) -> Any:
-    """Place of the lowest bit set in a uint64 that is not 0."""
-
-    def build(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.IntType(1)(1))
-
-    return types.int64(bits), build
-
-
-@instruction
-def prefetch(_context: Any, array: Any, place: Any) -> Any:
-    """Ask for the memory of an array's element, counted along the flat array, without waiting for it."""
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        address = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
-        number = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
-        load = builder.module.declare_intrinsic("llvm.prefetch", (address.type,), kind)
-        builder.call(load, [address, number(0), number(3), number(1)])  # to read, keep, data
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64), build
 
 
 @instruction

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled
+from dedup_job.compiled import compiled, inlined
+from dedup_job.instructions import prefetch
 from dedup_job.match._column import make_room
-from dedup_job.match._kernel import inlined, prefetch
 
 Digests = npt.NDArray[np.uint64]  # (n, 2)
 Short = npt.NDArray[np.uint32]  # (n, 3)

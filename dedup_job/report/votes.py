@@ -35,9 +35,7 @@ class Weighing:
         tokens = Fingerprinter(recipe).tokens
         idf = shared_idf(recipe.idf_table)
         vocabulary = Vocabulary(recipe.terms, idf, frozenset(), recipe.bits)  # `tokens` leaves stop words out
-        found = weigh(
-            [[vocabulary[token] for token in tokens(text)] for text in texts], vocabulary, recipe.terms
-        )
+        found = weigh([vocabulary.rows(tokens(text)) for text in texts], vocabulary, recipe.terms)
         rows, where = np.unique(found.rows, return_inverse=True)
         weights = np.zeros((2, len(rows)), np.int64)
         weights[np.repeat([0, 1], np.diff(found.offsets)), where] = found.weights
