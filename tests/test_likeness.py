@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dedup_job.match.cut import SKETCH_BITS, Cut
 from dedup_job.match.layout import Layout, cheapest
-from dedup_job.match.likeness import RANDOM, SAMPLE, SKETCH_BITS, Cut, Met, Sample
+from dedup_job.match.likeness import RANDOM, SAMPLE, Met, Sample
 
 
 def number(row: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> int:

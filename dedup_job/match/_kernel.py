@@ -11,13 +11,12 @@ from numba.core import types
 
 from dedup_job.compiled import compiled, inlined
 from dedup_job.instructions import instruction, lowest, popcount, prefetch
+from dedup_job.match.cut import WORD_BITS
 
 Fingerprints = npt.NDArray[np.uint64]  # (n, words)
 Places = npt.NDArray[np.int64]  # (n,)
 Room = tuple[npt.NDArray[np.uint64], ...]  # for each word of a fingerprint, (BLOCK,)
 
-WORD_BITS = 64
-SKETCH_BITS = 32
 LANES = 8  # words that are compared by one instruction
 UNIT = 16  # sketches that are compared at once; arrays of sketches have so many spare entries at the end
 WAVE = 256  # buckets that are looked through side by side

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from dedup_job.match import _kernel
 from dedup_job.match._column import make_room
+from dedup_job.match.cut import WORD_BITS
 from dedup_job.match.layout import Layout, cheapest, cheapest_inside
 from dedup_job.match.likeness import Sample
 
 Fingerprints = npt.NDArray[np.uint64]
 
-WORD_BITS = 64
 LARGEST_BITS = 256
 LARGEST_RADIUS = 255  # distances are uint8
 LARGEST_COUNT = 1 << 32  # positions are uint32

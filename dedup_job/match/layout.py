@@ -29,7 +29,8 @@ from math import comb
 
 from llvmlite import binding
 
-from dedup_job.match.likeness import RANDOM, SKETCH_BITS, Cut, Likeness
+from dedup_job.match.cut import SKETCH_BITS, Cut
+from dedup_job.match.likeness import RANDOM, Likeness
 
 # Measured, in nanoseconds; docs/index.md says how.
 SCAN_COSTS = {

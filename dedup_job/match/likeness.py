@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, cached_property
 from math import comb
 from typing import NamedTuple, Protocol
@@ -11,23 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.simhash import hamming
+from dedup_job.match.cut import SKETCH_BITS, WORD_BITS, Cut
 
-WORD_BITS = 64
-SKETCH_BITS = 32
 SAMPLE = 400  # fingerprints, of which all pairs are looked at
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """One map: its key is `width` bits from bit `first` on, probed with at most `flips` of them flipped."""
-
-    first: int
-    width: int
-    flips: int
-
-    def overlaps(self, first: int, last: int) -> bool:
-        """Return whether the key has bits from `first` to `last` in it, `last` not included."""
-        return self.first < last and first < self.first + self.width
 
 
 class Met(NamedTuple):
