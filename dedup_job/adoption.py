@@ -12,8 +12,9 @@ from dedup_job.mongo.head import Head
 from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.mongo.plans import ADOPT
 from dedup_job.mongo.window import Window
+from dedup_job.parts import Parts
 from dedup_job.report.summary import Report
-from dedup_job.wiring import Observe, Parts, new_run
+from dedup_job.wiring import Observe, new_run
 
 log = logging.getLogger("dedup_job")
 

@@ -19,10 +19,10 @@ from dedup_job.match.keepers import Keepers
 from dedup_job.match.similarity import jaccard
 from dedup_job.mongo.ids import extended, readings
 from dedup_job.mongo.window import Window
+from dedup_job.parts import Parts, first_records
 from dedup_job.report import tuning
 from dedup_job.report.labelled import Evaluation, Judged, Labelled
 from dedup_job.report.tuned import Tuning
-from dedup_job.wiring import Parts, first_records
 
 IDS_AT_ONCE = 10_000
 MOST_SHINGLES = 20_000_000  # in a sample: bounds its memory, whatever the size of the texts

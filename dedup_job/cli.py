@@ -132,13 +132,14 @@ def report(config: Path, mode: str | None, fresh: bool, limit: int | None, **opt
     warm.warmed()
     from dedup_job import wiring
     from dedup_job.mongo.ids import value as readable
+    from dedup_job.parts import Parts
     from dedup_job.report import evidence
     from dedup_job.report.progress import Progress
 
     settings, output = _prepared(config, options)
     collected = evidence.Evidence(settings.report.samples, settings.report.groups)
     with (
-        wiring.Parts(settings) as parts,
+        Parts(settings) as parts,
         Progress("report", limit or parts.source.estimated_count()) as progress,
     ):
         rehearsal = wiring.Rehearsal(mode, fresh, limit)
@@ -160,9 +161,10 @@ def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **option
     """Learn how much each term says from the collection; name the file as `[recipe] idf_table`."""
     warm.warmed()
     from dedup_job import wiring
+    from dedup_job.parts import Parts
 
     settings, talk = _prepared(config, options)
-    with wiring.Parts(settings) as parts:
+    with Parts(settings) as parts:
         learned = wiring.fit_idf(parts, output, min_df, limit)
     text = (
         f"{learned.terms:,} terms of {learned.texts:,} texts in {output} (sha256 {learned.sha256[:12]})\n"
@@ -182,11 +184,12 @@ def explain_pair(config: Path, first: str, second: str, **options: Any) -> int:
     An id is an ObjectId's 24 digits, extended JSON of the value ('{"$oid": "..."}', 42, '"42"'), or a text.
     """
     warm.warmed()
-    from dedup_job import inspection, wiring
+    from dedup_job import inspection
+    from dedup_job.parts import Parts
     from dedup_job.report import explained as page
 
     settings, output = _prepared(config, {**options, "workers": 1})
-    with wiring.Parts(settings) as parts:
+    with Parts(settings) as parts:
         shown = inspection.explained(parts, first, second)
     output.show(page.as_text(shown), shown)
     return 0
@@ -197,11 +200,12 @@ def explain_pair(config: Path, first: str, second: str, **options: Any) -> int:
 @common
 def why(config: Path, record: str, **options: Any) -> int:
     """Show what the ledger says of the RECORD with this id; ids are written as for `explain`."""
-    from dedup_job import inspection, wiring
+    from dedup_job import inspection
+    from dedup_job.parts import Parts
     from dedup_job.report import answer as page
 
     settings, output = _prepared(config, options)
-    with wiring.Parts(settings) as parts:
+    with Parts(settings) as parts:
         answer = inspection.why(parts, record)
     output.show(page.as_text(answer), answer)
     return 0
@@ -211,11 +215,12 @@ def why(config: Path, record: str, **options: Any) -> int:
 @common
 def show_status(config: Path, **options: Any) -> int:
     """Show how far the ledger is, who works on it, and what the last runs did; writes nothing to MongoDB."""
-    from dedup_job import status, wiring
+    from dedup_job import status
+    from dedup_job.parts import Parts
     from dedup_job.report import status as page
 
     settings, output = _prepared(config, {**options, "workers": 1})
-    with wiring.Parts(settings) as parts:
+    with Parts(settings) as parts:
         shown = status.status(parts)
     output.show(page.as_text(shown), shown)
     return 0
@@ -230,11 +235,12 @@ def undo(config: Path, run: str, **options: Any) -> int:
     Runs are undone newest first.  Killed, it is ended by the same command; nothing else is decided before.
     Exit code 3: done, but records stay in the target that were altered there or vanished from the source.
     """
-    from dedup_job import reversal, wiring
+    from dedup_job import reversal
+    from dedup_job.parts import Parts
     from dedup_job.report.progress import Progress
 
     settings, output = _prepared(config, {**options, "workers": 1})
-    with wiring.Parts(settings) as parts, Progress("undo", None) as progress:
+    with Parts(settings) as parts, Progress("undo", None) as progress:
         undone = reversal.undo(parts, run, progress.observe)
     output.show(undone.as_text(), undone.as_json())
     return undone.exit_code
@@ -249,10 +255,11 @@ def restore(config: Path, records: tuple[str, ...], why: str, **options: Any) ->
 
     A restored record stands for nothing: what was dropped or will be dropped does not depend on it.
     """
-    from dedup_job import reversal, wiring
+    from dedup_job import reversal
+    from dedup_job.parts import Parts
 
     settings, output = _prepared(config, {**options, "workers": 1})
-    with wiring.Parts(settings) as parts:
+    with Parts(settings) as parts:
         restored = reversal.restore(parts, records, why)
     output.show(restored.as_text(), restored.as_json())
     return 0
@@ -273,14 +280,14 @@ def verify(config: Path, sample: int | None, state: Path | None, **options: Any)
     """
     from tqdm import tqdm
 
-    from dedup_job import wiring
     from dedup_job.audit import sampling, verification
+    from dedup_job.parts import Parts
 
     if sample and state:
         raise UsageError("--sample has no state; leave one of the two out")
     settings, output = _prepared(config, options)
     with (
-        wiring.Parts(settings) as parts,
+        Parts(settings) as parts,
         tqdm(desc="verify", unit=" records", disable=not sys.stderr.isatty()) as bar,
     ):
         if sample:
@@ -302,10 +309,11 @@ def reconcile(config: Path, content: bool, **options: Any) -> int:
 
     from dedup_job import wiring
     from dedup_job.audit import reconciliation
+    from dedup_job.parts import Parts
 
     settings, output = _prepared(config, options)
     with (
-        wiring.Parts(settings) as parts,
+        Parts(settings) as parts,
         tqdm(desc="reconcile", unit=" records", disable=not sys.stderr.isatty()) as bar,
     ):
         done = reconciliation.reconcile(parts, content, bar.update)
@@ -326,7 +334,8 @@ def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
     similarity.  The file has tabs or commas between them, or lines of JSON with "id1", "id2" and "label".
     """
     warm.warmed()
-    from dedup_job import assessment, wiring
+    from dedup_job import assessment
+    from dedup_job.parts import Parts
     from dedup_job.report import labelled
 
     settings, output = _prepared(config, options)
@@ -337,7 +346,7 @@ def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
     except UnicodeDecodeError:
         raise UsageError(f"{pairs}: not a text file in UTF-8") from None
     read = labelled.read(lines, at)
-    with wiring.Parts(settings) as parts:
+    with Parts(settings) as parts:
         evaluation = assessment.evaluate(parts, read)
     output.show(evaluation.as_text(), evaluation.as_json())
     return 0
@@ -357,11 +366,12 @@ def tune(config: Path, sample: int, at: float, **options: Any) -> int:
     from tqdm import tqdm
 
     warm.warmed()
-    from dedup_job import assessment, wiring
+    from dedup_job import assessment
+    from dedup_job.parts import Parts
 
     settings, output = _prepared(config, options)
     with (
-        wiring.Parts(settings) as parts,
+        Parts(settings) as parts,
         tqdm(total=sample, desc="tune", unit=" docs", disable=not sys.stderr.isatty()) as bar,
     ):
         tuned = assessment.tune(parts, sample, at, bar.update)
@@ -383,12 +393,12 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
     from tqdm import tqdm
 
     warm.warmed()
-    from dedup_job import wiring
     from dedup_job.estimate.estimate import estimate
+    from dedup_job.parts import Parts
 
     settings, output = _prepared(config, options)
     with (
-        wiring.Parts(settings) as parts,
+        Parts(settings) as parts,
         tqdm(total=sample, desc="estimate", unit=" docs", disable=not sys.stderr.isatty()) as bar,
     ):
         forecast = estimate(parts, sample, bar.update)
@@ -398,11 +408,12 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
 
 def _adopt(config: Path, options: dict[str, Any]) -> None:
     warm.warmed()
-    from dedup_job import adoption, wiring
+    from dedup_job import adoption
+    from dedup_job.parts import Parts
     from dedup_job.report.progress import Progress
 
     settings, _ = _prepared(config, options)
-    with wiring.Parts(settings) as parts, Progress("adopt", parts.held.estimated_count()) as progress:
+    with Parts(settings) as parts, Progress("adopt", parts.held.estimated_count()) as progress:
         adoption.adopt(parts, progress.observe)
 
 
@@ -414,10 +425,11 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
 def _decide_alone(mode: str, config: Path, options: dict[str, Any]) -> int:
     warm.warmed()
     from dedup_job import wiring
+    from dedup_job.parts import Parts
     from dedup_job.report.progress import Progress
 
     settings, output = _prepared(config, options)
-    with wiring.Parts(settings) as parts:
+    with Parts(settings) as parts:
         total = parts.source.estimated_count() if mode == "backfill" else None
         with Progress(mode, total) as progress:
             done = wiring.decide(parts, mode, progress.observe)

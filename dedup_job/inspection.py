@@ -12,8 +12,8 @@ from dedup_job.errors import UsageError
 from dedup_job.mongo.commit import check_fits
 from dedup_job.mongo.ids import SHOWABLE, document, elements, extended, id_of, readings
 from dedup_job.mongo.overrides import Override
+from dedup_job.parts import Parts
 from dedup_job.report import explanation
-from dedup_job.wiring import Parts
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from dedup_job.mongo.head import Head, Origin
 from dedup_job.mongo.ids import extended, id_of, readings
 from dedup_job.mongo.restore import Dropped, RestoreLedger
 from dedup_job.mongo.undo import UndoLedger
+from dedup_job.parts import Parts
 from dedup_job.report.reversal import Restored, Undone
-from dedup_job.wiring import Observe, Parts, new_run
+from dedup_job.wiring import Observe, new_run
 
 
 def undo(parts: Parts, run: str, observe: Observe) -> Undone:

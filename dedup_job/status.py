@@ -9,7 +9,7 @@ from typing import Any
 from dedup_job.mongo.head import Head
 from dedup_job.mongo.ids import extended
 from dedup_job.mongo.lease import Holder
-from dedup_job.wiring import Parts
+from dedup_job.parts import Parts
 
 LAST_RUNS = 10
 RUN_KEYS = ("mode", "started", "seconds", "read", "unique", "duplicate", "passed", "refused", "exit_code")

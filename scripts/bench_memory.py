@@ -15,7 +15,7 @@ from typing import Any
 
 from pymongo import MongoClient
 
-from dedup_job import config, wiring
+from dedup_job import config, parts, wiring
 from dedup_job.document import Batch
 from dedup_job.engine.local import LocalEngine
 from dedup_job.engine.resident import family, held
@@ -26,7 +26,7 @@ from scripts.local_mongod import open_server
 from scripts.measure import MB, fill, job_commands, mongod_of, row, table
 
 
-class Parts(wiring.Parts):
+class Parts(parts.Parts):
     """The parts of a run that let us look at its keepers."""
 
     seen: Keepers

@@ -26,6 +26,7 @@ from dedup_job import config, wiring
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine.local import LocalEngine
 from dedup_job.mongo.window import Window
+from dedup_job.parts import Parts
 from scripts.corpus import Mix, generate
 from scripts.local_mongod import open_server
 from scripts.measure import Commands, fill, forget, job_commands, numbers, row, table
@@ -63,7 +64,7 @@ class Answers(LocalEngine):
         return self._engine.fingerprint(raws)
 
 
-class PartsWithAnswers(wiring.Parts):
+class PartsWithAnswers(Parts):
     """The parts of a run, with an engine that is handed in."""
 
     answers: LocalEngine | None = None

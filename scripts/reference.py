@@ -21,7 +21,7 @@ from dedup_job.fingerprint.profile import Calibration, Choice
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
 from dedup_job.fingerprint.shingles import normalised
 from dedup_job.fingerprint.terms import TermRule
-from dedup_job.wiring import CALIBRATION_RECORDS
+from dedup_job.parts import CALIBRATION_RECORDS
 from scripts.measure import documents
 
 AT = 0.8

@@ -14,9 +14,10 @@ from dedup_job.document import Action
 from dedup_job.mongo.ids import extended
 from dedup_job.mongo.plans import ADOPT, RECONCILE, StoredPlan
 from dedup_job.mongo.window import Window
+from dedup_job.parts import Parts
 from dedup_job.plan import Plan
 from dedup_job.report.reconciled import Reconciliation, Tally
-from dedup_job.wiring import Parts, decide
+from dedup_job.wiring import decide
 
 
 @dataclass(slots=True)

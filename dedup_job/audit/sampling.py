@@ -17,8 +17,8 @@ from dedup_job.audit.subject import Audit, Told, check_unmoved, hashed, opened, 
 from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.plans import ADOPT
 from dedup_job.mongo.statements import Decision
+from dedup_job.parts import Parts
 from dedup_job.report.verified import Verification
-from dedup_job.wiring import Parts
 
 ROWS_OF_A_PLAN = 100  # so that a sample comes from many plans
 IDS_AT_ONCE = 1_000

@@ -15,7 +15,7 @@ from dedup_job.mongo.head import Head
 from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.mongo.statements import Statements
-from dedup_job.wiring import Parts
+from dedup_job.parts import Parts
 
 Told = Callable[[int], object]
 

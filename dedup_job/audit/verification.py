@@ -15,8 +15,8 @@ from dedup_job.audit.questions import RECORDS, RESTORE
 from dedup_job.audit.subject import Audit, Told, check_unmoved, hashed, opened, target_name
 from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.plans import ADOPT, BACKFILL
+from dedup_job.parts import Parts
 from dedup_job.report.verified import Verification
-from dedup_job.wiring import Parts
 
 
 def verify(parts: Parts, state: Path | None, told: Told) -> Verification:

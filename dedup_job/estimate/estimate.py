@@ -19,10 +19,10 @@ from dedup_job.estimate.growth import grown
 from dedup_job.estimate.sample import Sample, take
 from dedup_job.estimate.trial import Decided, Told, decided, fingerprinted, reading
 from dedup_job.mongo.plans import BACKFILL, COLUMNS, PlanId, StoredPlan, pack
+from dedup_job.parts import Parts
 from dedup_job.plan import Plan
 from dedup_job.report.forecast import Costs, Forecast, Limits, Machine, Sampled, Sizes
 from dedup_job.report.unseen import Copies
-from dedup_job.wiring import Parts
 
 ROUND_TRIPS = 3
 ROW_ON_DISK = 0.25  # of the bytes of a `dropped` row: its names compress

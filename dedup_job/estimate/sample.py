@@ -14,7 +14,7 @@ from dedup_job.document import Batch
 from dedup_job.errors import ConfigError
 from dedup_job.mongo.source import Storage
 from dedup_job.mongo.window import Window
-from dedup_job.wiring import Parts, first_records
+from dedup_job.parts import Parts, first_records
 
 LEAST, MOST = 5_000, 50_000  # records, where nobody says how many
 ROOTS = 6  # a sample of so many square roots of a collection meets dozens of pairs, if a third are copies

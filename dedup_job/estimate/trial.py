@@ -16,9 +16,9 @@ from dedup_job.engine.resident import held
 from dedup_job.estimate.sample import Sample
 from dedup_job.match.keepers import Keepers
 from dedup_job.mongo.window import Window
+from dedup_job.parts import Parts
 from dedup_job.plan import Plan
 from dedup_job.report.summary import peak_rss_mb
-from dedup_job.wiring import Parts
 
 PIECES_FOR_ONE = 8  # pieces that each worker gets when all work at once, so that they end together
 CHUNKS_ALONE = 3

@@ -18,6 +18,7 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from dedup_job import config, wiring
+from dedup_job.parts import Parts
 from dedup_job.report.summary import Report
 from scripts.local_replica_set import LocalReplicaSet
 
@@ -64,7 +65,7 @@ class Job:
 
     def decide(self, mode: str) -> Report:
         settings = config.check(self.tables, "test")
-        with wiring.Parts(settings) as parts:
+        with Parts(settings) as parts:
             return wiring.decide(parts, mode, lambda batch, plan: None)
 
     def config_file(self) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pymongo import MongoClient, monitoring
 
-from dedup_job import wiring
+from dedup_job import parts
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.fingerprint.recipe import Fingerprinter, Recipe
 from dedup_job.mongo import client
@@ -86,7 +86,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *listeners: Any) -> None:
 
     The log, which a command line sets up, is afterwards as before.
     """
-    monkeypatch.setattr(wiring, "LocalEngine", Here)
+    monkeypatch.setattr(parts, "LocalEngine", Here)
     listening = functools.partial(MongoClient, event_listeners=listeners)
     monkeypatch.setattr(client, "MongoClient", listening)
     log = logging.getLogger("dedup_job")

@@ -8,10 +8,11 @@ from bson import encode
 from bson.objectid import ObjectId
 from pymongo.database import Database
 
-from dedup_job import config, wiring
+from dedup_job import config
 from dedup_job.errors import ConfigError
 from dedup_job.estimate.estimate import estimate
 from dedup_job.mongo.source import Source
+from dedup_job.parts import Parts
 from scripts.corpus import generate
 from tests.integration.conftest import Job
 
@@ -27,7 +28,7 @@ def filled(job: Job) -> Job:
 
 def estimated(job: Job, records: int, docs_per_second: float | None = None) -> dict[str, Any]:
     settings = config.with_pace(config.check(job.tables, "test"), docs_per_second, None)
-    with wiring.Parts(settings) as parts:
+    with Parts(settings) as parts:
         return estimate(parts, records, lambda _: None).as_json()
 
 

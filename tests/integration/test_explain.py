@@ -15,8 +15,9 @@ from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 from pymongo import MongoClient
 
-from dedup_job import config, inspection, wiring
+from dedup_job import config, inspection
 from dedup_job.errors import ConfigError, UsageError
+from dedup_job.parts import Parts
 from scripts.corpus import samples
 from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import Job
@@ -27,12 +28,12 @@ OTHER = "山谷里的小学今年只剩下十二名学生，老师每天走七�
 
 
 def explained(job: Job, first: str, second: str) -> dict[str, Any]:
-    with wiring.Parts(config.with_workers(config.check(job.tables, "test"), 1)) as parts:
+    with Parts(config.with_workers(config.check(job.tables, "test"), 1)) as parts:
         return inspection.explained(parts, first, second)
 
 
 def answered(job: Job, given: str) -> dict[str, Any]:
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         return inspection.why(parts, given)
 
 

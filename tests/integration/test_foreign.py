@@ -15,7 +15,9 @@ from dedup_job import adoption, config, wiring
 from dedup_job.audit import reconciliation, sampling, verification
 from dedup_job.document import Counts
 from dedup_job.errors import ConfigError, StateError
+from dedup_job.mongo.commit import Ledger
 from dedup_job.mongo.target import Target
+from dedup_job.parts import Parts
 from tests.integration.conftest import RAW, Job
 from tests.integration.test_refusals import told
 
@@ -30,7 +32,7 @@ TEXTS = [
 
 
 def verified(job: Job) -> list[str]:
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         return [one.kind for one in verification.verify(parts, None, lambda _: None).differences]
 
 
@@ -48,12 +50,12 @@ def refusal(job: Job, mode: str = "backfill") -> str:
 
 
 def rehearsed(job: Job, fresh: bool = False) -> Counts:
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         return wiring.rehearse(parts, wiring.Rehearsal(fresh=fresh), lambda batch, plan: None).counts
 
 
 def adopt(job: Job) -> wiring.Report | None:
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         return adoption.adopt(parts, lambda batch, plan: None)
 
 
@@ -127,7 +129,7 @@ def test_an_adoption_that_was_killed_is_finished_before_anything_is_decided(
     job.target.insert_many(records(*range(5)))
     job.source.insert_many([{"_id": 10 + n, "text": TEXTS[n]} for n in range(6)])
     with monkeypatch.context() as patch:
-        patch.setattr(wiring.Ledger, step, killed_at(number, getattr(wiring.Ledger, step)))
+        patch.setattr(Ledger, step, killed_at(number, getattr(Ledger, step)))
         with pytest.raises(Killed):
             adopt(job)
 
@@ -307,7 +309,7 @@ def test_a_timestamp_that_the_server_sets_is_told_once_and_counts_as_landed(
     job.source.insert_many(records(*range(5)))
     job.source.update_many({}, {"$set": {"at": Timestamp(0, 0), "inner": {"at": Timestamp(0, 0)}}})
     with monkeypatch.context() as patch:
-        patch.setattr(wiring.Ledger, "_advance", killed_at(1, wiring.Ledger._advance))
+        patch.setattr(Ledger, "_advance", killed_at(1, Ledger._advance))
         with pytest.raises(Killed):
             job.decide("backfill")
 
@@ -359,7 +361,7 @@ def test_an_audit_knows_what_was_adopted(job: Job) -> None:
     counts = job.decide("backfill").counts
     assert (counts.exact, counts.refused) == (2, {"conflict": 1})
 
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         assert verification.verify(parts, None, lambda _: None).differences == []
         assert sampling.verify_sample(parts, 4, lambda _: None).differences == []
         found = reconciliation.reconcile(parts, True, lambda _: None)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from bson import Binary, ObjectId
 
-from dedup_job import wiring
+from dedup_job.mongo.commit import Ledger
 from dedup_job.mongo.ids import value
 from dedup_job.mongo.plans import unpack
 from tests.integration.conftest import RAW, Job
@@ -110,7 +110,7 @@ def test_what_changes_between_decision_and_commit_is_kept_as_it_is_then(
     rng = Random(f"{mode} {seed}")
     job.source.insert_many([{"_id": n, "text": rng.choice(POOL[:10])} for n in range(30)])
     with monkeypatch.context() as patch:
-        patch.setattr(wiring.Ledger, "_carried_out", killed_at(1, wiring.Ledger._carried_out))
+        patch.setattr(Ledger, "_carried_out", killed_at(1, Ledger._carried_out))
         with pytest.raises(Killed):
             job.decide(mode)
     deleted = set(rng.sample(range(30), 8))

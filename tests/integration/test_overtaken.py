@@ -15,6 +15,7 @@ from dedup_job.mongo.commit import Ledger
 from dedup_job.mongo.head import HeadDocument
 from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.mongo.target import Target
+from dedup_job.parts import Parts
 from tests.integration.conftest import RAW, Job
 
 TEXTS = (
@@ -28,20 +29,20 @@ class Crash(Exception):
 
 
 @pytest.fixture
-def parts(job: Job) -> Iterator[wiring.Parts]:
+def parts(job: Job) -> Iterator[Parts]:
     """A job with a refused keeper; a second run in this process takes the lease of the first at once."""
     job.database.create_collection("unique", validator={"bad": {"$exists": False}})
     records: list[dict[str, Any]] = [{"_id": 2 + n, "text": TEXTS[n % 2]} for n in range(6)]
     job.source.insert_many([{"_id": 1, "text": TEXTS[0], "bad": 1}, *records])
-    with wiring.Parts(config.check(job.tables, "test")) as opened:
+    with Parts(config.check(job.tables, "test")) as opened:
         yield opened
 
 
-def decide(parts: wiring.Parts) -> None:
+def decide(parts: Parts) -> None:
     wiring.decide(parts, "backfill", lambda batch, plan: None)
 
 
-def crash(parts: wiring.Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+def crash(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave a plan that is accepted and not carried out."""
 
     def crashed(*_: object) -> None:
@@ -61,7 +62,7 @@ def is_whole(job: Job) -> bool:
     return len(decided) == len(set(decided)) == job.source.count_documents({})
 
 
-def test_it_deletes_no_plan_of_its_successor(job: Job, parts: wiring.Parts) -> None:
+def test_it_deletes_no_plan_of_its_successor(job: Job, parts: Parts) -> None:
     with parts.ledger(wiring.new_run("backfill")) as overtaken:
         decide(parts)
         overtaken.recover(parts.source, parts.target)
@@ -71,7 +72,7 @@ def test_it_deletes_no_plan_of_its_successor(job: Job, parts: wiring.Parts) -> N
 
 
 def test_it_finds_the_pending_plan_amended_and_says_who_works(
-    job: Job, parts: wiring.Parts, monkeypatch: pytest.MonkeyPatch
+    job: Job, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crash(parts, monkeypatch)
     with parts.ledger(wiring.new_run("backfill")) as overtaken:
@@ -82,7 +83,7 @@ def test_it_finds_the_pending_plan_amended_and_says_who_works(
 
 
 def test_it_overwrites_no_plan_that_its_successor_amended(
-    job: Job, parts: wiring.Parts, monkeypatch: pytest.MonkeyPatch
+    job: Job, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crash(parts, monkeypatch)
     inserted = Target.insert
@@ -107,7 +108,7 @@ def test_it_overwrites_no_plan_that_its_successor_amended(
 
 
 def test_it_takes_no_row_back_that_its_successor_wrote(
-    job: Job, parts: wiring.Parts, monkeypatch: pytest.MonkeyPatch
+    job: Job, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted = Ledger._note
 
@@ -129,9 +130,7 @@ def test_it_takes_no_row_back_that_its_successor_wrote(
     assert job.ledger("exceptions").count_documents({}) == 1
 
 
-def test_a_late_renewal_does_not_bring_back_a_lease_that_was_given_back(
-    job: Job, parts: wiring.Parts
-) -> None:
+def test_a_late_renewal_does_not_bring_back_a_lease_that_was_given_back(job: Job, parts: Parts) -> None:
     decide(parts)
     document = HeadDocument(job.ledger("head"), parts.patience)
     head = document.read()
@@ -153,7 +152,7 @@ def test_what_has_landed_is_not_refused_when_the_target_grows_stricter(database:
 
 
 def test_a_keeper_that_vanished_before_it_landed_is_refused_and_a_duplicate_takes_its_place(
-    job: Job, parts: wiring.Parts, monkeypatch: pytest.MonkeyPatch
+    job: Job, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crash(parts, monkeypatch)
     job.source.delete_one({"_id": 3})
@@ -165,7 +164,7 @@ def test_a_keeper_that_vanished_before_it_landed_is_refused_and_a_duplicate_take
 
 
 def test_a_keeper_that_changed_before_it_landed_is_copied_and_stands_for_nothing(
-    job: Job, parts: wiring.Parts, monkeypatch: pytest.MonkeyPatch
+    job: Job, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crash(parts, monkeypatch)
     job.source.update_one({"_id": 3}, {"$set": {"text": "another text"}})

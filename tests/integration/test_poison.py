@@ -12,8 +12,9 @@ import pytest
 from bson import encode
 from bson.raw_bson import RawBSONDocument
 
-from dedup_job import config, wiring
+from dedup_job import config
 from dedup_job.engine import worker
+from dedup_job.parts import Parts
 from scripts.corpus import generate
 from tests import fragile
 from tests.integration.conftest import RAW, ROOT, Job
@@ -102,5 +103,5 @@ def test_how_long_texts_are_is_found_out_without_cleaning_large_records(job: Job
     """Before the workers are there, nobody could put an end to it."""
     job.source.insert_one({"text": "<p>" + " " * 100_000 + "短"})
     settings = config.check(job.tables, "test")
-    with wiring.Parts(settings) as parts:
+    with Parts(settings) as parts:
         assert parts.calibration.median_length > 100_000

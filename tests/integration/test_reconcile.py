@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from dedup_job import config, wiring
+from dedup_job import config
 from dedup_job.audit import reconciliation, verification
 from dedup_job.errors import ConfigError
+from dedup_job.parts import Parts
 from dedup_job.report.reconciled import Reconciliation
 from scripts.corpus import generate
 from tests.integration.conftest import Job
@@ -21,7 +22,7 @@ FUTURE = ObjectId("f48656800123456789abcdef")  # in the year 2100
 
 
 def reconciled(job: Job, *, content: bool = False) -> Reconciliation:
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         return reconciliation.reconcile(parts, content, lambda number: None)
 
 
@@ -142,7 +143,7 @@ def test_reconcile_exits_3_when_the_target_refuses_what_was_missed(decided: Job)
     assert (told["decided"], told["missed"], told["vanished"]["kept"]) == (46, 2, 0)
     assert told["run"]["refused"] == {"validator": 1}
     assert told["changed"]["dropped"] == 0
-    with wiring.Parts(config.check(decided.tables, "test")) as parts:
+    with Parts(config.check(decided.tables, "test")) as parts:
         assert verification.verify(parts, None, lambda number: None).agrees
 
 
@@ -172,7 +173,7 @@ def test_a_reconcile_that_is_killed_is_finished_by_the_next_run(job: Job) -> Non
 
     assert job.target.count_documents({}) + job.ledger("dropped").count_documents({}) == 200
     assert reconciled(job).missed is None
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         assert verification.verify(parts, None, lambda number: None).agrees
 
 

@@ -16,6 +16,7 @@ from pymongo.read_concern import ReadConcern
 
 from dedup_job import config, wiring
 from dedup_job.errors import NotPermitted, StorageFull, Unreachable
+from dedup_job.parts import Parts
 from scripts.corpus import generate
 from scripts.local_replica_set import LocalReplicaSet, Member
 from tests.integration.conftest import Job
@@ -320,7 +321,7 @@ def test_a_record_that_an_election_may_still_undo_is_not_read(
         pages.insert_one({"data": "在多数成员得到它之前，这条记录还不算数。"})
         assert pages.count_documents({}) == RECORDS + 1
 
-        with wiring.Parts(config.check(set_job.tables, "test")) as parts:
+        with Parts(config.check(set_job.tables, "test")) as parts:
             report = wiring.rehearse(parts, wiring.Rehearsal(), lambda batch, plan: None)
 
         assert report.counts.read == RECORDS

@@ -16,6 +16,7 @@ from dedup_job.errors import StateError, Stopped, Unreachable
 from dedup_job.mongo import commit
 from dedup_job.mongo.commit import Ledger
 from dedup_job.mongo.ledger import LedgerReader
+from dedup_job.parts import Parts
 from dedup_job.plan import Plan
 from dedup_job.signals import Shield
 from tests.integration.conftest import Job
@@ -30,7 +31,7 @@ def two_plans(job: Job) -> None:
 
 
 def decide(job: Job, observe: wiring.Observe = lambda batch, plan: None) -> None:
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         wiring.decide(parts, "backfill", observe)
 
 
@@ -138,7 +139,7 @@ def test_a_signal_in_the_moment_it_begins_is_raised_when_it_is_known(
 
 def test_a_lease_that_was_given_back_does_not_come_back(job: Job) -> None:
     with (
-        wiring.Parts(config.check(job.tables, "test")) as parts,
+        Parts(config.check(job.tables, "test")) as parts,
         parts.ledger(wiring.new_run("backfill")) as ledger,
     ):
         ledger.close({})

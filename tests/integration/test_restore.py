@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from dedup_job import config, inspection, reversal, wiring
+from dedup_job import config, inspection, reversal
 from dedup_job.audit import sampling, verification
 from dedup_job.errors import LeaseHeld, StateError, UsageError
+from dedup_job.parts import Parts
 from dedup_job.report.reversal import Restored
 from tests.integration.conftest import RAW, Job
 from tests.integration.mortal import commands_of, killed
@@ -23,12 +24,12 @@ TEXT = "".join(chr(Random(n).randrange(0x4E00, 0x9000)) for n in range(60))
 
 
 def restore(job: Job, *ids: str, why: str = "") -> Restored:
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         return reversal.restore(parts, ids, why)
 
 
 def why(job: Job, given: str) -> dict[str, Any]:
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         return inspection.why(parts, given)
 
 
@@ -103,7 +104,7 @@ def test_what_was_restored_and_undone_agrees_with_the_ledger_at_every_step(job: 
 
 def differences(job: Job, kinds: list[str]) -> None:
     """Check what an audit of everything, and one by numbers, say."""
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         whole = verification.verify(parts, None, lambda number: None)
         sample = sampling.verify_sample(parts, 100, lambda number: None)
     assert [one.kind for one in (*whole.differences, *sample.differences)] == kinds

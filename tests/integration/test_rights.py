@@ -14,6 +14,7 @@ from pymongo.database import Database
 
 from dedup_job import config, reversal, wiring
 from dedup_job.errors import NotPermitted
+from dedup_job.parts import Parts
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import ROOT, Job
@@ -97,7 +98,7 @@ def grant(root: MongoClient[dict[str, Any]], privileges: list[Privilege]) -> Non
 
 
 def rehearse(job: Job) -> int:
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         return wiring.rehearse(parts, wiring.Rehearsal(), lambda batch, plan: None).counts.read
 
 
@@ -133,7 +134,7 @@ def test_restore_works_with_the_documented_rights_and_undo_needs_one_more(
     run = guarded_job.decide("backfill").run
     dropped = guarded_job.ledger("dropped").find_one()
     assert dropped is not None
-    with wiring.Parts(config.check(guarded_job.tables, "test")) as parts:
+    with Parts(config.check(guarded_job.tables, "test")) as parts:
         reversal.restore(parts, [str(dropped["_id"])], "asked for")
         assert guarded_job.target.find_one({"_id": dropped["_id"]})
 

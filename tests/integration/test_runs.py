@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
+from dedup_job import config, wiring
+from dedup_job.parts import Parts
 from scripts.corpus import generate, samples
 from tests.integration.conftest import RAW, Job
 
@@ -151,11 +153,9 @@ def test_older_keepers_are_fetched_for_comparison_when_the_cache_is_small(
     job.decide("backfill")
     small = another_job()
     settings = small.tables
-    from dedup_job import config, wiring
-
     checked = config.check(settings, "test")
     tiny = checked.verify.model_copy(update={"cache_mb": 0})
-    with wiring.Parts(checked.model_copy(update={"verify": tiny})) as parts:
+    with Parts(checked.model_copy(update={"verify": tiny})) as parts:
         wiring.decide(parts, "backfill", lambda batch, plan: None)
 
     assert small.outcome() == job.outcome()

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from dedup_job import config, status, wiring
+from dedup_job import config, status
 from dedup_job.errors import NotPermitted
+from dedup_job.parts import Parts
 from dedup_job.report.status import as_text
 from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import Job
@@ -18,7 +19,7 @@ from tests.integration.test_undo import OTHERS, half_undone, stopped_before_the_
 
 
 def status_of(job: Job) -> dict[str, Any]:
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         return status.status(parts)
 
 

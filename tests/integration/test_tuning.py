@@ -16,8 +16,9 @@ import pytest
 from bson import Int64, ObjectId
 from pymongo import MongoClient
 
-from dedup_job import assessment, config, wiring
+from dedup_job import assessment, config
 from dedup_job.errors import ConfigError
+from dedup_job.parts import Parts
 from dedup_job.report.labelled import Labelled, read
 from dedup_job.report.tuned import Tuning
 from scripts.corpus import Mix, generate, samples
@@ -28,12 +29,12 @@ MIX = Mix(length=250, duplicates=0.5, near=0.7)
 
 
 def evaluated(job: Job, pairs: list[Labelled]) -> Any:
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         return assessment.evaluate(parts, pairs)
 
 
 def tuned(job: Job, records: int = 5_000) -> Tuning:
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         return assessment.tune(parts, records, 0.8, lambda _: None)
 
 

@@ -20,6 +20,7 @@ from dedup_job.audit import verification
 from dedup_job.errors import ConfigError, LeaseHeld, NotPermitted, StateError, UsageError
 from dedup_job.mongo.plans import pack, unpack
 from dedup_job.mongo.target import REMOVAL_SECONDS, Target
+from dedup_job.parts import Parts
 from dedup_job.report.reversal import Undone
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
@@ -31,7 +32,7 @@ OTHERS = ["".join(chr(Random(50 * n + i).randrange(0x4E00, 0x9000)) for i in ran
 
 
 def undo(job: Job, run: str) -> Undone:
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         return reversal.undo(parts, run, lambda batch, plan: None)
 
 
@@ -263,12 +264,12 @@ def half_undone(job: Job) -> str:
 
 
 def rehearse(job: Job) -> None:
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         wiring.rehearse(parts, wiring.Rehearsal(), lambda batch, plan: None)
 
 
 def verify(job: Job) -> None:
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         verification.verify(parts, None, lambda number: None)
 
 
@@ -315,7 +316,7 @@ def test_records_that_were_altered_or_have_vanished_from_the_source_stay_and_are
     assert [record["_id"] for record in job.target.find().sort("_id", 1)] == [0, 1, 2, 3, 5, 6]
     rows = {row["_id"]: (row["reason"], row["run"]) for row in job.ledger("left").find()}
     assert rows == {5: ("altered", run), 6: ("vanished", run)}
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         answer = inspection.why(parts, "5")
     assert (answer["verdict"], answer["undone_but_left"]) == ("undecided", "altered")
 
@@ -381,7 +382,7 @@ def test_an_undo_that_lost_its_lease_removes_nothing_more(job: Job) -> None:
     def taken_over(*_: Any) -> None:
         job.ledger("head").update_one({}, {"$inc": {"fence": 1}})
 
-    with wiring.Parts(config.check(job.tables, "test")) as parts, pytest.raises(LeaseHeld):
+    with Parts(config.check(job.tables, "test")) as parts, pytest.raises(LeaseHeld):
         reversal.undo(parts, run, taken_over)
 
     assert [record["_id"] for record in job.target.find().sort("_id", 1)] == [0, 1, 2, 3]
@@ -393,7 +394,7 @@ def test_a_removal_that_comes_late_removes_nothing(job: Job) -> None:
     job.target.insert_many(texts(0, 3))
     ids = [encode({"_id": n}) for n in range(3)]
     target = Target(job.target)
-    with wiring.Parts(config.check(job_with_records(job).tables, "test")) as parts:
+    with Parts(config.check(job_with_records(job).tables, "test")) as parts:
         now = parts.ledger_reader().now()
 
     target.remove(ids, now - timedelta(milliseconds=1))

@@ -19,7 +19,7 @@ from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 
-from dedup_job import config, wiring
+from dedup_job import config
 from dedup_job.audit import sampling, verification
 from dedup_job.audit.questions import HEAD, LEDGER, NUMBERS, RECORDS
 from dedup_job.cli import commands
@@ -28,6 +28,7 @@ from dedup_job.errors import ConfigError, LeaseHeld, StorageFull, UsageError
 from dedup_job.mongo.ids import id_of, value
 from dedup_job.mongo.plans import pack, unpack
 from dedup_job.mongo.scan import Scan
+from dedup_job.parts import Parts
 from dedup_job.plan import Plan
 from dedup_job.report.verified import Verification
 from scripts.corpus import generate
@@ -76,12 +77,12 @@ def decided(job: Job, prepared: Copies) -> Job:
 
 
 def verified(job: Job, state: Path | None = None) -> Verification:
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         return verification.verify(parts, state, lambda number: None)
 
 
 def sampled(job: Job, records: int) -> Verification:
-    with wiring.Parts(config.check(job.tables, "test")) as parts:
+    with Parts(config.check(job.tables, "test")) as parts:
         return sampling.verify_sample(parts, records, lambda number: None)
 
 
@@ -410,7 +411,7 @@ def broken_off(job: Job, state: Path, pages: int) -> int:
         if len(seen) == pages:
             raise BrokenOff
 
-    with wiring.Parts(config.check(job.tables, "test")) as parts, suppress(BrokenOff):
+    with Parts(config.check(job.tables, "test")) as parts, suppress(BrokenOff):
         verification.verify(parts, state, told)
     return sum(seen)
 
@@ -428,7 +429,7 @@ def test_a_verification_broken_off_anywhere_goes_on_and_says_the_same(
         if not state.exists():
             break
         again: list[int] = []
-        with wiring.Parts(config.check(decided.tables, "test")) as parts:
+        with Parts(config.check(decided.tables, "test")) as parts:
             found = verification.verify(parts, state, again.append)
         assert (found.differences, found.decisions) == (whole.differences, whole.decisions)
         assert first + sum(again) == records
@@ -458,7 +459,7 @@ def test_a_state_from_before_the_last_run_is_not_gone_on_with(decided: Job, tmp_
     decided.decide("run")
 
     again: list[int] = []
-    with wiring.Parts(config.check(decided.tables, "test")) as parts:
+    with Parts(config.check(decided.tables, "test")) as parts:
         found = verification.verify(parts, state, again.append)
 
     assert kinds(found) == {}
@@ -503,7 +504,7 @@ def test_nothing_is_said_when_a_run_worked_meanwhile(decided: Job) -> None:
         decided.ledger("head").update_one({}, {"$inc": {"fence": 1}})
 
     settings = config.check(decided.tables, "test")
-    with wiring.Parts(settings) as parts, pytest.raises(LeaseHeld, match="meanwhile"):
+    with Parts(settings) as parts, pytest.raises(LeaseHeld, match="meanwhile"):
         verification.verify(parts, None, told)
 
 

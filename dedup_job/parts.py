@@ -1,0 +1,217 @@
+"""The composition root: the parts of a command, put together from the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from math import inf
+from statistics import median
+from typing import Self, TypeVar
+
+from dedup_job import job
+from dedup_job.config import Settings
+from dedup_job.document import Batch, Fingerprints
+from dedup_job.engine.local import Capacity, LocalEngine
+from dedup_job.errors import ConfigError, DedupError
+from dedup_job.fingerprint.profile import Calibration
+from dedup_job.fingerprint.recipe import Recipe
+from dedup_job.fingerprint.shingles import normalised
+from dedup_job.match.keepers import Fetch, Keepers, Recollection
+from dedup_job.mongo import namespace
+from dedup_job.mongo.client import Patience, connect
+from dedup_job.mongo.commit import Ledger, RunId
+from dedup_job.mongo.head import Head, Origin
+from dedup_job.mongo.ledger import LedgerReader
+from dedup_job.mongo.pace import Pace, Rates
+from dedup_job.mongo.plans import BACKFILL, RECONCILE
+from dedup_job.mongo.scan import Scan
+from dedup_job.mongo.source import BatchSize, Source
+from dedup_job.mongo.statements import Statements
+from dedup_job.mongo.target import Target
+from dedup_job.mongo.window import Window, rest_of_backfill, since
+from dedup_job.report.scoring import Setting
+
+L = TypeVar("L", bound=Ledger)
+
+CALIBRATION_RECORDS = 1_000
+LARGE_RECORD = 64 << 10  # bytes
+BEGINNING = 60  # characters of a text that evidence shows
+
+
+class Parts:
+    """Everything that a command works with, opened once and closed together."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opening:
+            opening.push(self)  # what fails half way is closed
+            self._open()
+            opening.pop_all()
+        return self
+
+    def _open(self) -> None:
+        limits = self.settings.limits
+        self.patience = Patience(limits.patience_seconds)
+        with ExitStack() as stack:
+            reached = (limits.connect_seconds, self.patience, limits.allow_plaintext)
+            here = stack.enter_context(connect(self.settings.source_uri(), "source", *reached))
+            there = stack.enter_context(connect(self.settings.target_uri(), "target", *reached))
+            source = here[self.settings.source.database][self.settings.source.collection]
+            target = there[self.settings.target.database][self.settings.target.collection]
+            namespace.check_source(source, self.patience)
+            namespace.check_target(source, target, self.patience)
+            self._stack = stack.pop_all()
+        size = BatchSize(limits.batch_records, limits.batch_mb << 20)
+        self.source_name, self.target_name = source.full_name, target.full_name
+        pace = Pace(Rates(limits.max_docs_per_second or inf, (limits.max_mb_per_second or inf) * (1 << 20)))
+        self.source = Source(source, self.settings.source.condition, size, self.patience, pace)
+        self.target = Target(target, self.patience)
+        self.target_name = target.full_name
+        self._places = (source, target, self.patience)
+        self.source_scan = Scan(source, "the source", self.patience, condition=self.settings.source.condition)
+        self.held = Source(target, {}, size, self.patience)
+        self._ledger_place = (target.database, target.name, self.patience)
+        head = self.ledger_reader().head()
+        self.calibration = head.calibration if head else self._calibrated()
+        self.recipe: Recipe = self.settings.make_recipe(self.calibration)
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def origin(self) -> Origin:
+        """What a new ledger is made from, and an old one must have been made from."""
+        return Origin(self.source_name, self.recipe.settings, self.recipe.digest, self.calibration)
+
+    @property
+    def about(self) -> str:
+        """What the recipe decides by, and what it was chosen for."""
+        matching, found = self.recipe.matching, self.calibration
+        texts = f"jaccard {matching.min_jaccard} of {matching.shingle}-character shingles"
+        return (
+            f"{self.recipe.bits} bits, radius {matching.radius}, "
+            f"{texts if matching.min_jaccard else 'texts not compared'}; "
+            f"chosen for {found.records:,} records of about {found.median_length:,} letters"
+        )
+
+    def basis(self, keepers: Keepers) -> tuple[str, str, str]:
+        """Return the digest of the recipe, what it decides by, and how the index looks for it."""
+        return self.recipe.digest, self.about, keepers.layout
+
+    def _calibrated(self) -> Calibration:
+        """Look at the source's size and at its first texts, in `_id` order."""
+        batches = first_records(self.source.batches(Window()), CALIBRATION_RECORDS)
+        lengths = [length for batch in batches for length in self._lengths(batch.raws) if length]
+        return Calibration(self.source.estimated_count(), int(median(lengths)) if lengths else 0)
+
+    def _lengths(self, raws: Sequence[bytes]) -> list[int]:
+        """Return about how long the texts of these records are, in letters.
+
+        A large record counts with its bytes: cleaning it may take long, and nobody could put an end to it.
+        """
+        texts = self.settings.reader.texts(raw for raw in raws if len(raw) <= LARGE_RECORD)[0]
+        large = [len(raw) for raw in raws if len(raw) > LARGE_RECORD]
+        return [len(normalised(text)) for text in texts] + large
+
+    def engine(self, bits: int | None = None) -> LocalEngine:
+        """Return the engine, not started yet; for fingerprints of another width where `bits` says so."""
+        limits = self.settings.limits
+        workers = self.settings.engine.workers
+        recipe = replace(self.recipe, bits=bits or self.recipe.bits)
+        return LocalEngine(recipe, Capacity(workers, limits.in_flight_mb << 20, limits.record_seconds))
+
+    @property
+    def setting(self) -> Setting:
+        """What decides how much is found, of all settings."""
+        matching = self.recipe.matching
+        return Setting(self.recipe.bits, matching.radius, matching.min_jaccard)
+
+    def ledger_reader(self) -> LedgerReader:
+        """Return the ledger for reading alone."""
+        return LedgerReader(*self._ledger_place)
+
+    def statements(self) -> Statements:
+        """Return the ledger for an audit."""
+        return Statements(*self._ledger_place)
+
+    @contextmanager
+    def ledger(self, run: RunId) -> Iterator[Ledger]:
+        """Open the ledger for a run that decides by the recipe of the settings."""
+        with self.opened(Ledger, run, self.origin) as ledger:
+            yield ledger
+
+    @contextmanager
+    def opened(self, kind: type[L], run: RunId, origin: Origin) -> Iterator[L]:
+        """Open the ledger for writing; when the run breaks off, its row in `runs` says why."""
+        ledger = kind(*self._ledger_place)
+        try:
+            ledger.open(run, origin)
+            yield ledger
+        except BaseException as error:
+            ledger.break_off(getattr(error, "exit_code", DedupError.exit_code))
+            raise
+
+    def keepers(self, fetch: Fetch, engine: LocalEngine) -> Keepers:
+        """Return an empty set of keepers, whose texts are fetched when they are not at hand."""
+        matching, verify = self.recipe.matching, self.settings.verify
+        recall = Recollection(fetch, engine.fingerprint)
+        keepers = Keepers(self.recipe.bits, matching.radius, verify.cache_mb << 20, recall)
+        # The compiled code that decides is loaded now, while the workers still load theirs.
+        job.decide([b""], Fingerprints.passed("empty", self.recipe.bits // 64, b""), matching, keepers)
+        return keepers
+
+    def prepare_target(self) -> None:
+        """Make the target, where it cannot be left to the first insertion."""
+        namespace.create_alike(*self._places)
+
+    def is_foreign(self, head: Head | None) -> bool:
+        """Return whether the target holds records that the ledger does not know, as it knows none yet."""
+        return head.adopting if head and not head.is_empty else not self.target.is_empty()
+
+    def check_own(self, head: Head | None) -> None:
+        """Raise ConfigError when the target holds records that the ledger does not know."""
+        if self.is_foreign(head):
+            raise ConfigError(
+                f"{self.target_name} holds records that no run put there; run backfill --adopt to keep them "
+                "and drop what is a copy of them, or choose an empty target"
+            )
+
+    def window(self, mode: str, head: Head | None) -> Window:
+        """Return the part of the source that this mode looks at, what is decided there not left out yet."""
+        if mode == BACKFILL:
+            return rest_of_backfill(head.watermark if head else None)
+        if mode == RECONCILE:
+            return Window()
+        lookback = self.settings.source.lookback
+        return since(head.covered if head else None, lookback, self.source.has_only_object_ids())
+
+    def holds_more_than_decided(self, window: Window, head: Head) -> bool:
+        """Return whether the source holds undecided records before the window: then all of it is due.
+
+        Counting is cheap and tells, unless as many decided records were deleted; a filter forbids it.
+        """
+        if window.start is None or self.settings.source.condition:
+            return False
+        return self.source.estimated_count_before(window.start) > head.counts.read - len(window.decided)
+
+    def beginnings(self, ids: Iterable[bytes]) -> dict[bytes, str]:
+        """Return how the cleaned texts of these source records begin."""
+        found = self.source.fetch(list(dict.fromkeys(ids)))
+        texts, reasons = self.recipe.reader.texts(found.values())
+        shown = (text[:BEGINNING] or f"({reason})" for text, reason in zip(texts, reasons, strict=True))
+        return dict(zip(found, shown, strict=True))
+
+
+def first_records(batches: Iterable[Batch], limit: int | None) -> Iterator[Batch]:
+    """Yield batches until so many records came."""
+    left = limit
+    for batch in batches:
+        if left is not None and len(batch) >= left:
+            yield Batch(batch.ids[:left], batch.raws[:left])
+            return
+        yield batch
+        left = left and left - len(batch)
