@@ -488,11 +488,12 @@ def _run() -> int:
         context = getattr(error, "ctx", None)
         hint = f"; see {context.command_path} --help" if context else ""
         return _told(f"{error.format_message()}{hint}", UsageError.exit_code)
-    except DedupError as error:
-        _trace(error, verbose)
-        return _told(str(error), error.exit_code)
     except Exception as error:
+        if signals.SHIELD.raised:  # others may make another error of it: a class being made, a RuntimeError
+            raise signals.SHIELD.raised from error
         _trace(error, verbose)
+        if isinstance(error, DedupError):
+            return _told(str(error), error.exit_code)
         name = type(error).__name__
         return _told(f"a bug: {name}; run again with -v and report it", DedupError.exit_code)
 

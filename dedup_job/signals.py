@@ -46,6 +46,7 @@ class Shield:
         self._depth = 0
         self._is_closed = False
         self._came: int | None = None
+        self.raised: Stopped | None = None
 
     def hold(self) -> None:
         """Begin what must not be broken off."""
@@ -72,7 +73,8 @@ class Shield:
             sys.settrace(lambda *_: None)  # else no frame is traced
         elif not self._depth and not self._is_closed:
             self.close()
-            raise Stopped(signum)
+            self.raised = Stopped(signum)
+            raise self.raised
 
     def _returned(self, frame: FrameType, *_: object) -> None:
         """Called when the compiler has returned, as a debugger would be."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from dedup_job import cli, signals
 from dedup_job.errors import Stopped
 from dedup_job.signals import Shield
 
@@ -22,6 +23,7 @@ import time
 
 import numpy as np
 
+from dedup_job import cli, signals
 from dedup_job.errors import Stopped
 from dedup_job.match.judge import Neighbours, Rows, Sets, Short, judge
 from dedup_job.signals import Shield
@@ -113,6 +115,23 @@ def test_nothing_is_raised_after_the_end(shield: Shield) -> None:
     shield.close()
     shield.let_go()
     signal.raise_signal(signal.SIGINT)
+
+
+def test_an_error_that_others_make_of_a_signal_is_one_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until Python 3.12, whatever `__set_name__` raises becomes a RuntimeError."""
+
+    class Descriptor:
+        def __set_name__(self, *_: object) -> None:
+            signals.SHIELD.stop(signal.SIGTERM)
+
+    def imported(standalone_mode: bool) -> None:
+        class Described:
+            descriptor = Descriptor()
+
+    monkeypatch.setattr(signals, "SHIELD", Shield())
+    monkeypatch.setattr(cli, "commands", imported)
+    with pytest.raises(Stopped, match="SIGTERM"):
+        cli._run()
 
 
 def test_machine_code_that_returns_a_named_tuple_survives_every_signal() -> None:

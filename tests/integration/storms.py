@@ -196,7 +196,8 @@ def _signalled(storm: Storm) -> tuple[Harm, str]:
         process.send_signal(which)
     code = ended(process, LEAVING_SECONDS)
     wrong = code not in (*ENDED_BY[which], *FINISHED) and not _had_no_handlers(storm, code)
-    return Harm(misled=int(wrong)), f"{which.name}{' twice' if again else ''}, then ended with {code}"
+    told = storm.told.read_bytes().decode() if wrong else ""
+    return Harm(misled=int(wrong)), f"{which.name}{' twice' if again else ''}, then ended with {code}: {told}"
 
 
 def _had_no_handlers(storm: Storm, code: int | None) -> bool:
