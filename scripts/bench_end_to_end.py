@@ -1,10 +1,10 @@
 """Times `dedup-job backfill`, MongoDB to MongoDB, beside the job as it is usually done, and beside the floor.
 
-    python -m scripts.bench_end_to_end [docs.jsonl.gz ...] --baseline seed_baseline.py [--generated 200000]
+    python -m scripts.bench_end_to_end [docs.jsonl.gz ...] [--baseline seed_baseline.py] [--generated 200000]
         [--runs 3] [--workers 2] [--quick]
 
 All work on the same records: one JSON object a line with `_id` and `data`, or made-up ones with HTML.  The
-usual job works in memory, and runs in turn with ours.  Each is timed as a whole process, start-up included,
+usual job works in memory.  All take turns.  Each is timed as a whole process, start-up included,
 and by its own clock, which leaves loading out.  Processor seconds are those of all processes; mongod's stand
 apart.
 
@@ -18,7 +18,7 @@ import argparse
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -77,42 +77,66 @@ def usual(script: Path, file: Path) -> Outcome:
     return Outcome(usage, told["documents_per_second"], told["kept"])
 
 
-def show(name: str, who: str, count: int, outcomes: list[Outcome]) -> float:
-    """Print the medians of some runs; returns their CPU seconds."""
+def show(name: str, who: str, count: int, outcomes: Sequence[Outcome]) -> None:
+    """Print the medians of some runs."""
     usage = Usage.median([one.usage for one in outcomes])
     whole, own = count / usage.seconds, median(one.rate for one in outcomes)
     server = usage.server_cpu or ""
     row(name, who, whole, own, usage.cpu, server, usage.peak / MB, outcomes[-1].kept)
-    return usage.cpu
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What the bare steps took: `seconds` and `cpu` of each."""
+
+    steps: Mapping[str, Mapping[str, float]]
+    server_cpu: float | None
+
+    def sum(self, key: str) -> float:
+        """Return the sum over the steps."""
+        return sum(step[key] for step in self.steps.values())
+
+
+def bare(server: Server, workers: str) -> Floor:
+    """Run the bare steps on what the source and the target hold."""
+    command = [sys.executable, "-m", "scripts.floor", server.uri, "--workers", workers]
+    usage, steps = watched(command, mongod=mongod_of(server))
+    return Floor(steps, usage.server_cpu)
 
 
 def compare(name: str, file: Path, args: argparse.Namespace, server: Server) -> None:
-    """Run both in turn and print a row for each, one for the ratios, and the floor's."""
+    """Run all in turn and print a row for each, and one for the ratios to each of the others."""
     with MongoClient[dict[str, Any]](server.uri) as client:
         count = fill(documents(file), client)
-    pairs = []
+    mine, floors, others = [], [], []
     for _ in range(args.runs):
-        pairs.append((ours(server, args.workers), usual(args.baseline, file)))
-    us = show(name, "**dedup-job**", count, [pair[0] for pair in pairs])
-    show(name, "the usual job", count, [pair[1] for pair in pairs])
-    ratios = [
-        median(other.usage.seconds / mine.usage.seconds for mine, other in pairs),
-        median(mine.rate / other.rate for mine, other in pairs),
-        median(other.usage.cpu / mine.usage.cpu for mine, other in pairs),
-    ]
-    row(name, "ours against it, times", *ratios, "", "", "")
-    floor(name, count, us, args, server)
+        mine.append(ours(server, args.workers))
+        floors.append(bare(server, args.workers))
+        if args.baseline:
+            others.append(usual(args.baseline, file))
+    show(name, "**dedup-job**", count, mine)
+    if others:
+        show(name, "the usual job", count, others)
+        pairs = list(zip(mine, others, strict=True))
+        ratios = [
+            median(other.usage.seconds / own.usage.seconds for own, other in pairs),
+            median(own.rate / other.rate for own, other in pairs),
+            median(other.usage.cpu / own.usage.cpu for own, other in pairs),
+        ]
+        row(name, "ours against it, times", *ratios, "", "", "")
+    show_floor(name, count, floors)
+    above = median(own.usage.cpu / floor.sum("cpu") for own, floor in zip(mine, floors, strict=True))
+    row(name, "ours against the floor, times", "", "", above, "", "", "")
 
 
-def floor(name: str, count: int, cpu: float, args: argparse.Namespace, server: Server) -> None:
-    """Print what the bare steps take, together and one by one, and how far above it we are."""
-    command = [sys.executable, "-m", "scripts.floor", server.uri, "--workers", args.workers]
-    usage, steps = watched(command, mongod=mongod_of(server))
-    seconds, bare = (sum(step[key] for step in steps.values()) for key in ("seconds", "cpu"))
-    row(name, "the floor", count / seconds, "", bare, usage.server_cpu, "", "")
-    for step, took in steps.items():
-        row(name, f"of it {step}", count / took["seconds"], "", took["cpu"], "", "", "")
-    row(name, "ours against the floor, times", "", "", cpu / bare, "", "", "")
+def show_floor(name: str, count: int, floors: Sequence[Floor]) -> None:
+    """Print the medians of what the bare steps took, together and one by one."""
+    seconds, cpu = (median(floor.sum(key) for floor in floors) for key in ("seconds", "cpu"))
+    server = median(floor.server_cpu or 0.0 for floor in floors)
+    row(name, "the floor", count / seconds, "", cpu, server, "", "")
+    for step in floors[0].steps:
+        seconds, cpu = (median(floor.steps[step][key] for floor in floors) for key in ("seconds", "cpu"))
+        row(name, f"of it {step}", count / seconds, "", cpu, "", "", "")
 
 
 def sources(args: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Path]]:
@@ -127,7 +151,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("files", type=Path, nargs="*")
-    parser.add_argument("--baseline", type=Path, required=True)
+    parser.add_argument("--baseline", type=Path, help="the usual job; left out where none is given")
     parser.add_argument(
         "--generated", type=numbers, default=[200_000], help='sizes of made-up sets; "" for none'
     )
