@@ -40,7 +40,7 @@ def estimate(parts: Parts, records: int | None, told: Told) -> Forecast:
     with parts.engine() as engine:
         found = fingerprinted(parts, engine, sample, told)
         done = decided(parts, engine, sample, found.prints)
-        worker = max((nbytes for pid in family() if (nbytes := most_held(pid))), default=None)
+        worker = _worker_bytes(parts.settings.engine.workers)
         sampled = _sampled(parts, sample, done)
         growth = grown(parts.keepers(parts.source.fetch, engine), found.prints, done.plans, sampled.unique)
     return Forecast(
@@ -98,6 +98,12 @@ def _wrong(decided: Decided) -> float:
         return 0.0
     within = len(decided.keepers.near(np.stack(bits)).positions) - len(bits)  # each is near itself
     return within / len(bits) ** 2
+
+
+def _worker_bytes(workers: int) -> int | None:
+    """Return the most bytes that a worker holds, with its part of the process that all are forked from."""
+    held = [nbytes for pid in family() if (nbytes := most_held(pid))]
+    return sum(held) // workers if held else None
 
 
 def _plan_bytes(plans: Sequence[Plan]) -> float:

@@ -69,7 +69,7 @@ class Sizes:
     dropped    the row on a duplicate, on disk
     shingles   of a text, as they are sent and kept
     process    of the parent, with nothing in it yet; in all
-    worker     of one worker, in all; None where the system does not tell
+    worker     of one worker, in all, with its part of what they are forked from; None where nobody tells
     keepers    of the index over all keepers; in all
     """
 
