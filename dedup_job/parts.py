@@ -70,7 +70,6 @@ class Parts:
         pace = Pace(Rates(limits.max_docs_per_second or inf, (limits.max_mb_per_second or inf) * (1 << 20)))
         self.source = Source(source, self.settings.source.condition, size, self.patience, pace)
         self.target = Target(target, self.patience)
-        self.target_name = target.full_name
         self._places = (source, target, self.patience)
         self.source_scan = Scan(source, "the source", self.patience, condition=self.settings.source.condition)
         self.held = Source(target, {}, size, self.patience)

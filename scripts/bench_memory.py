@@ -15,18 +15,19 @@ from typing import Any
 
 from pymongo import MongoClient
 
-from dedup_job import config, parts, wiring
+from dedup_job import config, wiring
 from dedup_job.document import Batch
 from dedup_job.engine.local import LocalEngine
 from dedup_job.engine.resident import family, held
 from dedup_job.match.keepers import Fetch, Keepers
+from dedup_job.parts import Parts
 from dedup_job.plan import Plan
 from scripts.corpus import Mix, generate
 from scripts.local_mongod import open_server
 from scripts.measure import MB, fill, job_commands, mongod_of, row, table
 
 
-class Parts(parts.Parts):
+class OpenParts(Parts):
     """The parts of a run that let us look at its keepers."""
 
     seen: Keepers
@@ -40,7 +41,7 @@ class Parts(parts.Parts):
 class Marks:
     """Looks at the memory when so many records more are decided, and prints what it sees."""
 
-    parts: Parts
+    parts: OpenParts
     every: int
     mongod: int | None
     decided: int = 0
@@ -81,7 +82,7 @@ def main() -> None:
         with MongoClient[dict[str, Any]](server.uri) as client:
             fill(generate(records, mix=Mix(length=args.length, html=0.0)), client)
         table("decided", "keepers", "process MB", "index MB", "texts at hand MB", "the rest MB", "workers MB")
-        with Parts(config.load(commands.settings)) as parts:
+        with OpenParts(config.load(commands.settings)) as parts:
             marks = Marks(parts, max(1, records // args.marks), mongod_of(server))
             report = wiring.decide(parts, "backfill", marks.observe)
             index = parts.seen.nbytes / len(parts.seen)

@@ -64,6 +64,11 @@ class Patience:
 
     seconds: float = 120.0
 
+    @property
+    def milliseconds(self) -> int:
+        """The same as the server counts it; 0 would be no limit."""
+        return max(1, int(self.seconds * 1000))
+
     def __call__(self, work: Callable[[], T]) -> T:
         """Do idempotent work, again after each passing fault, with capped exponential backoff."""
         for attempt in stamina.retry_context(
@@ -139,7 +144,7 @@ def _client(uri: str, what: str, seconds: float, patience: Patience) -> MongoCli
             appname="dedup-job",
             w="majority",
             journal=True,
-            wTimeoutMS=int(patience.seconds * 1000),
+            wTimeoutMS=patience.milliseconds,
             retryWrites=True,
             retryReads=True,
             readConcernLevel="majority",

@@ -153,9 +153,9 @@ class HeadDocument:
 
         Where no majority has the collection yet, the server would wait for it without end.
         """
-        milliseconds = max(1, int(self._patience.seconds * 1000))
+        most = self._patience.milliseconds
         with named_errors("the ledger"):
-            stored = self._patience(lambda: self._collection.find_one(KEY, max_time_ms=milliseconds))
+            stored = self._patience(lambda: self._collection.find_one(KEY, max_time_ms=most))
         return Head.read(stored) if stored else None
 
     def create(self, origin: Origin) -> None:

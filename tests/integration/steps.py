@@ -36,7 +36,7 @@ def _of(command: Command, target: str) -> Iterator[str]:
             yield f"note {place}"
         case "delete", ("dropped" | "exceptions"):
             yield f"retract {place}"
-        case ("update", "head") | ("update", "runs"):
+        case "update", ("head" | "runs"):
             return
         case unknown:
             raise AssertionError(f"the model knows nothing of {unknown}")
