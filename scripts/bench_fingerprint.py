@@ -24,7 +24,7 @@ from bson import encode
 from selectolax.lexbor import LexborHTMLParser
 
 from dedup_job import config
-from dedup_job.document import Passed, digests
+from dedup_job.document import digests
 from dedup_job.fingerprint.characters import lower_case
 from dedup_job.fingerprint.pieces import Rows
 from dedup_job.fingerprint.profile import Calibration
@@ -32,7 +32,7 @@ from dedup_job.fingerprint.recipe import Fingerprinter, Reader, Recipe, shared_i
 from dedup_job.fingerprint.segment import rust_segmenter, segmentable
 from dedup_job.fingerprint.shingles import letter_shingles
 from dedup_job.fingerprint.simhash import fold
-from dedup_job.fingerprint.terms import Vocabulary, weighed
+from dedup_job.fingerprint.terms import Vocabulary, weigh
 from dedup_job.fingerprint.tokens import Tokenizer, token_rows
 from scripts.measure import documents
 
@@ -65,13 +65,7 @@ class Clock:
 
 def cleaned(reader: Reader, given: Sequence[str]) -> list[str]:
     """Return the cleaned texts, without those that cannot be judged."""
-    texts = []
-    for text in given:
-        try:
-            texts.append(reader.cleaner.clean(text))
-        except Passed:
-            continue
-    return texts
+    return [text for text, reason in reader.cleaner.clean_all(given) if not reason]
 
 
 class Stages:
@@ -97,7 +91,7 @@ class Stages:
         return given, texts
 
     def _folded(self, rows: Rows) -> None:
-        terms = weighed(*rows, self._vocabulary, self._recipe.terms)
+        terms = weigh(*rows, self._vocabulary, self._recipe.terms)
         fold(terms.offsets, terms.rows, terms.weights, self._vocabulary.hashes())
 
 

@@ -42,7 +42,7 @@ def test_a_term_unknown_to_jiebas_table_gets_jiebas_median() -> None:
 
     theirs = jieba.analyse.TFIDF()
     assert idf.unknown == fixed(theirs.median_idf)
-    assert idf["such a word is not there"] == idf.unknown
+    assert idf.of(["such a word is not there"]) == [idf.unknown]
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # of jieba 0.42.1

@@ -295,7 +295,7 @@ def test_the_settings_name_no_machine_path(small_idf: Resource) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["interning.decoded", "tokens.encoded", "terms.term_hashes", "pieces._rows_of"]
+    "place", ["interning._numbers", "tokens.decoded", "terms.term_hashes", "pieces._rows_of"]
 )
 def test_an_error_half_way_leaves_no_trace(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """Memory may run out anywhere; what was remembered until then may be half of something."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dedup_job.document import Passed
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.markup import BLOCK, DEEPEST, KNOWN, LONGEST_TAG, MOST_FORMATTING, visible
-from dedup_job.fingerprint.scan import HEAD_ONLY, LONGEST, PAGE, PARTS, RAW, SIMPLE, simple_text
+from dedup_job.fingerprint.scan import HEAD_ONLY, LONGEST, PAGE, PARTS, RAW, SIMPLE, simple_texts
 
 CLEANER = Cleaner()
 NAMES = sorted(SIMPLE)
@@ -19,7 +19,7 @@ PLAIN_NAMES = sorted(SIMPLE - PARTS - RAW - HEAD_ONLY - PAGE - {"title"})
 
 def scanned(text: str) -> str | None:
     """The cleaned text by way of the scan, None where it leaves a text to the parser."""
-    found = simple_text(text)
+    found = simple_texts([text])[0]
     if found is None:
         return None
     return found[0] if found[1] else CLEANER._normalised(found[0])
@@ -283,7 +283,7 @@ def test_texts_from_an_editor_are_simple(text: str) -> None:
     ],
 )
 def test_what_needs_the_parser_is_left_to_it(text: str) -> None:
-    assert simple_text(text) is None
+    assert simple_texts([text]) == [None]
 
 
 def test_no_simple_name_within_a_line_begins_like_a_block() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from math import isqrt, log
 
 import numpy as np
@@ -10,13 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dedup_job.fingerprint.characters import CHINESE, joined, offsets_of
 from dedup_job.fingerprint.idf import SCALE, Idf, fixed
 from dedup_job.fingerprint.simhash import term_hashes
 from dedup_job.fingerprint.terms import (
     DROPPED,
     LARGEST_TF,
+    SPACE,
     TermRule,
     Vocabulary,
+    rarities,
     term_frequency_weights,
     weigh,
 )
@@ -41,8 +45,9 @@ RULES = st.builds(
 def weighed(texts: Sequence[Sequence[str]], rule: TermRule, bits: int = 64) -> list[dict[str, int]]:
     """The weighted terms of each text, as `weigh` has them."""
     vocabulary = Vocabulary(rule, IDF, STOP_WORDS, bits)
-    terms = weigh([vocabulary.rows(text) for text in texts], vocabulary, rule)
-    name = {row: token for token, row in vocabulary.items() if row != DROPPED}
+    rows = vocabulary.rows(joined([*chain.from_iterable(texts)]))
+    terms = weigh(offsets_of(texts), rows, vocabulary, rule)
+    name = vocabulary.terms()
     starts, stops = terms.offsets[:-1].tolist(), terms.offsets[1:].tolist()
     assert len(starts) == len(texts)
     return [
@@ -69,7 +74,9 @@ def slow_weights(text: Sequence[str], rule: TermRule) -> dict[str, int]:
         "binary": lambda _: SCALE,
     }
     rarity = {"full": lambda idf: idf, "sqrt": lambda idf: isqrt(idf * SCALE), "none": lambda _: SCALE}
-    weights = {term: frequency[rule.tf](tf) * rarity[rule.idf](IDF[term]) for term, tf in counted.items()}
+    weights = {
+        term: frequency[rule.tf](tf) * rarity[rule.idf](IDF.of([term]).item()) for term, tf in counted.items()
+    }
     order = sorted(weights, key=lambda term: (-weights[term], term_hashes([term], 64).item()))
     return {term: weights[term] for term in order[: rule.top or None]}
 
@@ -121,7 +128,7 @@ def test_the_weight_of_a_term_of_idf_2_that_is_there_twice(tf: str, idf: str, ex
 def test_a_weight_is_an_integer_of_at_least_one() -> None:
     rule = WORDS(tf="raw")
     vocabulary = Vocabulary(rule, Idf({"x": fixed(0.0)}, 1), frozenset(), 64)
-    terms = weigh([vocabulary.rows(["x"])], vocabulary, rule)
+    terms = weigh(offsets_of("x"), vocabulary.rows(joined("x")), vocabulary, rule)
     assert terms.weights.dtype == np.int64
     assert terms.weights.min() >= 1
 
@@ -139,15 +146,49 @@ def test_no_texts_have_no_terms() -> None:
 @pytest.mark.parametrize("bits", [64, 128])
 def test_a_vocabulary_gives_the_hash_of_each_row(bits: int) -> None:
     vocabulary = Vocabulary(WORDS(), IDF, frozenset(), bits)
-    rows = vocabulary.rows(["a", "b", "a"]) + vocabulary.rows(["c", "a"])
+    rows = [*vocabulary.rows(joined("aba")), *vocabulary.rows(joined("ca"))]
     assert (vocabulary.hashes()[rows] == term_hashes("abaca", bits)).all()
-    assert vocabulary.size == 3
+    assert vocabulary.terms() == ["a", "b", "c"]
     assert Vocabulary(WORDS(), IDF, frozenset(), bits).hashes().shape == (0, bits // 64)
 
 
 @pytest.mark.parametrize("token", ["", "，", "——", "★", "the"])
 def test_a_token_without_letter_or_digit_and_a_stop_word_are_no_terms(token: str) -> None:
-    assert Vocabulary(WORDS(), IDF, STOP_WORDS, 64).rows([token]) == [DROPPED]
+    assert Vocabulary(WORDS(), IDF, STOP_WORDS, 64).rows(joined([token])) == [DROPPED]
+
+
+@given(st.lists(st.text(max_size=4), max_size=20), st.integers(1, 3), st.sampled_from(["words", "words+han"]))
+def test_a_term_holds_a_letter_or_digit_and_is_long_enough_or_a_chinese_character(
+    tokens: list[str], min_length: int, features: str
+) -> None:
+    tokens = [token.lower() for token in tokens if token != " "]
+    rows = Vocabulary(WORDS(features=features, min_length=min_length), IDF, STOP_WORDS, 64).rows(
+        joined(tokens)
+    )
+    assert [row >= 0 for row in rows] == [
+        token not in STOP_WORDS
+        and (
+            (len(token) >= min_length and any(map(str.isalnum, token)))
+            or (features == "words+han" and CHINESE.fullmatch(token) is not None)
+        )
+        for token in tokens
+    ]
+
+
+def test_a_space_has_a_row_of_its_own_and_is_no_term() -> None:
+    assert Vocabulary(WORDS(), IDF, STOP_WORDS, 64).rows(joined([" ", "  "])).tolist() == [SPACE, DROPPED]
+
+
+@given(st.lists(st.integers(1, 2**42 - 1)))
+def test_the_square_root_of_rarity_is_exact(idfs: list[int]) -> None:
+    found = rarities(np.array(idfs, np.int64), "sqrt").tolist()
+    assert found == [isqrt(idf * SCALE) for idf in idfs]
+
+
+@given(st.integers(1, 2**21), st.sampled_from([-1, 0, 1]))
+def test_it_is_exact_beside_a_square(root: int, step: int) -> None:
+    idf = max(1, root * root // SCALE + step)
+    assert rarities(np.array([idf]), "sqrt").item() == isqrt(idf * SCALE)
 
 
 @pytest.mark.parametrize("tf", ["log", "raw", "binary"])

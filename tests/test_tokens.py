@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dedup_job.fingerprint.tokens as module
-from dedup_job.fingerprint.characters import lower_case
+from dedup_job.fingerprint.characters import joined, lower_case
 from dedup_job.fingerprint.idf import Idf
 from dedup_job.fingerprint.segment import LONGEST_RUN, Segmenter, python_segmenter, rust_segmenter
 from dedup_job.fingerprint.terms import TermRule, Vocabulary
@@ -67,7 +67,7 @@ def test_character_grams_have_their_length(text: str, length: int) -> None:
 def terms_of(rows: TokenRows, vocabulary: Vocabulary, texts: Sequence[str]) -> list[Counter[str]]:
     """The terms of each text and how often it has them, by way of the rows."""
     offsets, found = rows(texts, lower_case(texts))
-    name = {row: token for token, row in vocabulary.items() if row >= 0}
+    name = vocabulary.terms()
     return [
         Counter(name[row] for row in found[start:stop].tolist() if row >= 0)
         for start, stop in pairwise(offsets)
@@ -77,7 +77,7 @@ def terms_of(rows: TokenRows, vocabulary: Vocabulary, texts: Sequence[str]) -> l
 def plain_terms(tokenizer: Tokenizer, vocabulary: Vocabulary, texts: Sequence[str]) -> list[Counter[str]]:
     """The same from the tokens of each text alone."""
     return [
-        Counter(token for token, row in zip(tokens, vocabulary.rows(tokens), strict=True) if row >= 0)
+        Counter(token for token, row in zip(tokens, vocabulary.rows(joined(tokens)), strict=True) if row >= 0)
         for tokens in map(tokenizer, texts)
     ]
 
@@ -141,11 +141,25 @@ def test_a_piece_is_segmented_once() -> None:
     assert segmenter.given == ["red blue green ", "white "]
 
 
-def test_a_segmenter_that_loses_spaces_is_noticed() -> None:
+@pytest.mark.parametrize(
+    ("segmenter", "lost"), [(str.split, "a character"), (lambda text: [text], "a space")], ids=["none", "all"]
+)
+def test_a_segmenter_that_loses_spaces_is_noticed(segmenter: Segmenter, lost: str) -> None:
     vocabulary = Vocabulary(TermRule("words"), Idf({}, 1), frozenset(), 64)
-    rows = token_rows(TermRule("words"), Tokenizer(TermRule("words"), str.split, frozenset()), vocabulary)
-    with pytest.raises(ValueError, match="lost a space"):
+    rows = token_rows(TermRule("words"), Tokenizer(TermRule("words"), segmenter, frozenset()), vocabulary)
+    with pytest.raises(ValueError, match=f"lost {lost}"):
         terms_of(rows, vocabulary, ["red, blue"])
+
+
+@pytest.mark.parametrize("at_once", [1, 5, 9, 10_000])
+def test_how_much_is_segmented_at_once_does_not_matter(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    monkeypatch.setattr(module, "AT_ONCE", at_once)
+    segmenter, rows, vocabulary = counting()
+    text = "red, blue, yellow, light green; ox"
+    expected = Counter(re.findall("[a-z]+", text))
+    assert terms_of(rows, vocabulary, [text, "", text]) == [expected, Counter(), expected]
+    assert "".join(segmenter.given) == "red blue yellow light green ox "
+    assert all(part.endswith(" ") for part in segmenter.given)
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,14 +12,14 @@ def _load() -> None:
     from dedup_job.fingerprint.characters import lower_case
     from dedup_job.fingerprint.idf import jieba_idf_path
     from dedup_job.fingerprint.recipe import Resource, shared_idf
-    from dedup_job.fingerprint.scan import simple_text
+    from dedup_job.fingerprint.scan import simple_texts
     from dedup_job.fingerprint.segment import rust_segmenter
 
     worker.end_with_parent()  # else it lives as long as the last of its children, the workers
     shared_idf(Resource.at(jieba_idf_path()))
     rust_segmenter(())
     lower_case([])  # makes its table
-    simple_text("")
+    simple_texts([""])
 
 
 def _nothing(*_: object) -> None:

@@ -8,18 +8,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence, Sized
 from functools import cache
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled
+from dedup_job.compiled import compiled, part
 from dedup_job.document import Ragged
 
 LETTER: Final = np.uint32(1 << 31)
 """Set beside the code point of a letter or digit: `\\w` of a regular expression, without the underscore."""
 CODE: Final = np.uint32((1 << 21) - 1)
 """The bits of the code point."""
+CHINESE: Final = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+LAST_CHINESE: Final = 0x3FFFF
 
 _ALL: Final = 0x110000
 _NOT_LETTERS: Final = re.compile(r"[\W_]+")
@@ -41,17 +44,36 @@ def decoded(codes: npt.NDArray[np.uint32]) -> str:
     return codes.tobytes().decode("utf-32-le", "surrogatepass")
 
 
+def joined(texts: Sequence[str]) -> Ragged:
+    """Return the code points of texts, one after the other.
+
+    >>> joined(["ab", "", "c"])
+    Ragged(offsets=array([0, 2, 2, 3]), values=array([97, 98, 99], dtype=uint32))
+    """
+    return Ragged(offsets_of(texts), encoded("".join(texts)))
+
+
+def strings(texts: Ragged) -> list[str]:
+    """Return texts that are given as code points.
+
+    >>> strings(joined(["ab", "", "c"]))
+    ['ab', '', 'c']
+    """
+    text = decoded(texts.values[: texts.offsets[-1]])
+    return [text[start:stop] for start, stop in pairwise(texts.offsets.tolist())]
+
+
 def lower_case(texts: Sequence[str]) -> Ragged:
     """Return the code points of `text.lower()` for each text, those of letters and digits with LETTER set.
 
     >>> [decoded(row & CODE) for row in lower_case(["A-b", "\\u0394\\u03a3"])]
     ['a-b', '\\u03b4\\u03c2']
     """
-    joined = "".join(texts)
-    if _SIGMA in joined or _DOTTED_I in joined:
+    text = "".join(texts)
+    if _SIGMA in text or _DOTTED_I in text:
         texts = [text.lower() for text in texts]
-        joined = "".join(texts)
-    return Ragged(offsets_of(texts), _looked_up(_table(), encoded(joined)))
+        text = "".join(texts)
+    return Ragged(offsets_of(texts), _looked_up(_table(), encoded(text)))
 
 
 def offsets_of(texts: Sequence[Sized]) -> npt.NDArray[np.int64]:
@@ -74,6 +96,23 @@ def _table() -> npt.NDArray[np.uint32]:
     for run in _NOT_LETTERS.finditer(lower):
         table[run.start() : run.end()] &= CODE
     return table
+
+
+@cache
+def letters() -> npt.NDArray[np.bool_]:
+    """Return for each code point whether it is a letter or digit."""
+    return _table() >= LETTER
+
+
+@part
+def is_chinese(code: int) -> bool:
+    """Tell whether a code point is what CHINESE finds."""
+    return code >= 0x3400 and (
+        code <= 0x4DBF
+        or 0x4E00 <= code <= 0x9FFF
+        or 0xF900 <= code <= 0xFAFF
+        or 0x20000 <= code <= LAST_CHINESE
+    )
 
 
 @compiled("uint32[::1](uint32[::1], Array(uint32, 1, 'C', readonly=True))")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 from dedup_job.document import Passed
 from dedup_job.fingerprint.markup import visible
-from dedup_job.fingerprint.scan import simple_text
+from dedup_job.fingerprint.scan import simple_texts
 
 MAX_ACCENTS: Final = 100
 """Most combining characters in a row; NFKC sorts them, in quadratic time (UAX #15 calls 30 a safe number)."""
@@ -52,24 +53,34 @@ class Cleaner:
             raise ValueError(msg)
 
     def clean(self, text: str) -> str:
-        """Return the visible text, or raise `Passed`: `empty`, `too_long`, `too_complex`."""
-        cleaned = self._read(text)
+        """Return the visible text, or raise `Passed`: `empty`, `too_long`, `too_complex`, `suspect`."""
+        ((cleaned, reason),) = self.clean_all([text])
+        if reason:
+            raise Passed(reason)
+        return cleaned
+
+    def clean_all(self, texts: Sequence[str]) -> list[tuple[str, str]]:
+        """Return for each text its visible text and "", or "" and the reason why there is none."""
+        return list(map(self._cut_off, texts, simple_texts(texts)))
+
+    def _cut_off(self, text: str, scanned: tuple[str, bool] | None) -> tuple[str, str]:
+        try:
+            cleaned = self._read(text, scanned)
+        except Passed as passed:
+            return "", passed.reason
         for marker in self._markers:
             cleaned = cleaned.partition(marker)[0].rstrip()
         if not cleaned:
-            raise Passed("empty")
-        if len(cleaned) > self.max_chars:
-            raise Passed("too_long")
-        return cleaned
+            return "", "empty"
+        return ("", "too_long") if len(cleaned) > self.max_chars else (cleaned, "")
 
     @cached_property
     def _markers(self) -> tuple[str, ...]:
-        return tuple(self._read(marker) for marker in self.drop_after)
+        return tuple(map(self._read, self.drop_after, simple_texts(self.drop_after)))
 
-    def _read(self, text: str) -> str:
+    def _read(self, text: str, scanned: tuple[str, bool] | None) -> str:
         """Return the visible text of HTML or plain text, in its one spelling."""
-        scanned = simple_text(text) if len(text) <= self.max_chars else None
-        if scanned is None:
+        if scanned is None or len(text) > self.max_chars:
             return self._normalised(visible(text))
         simple, is_ordinary = scanned
         return simple if is_ordinary else self._normalised(simple)

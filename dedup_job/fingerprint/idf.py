@@ -7,13 +7,14 @@ table gets the median of jieba's table, or the greatest value of a learned one: 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from math import isfinite, log
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 SCALE = 1024
 HEADER = "# dedup-job idf"
@@ -27,8 +28,10 @@ class Idf:
     table: Mapping[str, int]
     unknown: int
 
-    def __getitem__(self, term: str) -> int:
-        return self.table.get(term, self.unknown)
+    def of(self, terms: Iterable[str]) -> npt.NDArray[np.int64]:
+        """Return the IDF of each term."""
+        find, unknown = self.table.get, self.unknown
+        return np.array([find(term, unknown) for term in terms], np.int64)
 
 
 def jieba_idf_path() -> Path:

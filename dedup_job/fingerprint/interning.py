@@ -1,125 +1,183 @@
 """Interning: strings of code points, each known by a number.
 
-A table by hashing with open addressing, over the code points themselves, so that no two strings are ever
-taken for each other.  Numbers are given in the order in which strings are first met.
+A table by hashing with open addressing.  Numbers are given in the order in which strings are first met.
+
+A string has a key of 64 bits.  One of at most three code points is its own key, each point plus 1 in 21 bits,
+the first lowest: most Chinese words are found without a look at anything else.  The key of a longer one is
+its hash with the highest bit set; the code points are compared as well, so no two strings are ever taken for
+each other.
+
+    string   key                                     hexadecimal
+    "ab"     98 | 99 << 21                           0xc600062
+    "abcd"   1 << 63 | lower 63 bits of its hash     0x8... to 0xf...
 """
 
 from __future__ import annotations
+
+from array import array
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from dedup_job.compiled import compiled, part
 from dedup_job.document import Ragged
-from dedup_job.fingerprint.characters import decoded
+from dedup_job.fingerprint.characters import strings
 from dedup_job.instructions import prefetch
 
 Numbers = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.uint32]
+Slots = npt.NDArray[
+    np.uint64
+]  # (n, 2): a key, and 1 + number in the upper half, place in `codes` in the lower
 
-END = 32  # the code point that follows each string: a space
-_FEWEST_SLOTS = 1 << 12
+_FEWEST_SLOTS: Final = 1 << 12
+_LONGEST_KEY: Final = 3
+_END: Final = np.uint32(0x110000)  # behind each string: no code point
+_LOW: Final = np.uint64(0xFFFFFFFF)
 _FAR, _NEAR = 24, 12  # strings by which a look-up is ahead of itself
 
 
 class Interned:
-    """Strings without spaces that were met."""
+    """Strings that were met: fewer than 2**32 code points in all."""
 
     def __init__(self) -> None:
-        self._slots = np.zeros((_FEWEST_SLOTS, 2), np.int64)  # 1 + number (0: free), place in `_codes`
-        self._codes = np.empty(0, np.uint32)  # all strings, each followed by a space
-        self._known = np.zeros(2, np.int64)  # code points, and strings
+        self._slots = np.zeros((_FEWEST_SLOTS, 2), np.uint64)
+        self._codes = np.empty(0, np.uint32)  # all strings, _END behind each
+        self._stops = array("q", [0])  # behind each _END
+
+    def __len__(self) -> int:
+        return len(self._stops) - 1
 
     @property
     def characters(self) -> int:
         """Code points of all strings."""
-        return int(self._known[0])
+        return self._stops[-1] - len(self)
 
-    def numbers(self, strings: Ragged) -> tuple[Numbers, str]:
-        """Return the number of each string, and the text of those that were not met before.
+    def numbers(self, given: Ragged) -> tuple[Numbers, Ragged]:
+        """Return the number of each string, and those that were not met before, in the order of theirs."""
+        self._make_room(given)
+        before = len(self)
+        numbers, stops = _numbers(
+            given.offsets, given.values, self._slots, self._codes, before, self._stops[-1]
+        )
+        self._stops.frombytes(stops[1:].tobytes())
+        return numbers, self._since(before)
 
-        Strings, given as code points, and in the text returned, are each followed by a space.
-        """
-        self._make_room(strings)
-        before = self.characters
-        numbers = _numbers(strings.offsets, strings.values, self._slots, self._codes, self._known)
-        return numbers, decoded(self._codes[before : self.characters])
+    def strings(self) -> list[str]:
+        """Return all strings by number."""
+        return strings(self._since(0))
 
-    def _make_room(self, strings: Ragged) -> None:
+    def _since(self, number: int) -> Ragged:
+        """Return the strings from this number on."""
+        stops = np.array(self._stops[number:], np.int64)
+        codes = self._codes[stops[0] : stops[-1]]
+        return Ragged(stops - stops[0] - np.arange(len(stops)), codes[codes != _END])
+
+    def _make_room(self, given: Ragged) -> None:
         """Have room for the strings, were all of them new, and keep half of the slots free."""
-        characters, known = self._known.tolist()
-        if characters + len(strings.values) > len(self._codes):
-            grown = np.empty(2 * (characters + len(strings.values)), np.uint32)
-            grown[:characters] = self._codes[:characters]
+        filled, most = self._stops[-1] + len(given.values) + len(given), len(self) + len(given)
+        if filled > len(self._codes):
+            grown = np.empty(2 * filled, np.uint32)
+            grown[: self._stops[-1]] = self._codes[: self._stops[-1]]
             self._codes = grown
-        if 2 * (known + len(strings)) > len(self._slots):
-            grown_slots = np.zeros((1 << (4 * (known + len(strings))).bit_length(), 2), np.int64)
-            _move(self._slots, grown_slots, self._codes)
-            self._slots = grown_slots
+        if 2 * most > len(self._slots):
+            slots = np.zeros((1 << (2 * most).bit_length(), 2), np.uint64)
+            _move(self._slots, slots)
+            self._slots = slots
 
 
 # Helpers without a signature are compiled into their callers, and need not be loaded.
 @part
-def _slot_of(codes: npt.NDArray[np.uint32], place: int, slots: int) -> int:
-    """Return the slot at which the search for the string at a place begins."""
+def _key_of(codes: Codes, start: int, stop: int) -> np.uint64:
+    """Return the key of a string."""
+    if stop - start <= _LONGEST_KEY and start + _LONGEST_KEY <= len(
+        codes
+    ):  # without a branch for each length
+        key = np.uint64(codes[start]) + np.uint64(1)
+        key |= np.uint64(codes[start + 1]) + np.uint64(1) << np.uint64(21)
+        key |= np.uint64(codes[start + 2]) + np.uint64(1) << np.uint64(42)
+        return key & (np.uint64(1) << np.uint64(21 * (stop - start))) - np.uint64(1)
+    if stop - start <= _LONGEST_KEY:
+        key = np.uint64(0)
+        for place in range(start, stop):
+            key |= np.uint64(codes[place]) + np.uint64(1) << np.uint64(21 * (place - start))
+        return key
     state = np.uint64(0x9E3779B97F4A7C15)
-    while codes[place] != END:
+    for place in range(start, stop):
         state = (state ^ np.uint64(codes[place])) * np.uint64(0xD6E8FEB86659FD93)
         state ^= state >> np.uint64(32)
-        place += 1
-    return int(np.int64(state & np.uint64(slots - 1)))
+    return state | np.uint64(1 << 63)
 
 
 @part
-def _are_same(a: npt.NDArray[np.uint32], i: int, b: npt.NDArray[np.uint32], j: int) -> bool:
-    """Tell whether two strings, each followed by a space, are the same."""
-    while a[i] == b[j]:
-        if a[i] == END:
-            return True
-        i += 1
-        j += 1
-    return False
+def _home(key: np.uint64, slots: Slots) -> int:
+    """Return the slot at which the search for a key begins."""
+    mixed = (key ^ key >> np.uint64(29)) * np.uint64(0xD6E8FEB86659FD93)
+    return int(np.int64((mixed >> np.uint64(32)) & np.uint64(len(slots) - 1)))
 
 
-@compiled("void(int64[:, ::1], int64[:, ::1], uint32[::1])")
-def _move(slots: Numbers, grown: Numbers, codes: npt.NDArray[np.uint32]) -> None:
+@part
+def _are_same(given: Codes, start: int, stop: int, codes: Codes, place: int) -> bool:
+    """Tell whether a string is the one at a place of `codes`."""
+    while start < stop and given[start] == codes[place]:
+        start += 1
+        place += 1
+    return start == stop and codes[place] == _END
+
+
+@compiled("void(uint64[:, ::1], uint64[:, ::1])")
+def _move(slots: Slots, grown: Slots) -> None:
     """Put what the slots hold into more of them."""
     for old in range(len(slots)):
-        if slots[old, 0] > 0:
-            slot = _slot_of(codes, slots[old, 1], len(grown))
-            while grown[slot, 0] > 0:
+        if slots[old, 1] > 0:
+            slot = _home(slots[old, 0], grown)
+            while grown[slot, 1] > 0:
                 slot = (slot + 1) & (len(grown) - 1)
             grown[slot] = slots[old]
 
 
 @compiled(
-    "int64[::1](int64[::1], Array(uint32, 1, 'C', readonly=True), int64[:, ::1], uint32[::1], int64[::1])",
+    "Tuple((int64[::1], int64[::1]))(int64[::1], Array(uint32, 1, 'C', readonly=True), uint64[:, ::1], "
+    "uint32[::1], int64, int64)",
 )
 def _numbers(
-    offsets: Numbers,
-    given: npt.NDArray[np.uint32],
-    slots: Numbers,
-    codes: npt.NDArray[np.uint32],
-    known: Numbers,
-) -> Numbers:
-    """Return the number of each string; those that are new are put into `slots` and `codes` and counted.
+    offsets: Numbers, given: Codes, slots: Slots, codes: Codes, known: int, filled: int
+) -> tuple[Numbers, Numbers]:
+    """Return the number of each string, and where those end in `codes` that are new and were put there.
 
-    Memory is asked for ahead: first for the slot, then for the string that is there.
+    `known` strings were met before, which fill `filled` of `codes`; that is the first stop.  Memory is asked
+    for ahead: first for the slot, then for the string that is there.
     """
-    numbers = np.empty(len(offsets) - 1, np.int64)
-    for string in range(len(numbers)):
-        numbers[string] = _slot_of(given, offsets[string], len(slots))  # for now
-    for string in range(len(numbers)):
-        if string + _FAR < len(numbers):
+    count = len(offsets) - 1
+    numbers, keys, stops = (
+        np.empty(count, np.int64),
+        np.empty(count, np.uint64),
+        np.empty(count + 1, np.int64),
+    )
+    stops[0] = filled
+    new = 0
+    for string in range(count):
+        keys[string] = _key_of(given, offsets[string], offsets[string + 1])
+        numbers[string] = _home(keys[string], slots)  # for now
+    for string in range(count):
+        if string + _FAR < count:
             prefetch(slots, 2 * numbers[string + _FAR])
-        if string + _NEAR < len(numbers):
-            prefetch(codes, slots[numbers[string + _NEAR], 1])
-        start, stop, slot = offsets[string], offsets[string + 1], numbers[string]
-        while slots[slot, 0] > 0 and not _are_same(given, start, codes, slots[slot, 1]):
+        if string + _NEAR < count and keys[string + _NEAR] >> np.uint64(63):
+            prefetch(codes, np.int64(slots[numbers[string + _NEAR], 1] & _LOW))
+        start, stop, key, slot = offsets[string], offsets[string + 1], keys[string], numbers[string]
+        while slots[slot, 1] > 0:
+            place = int(np.int64(slots[slot, 1] & _LOW))
+            is_whole = not key >> np.uint64(63)
+            if slots[slot, 0] == key and (is_whole or _are_same(given, start, stop, codes, place)):
+                break
             slot = (slot + 1) & (len(slots) - 1)
-        if slots[slot, 0] == 0:
-            codes[known[0] : known[0] + stop - start] = given[start:stop]
-            slots[slot, 0], slots[slot, 1] = known[1] + 1, known[0]
-            known[0] += stop - start
-            known[1] += 1
-        numbers[string] = slots[slot, 0] - 1
-    return numbers
+        if slots[slot, 1] == 0:
+            new += 1
+            slots[slot, 0], slots[slot, 1] = key, np.uint64(known + new) << np.uint64(32) | np.uint64(filled)
+            codes[filled : filled + stop - start] = given[start:stop]
+            filled += stop - start + 1
+            codes[filled - 1] = _END
+            stops[new] = filled
+        numbers[string] = np.int64(slots[slot, 1] >> np.uint64(32)) - 1
+    return numbers, stops[: new + 1].copy()

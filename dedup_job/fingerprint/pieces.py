@@ -8,18 +8,28 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.compiled import compiled
+from dedup_job.document import Ragged
 from dedup_job.fingerprint.interning import Interned, Numbers
 
 Rows = tuple[Numbers, Numbers]  # offsets (n + 1,), and rows of a vocabulary
 
 
-class Pieces(Interned):
+class Pieces:
     """Pieces that were met, and the rows of those that were learned."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self._interned = Interned()
         self._stops = array("q", [0])
         self._rows = array("q")
+
+    @property
+    def characters(self) -> int:
+        """Characters of all pieces that were met."""
+        return self._interned.characters
+
+    def numbers(self, pieces: Ragged) -> tuple[Numbers, Ragged]:
+        """Return the number of each piece, and those that were not met before, which are to be learned."""
+        return self._interned.numbers(pieces)
 
     def learn(self, ends: npt.NDArray[np.bool_], rows: Numbers) -> None:
         """Take the rows of the pieces that were last met: `ends` says after which entries of `rows` one ends.

@@ -16,18 +16,19 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.document import Fingerprints, Passed, Ragged, digests
-from dedup_job.fingerprint.characters import lower_case
+from dedup_job.fingerprint.characters import joined, lower_case
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.fields import TextFields
 from dedup_job.fingerprint.idf import Idf, jieba_idf_path, read_idf
 from dedup_job.fingerprint.segment import SEGMENTERS, read_stop_words, read_user_words
 from dedup_job.fingerprint.shingles import letter_shingles, number_seeds
 from dedup_job.fingerprint.simhash import fold
-from dedup_job.fingerprint.terms import TermRule, Vocabulary, weighed
+from dedup_job.fingerprint.terms import TermRule, Vocabulary, weigh
 from dedup_job.fingerprint.tokens import Tokenizer, token_rows
 
 FORMAT = 1  # raised when the same settings would give other fingerprints
 LARGEST_VOCABULARY = 1_000_000
+MOST_CHARACTERS = 10_000_000  # of the vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +77,18 @@ class Reader:
 
     def texts(self, raws: Iterable[bytes]) -> tuple[list[str], list[str]]:
         """Return for each record its cleaned text and "", or "" and the reason why it has none."""
-        read = {}  # what is repeated is cleaned once
-        found = []
-        for raw in raws:
-            try:
-                given = self.fields.text_of(raw)
-                if given not in read:
-                    read[given] = self.cleaner.clean(given), ""
-                found.append(read[given])
-            except Passed as passed:
-                found.append(("", passed.reason))
+        read = [self._given(raw) for raw in raws]
+        given = list({text: None for text, reason in read if not reason})  # what is repeated is cleaned once
+        cleaned = dict(zip(given, self.cleaner.clean_all(given), strict=True))
+        found = [(text, reason) if reason else cleaned[text] for text, reason in read]
         return [text for text, _ in found], [reason for _, reason in found]
+
+    def _given(self, raw: bytes) -> tuple[str, str]:
+        """Return the text of a raw record as it is and "", or "" and the reason why it has none."""
+        try:
+            return self.fields.text_of(raw), ""
+        except Passed as passed:
+            return "", passed.reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,8 @@ class Fingerprinter:
     def tokens(self, text: str) -> list[str]:
         """Return the tokens of a cleaned text that count as terms, in order, with repeats."""
         tokens = self._tokens(text)
-        return [token for token, row in zip(tokens, self._vocabulary.rows(tokens), strict=True) if row >= 0]
+        rows = self._vocabulary.rows(joined(tokens))
+        return [token for token, row in zip(tokens, rows, strict=True) if row >= 0]
 
     def document_frequencies(self, raws: Sequence[bytes]) -> tuple[int, Counter[str]]:
         """Return the number of texts that can be judged, and in how many of them each term is."""
@@ -201,12 +204,13 @@ class Fingerprinter:
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
         """Return the fingerprints, and the number of distinct terms of each text."""
         self._forget_if_large()
-        terms = weighed(*self._rows(texts, codes), self._vocabulary, self._recipe.terms)
+        terms = weigh(*self._rows(texts, codes), self._vocabulary, self._recipe.terms)
         bits = fold(terms.offsets, terms.rows, terms.weights, self._vocabulary.hashes())
         return bits, terms.distinct
 
     def _forget_if_large(self) -> None:
-        if len(self._vocabulary) > LARGEST_VOCABULARY:
+        known = self._vocabulary
+        if len(known) > LARGEST_VOCABULARY or known.characters > MOST_CHARACTERS:
             self._know_nothing()
 
     def _know_nothing(self) -> None:

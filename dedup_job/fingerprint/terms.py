@@ -6,25 +6,23 @@ by default: undamped, a single frequent or rare word decides most bits, and one 
 
 from __future__ import annotations
 
-import re
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
-from math import isqrt, log
+from math import log
 
 import numpy as np
 import numpy.typing as npt
 
 from dedup_job.compiled import compiled
-from dedup_job.fingerprint.characters import offsets_of
+from dedup_job.document import Ragged
+from dedup_job.fingerprint.characters import is_chinese, joined, letters, strings
 from dedup_job.fingerprint.idf import SCALE, Idf
+from dedup_job.fingerprint.interning import Interned
 from dedup_job.fingerprint.simhash import term_hashes
 
 DROPPED = -1  # the row of what is no term
 SPACE = -2  # the row of a space, which is no term either
-HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 LARGEST_TF = 1 << 16
 
 
@@ -62,38 +60,51 @@ class WeightedTerms:
     distinct: npt.NDArray[np.int64]
 
 
-class Vocabulary(dict[str, int]):
+class Vocabulary:
     """Rows for terms, met once and remembered: hash and IDF by row, or DROPPED for what is no term."""
 
     def __init__(self, rule: TermRule, idf: Idf, stop_words: frozenset[str], bits: int) -> None:
-        super().__init__({" ": SPACE})
-        self._rule, self._idf, self._stop_words, self._bits = rule, idf, stop_words, bits
+        self._rule, self._idf, self._bits = rule, idf, bits
+        self._tokens = Interned()
+        self._rows = array("q")  # by the number of a token
         self._hashes = array("Q")
         self._idfs = array("q")
+        known, _ = self._tokens.numbers(joined([" ", *stop_words]))
+        self._rows.extend([SPACE] + [DROPPED] * (len(known) - 1))
 
-    def rows(self, tokens: Sequence[str]) -> list[int]:
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def characters(self) -> int:
+        """Characters of all tokens that were met."""
+        return self._tokens.characters
+
+    def rows(self, tokens: Ragged) -> npt.NDArray[np.int64]:
         """Return the row of each token; those that were not met before are learned all at once."""
-        self._learn([token for token in tokens if token not in self])
-        return [self[token] for token in tokens]
+        numbers, new = self._tokens.numbers(tokens)
+        if len(new):
+            self._learn(new)
+        return np.frombuffer(self._rows, np.int64)[numbers]
 
-    def _learn(self, tokens: Sequence[str]) -> None:
-        terms = dict.fromkeys(filter(self._is_term, tokens))
-        self.update(dict.fromkeys(tokens, DROPPED))
-        self.update(zip(terms, range(self.size, self.size + len(terms)), strict=True))
+    def _learn(self, tokens: Ragged) -> None:
+        is_han = self._rule.features == "words+han"
+        is_term = _are_terms(tokens.offsets, tokens.values, letters(), self._rule.min_length, is_han)
+        rows = np.where(is_term, self.size - 1 + np.cumsum(is_term), DROPPED)
+        self._rows.frombytes(rows.tobytes())
+        terms = strings(tokens.take(np.flatnonzero(is_term)))
         self._hashes.frombytes(term_hashes(terms, self._bits).tobytes())
-        self._idfs.extend([rarity(self._idf[term], self._rule.idf) for term in terms])
-
-    def _is_term(self, token: str) -> bool:
-        if token in self._stop_words:
-            return False
-        if len(token) >= self._rule.min_length and (token.isalnum() or any(map(str.isalnum, token))):
-            return True
-        return self._rule.features == "words+han" and HAN.fullmatch(token) is not None
+        self._idfs.frombytes(rarities(self._idf.of(terms), self._rule.idf).tobytes())
 
     @property
     def size(self) -> int:
         """Rows, each that of one term."""
         return len(self._idfs)
+
+    def terms(self) -> list[str]:
+        """Return the term of every row."""
+        tokens = zip(self._tokens.strings(), self._rows, strict=True)
+        return [token for token, row in tokens if row >= 0]
 
     def hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of every row, uint64 (n, bits / 64); to be let go before another term is met."""
@@ -104,16 +115,35 @@ class Vocabulary(dict[str, int]):
         return np.frombuffer(self._idfs, np.int64)[rows]
 
 
-@cache
-def rarity(idf: int, kind: str) -> int:
-    """Return what a fixed-point IDF is worth, as a fixed-point number.
+@compiled("bool_[::1](int64[::1], uint32[::1], bool_[::1], int64, boolean)")
+def _are_terms(
+    offsets: npt.NDArray[np.int64],
+    codes: npt.NDArray[np.uint32],
+    letters: npt.NDArray[np.bool_],
+    min_length: int,
+    is_han: bool,
+) -> npt.NDArray[np.bool_]:
+    """Tell which tokens are terms: a letter or digit in so many characters, or a Chinese one alone."""
+    are_terms = np.zeros(len(offsets) - 1, np.bool_)
+    for token in range(len(are_terms)):
+        start, stop = offsets[token], offsets[token + 1]
+        if is_han and stop == start + 1 and is_chinese(codes[start]):
+            are_terms[token] = True
+        elif stop - start >= min_length:
+            for place in range(start, stop):
+                are_terms[token] |= letters[codes[place]]
+    return are_terms
 
-    >>> rarity(4 * 1024, "full"), rarity(4 * 1024, "sqrt"), rarity(4 * 1024, "none")
-    (4096, 2048, 1024)
+
+def rarities(idfs: npt.NDArray[np.int64], kind: str) -> npt.NDArray[np.int64]:
+    """Return what each fixed-point IDF below 2**42 is worth, as a fixed-point number, rounded down.
+
+    >>> [rarities(np.array([4 * 1024]), kind).item() for kind in ("full", "sqrt", "none")]
+    [4096, 2048, 1024]
     """
     if kind == "none":
-        return SCALE
-    return isqrt(idf * SCALE) if kind == "sqrt" else idf
+        return np.full_like(idfs, SCALE)
+    return np.sqrt(idfs * SCALE).astype(np.int64) if kind == "sqrt" else idfs
 
 
 @cache
@@ -130,14 +160,7 @@ def term_frequency_weights(tf: str) -> npt.NDArray[np.int64]:
     return np.arange(LARGEST_TF, dtype=np.int64) * SCALE
 
 
-def weigh(token_rows: Sequence[Sequence[int]], vocabulary: Vocabulary, rule: TermRule) -> WeightedTerms:
-    """Count and weigh the terms of n texts, each given as vocabulary rows of its tokens."""
-    offsets = offsets_of(token_rows)
-    rows = np.fromiter(chain.from_iterable(token_rows), np.int64, offsets[-1])
-    return weighed(offsets, rows, vocabulary, rule)
-
-
-def weighed(
+def weigh(
     offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], vocabulary: Vocabulary, rule: TermRule
 ) -> WeightedTerms:
     """Count and weigh the terms of n texts; the tokens of text i are rows[offsets[i] : offsets[i + 1]]."""
@@ -159,7 +182,7 @@ def _counted(
     """Return the distinct rows of each text, below `size`, without DROPPED, and how often each occurs."""
     kept, counts = np.empty_like(rows), np.empty_like(rows)
     ends = np.zeros_like(offsets)
-    places = np.full(size, -1, np.int64)  # where each row was last put in `kept`
+    places = np.full(size, -1, np.int32)  # where each row was last put in `kept`
     filled = 0
     for text in range(len(offsets) - 1):
         first = filled

@@ -6,25 +6,31 @@ before, and a table knows it twenty times faster than the segmenter.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from dedup_job.compiled import compiled
 from dedup_job.document import Ragged
-from dedup_job.fingerprint.characters import CODE, encoded, offsets_of
-from dedup_job.fingerprint.interning import END, Interned
+from dedup_job.fingerprint.characters import (
+    CHINESE,
+    CODE,
+    LAST_CHINESE,
+    decoded,
+    is_chinese,
+    joined,
+    offsets_of,
+)
 from dedup_job.fingerprint.pieces import Pieces, Rows
 from dedup_job.fingerprint.segment import Segmenter, pieces, segmentable
 from dedup_job.fingerprint.shingles import normalised
-from dedup_job.fingerprint.terms import HAN, SPACE, TermRule, Vocabulary
+from dedup_job.fingerprint.terms import SPACE, TermRule, Vocabulary
 
-LAST_HAN = 0x3FFFF
 UNKNOWN = -3  # the row of a character that was not met
-MOST_CHARACTERS = 2_000_000  # of the pieces that are remembered, and of their words
+AT_ONCE = 8_000  # characters that are segmented at once: their words stay in the processor's cache
+MOST_CHARACTERS = 2_000_000  # of the pieces that are remembered
 
 TokenRows = Callable[[Sequence[str], Ragged], Rows]
 """The rows of the tokens of n cleaned texts, which are also given as `characters.lower_case` has them.
@@ -59,7 +65,7 @@ class Tokenizer:
 
     def _words_and_han(self, text: str) -> list[str]:
         words = self.segmenter(segmentable(text.lower()))
-        return words + HAN.findall(text)
+        return words + CHINESE.findall(text)
 
     def _characters(self, text: str) -> list[str]:
         text = normalised(text)
@@ -85,15 +91,14 @@ class RunRows:
         """Return the rows of the runs of each text."""
         tokens = list(map(self._tokenizer, texts))
         offsets = offsets_of(tokens)
-        return offsets, np.array(self._vocabulary.rows(list(chain.from_iterable(tokens))), np.int64)
+        return offsets, self._vocabulary.rows(joined(list(chain.from_iterable(tokens))))
 
 
 class WordRows:
     """Words, piece by piece."""
 
     def __init__(self, segmenter: Segmenter, vocabulary: Vocabulary) -> None:
-        self._segmenter = segmenter
-        self._words = Words(vocabulary)
+        self._segmenter, self._vocabulary = segmenter, vocabulary
         self._pieces = Pieces()
 
     def __call__(self, texts: Sequence[str], codes: Ragged) -> Rows:
@@ -102,32 +107,24 @@ class WordRows:
             self._pieces = Pieces()
         offsets, found = pieces(codes)
         numbers, new = self._pieces.numbers(found)
-        if new:  # segmented all at once
-            rows = self._words.rows(self._segmenter(new))
+        if len(new):  # segmented all at once
+            rows = self._vocabulary.rows(self._words(new))
             ends = rows == SPACE
-            if ends.sum() != new.count(" "):
+            if ends.sum() != len(new):
                 raise ValueError("the segmenter lost a space")
             self._pieces.learn(ends, rows)
         return self._pieces.rows(offsets, numbers)
 
-
-class Words:
-    """Words that were met, and their rows of a vocabulary: what a dictionary does, without its detours."""
-
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
-        self._forget()
-
-    def rows(self, words: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Return the row of each word; one that holds a space consists of it."""
-        if self._interned.characters > MOST_CHARACTERS:
-            self._forget()
-        numbers, new = self._interned.numbers(_ended(words))
-        self._rows.extend(self._vocabulary.rows([word or " " for word in new.split(" ")[:-1]]))
-        return np.frombuffer(self._rows, np.int64)[numbers]
-
-    def _forget(self) -> None:
-        self._interned, self._rows = Interned(), array("q")
+    def _words(self, found: Ragged) -> Ragged:
+        """Return the words of some pieces, the spaces behind them among them."""
+        text = decoded(found.values)
+        begins = found.offsets[np.searchsorted(found.offsets, np.arange(0, len(text), AT_ONCE))]
+        parts = pairwise(dict.fromkeys([*begins.tolist(), len(text)]))
+        words = [offsets_of(self._segmenter(text[start:stop]))[1:] + start for start, stop in parts]
+        offsets = np.concatenate([[0], *words])
+        if offsets[-1] != len(text):
+            raise ValueError("the segmenter lost a character")
+        return Ragged(offsets, found.values)
 
 
 class WordAndHanRows:
@@ -135,7 +132,7 @@ class WordAndHanRows:
 
     def __init__(self, segmenter: Segmenter, vocabulary: Vocabulary) -> None:
         self._words, self._vocabulary = WordRows(segmenter, vocabulary), vocabulary
-        self._table = np.full(LAST_HAN + 1, UNKNOWN, np.int64)  # the row of each code point
+        self._table = np.full(LAST_CHINESE + 1, UNKNOWN, np.int64)  # the row of each code point
 
     def __call__(self, texts: Sequence[str], codes: Ragged) -> Rows:
         """Return the rows of the words of each text, and then those of its characters."""
@@ -143,38 +140,20 @@ class WordAndHanRows:
         rows = self._table[found]
         unknown = np.unique(found[rows == UNKNOWN]).tolist()
         if unknown:
-            self._table[unknown] = self._vocabulary.rows(list(map(chr, unknown)))
+            self._table[unknown] = self._vocabulary.rows(joined(list(map(chr, unknown))))
             rows = self._table[found]
         return _side_by_side(*self._words(texts, codes), offsets, rows)
 
 
-def _ended(words: Sequence[str]) -> Ragged:
-    """Return words, none of them empty, as code points, a space behind each; a space is an empty word.
-
-    >>> _ended(["ab", " ", "c", " "]).offsets.tolist()
-    [0, 3, 4, 6, 7]
-    """
-    codes = encoded(" ".join(words) + " ")
-    ends = codes == END
-    is_space = ends[:-2] & ends[1:-1] & ends[2:]  # with what joins it to its neighbours: one too many
-    codes = codes[np.append(~is_space, [True, True])]
-    return Ragged(np.concatenate(([0], np.flatnonzero(codes == END) + 1)), codes)
-
-
 @compiled("Tuple((int64[::1], int64[::1]))(int64[::1], uint32[::1])")
 def _han(starts: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32]) -> Rows:
-    """Return the code points of the Chinese characters of each text: what HAN finds."""
+    """Return the code points of the Chinese characters of each text: what CHINESE finds."""
     found, ends = np.empty(len(codes), np.int64), np.zeros_like(starts)
     filled = 0
     for text in range(len(starts) - 1):
         for place in range(starts[text], starts[text + 1]):
             code = codes[place] & CODE
-            if code >= 0x3400 and (
-                code <= 0x4DBF
-                or 0x4E00 <= code <= 0x9FFF
-                or 0xF900 <= code <= 0xFAFF
-                or 0x20000 <= code <= LAST_HAN
-            ):
+            if is_chinese(code):
                 found[filled] = code
                 filled += 1
         ends[text + 1] = filled

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
+from dedup_job.fingerprint.characters import joined, offsets_of
 from dedup_job.fingerprint.idf import SCALE
 from dedup_job.fingerprint.recipe import Fingerprinter, Recipe, shared_idf
 from dedup_job.fingerprint.terms import Vocabulary, weigh
@@ -32,15 +34,16 @@ class Weighing:
     @classmethod
     def of(cls, texts: Sequence[str], recipe: Recipe) -> Weighing:
         """Weigh the terms of two cleaned texts, as the recipe says."""
-        tokens = Fingerprinter(recipe).tokens
+        tokens = [*map(Fingerprinter(recipe).tokens, texts)]
         idf = shared_idf(recipe.idf_table)
         vocabulary = Vocabulary(recipe.terms, idf, frozenset(), recipe.bits)  # `tokens` leaves stop words out
-        found = weigh([vocabulary.rows(tokens(text)) for text in texts], vocabulary, recipe.terms)
+        rows = vocabulary.rows(joined([*chain.from_iterable(tokens)]))
+        found = weigh(offsets_of(tokens), rows, vocabulary, recipe.terms)
         rows, where = np.unique(found.rows, return_inverse=True)
         weights = np.zeros((2, len(rows)), np.int64)
         weights[np.repeat([0, 1], np.diff(found.offsets)), where] = found.weights
         order = np.argsort(-weights.max(axis=0), kind="stable")
-        named = {row: term for term, row in vocabulary.items()}
+        named = vocabulary.terms()
         terms = [named[row] for row in rows[order].tolist()]
         first, second = found.distinct.tolist()
         return cls(terms, weights[:, order], vocabulary.hashes()[rows[order]], (first, second))
