@@ -112,7 +112,7 @@ class Parts:
 
         A large record counts with its bytes: cleaning it may take long, and nobody could put an end to it.
         """
-        texts = self.settings.reader.texts(raw for raw in raws if len(raw) <= LARGE_RECORD)[0]
+        texts = self.settings.reader.texts([raw for raw in raws if len(raw) <= LARGE_RECORD])[0]
         large = [len(raw) for raw in raws if len(raw) > LARGE_RECORD]
         return [len(normalised(text)) for text in texts] + large
 
@@ -200,7 +200,7 @@ class Parts:
     def beginnings(self, ids: Iterable[bytes]) -> dict[bytes, str]:
         """Return how the cleaned texts of these source records begin."""
         found = self.source.fetch(list(dict.fromkeys(ids)))
-        texts, reasons = self.recipe.reader.texts(found.values())
+        texts, reasons = self.recipe.reader.texts([*found.values()])
         shown = (text[:BEGINNING] or f"({reason})" for text, reason in zip(texts, reasons, strict=True))
         return dict(zip(found, shown, strict=True))
 

@@ -48,7 +48,7 @@ class Taken:
 class CleanedTexts(Reader):
     """Takes each record for a cleaned text in UTF-8, for that is what it is here."""
 
-    def texts(self, raws: Sequence[bytes]) -> tuple[list[str], list[str]]:  # type: ignore[override]
+    def texts(self, raws: Sequence[bytes]) -> tuple[list[str], list[str]]:
         """Return the texts, none of them passed."""
         return [raw.decode() for raw in raws], [""] * len(raws)
 

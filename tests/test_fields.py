@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dedup_job.document import Passed
 from dedup_job.fingerprint.fields import TextFields
+from dedup_job.fingerprint.plain import string_places
 
 
 def _element(kind: int, name: bytes, value: bytes) -> bytes:
@@ -224,6 +225,45 @@ def test_no_reason_holds_text_of_the_record() -> None:
         TextFields(("text",)).text_of(raw)
 
     assert "secret" not in "".join(traceback.format_exception(passed.value))
+
+
+def _singly(fields: TextFields, raw: bytes) -> tuple[str, str]:
+    """The text and "", or "" and the reason, by bson alone."""
+    try:
+        return fields.text_of(raw), ""
+    except Passed as passed:
+        return "", passed.reason
+
+
+@given(st.data())
+def test_the_texts_of_many_records_are_those_of_each(data: st.DataObject) -> None:
+    """Plain records or not, whole or damaged, with the field or without it or with two of it."""
+    names = st.sampled_from([b"text", b"tex", b"texts", b"other", b"", b"\xc3\xa9", b"\xff"])
+    kinds = st.sampled_from([(kind, value) for kind, value, _ in _VALUES.values()])
+    texts = st.sampled_from([b"", b"ascii", "中文".encode(), b"\xff", b"\xed\xa0\x80", b"a\0b"])
+    strings = texts.map(lambda text: (0x02, _string(text)))
+    elements = st.builds(lambda name, found: _element(found[0], name, found[1]), names, strings | kinds)
+    raws = []
+    for found in data.draw(st.lists(st.lists(elements, max_size=4), max_size=4)):
+        raw = bytearray(_document(*found))
+        for _ in range(data.draw(st.integers(0, 2))):
+            raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+        raws.append(bytes(raw[: data.draw(st.integers(0, len(raw)) | st.just(len(raw)))]))
+    for paths in (("text",), ("é",), ("text.0",), ("text", "other")):
+        fields = TextFields(paths)
+        assert fields.texts_of(raws) == [_singly(fields, raw) for raw in raws]
+
+
+PLAIN_KINDS = {0x01, 0x02, 0x03, 0x07, 0x08, 0x09, 0x0A, 0x10, 0x12}
+
+
+@pytest.mark.parametrize("name", _VALUES)
+def test_a_string_is_found_at_once_beside_values_of_plain_kinds_alone(name: str) -> None:
+    kind, value, _ = _VALUES[name]
+    other = _element(kind, b"other", value)
+    raw = _document(other, _TEXT, other)
+    (start,), (stop,) = string_places([raw], "text")
+    assert raw[start:stop] == ("正文".encode() if kind in PLAIN_KINDS else b"")
 
 
 @given(st.data())

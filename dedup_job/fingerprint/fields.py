@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -13,6 +14,7 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
 from dedup_job.document import Passed
+from dedup_job.fingerprint.plain import string_places
 
 # So that no other field can raise: dates stay integers, bad UTF-8 becomes surrogates, embedded documents raw.
 _OPTIONS: Final = CodecOptions(
@@ -63,9 +65,30 @@ class TextFields:
             raise Passed("null" if None in values else "missing")
         return texts[0] if len(texts) == 1 else "\n".join(texts)
 
+    def texts_of(self, raws: Sequence[bytes]) -> list[tuple[str, str]]:
+        """Return for each record its text and "", or "" and the reason why it has none."""
+        if self._parts != ((self.paths[0],),):
+            return list(map(self._read, raws))
+        starts, stops = string_places(raws, self.paths[0])
+        places = zip(raws, starts.tolist(), stops.tolist(), strict=True)
+        return [_decoded(raw[start:stop]) if start >= 0 else self._read(raw) for raw, start, stop in places]
+
+    def _read(self, raw: bytes) -> tuple[str, str]:
+        try:
+            return self.text_of(raw), ""
+        except Passed as passed:
+            return "", passed.reason
+
     @cached_property
     def _parts(self) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(path.split(".")) for path in self.paths)
+
+
+def _decoded(octets: bytes) -> tuple[str, str]:
+    try:
+        return octets.decode(), ""
+    except UnicodeDecodeError:
+        return "", "invalid_utf8"
 
 
 def _value(record: RawBSONDocument, path: tuple[str, ...]) -> Any:

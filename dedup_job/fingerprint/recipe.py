@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from importlib.metadata import version
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.document import Fingerprints, Passed, Ragged, digests
+from dedup_job.document import Fingerprints, Ragged, digests
 from dedup_job.fingerprint.characters import joined, lower_case
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.fields import TextFields
@@ -75,20 +75,13 @@ class Reader:
         """Return the cleaned text of a raw record; raises Passed."""
         return self.cleaner.clean(self.fields.text_of(raw))
 
-    def texts(self, raws: Iterable[bytes]) -> tuple[list[str], list[str]]:
+    def texts(self, raws: Sequence[bytes]) -> tuple[list[str], list[str]]:
         """Return for each record its cleaned text and "", or "" and the reason why it has none."""
-        read = [self._given(raw) for raw in raws]
+        read = self.fields.texts_of(raws)
         given = list({text: None for text, reason in read if not reason})  # what is repeated is cleaned once
         cleaned = dict(zip(given, self.cleaner.clean_all(given), strict=True))
         found = [(text, reason) if reason else cleaned[text] for text, reason in read]
         return [text for text, _ in found], [reason for _, reason in found]
-
-    def _given(self, raw: bytes) -> tuple[str, str]:
-        """Return the text of a raw record as it is and "", or "" and the reason why it has none."""
-        try:
-            return self.fields.text_of(raw), ""
-        except Passed as passed:
-            return "", passed.reason
 
 
 @dataclass(frozen=True, slots=True)
