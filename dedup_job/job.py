@@ -92,26 +92,26 @@ def decide(
 
     An id that the target held before is never dropped: the record is there already, or the target refuses it.
     """
-    same_text = np.array(keepers.with_text(prints.digests), np.int64)
-    is_held = np.array([raw_id in held for raw_id in ids], np.bool_)
-    can_be_judged = np.array([not reason for reason in prints.reasons], np.bool_) & ~is_held
-    around = look_around(prints, can_be_judged & (same_text < 0), matching, keepers)
+    same_text = keepers.with_text(prints.digests)
+    is_passed = np.array([reason != "" for reason in prints.reasons], np.bool_)
+    may_be_dropped = ~is_passed & np.array([raw_id not in held for raw_id in ids], np.bool_)
+    around = look_around(prints, may_be_dropped & (same_text < 0), matching, keepers)
     found = around.judged(matching.min_jaccard)
 
     def verdict(row: int) -> Verdict:
-        if prints.reasons[row]:
+        if is_passed[row]:
             return Verdict(Action.PASSED, prints.reasons[row])
-        if is_held[row]:
-            return UNIQUE
         if same_text[row] >= 0:
             return Verdict(Action.DUPLICATE, "exact", Match(keepers.id(int(same_text[row])), 0, 1.0))
-        if found.keeper[row] < 0:
-            return UNIQUE
         inside = found.keeper[row] - len(around.landed)
         keeper = ids[inside] if inside >= 0 else keepers.id(int(around.landed[found.keeper[row]]))
         return Verdict(Action.DUPLICATE, "exact" if found.exact[row] else "near", _match(found, row, keeper))
 
-    return [verdict(row) for row in range(len(ids))]
+    is_dropped = may_be_dropped & ((same_text >= 0) | (found.keeper >= 0))
+    verdicts = [UNIQUE] * len(ids)
+    for row in np.flatnonzero(is_passed | is_dropped).tolist():
+        verdicts[row] = verdict(row)
+    return verdicts
 
 
 def _match(found: Judgement, row: int, keeper: bytes) -> Match:

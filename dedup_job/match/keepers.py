@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -96,14 +95,14 @@ class Keepers:
         self._short.add(ordinals, kept.prefixes)
         self._ids.extend(kept.ids)
 
-    def with_text(self, digests: npt.NDArray[np.uint64]) -> list[int]:
+    def with_text(self, digests: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """Return the ordinal of the keeper of each text, uint64 (n, 2) digests, or -1."""
-        offsets, numbers = self._texts.find(digests)
-        ordinals = numbers.tolist()
-        return [
-            next((ordinal for ordinal in ordinals[a:b] if not self.is_gone(ordinal)), -1)
-            for a, b in pairwise(offsets.tolist())
-        ]
+        offsets, ordinals = self._texts.find(digests)
+        rows = np.repeat(np.arange(len(digests)), np.diff(offsets))
+        stand = self.standing(ordinals)
+        earliest = np.full(len(digests), -1)
+        earliest[rows[stand][::-1]] = ordinals[stand][::-1]  # the first is written last
+        return earliest
 
     def near(self, bits: npt.NDArray[np.uint64]) -> Candidates:
         """Return the keepers near each fingerprint, by ordinal, nearest and earliest first."""
@@ -124,7 +123,7 @@ class Keepers:
         again = {
             ordinal: text[1]
             for ordinal, text in zip(missing, recalled, strict=True)
-            if text is not None and self.with_text(text[0].reshape(1, 2)) == [ordinal]
+            if text is not None and self.with_text(text[0].reshape(1, 2)).item() == ordinal
         }
         if again:
             sets = list(again.values())
@@ -135,9 +134,11 @@ class Keepers:
         """Let these keepers stand for nothing any more: they are not in the target."""
         self._gone.update(ids)
 
-    def is_gone(self, ordinal: int) -> bool:
-        """Return whether a keeper was forgotten."""
-        return bool(self._gone) and self.id(ordinal) in self._gone
+    def standing(self, ordinals: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+        """Tell which of these keepers were not forgotten."""
+        if not self._gone:
+            return np.ones(len(ordinals), np.bool_)
+        return np.array([self.id(ordinal) not in self._gone for ordinal in ordinals.tolist()], np.bool_)
 
     def sample(self, count: int) -> list[bytes]:
         """Return the ids of so many keepers, taken at random; they decide nothing."""

@@ -84,8 +84,8 @@ class _Pairs(NamedTuple):
 
     def of_standing(self, keepers: Keepers) -> _Pairs:
         """Leave out keepers that are gone."""
-        stands = np.array([not keepers.is_gone(ordinal) for ordinal in self.others.tolist()], np.bool_)
-        return _Pairs(self.rows[stands], self.others[stands], self.distances[stands])
+        stand = keepers.standing(self.others)
+        return _Pairs(self.rows[stand], self.others[stand], self.distances[stand])
 
     def renumbered(self, others: Numbers) -> _Pairs:
         """Name the others otherwise."""
