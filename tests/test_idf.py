@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
-from dedup_job.fingerprint.idf import SCALE, fixed, jieba_idf_path, learned_idf, read_idf, write_idf
+from dedup_job.fingerprint.characters import joined
+from dedup_job.fingerprint.idf import SCALE, Idf, fixed, jieba_idf_path, learned_idf, read_idf, write_idf
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=6), min_size=1, max_size=12)
 
@@ -30,6 +31,11 @@ def test_learned_idf_is_that_of_scikit_learn(texts: list[list[str]]) -> None:
     assert list(learned.values()) == pytest.approx(expected.tolist(), rel=1e-12)
 
 
+def entries(idf: Idf) -> dict[str, int]:
+    """The table as terms and their fixed-point IDF."""
+    return dict(zip(idf.terms.strings(), idf.values[:-1].tolist(), strict=True))
+
+
 def test_a_term_in_too_few_texts_is_not_learned() -> None:
     assert set(learned_idf(Counter(a=1, b=2, c=3), texts=4)) == {"b", "c"}
     assert set(learned_idf(Counter(a=1, b=2, c=3), texts=4, at_least=3)) == {"c"}
@@ -41,8 +47,7 @@ def test_a_term_unknown_to_jiebas_table_gets_jiebas_median() -> None:
     import jieba.analyse
 
     theirs = jieba.analyse.TFIDF()
-    assert idf.unknown == fixed(theirs.median_idf)
-    assert idf.of(["such a word is not there"]) == [idf.unknown]
+    assert idf(joined(["such a word is not there"])) == [fixed(theirs.median_idf)]
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # of jieba 0.42.1
@@ -51,12 +56,12 @@ def test_jiebas_table_is_read_whole() -> None:
     import jieba.analyse
 
     theirs = jieba.analyse.TFIDF().idf_freq
-    assert idf.table == {term: fixed(value) for term, value in theirs.items()}
+    assert entries(idf) == {term: fixed(value) for term, value in theirs.items()}
 
 
 def test_a_term_that_was_never_learned_is_rarer_than_all_others(table: Path) -> None:
     write_idf(table, {"often": 1.5, "seldom": 6.25}, 100)
-    assert read_idf(table).unknown == fixed(6.25)
+    assert read_idf(table)(joined(["never"])) == [fixed(6.25)]
 
 
 TERMS = st.text(alphabet=st.sampled_from("aZ9中文 #+.é-"), min_size=1).filter(
@@ -70,13 +75,13 @@ def test_a_learned_table_comes_back_as_it_was_written(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "learned.txt"
     write_idf(path, values, 10)
-    assert read_idf(path).table == {term: fixed(round(value, 6)) for term, value in values.items()}
+    assert entries(read_idf(path)) == {term: fixed(round(value, 6)) for term, value in values.items()}
 
 
 def test_nothing_but_the_table_is_left_behind(table: Path) -> None:
     write_idf(table, {"old": 1.0}, 1)
     write_idf(table, {"new": 2.0}, 1)
-    assert set(read_idf(table).table) == {"new"}
+    assert set(entries(read_idf(table))) == {"new"}
     assert list(table.parent.iterdir()) == [table]
 
 
@@ -84,7 +89,7 @@ def test_a_table_that_cannot_be_written_whole_leaves_the_old_one(table: Path) ->
     write_idf(table, {"old": 1.0}, 1)
     with pytest.raises(UnicodeEncodeError):
         write_idf(table, {"new": 1.0, "\ud800": 2.0}, 1)
-    assert set(read_idf(table).table) == {"old"}
+    assert set(entries(read_idf(table))) == {"old"}
 
 
 @pytest.mark.parametrize(
@@ -103,9 +108,14 @@ def test_a_table_without_terms_is_refused(table: Path, text: str) -> None:
         read_idf(table)
 
 
+def test_of_a_term_that_is_there_twice_the_last_line_counts(table: Path) -> None:
+    table.write_text("a 1\nb 2\na 3\n", "utf-8")
+    assert entries(read_idf(table)) == {"a": fixed(3), "b": fixed(2)}
+
+
 def test_remarks_and_empty_lines_are_skipped(table: Path) -> None:
     table.write_text("# remark\n\na b 1.5\nc 2.5\n", "utf-8")
-    assert read_idf(table).table == {"a b": fixed(1.5), "c": fixed(2.5)}
+    assert entries(read_idf(table)) == {"a b": fixed(1.5), "c": fixed(2.5)}
 
 
 @given(st.floats(0, 1e9))

@@ -13,6 +13,8 @@ STRINGS = st.text("ab中\0 \U0001f600\U0010ffff", max_size=6)
 def test_a_string_has_its_number_from_when_it_is_first_met(batches: list[list[str]]) -> None:
     known, expected = Interned(), dict[str, int]()
     for batch in batches:
+        looked_up = known.known(joined(batch))
+        assert looked_up.tolist() == [expected.get(string, -1) for string in batch]
         numbers, new = known.numbers(joined(batch))
         assert strings(new) == [string for string in dict.fromkeys(batch) if string not in expected]
         for string in batch:

@@ -25,7 +25,7 @@ from dedup_job.fingerprint.terms import (
     weigh,
 )
 
-IDF = Idf({"a": fixed(0.5), "b": fixed(2.0), "cc": fixed(2.0), "中文": fixed(7.25)}, unknown=fixed(10.0))
+IDF = Idf.of(["a", "b", "cc", "中文"], [fixed(0.5), fixed(2.0), fixed(2.0), fixed(7.25)], unknown=fixed(10.0))
 WORDS = partial(TermRule, features="words", min_length=1, tf="log", idf="full")
 STOP_WORDS = frozenset({"the", "的"})
 TOKENS = st.lists(
@@ -75,9 +75,10 @@ def slow_weights(text: Sequence[str], rule: TermRule) -> dict[str, int]:
     }
     rarity = {"full": lambda idf: idf, "sqrt": lambda idf: isqrt(idf * SCALE), "none": lambda _: SCALE}
     weights = {
-        term: frequency[rule.tf](tf) * rarity[rule.idf](IDF.of([term]).item()) for term, tf in counted.items()
+        term: frequency[rule.tf](tf) * rarity[rule.idf](IDF(joined([term])).item())
+        for term, tf in counted.items()
     }
-    order = sorted(weights, key=lambda term: (-weights[term], term_hashes([term], 64).item()))
+    order = sorted(weights, key=lambda term: (-weights[term], term_hashes(joined([term]), 64).item()))
     return {term: weights[term] for term in order[: rule.top or None]}
 
 
@@ -102,7 +103,7 @@ def test_the_order_of_the_tokens_does_not_matter(drawn: tuple[list[str], list[st
 def test_ties_at_the_top_go_to_the_smaller_hash() -> None:
     tied = [f"word{i}" for i in range(20)]
     (kept,) = weighed([tied], WORDS(top=5))
-    assert set(kept) == set(sorted(tied, key=lambda term: term_hashes([term], 64).item())[:5])
+    assert set(kept) == set(sorted(tied, key=lambda term: term_hashes(joined([term]), 64).item())[:5])
 
 
 def test_a_lighter_term_never_takes_the_place_of_a_heavier_one() -> None:
@@ -127,7 +128,7 @@ def test_the_weight_of_a_term_of_idf_2_that_is_there_twice(tf: str, idf: str, ex
 
 def test_a_weight_is_an_integer_of_at_least_one() -> None:
     rule = WORDS(tf="raw")
-    vocabulary = Vocabulary(rule, Idf({"x": fixed(0.0)}, 1), frozenset(), 64)
+    vocabulary = Vocabulary(rule, Idf.of(["x"], [fixed(0.0)], 1), frozenset(), 64)
     terms = weigh(offsets_of("x"), vocabulary.rows(joined("x")), vocabulary, rule)
     assert terms.weights.dtype == np.int64
     assert terms.weights.min() >= 1
@@ -147,7 +148,7 @@ def test_no_texts_have_no_terms() -> None:
 def test_a_vocabulary_gives_the_hash_of_each_row(bits: int) -> None:
     vocabulary = Vocabulary(WORDS(), IDF, frozenset(), bits)
     rows = [*vocabulary.rows(joined("aba")), *vocabulary.rows(joined("ca"))]
-    assert (vocabulary.hashes()[rows] == term_hashes("abaca", bits)).all()
+    assert (vocabulary.hashes()[rows] == term_hashes(joined("abaca"), bits)).all()
     assert vocabulary.terms() == ["a", "b", "c"]
     assert Vocabulary(WORDS(), IDF, frozenset(), bits).hashes().shape == (0, bits // 64)
 

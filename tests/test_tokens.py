@@ -107,7 +107,7 @@ def test_the_rows_of_a_text_are_those_of_its_tokens(
 ) -> None:
     """Piece by piece, remembered from batch to batch, or all at once: the terms are the same."""
     rule = TermRule(features, min_length=1)
-    vocabulary = Vocabulary(rule, Idf({}, 1), STOP_WORDS, 64)
+    vocabulary = Vocabulary(rule, Idf.of([], [], 1), STOP_WORDS, 64)
     tokenizer = Tokenizer(rule, segmenter_of(name, is_taught=is_taught), STOP_WORDS)
     rows = token_rows(rule, tokenizer, vocabulary)
     for texts in batches:
@@ -127,7 +127,7 @@ class Counting:
 
 def counting() -> tuple[Counting, TokenRows, Vocabulary]:
     segmenter, rule = Counting(), TermRule("words")
-    vocabulary = Vocabulary(rule, Idf({}, 1), frozenset(), 64)
+    vocabulary = Vocabulary(rule, Idf.of([], [], 1), frozenset(), 64)
     return segmenter, token_rows(rule, Tokenizer(rule, segmenter, frozenset()), vocabulary), vocabulary
 
 
@@ -145,7 +145,7 @@ def test_a_piece_is_segmented_once() -> None:
     ("segmenter", "lost"), [(str.split, "a character"), (lambda text: [text], "a space")], ids=["none", "all"]
 )
 def test_a_segmenter_that_loses_spaces_is_noticed(segmenter: Segmenter, lost: str) -> None:
-    vocabulary = Vocabulary(TermRule("words"), Idf({}, 1), frozenset(), 64)
+    vocabulary = Vocabulary(TermRule("words"), Idf.of([], [], 1), frozenset(), 64)
     rows = token_rows(TermRule("words"), Tokenizer(TermRule("words"), segmenter, frozenset()), vocabulary)
     with pytest.raises(ValueError, match=f"lost {lost}"):
         terms_of(rows, vocabulary, ["red, blue"])

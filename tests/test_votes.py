@@ -30,7 +30,7 @@ def test_the_weights_fold_into_the_fingerprints_of_the_job() -> None:
     texts = [sample.record["data"] for sample in samples(30, seed=8) if sample.kind in ("original", "near")]
     for name in ("default", "classic", "few terms"):
         chosen = RECIPES[name]
-        cleaned = chosen.reader.texts(map(raw, texts))[0]
+        cleaned = chosen.reader.texts([*map(raw, texts)])[0]
         prints = made(chosen)(list(map(raw, texts)))
         for row in range(len(texts) - 1):
             pair = prints.take([row, row + 1])

@@ -63,6 +63,19 @@ def strings(texts: Ragged) -> list[str]:
     return [text[start:stop] for start, stop in pairwise(texts.offsets.tolist())]
 
 
+def in_utf8(texts: Ragged) -> list[bytes]:
+    """Return texts that are given as code points in UTF-8; half a surrogate pair takes three bytes.
+
+    >>> in_utf8(joined(["a\\u4e2d", "", "\\u00e9"]))
+    [b'a\\xe4\\xb8\\xad', b'', b'\\xc3\\xa9']
+    """
+    codes = texts.values[: texts.offsets[-1]]
+    sizes = 1 + (codes >= 0x80).astype(np.int64) + (codes >= 0x800) + (codes >= 0x10000)
+    stops = np.concatenate([[0], np.cumsum(sizes)])[texts.offsets].tolist()
+    octets = decoded(codes).encode("utf-8", "surrogatepass")
+    return [octets[start:stop] for start, stop in pairwise(stops)]
+
+
 def lower_case(texts: Sequence[str]) -> Ragged:
     """Return the code points of `text.lower()` for each text, those of letters and digits with LETTER set.
 

@@ -7,7 +7,7 @@ table gets the median of jieba's table, or the greatest value of a learned one: 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from math import isfinite, log
@@ -16,6 +16,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from dedup_job.document import Ragged
+from dedup_job.fingerprint.characters import joined
+from dedup_job.fingerprint.interning import Interned
+
 SCALE = 1024
 HEADER = "# dedup-job idf"
 SPACE, NEWLINE = b" \n"
@@ -23,15 +27,27 @@ SPACE, NEWLINE = b" \n"
 
 @dataclass(frozen=True, slots=True)
 class Idf:
-    """Fixed-point inverse document frequencies: 1024 stands for 1.0."""
+    """Fixed-point inverse document frequencies: 1024 stands for 1.0.
 
-    table: Mapping[str, int]
-    unknown: int
+    terms   those that have one of their own
+    values  int64 (n + 1,), by the number of a term; the last is that of all other terms
+    """
 
-    def of(self, terms: Iterable[str]) -> npt.NDArray[np.int64]:
+    terms: Interned
+    values: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, terms: Sequence[str], idfs: npt.ArrayLike, unknown: int) -> Idf:
+        """Put a table together; of a term that is in it twice the last entry counts."""
+        interned = Interned()
+        numbers, _ = interned.numbers(joined(terms))
+        values = np.full(len(interned) + 1, unknown, np.int64)
+        values[numbers] = idfs
+        return cls(interned, values)
+
+    def __call__(self, terms: Ragged) -> npt.NDArray[np.int64]:
         """Return the IDF of each term."""
-        find, unknown = self.table.get, self.unknown
-        return np.array([find(term, unknown) for term in terms], np.int64)
+        return self.values[self.terms.known(terms)]
 
 
 def jieba_idf_path() -> Path:
@@ -57,7 +73,7 @@ def read_idf(path: Path) -> Idf:
         raise ValueError(f"{path}: line {_first_malformed(text)}: expected `term idf`")
     idfs = np.maximum(scaled, 1).astype(np.int64)
     unknown = idfs.max() if text.startswith(HEADER) else np.sort(idfs)[len(idfs) // 2]
-    return Idf(dict(zip(terms, idfs.tolist(), strict=True)), int(unknown))
+    return Idf.of(terms, idfs, int(unknown))
 
 
 def _columns(raw: bytes, text: str) -> tuple[Sequence[str], Sequence[str]]:

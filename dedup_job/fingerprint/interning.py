@@ -64,6 +64,10 @@ class Interned:
         self._stops.frombytes(stops[1:].tobytes())
         return numbers, self._since(before)
 
+    def known(self, given: Ragged) -> Numbers:
+        """Return the number of each string, -1 for one that was not met."""
+        return _numbers(given.offsets, given.values, self._slots, self._codes, -1, 0)[0]
+
     def strings(self) -> list[str]:
         """Return all strings by number."""
         return strings(self._since(0))
@@ -146,8 +150,10 @@ def _numbers(
 ) -> tuple[Numbers, Numbers]:
     """Return the number of each string, and where those end in `codes` that are new and were put there.
 
-    `known` strings were met before, which fill `filled` of `codes`; that is the first stop.  Memory is asked
-    for ahead: first for the slot, then for the string that is there.
+    `known` strings were met before, which fill `filled` of `codes`; that is the first stop.  With -1 for them
+    nothing is put anywhere, and what is new has the number -1.
+
+    Memory is asked for ahead: first for the slot, then for the string that is there.
     """
     count = len(offsets) - 1
     numbers, keys, stops = (
@@ -172,7 +178,7 @@ def _numbers(
             if slots[slot, 0] == key and (is_whole or _are_same(given, start, stop, codes, place)):
                 break
             slot = (slot + 1) & (len(slots) - 1)
-        if slots[slot, 1] == 0:
+        if slots[slot, 1] == 0 and known >= 0:
             new += 1
             slots[slot, 0], slots[slot, 1] = key, np.uint64(known + new) << np.uint64(32) | np.uint64(filled)
             codes[filled : filled + stop - start] = given[start:stop]

@@ -15,26 +15,30 @@ Worked example with 4-bit hashes: terms 0b0011 (weight 3), 0b0101 (weight 2), 0b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
 from dedup_job.compiled import compiled
+from dedup_job.document import Ragged
+from dedup_job.fingerprint.characters import in_utf8
+from dedup_job.instructions import prefetch
+
+AHEAD = 16  # entries by which memory is asked for in advance
 
 
-def term_hashes(terms: Iterable[str], bits: int) -> npt.NDArray[np.uint64]:
+def term_hashes(terms: Ragged, bits: int) -> npt.NDArray[np.uint64]:
     """Return the stable hash of each term, uint64 (n, bits / 64), least significant word first.
 
     64 bits are xxh3-64 of the UTF-8 bytes, 128 bits xxh3-128 (low word, high word).
 
-    >>> f"{term_hashes(['hello'], 64)[0, 0]:x}"
+    >>> from dedup_job.fingerprint.characters import joined
+    >>> f"{term_hashes(joined(['hello']), 64)[0, 0]:x}"
     '9555e8555c62dcfd'
     """
     digest = xxhash.xxh3_64_digest if bits == 64 else xxhash.xxh3_128_digest  # most significant byte first
-    joined = b"".join([digest(term.encode("utf-8", "surrogatepass")) for term in terms])
-    return np.frombuffer(joined, ">u8").reshape(-1, bits // 64)[:, ::-1].astype(np.uint64)
+    hashes = np.frombuffer(b"".join(map(digest, in_utf8(terms))), ">u8").reshape(-1, bits // 64)
+    return hashes[:, ::-1].astype(np.uint64)
 
 
 @compiled(
@@ -61,6 +65,8 @@ def fold(
         for word in range(words):
             votes[:] = 0
             for entry in range(offsets[text], offsets[text + 1]):
+                if word == 0 and entry + AHEAD < len(terms):
+                    prefetch(hashes, words * terms[entry + AHEAD])
                 value, weight = hashes[terms[entry], word], weights[entry]
                 for bit in range(64):
                     votes[bit] += weight * (2 * np.int64((value >> np.uint64(bit)) & np.uint64(1)) - 1)

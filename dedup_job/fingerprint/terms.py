@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dedup_job.compiled import compiled
 from dedup_job.document import Ragged
-from dedup_job.fingerprint.characters import is_chinese, joined, letters, strings
+from dedup_job.fingerprint.characters import is_chinese, joined, letters
 from dedup_job.fingerprint.idf import SCALE, Idf
 from dedup_job.fingerprint.interning import Interned
 from dedup_job.fingerprint.simhash import term_hashes
@@ -92,9 +92,9 @@ class Vocabulary:
         is_term = _are_terms(tokens.offsets, tokens.values, letters(), self._rule.min_length, is_han)
         rows = np.where(is_term, self.size - 1 + np.cumsum(is_term), DROPPED)
         self._rows.frombytes(rows.tobytes())
-        terms = strings(tokens.take(np.flatnonzero(is_term)))
+        terms = tokens.take(np.flatnonzero(is_term))
         self._hashes.frombytes(term_hashes(terms, self._bits).tobytes())
-        self._idfs.frombytes(rarities(self._idf.of(terms), self._rule.idf).tobytes())
+        self._idfs.frombytes(rarities(self._idf(terms), self._rule.idf).tobytes())
 
     @property
     def size(self) -> int:

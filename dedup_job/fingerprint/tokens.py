@@ -30,7 +30,7 @@ from dedup_job.fingerprint.terms import SPACE, TermRule, Vocabulary
 
 UNKNOWN = -3  # the row of a character that was not met
 AT_ONCE = 8_000  # characters that are segmented at once: their words stay in the processor's cache
-MOST_CHARACTERS = 2_000_000  # of the pieces that are remembered
+MOST_CHARACTERS = 4_000_000  # of the pieces that are remembered
 
 TokenRows = Callable[[Sequence[str], Ragged], Rows]
 """The rows of the tokens of n cleaned texts, which are also given as `characters.lower_case` has them.
