@@ -225,7 +225,10 @@ class Counts:
     @classmethod
     def of(cls, verdicts: Iterable[Verdict]) -> Counts:
         """Count verdicts."""
-        seen = Counter((verdict.action, verdict.reason) for verdict in verdicts)
+        verdicts = list(verdicts)
+        others = [verdict for verdict in verdicts if verdict is not UNIQUE]  # most are not looked at again
+        seen = Counter((verdict.action, verdict.reason) for verdict in others)
+        seen[Action.UNIQUE, ""] += len(verdicts) - len(others)
 
         def reasons(action: Action) -> dict[str, int]:
             return {reason: n for (kind, reason), n in sorted(seen.items()) if kind == action}

@@ -95,14 +95,13 @@ class Interned:
 @part
 def _key_of(codes: Codes, start: int, stop: int) -> np.uint64:
     """Return the key of a string."""
-    if stop - start <= _LONGEST_KEY and start + _LONGEST_KEY <= len(
-        codes
-    ):  # without a branch for each length
+    length = stop - start
+    if length <= _LONGEST_KEY and start + _LONGEST_KEY <= len(codes):  # without a branch for each length
         key = np.uint64(codes[start]) + np.uint64(1)
         key |= np.uint64(codes[start + 1]) + np.uint64(1) << np.uint64(21)
         key |= np.uint64(codes[start + 2]) + np.uint64(1) << np.uint64(42)
-        return key & (np.uint64(1) << np.uint64(21 * (stop - start))) - np.uint64(1)
-    if stop - start <= _LONGEST_KEY:
+        return key & (np.uint64(1) << np.uint64(21 * length)) - np.uint64(1)
+    if length <= _LONGEST_KEY:
         key = np.uint64(0)
         for place in range(start, stop):
             key |= np.uint64(codes[place]) + np.uint64(1) << np.uint64(21 * (place - start))
