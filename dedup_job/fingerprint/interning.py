@@ -68,6 +68,11 @@ class Interned:
         """Return the number of each string, -1 for one that was not met."""
         return _numbers(given.offsets, given.values, self._slots, self._codes, -1, 0)[0]
 
+    def forget(self) -> None:
+        """Know no string any more, and keep the room for as many as there were."""
+        self._slots[:] = 0
+        self._stops = array("q", [0])
+
     def strings(self) -> list[str]:
         """Return all strings by number."""
         return strings(self._since(0))

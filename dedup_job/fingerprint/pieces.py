@@ -19,6 +19,11 @@ class Pieces:
 
     def __init__(self) -> None:
         self._interned = Interned()
+        self.forget()
+
+    def forget(self) -> None:
+        """Know no piece any more."""
+        self._interned.forget()
         self._stops = array("q", [0])
         self._rows = array("q")
 

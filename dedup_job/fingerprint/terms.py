@@ -110,9 +110,9 @@ class Vocabulary:
         """Return the hash of every row, uint64 (n, bits / 64); to be let go before another term is met."""
         return np.frombuffer(self._hashes, np.uint64).reshape(-1, self._bits // 64)
 
-    def idfs(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the fixed-point IDF of these rows."""
-        return np.frombuffer(self._idfs, np.int64)[rows]
+    def idfs(self) -> npt.NDArray[np.int64]:
+        """Return the fixed-point IDF of every row; to be let go before another term is met."""
+        return np.frombuffer(self._idfs, np.int64)
 
 
 @compiled("bool_[::1](int64[::1], uint32[::1], bool_[::1], int64, boolean)")
@@ -164,9 +164,8 @@ def weigh(
     offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], vocabulary: Vocabulary, rule: TermRule
 ) -> WeightedTerms:
     """Count and weigh the terms of n texts; the tokens of text i are rows[offsets[i] : offsets[i + 1]]."""
-    offsets, rows, frequencies = _counted(offsets, rows, vocabulary.size)
+    offsets, rows, weights = _weighed(offsets, rows, vocabulary.idfs(), term_frequency_weights(rule.tf))
     distinct = np.diff(offsets)
-    weights = term_frequency_weights(rule.tf)[frequencies] * vocabulary.idfs(rows)
     if rule.top:
         texts = np.repeat(np.arange(len(distinct)), distinct)
         heaviest = _heaviest(texts, weights, vocabulary.hashes()[rows, 0], rule.top)
@@ -175,14 +174,20 @@ def weigh(
     return WeightedTerms(offsets, rows, weights, distinct)
 
 
-@compiled("Tuple((int64[::1], int64[::1], int64[::1]))(int64[::1], int64[::1], int64)")
-def _counted(
-    offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], size: int
+@compiled(
+    "Tuple((int64[::1], int64[::1], int64[::1]))"
+    "(int64[::1], int64[::1], Array(int64, 1, 'C', readonly=True), int64[::1])",
+)
+def _weighed(
+    offsets: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64],
+    idfs: npt.NDArray[np.int64],
+    tf_weights: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the distinct rows of each text, below `size`, without DROPPED, and how often each occurs."""
-    kept, counts = np.empty_like(rows), np.empty_like(rows)
+    """Return the distinct rows of each text, without DROPPED, and their weights: by frequency, times IDF."""
+    kept, weights = np.empty_like(rows), np.empty_like(rows)
     ends = np.zeros_like(offsets)
-    places = np.full(size, -1, np.int32)  # where each row was last put in `kept`
+    places = np.full(len(idfs), -1, np.int32)  # where each row was last put in `kept`
     filled = 0
     for text in range(len(offsets) - 1):
         first = filled
@@ -192,12 +197,14 @@ def _counted(
                 continue
             place = places[row]
             if place >= first:
-                counts[place] = min(counts[place] + 1, LARGEST_TF - 1)
+                weights[place] = min(weights[place] + 1, LARGEST_TF - 1)  # for now, how often it occurs
             else:
-                kept[filled], counts[filled], places[row] = row, 1, filled
+                kept[filled], weights[filled], places[row] = row, 1, filled
                 filled += 1
+        for place in range(first, filled):
+            weights[place] = tf_weights[weights[place]] * idfs[kept[place]]
         ends[text + 1] = filled
-    return ends, kept[:filled].copy(), counts[:filled].copy()
+    return ends, kept[:filled].copy(), weights[:filled].copy()
 
 
 def _heaviest(

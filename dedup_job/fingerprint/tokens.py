@@ -104,7 +104,7 @@ class WordRows:
     def __call__(self, texts: Sequence[str], codes: Ragged) -> Rows:
         """Return the rows of the words of each text."""
         if self._pieces.characters > MOST_CHARACTERS:
-            self._pieces = Pieces()
+            self._pieces.forget()
         offsets, found = pieces(codes)
         numbers, new = self._pieces.numbers(found)
         if len(new):  # segmented all at once
