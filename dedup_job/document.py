@@ -64,7 +64,7 @@ class Ragged:
         return cls(np.zeros(rows + 1, np.int64), np.empty(0, np.uint32))
 
     def take(self, rows: Sequence[int] | npt.NDArray[np.intp]) -> Ragged:
-        """Return some of the rows."""
+        """Return some of the rows, in any order, also more than once."""
         rows, lengths = np.asarray(rows, np.intp), np.diff(self.offsets)
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[rows])])
         if (np.diff(rows) > 0).all():  # in their order, each of them once: less to move

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from functools import cache
-from math import log
+from math import isqrt, log
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from dedup_job.fingerprint.simhash import term_hashes
 DROPPED = -1  # the row of what is no term
 SPACE = -2  # the row of a space, which is no term either
 LARGEST_TF = 1 << 16
+EXACT = 1 << 42  # below it the root of 1,024 times a number is right in floating point, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +137,18 @@ def _are_terms(
 
 
 def rarities(idfs: npt.NDArray[np.int64], kind: str) -> npt.NDArray[np.int64]:
-    """Return what each fixed-point IDF below 2**42 is worth, as a fixed-point number, rounded down.
+    """Return what each fixed-point IDF is worth, as a fixed-point number, rounded down.
 
     >>> [rarities(np.array([4 * 1024]), kind).item() for kind in ("full", "sqrt", "none")]
     [4096, 2048, 1024]
     """
     if kind == "none":
         return np.full_like(idfs, SCALE)
-    return np.sqrt(idfs * SCALE).astype(np.int64) if kind == "sqrt" else idfs
+    if kind == "full":
+        return idfs
+    if idfs.max(initial=0) < EXACT:
+        return np.sqrt(idfs * SCALE).astype(np.int64)
+    return np.array([isqrt(idf * SCALE) for idf in idfs.tolist()], np.int64)
 
 
 @cache
