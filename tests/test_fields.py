@@ -84,8 +84,10 @@ def _reason(fields: TextFields, raw: bytes) -> str:
 @pytest.mark.parametrize("name", _VALUES)
 def test_a_value_that_is_no_text_has_its_reason(name: str) -> None:
     kind, value, reason = _VALUES[name]
+    fields, raw = TextFields(("text",)), _document(_element(kind, b"text", value))
 
-    assert _reason(TextFields(("text",)), _document(_element(kind, b"text", value))) == reason
+    assert _reason(fields, raw) == reason
+    assert fields.texts_of([raw]) == [("", reason)]
 
 
 @pytest.mark.parametrize("name", _VALUES)
@@ -246,9 +248,10 @@ def test_the_texts_of_many_records_are_those_of_each(data: st.DataObject) -> Non
     raws = []
     for found in data.draw(st.lists(st.lists(elements, max_size=4), max_size=4)):
         raw = bytearray(_document(*found))
-        for _ in range(data.draw(st.integers(0, 2))):
+        for _ in range(data.draw(st.sampled_from([0, 0, 0, 1, 2]))):
             raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-        raws.append(bytes(raw[: data.draw(st.integers(0, len(raw)) | st.just(len(raw)))]))
+        is_cut = data.draw(st.sampled_from([False, False, False, True]))
+        raws.append(bytes(raw[: data.draw(st.integers(0, len(raw)))] if is_cut else raw))
     for paths in (("text",), ("é",), ("text.0",), ("text", "other")):
         fields = TextFields(paths)
         assert fields.texts_of(raws) == [_singly(fields, raw) for raw in raws]
@@ -264,6 +267,32 @@ def test_a_string_is_found_at_once_beside_values_of_plain_kinds_alone(name: str)
     raw = _document(other, _TEXT, other)
     (start,), (stop,) = string_places([raw], "text")
     assert raw[start:stop] == ("正文".encode() if kind in PLAIN_KINDS else b"")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        _element(0x08, b"x", b"\2"),
+        _element(0x02, b"x", struct.pack("<i", 3) + b"abc"),
+        _element(0x02, b"x", struct.pack("<i", 0)),
+        _element(0x02, b"x", struct.pack("<i", -1) + b"\0"),
+        _element(0x02, b"x", struct.pack("<i", 2**31 - 1) + b"\0"),
+        _element(0x03, b"x", struct.pack("<i", 5) + b"\1"),
+        _element(0x03, b"x", struct.pack("<i", 4)),
+        _element(0x10, b"x", b"\0"),
+        _element(0x02, b"\xff", _string(b"y")),
+    ],
+)
+def test_a_record_that_is_damaged_anywhere_is_left_to_bson(other: bytes) -> None:
+    for raw in (_document(other, _TEXT), _document(_TEXT, other)):
+        assert string_places([raw], "text")[0].tolist() == [-1]
+
+
+def test_of_two_fields_of_one_name_the_last_counts() -> None:
+    raw = _document(_TEXT, _element(0x02, b"text", _string(b"last")))
+    assert (
+        TextFields(("text",)).texts_of([raw]) == [(TextFields(("text",)).text_of(raw), "")] == [("last", "")]
+    )
 
 
 @given(st.data())

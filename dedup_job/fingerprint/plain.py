@@ -69,7 +69,7 @@ def _place_in(octets: Octets, wanted: Octets) -> tuple[int, int]:
         if size == _NO_SIZE:
             return -1, -1
         if _is_same(octets, name, wanted):
-            if start >= 0 or kind != _STRING:
+            if kind != _STRING:
                 return -1, -1
             start, stop = value + _LENGTH, place - 1
     return start, stop
