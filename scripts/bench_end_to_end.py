@@ -125,8 +125,9 @@ def compare(name: str, file: Path, args: argparse.Namespace, server: Server) -> 
         ]
         row(name, "ours against it, times", *ratios, "", "", "")
     show_floor(name, count, floors)
-    above = median(own.usage.cpu / floor.sum("cpu") for own, floor in zip(mine, floors, strict=True))
-    row(name, "ours against the floor, times", "", "", above, "", "", "")
+    above = [own.usage.cpu / floor.sum("cpu") for own, floor in zip(mine, floors, strict=True)]
+    row(name, "ours against the floor, times", "", "", median(above), "", "", "")
+    row(name, "from pair to pair", "", "", f"{min(above):.2f} to {max(above):.2f}", "", "", "")
 
 
 def show_floor(name: str, count: int, floors: Sequence[Floor]) -> None:
