@@ -27,9 +27,8 @@ from dedup_job.instructions import prefetch
 
 Numbers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint32]
-Slots = npt.NDArray[
-    np.uint64
-]  # (n, 2): a key, and 1 + number in the upper half, place in `codes` in the lower
+Slots = npt.NDArray[np.uint64]
+"""(n, 2): a key; then 1 + number in the upper half (0: free), and the place in all codes in the lower."""
 
 _FEWEST_SLOTS: Final = 1 << 12
 _LONGEST_KEY: Final = 3
@@ -160,11 +159,8 @@ def _numbers(
     Memory is asked for ahead: first for the slot, then for the string that is there.
     """
     count = len(offsets) - 1
-    numbers, keys, stops = (
-        np.empty(count, np.int64),
-        np.empty(count, np.uint64),
-        np.empty(count + 1, np.int64),
-    )
+    numbers, keys = np.empty(count, np.int64), np.empty(count, np.uint64)
+    stops = np.empty(count + 1, np.int64)
     stops[0] = filled
     new = 0
     for string in range(count):

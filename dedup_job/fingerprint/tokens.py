@@ -107,7 +107,7 @@ class WordRows:
             self._pieces.forget()
         offsets, found = pieces(codes)
         numbers, new = self._pieces.numbers(found)
-        if len(new):  # segmented all at once
+        if len(new):
             rows = self._vocabulary.rows(self._words(new))
             ends = rows == SPACE
             if ends.sum() != len(new):
