@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dedup_job.fingerprint.simhash import hamming
-from dedup_job.match import _kernel, index
+from dedup_job.match import _kernel, _scan, index
 from dedup_job.match.index import Candidates, SegmentIndex, pairs_within
-from dedup_job.match.layout import Layout, cheapest, cut, layouts
+from dedup_job.match.layout import Layout, cheapest, cut, folded_words, layouts
 
 Fingerprints = npt.NDArray[np.uint64]
 
@@ -156,8 +156,8 @@ def test_inside_a_batch_each_row_meets_the_earlier_rows_only(
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("bits", [64, 128])
-@pytest.mark.parametrize("radius", [*range(21), 48])
+@pytest.mark.parametrize("bits", [64, 128, 256])
+@pytest.mark.parametrize("radius", [*range(21), 38, 48])
 def test_exactly_the_radius_is_found_and_one_more_is_not(way: str, bits: int, radius: int) -> None:
     rng = np.random.default_rng(radius)
     target = rng.integers(0, 1 << 64, (1, bits // 64), dtype=np.uint64)
@@ -169,6 +169,17 @@ def test_exactly_the_radius_is_found_and_one_more_is_not(way: str, bits: int, ra
     with found_by(way):
         answer = neighbours(filled(target, radius).within(np.array(queries)))
     assert answer == [[(radius, 0)]] * 25 + [[]] * 25
+
+
+@pytest.mark.parametrize(("bits", "radius"), [(128, 19), (192, 19), (256, 19), (256, 38)])
+def test_fingerprints_that_are_alike_only_when_folded_are_no_neighbours(bits: int, radius: int) -> None:
+    words = bits // 64
+    assert folded_words(bits, radius) < words
+    row = np.random.default_rng(13).integers(0, 1 << 64, (1, words), dtype=np.uint64)
+    alike = row.copy()
+    alike[0, [0, folded_words(bits, radius)]] ^= np.uint64((1 << 40) - 1)
+    with found_by("scan"):
+        assert neighbours(filled(row, radius).within(np.concatenate([row, alike]))) == [[(0, 0)], []]
 
 
 @pytest.mark.parametrize("bits", [64, 128])
@@ -421,8 +432,10 @@ def test_arrays_of_every_layout_are_served_by_the_same_machine_code() -> None:
         pairs_within(stored, 3)
     kernels = (_kernel.settle, _kernel.chain, _kernel.look, _kernel.join)
     assert {len(kernel.signatures) for kernel in kernels} == {1}
-    words = [signature[4].count for signature in _kernel.scan.signatures]  # as many columns as words
-    assert len(words) == len(set(words))
+    widths = [
+        tuple(len(columns) for columns in signature[4].types[:2]) for signature in _scan.scan.signatures
+    ]
+    assert len(widths) == len(set(widths))  # once for each number of words, folded and whole
 
 
 @pytest.mark.parametrize("bits", [0, 32, 100, 320])

@@ -64,5 +64,5 @@ def test_where_there_are_none_but_neighbours_they_are_taken_for_random_ones() ->
 def test_fingerprints_that_crowd_in_few_buckets_are_compared_without_maps() -> None:
     rows = np.random.default_rng(2).integers(0, 1 << 64, (100_000, 2), dtype=np.uint64)
     crowded = rows & np.roll(rows, 1) & np.roll(rows, 2)  # each bit is 1 in an eighth of them
-    assert len(cheapest(128, 19, 600_000, Sample(rows, 19)).cuts) == 8
-    assert cheapest(128, 19, 600_000, Sample(crowded, 19)) == Layout(128, 19)
+    assert len(cheapest(128, 19, 1_000_000, Sample(rows, 19)).cuts) == 8
+    assert cheapest(128, 19, 1_000_000, Sample(crowded, 19)) == Layout(128, 19)

@@ -1,4 +1,4 @@
-"""The compiled loops of the segment index: filling its maps, looking through them, and plain scans."""
+"""The compiled loops of the segment index that fill its maps and look through them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from llvmlite import ir
 from numba.core import types
 
 from dedup_job.compiled import compiled, inlined
-from dedup_job.instructions import instruction, lowest, popcount, prefetch
+from dedup_job.instructions import differing, instruction, lowest, popcount, prefetch, spread
+from dedup_job.match._found import Found, differing_bits, note
 from dedup_job.match.cut import WORD_BITS
 
 Fingerprints = npt.NDArray[np.uint64]  # (n, words)
-Places = npt.NDArray[np.int64]  # (n,)
-Room = tuple[npt.NDArray[np.uint64], ...]  # for each word of a fingerprint, (BLOCK,)
 
-LANES = 8  # words that are compared by one instruction
 UNIT = 16  # sketches that are compared at once; arrays of sketches have so many spare entries at the end
 WAVE = 256  # buckets that are looked through side by side
-STRETCH = 32  # rows that a scan compares at once
-BLOCK = 64 * STRETCH  # rows that it compares with all queries while they are in the nearest cache
 AHEAD = 24  # rows by which a fill looks ahead of itself
 
 
@@ -63,13 +59,6 @@ class Search(NamedTuple):
     map: int
 
 
-class Found(NamedTuple):
-    """Neighbours, as numbers that sort by query, distance, position: 24, 8 and 32 bits."""
-
-    numbers: npt.NDArray[np.uint64]  # those that there is room for
-    total: npt.NDArray[np.int64]  # (1,), how many there are
-
-
 class Wave(NamedTuple):
     """Buckets that are looked through side by side, so that their cache misses overlap.
 
@@ -102,56 +91,6 @@ def close(_context: Any, sketches: Any, place: Any, sketch: Any, allowed: Any) -
         return builder.zext(builder.bitcast(near, ir.IntType(UNIT)), ir.IntType(64))
 
     return types.uint64(sketches, types.int64, types.uint32, types.uint32), build
-
-
-@instruction
-def close_rows(_context: Any, room: Any, place: Any, queries: Any, query: Any, radius: Any) -> Any:
-    """Which of STRETCH rows from `place` on differ from a query by at most `radius` bits: bit k for row k.
-
-    The rows lie word by word in the columns of `room`, whose number is known to the compiler.
-    """
-    number = ir.IntType(WORD_BITS)
-    vector = ir.VectorType(number, LANES)
-
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        columns, at, rows, row, limit = arguments
-        arrays = [
-            context.make_array(kind)(context, builder, builder.extract_value(columns, word)).data
-            for word, kind in enumerate(signature.args[0])
-        ]
-        wanted = context.make_array(signature.args[2])(context, builder, rows).data
-        begin = builder.gep(wanted, [builder.mul(row, number(len(arrays)))])
-        own = [builder.load(builder.gep(begin, [number(word)])) for word in range(len(arrays))]
-        near = number(0)
-        for first in range(0, STRETCH, LANES):
-            bits = ir.Constant(vector, None)
-            for array, value in zip(arrays, own, strict=True):
-                place = builder.gep(array, [builder.add(at, number(first))])
-                entries = builder.load(builder.bitcast(place, vector.as_pointer()), align=8)
-                bits = builder.add(bits, differing(builder, entries, spread(builder, value, LANES)))
-            which = builder.icmp_unsigned("<=", bits, spread(builder, limit, LANES))
-            which = builder.zext(builder.bitcast(which, ir.IntType(LANES)), number)
-            near = builder.or_(near, builder.shl(which, number(first)))
-        return near
-
-    return types.uint64(room, types.int64, queries, types.int64, types.int64), build
-
-
-def differing(builder: Any, entries: Any, wanted: Any) -> Any:
-    """Build the number of bits in which the lanes of two vectors differ."""
-    kind = entries.type
-    name = f"llvm.ctpop.v{kind.count}{kind.element}"
-    popcount = builder.module.declare_intrinsic(name, (), ir.FunctionType(kind, [kind]))
-    return builder.call(popcount, [builder.xor(entries, wanted)])
-
-
-def spread(builder: Any, value: Any, lanes: int) -> Any:
-    """Build a vector that has the value in each lane."""
-    unset = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
-    first = builder.insert_element(unset, value, ir.IntType(32)(0))
-    return builder.shuffle_vector(
-        first, unset, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-    )
 
 
 @inlined
@@ -376,9 +315,7 @@ def join(rows: Fingerprints, radius: int, table: Table, found: Found) -> None:
 def confirm(query: int, position: int, search: Search, table: Table, found: Found) -> None:
     """Note a candidate that is within the radius and whose keys are nearer in no other map."""
     queries, stored, cuts = search.queries, table.fingerprints, table.cuts
-    distance = np.int64(0)
-    for word in range(queries.shape[1]):
-        distance += np.int64(popcount(queries[query, word] ^ stored[position, word]))
+    distance = differing_bits(queries, query, stored, position)
     if distance > search.radius:
         return
     nearest, best = 0, np.int64(WORD_BITS)
@@ -389,47 +326,3 @@ def confirm(query: int, position: int, search: Search, table: Table, found: Foun
             nearest, best = i, flips
     if nearest == search.map:
         note(query, distance, position, found)
-
-
-@inlined
-def note(query: int, distance: int, position: int, found: Found) -> None:
-    """Count one neighbour, and write it down if there is room."""
-    if found.total[0] < len(found.numbers):
-        nearness = np.uint64(query) << np.uint64(8) | np.uint64(distance)
-        found.numbers[found.total[0]] = nearness << np.uint64(32) | np.uint64(position)
-    found.total[0] += 1
-
-
-@compiled()
-def scan(
-    queries: Fingerprints, stored: Fingerprints, ends: Places, radius: int, room: Room, found: Found
-) -> None:
-    """Compare query q with each row stored before ends[q]: a block with all queries, then the next one."""
-    for start in range(0, len(stored), BLOCK):
-        rows = min(BLOCK, len(stored) - start)
-        for word in range(len(room)):
-            for k in range(rows):
-                room[word][k] = stored[start + k, word]
-        for q in range(len(queries)):
-            last = min(rows, ends[q] - start)
-            for k in range(0, last, STRETCH):
-                near = close_rows(room, k, queries, q, radius)
-                if last - k < STRETCH:
-                    near &= (np.uint64(1) << np.uint64(last - k)) - np.uint64(1)
-                while near:
-                    row, distance = start + k + lowest(near), np.int64(0)
-                    for word in range(len(room)):
-                        distance += np.int64(popcount(queries[q, word] ^ stored[row, word]))
-                    note(q, distance, row, found)
-                    near &= near - np.uint64(1)
-
-
-@compiled()
-def offsets(numbers: npt.NDArray[np.uint64], queries: int) -> npt.NDArray[np.int64]:
-    """Where the neighbours of each query begin in sorted numbers, and where the last end: (queries + 1,)."""
-    ends = np.zeros(queries + 1, np.int64)
-    for number in numbers:
-        ends[(number >> np.uint64(40)) + np.uint64(1)] += 1
-    for q in range(queries):
-        ends[q + 1] += ends[q]
-    return ends

@@ -10,10 +10,10 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.match import _kernel
+from dedup_job.match import _found, _kernel, _scan
 from dedup_job.match._column import make_room
 from dedup_job.match.cut import WORD_BITS
-from dedup_job.match.layout import Layout, cheapest, cheapest_inside
+from dedup_job.match.layout import Layout, cheapest, cheapest_inside, folded_words
 from dedup_job.match.likeness import Sample
 
 Fingerprints = npt.NDArray[np.uint64]
@@ -55,11 +55,11 @@ def pairs_within(fingerprints: Fingerprints, radius: int) -> Candidates:
     layout = cheapest_inside(words * WORD_BITS, radius, len(rows))
     if layout.cuts:
         return _candidates(len(rows), lambda found: _join(rows, radius, layout, found))
-    ends, room = np.arange(len(rows)), _room(words)
-    return _candidates(len(rows), lambda found: _kernel.scan(rows, rows, ends, radius, room, found))
+    ends, room = np.arange(len(rows)), _room(words * WORD_BITS, radius)
+    return _candidates(len(rows), lambda found: _scan.scan(rows, rows, ends, radius, room, found))
 
 
-def _join(rows: Fingerprints, radius: int, layout: Layout, found: _kernel.Found) -> None:
+def _join(rows: Fingerprints, radius: int, layout: Layout, found: _found.Found) -> None:
     nodes = np.empty((len(rows), len(layout.cuts), 2), np.uint32)
     _kernel.join(rows, radius, _table(rows, layout, 0)._replace(nodes=nodes), found)
 
@@ -132,11 +132,11 @@ class SegmentIndex:
         self._usual = max(FEW, 2 * len(found.positions) // max(1, len(queries)))
         return found
 
-    def _scan(self, queries: Fingerprints, found: _kernel.Found) -> None:
+    def _scan(self, queries: Fingerprints, found: _found.Found) -> None:
         ends, stored = np.full(len(queries), self._count), self._table.fingerprints[: self._count]
-        _kernel.scan(queries, stored, ends, self._radius, _room(queries.shape[1]), found)
+        _scan.scan(queries, stored, ends, self._radius, _room(self._bits, self._radius), found)
 
-    def _look(self, queries: Fingerprints, found: _kernel.Found) -> None:
+    def _look(self, queries: Fingerprints, found: _found.Found) -> None:
         self._walked += _kernel.look(queries, self._radius, self._settled, self._table, found)
 
     def _enter(self) -> None:
@@ -216,8 +216,8 @@ def _masks(layout: Layout, i: int) -> npt.NDArray[np.uint32]:
     return np.array(masks, np.uint32).reshape(-1, 2)
 
 
-def _room(words: int) -> _kernel.Room:
-    return tuple(np.empty(_kernel.BLOCK, np.uint64) for _ in range(words))
+def _room(bits: int, radius: int) -> _scan.Room:
+    return _scan.make_room(folded_words(bits, radius), bits // WORD_BITS)
 
 
 def _check_radius(radius: int, bits: int) -> None:
@@ -233,20 +233,20 @@ def _checked(fingerprints: Fingerprints, words: int) -> Fingerprints:
     return np.require(fingerprints, requirements=["C", "A", "W"])  # one kind of array: compiled once
 
 
-def _candidates(queries: int, search: Callable[[_kernel.Found], None], each: int = FEW) -> Candidates:
+def _candidates(queries: int, search: Callable[[_found.Found], None], each: int = FEW) -> Candidates:
     """Search with room for so many neighbours each, and again with room for all where that was not enough."""
     if queries > QUERIES_AT_ONCE:
         raise ValueError(f"look for at most {QUERIES_AT_ONCE} fingerprints at once, not {queries}")
-    found = _found(each * queries)
+    found = _empty(each * queries)
     search(found)
     if found.total[0] > len(found.numbers):
-        found = _found(int(found.total[0]))
+        found = _empty(int(found.total[0]))
         search(found)
     numbers = found.numbers[: found.total[0]]
     numbers.sort()
     distances = (numbers >> np.uint64(32)).astype(np.uint8)
-    return Candidates(_kernel.offsets(numbers, queries), numbers.astype(np.uint32), distances)
+    return Candidates(_found.offsets(numbers, queries), numbers.astype(np.uint32), distances)
 
 
-def _found(room: int) -> _kernel.Found:
-    return _kernel.Found(np.empty(room, np.uint64), np.zeros(1, np.int64))
+def _empty(room: int) -> _found.Found:
+    return _found.Found(np.empty(room, np.uint64), np.zeros(1, np.int64))

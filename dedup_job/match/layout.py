@@ -29,7 +29,7 @@ from math import comb
 
 from llvmlite import binding
 
-from dedup_job.match.cut import SKETCH_BITS, Cut
+from dedup_job.match.cut import SKETCH_BITS, WORD_BITS, Cut
 from dedup_job.match.likeness import RANDOM, Likeness
 
 # Measured, in nanoseconds; docs/index.md says how.
@@ -38,6 +38,7 @@ SCAN_COSTS = {
     "avx2": 0.18,
 }  # comparing one word in a scan, by what the processor has
 SLOW_SCAN_COST = 0.35
+MOST_PASSED = 0.003  # of random pairs that a scan may take for near ones when they are folded
 PROBE_COST = 35.0  # looking into a bucket
 ENTRY_COST = 0.7  # passing an entry in it
 CONFIRM_COST = 40.0  # comparing a candidate in full
@@ -78,7 +79,7 @@ class Layout:
     def cost(self, count: int, likeness: Likeness = RANDOM) -> float:
         """Return the nanoseconds that a query among so many fingerprints takes, about."""
         if not self.cuts:
-            return scan_cost() * count * self.bits / 64
+            return scan_cost() * count * folded_words(self.bits, self.radius)
         met = [likeness.met(*step) for step in _steps(self)]
         entries, candidates = sum(one.entered for one in met), sum(one.passed for one in met)
         return self.probes * PROBE_COST + count * (entries * ENTRY_COST + candidates * CONFIRM_COST)
@@ -107,6 +108,24 @@ def _steps(layout: Layout) -> tuple[tuple[Cut, int, int], ...]:
         for flips in range(cut.flips + 1)
         if (limit := layout.limit(i, flips)) >= 0
     )
+
+
+@cache
+def folded_words(bits: int, radius: int) -> int:
+    """Return to how many words a scan folds fingerprints: as few as still reject most that are not near.
+
+    >>> folded_words(64, 3), folded_words(128, 19), folded_words(128, 30), folded_words(256, 38)
+    (1, 1, 2, 2)
+    """
+    words = bits // WORD_BITS
+    return next(
+        (few for few in range(1, words) if _share_within(few * WORD_BITS, radius) < MOST_PASSED), words
+    )
+
+
+def _share_within(bits: int, radius: int) -> float:
+    """Return how likely two random numbers of so many bits are within the radius."""
+    return sum(comb(bits, differing) for differing in range(radius + 1)) / (1 << bits)
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bson import encode
 from pymongo.database import Database
 
 from dedup_job.mongo.target import Target
@@ -40,6 +41,12 @@ def test_each_refusal_has_its_own_reason_and_its_neighbours_land(database: Datab
 
     assert refused == {0: "conflict", 2: "unique_index", 3: "validator"}
     assert {document["_id"] for document in unique.find()} == {1, 2, 5, 100}
+
+
+def test_an_id_that_only_an_equal_one_of_another_type_has_is_absent(database: Database[Any]) -> None:
+    database["unique"].insert_many([{"_id": 7}, {"_id": 8}])
+    asked = [encode({"_id": value}) for value in (7, 8.0, 9)]
+    assert Target(database["unique"]).absent(asked) == {asked[1], asked[2]}
 
 
 def test_the_first_duplicate_of_a_refused_keeper_is_promoted(job: Job) -> None:

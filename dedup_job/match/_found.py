@@ -1,0 +1,49 @@
+"""What the compiled loops of the segment index find: neighbours, written down as they are met."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dedup_job.compiled import compiled, inlined
+from dedup_job.instructions import popcount
+
+Fingerprints = npt.NDArray[np.uint64]  # (n, words)
+
+
+class Found(NamedTuple):
+    """Neighbours, as numbers that sort by query, distance, position: 24, 8 and 32 bits."""
+
+    numbers: npt.NDArray[np.uint64]  # those that there is room for
+    total: npt.NDArray[np.int64]  # (1,), how many there are
+
+
+@inlined
+def note(query: int, distance: int, position: int, found: Found) -> None:
+    """Count one neighbour, and write it down if there is room."""
+    if found.total[0] < len(found.numbers):
+        nearness = np.uint64(query) << np.uint64(8) | np.uint64(distance)
+        found.numbers[found.total[0]] = nearness << np.uint64(32) | np.uint64(position)
+    found.total[0] += 1
+
+
+@inlined
+def differing_bits(ones: Fingerprints, one: int, others: Fingerprints, other: int) -> np.int64:
+    """The Hamming distance of two rows."""
+    distance = np.int64(0)
+    for word in range(ones.shape[1]):
+        distance += np.int64(popcount(ones[one, word] ^ others[other, word]))
+    return distance
+
+
+@compiled()
+def offsets(numbers: npt.NDArray[np.uint64], queries: int) -> npt.NDArray[np.int64]:
+    """Where the neighbours of each query begin in sorted numbers, and where the last end: (queries + 1,)."""
+    ends = np.zeros(queries + 1, np.int64)
+    for number in numbers:
+        ends[(number >> np.uint64(40)) + np.uint64(1)] += 1
+    for q in range(queries):
+        ends[q + 1] += ends[q]
+    return ends
