@@ -92,6 +92,7 @@ class Commands:
         """Run a command, watched; returns what it took and the JSON object that it printed."""
         command = [sys.executable, "-m", "dedup_job", name, "-c", str(self.settings), "--json", *options]
         environment = {**os.environ, "DEDUP_SOURCE_URI": self.server.uri}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # where the job is installed, its code is compiled
         return watched(command, environment, mongod_of(self.server))
 
 
