@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
+
+from dedup_job.ragged import Ragged
 
 
 class Passed(Exception):
@@ -40,46 +42,6 @@ class Batch:
     def nbytes(self) -> int:
         """Bytes of the records."""
         return sum(map(len, self.raws))
-
-
-@dataclass(frozen=True, slots=True)
-class Ragged:
-    """Rows of different length in one array: row i is `values[offsets[i]:offsets[i + 1]]`."""
-
-    offsets: npt.NDArray[np.int64]
-    values: npt.NDArray[np.uint32]
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, row: int) -> npt.NDArray[np.uint32]:
-        return self.values[self.offsets[row] : self.offsets[row + 1]]
-
-    def __iter__(self) -> Iterator[npt.NDArray[np.uint32]]:
-        return (self[row] for row in range(len(self)))
-
-    @classmethod
-    def empty(cls, rows: int) -> Ragged:
-        """Return so many rows of nothing."""
-        return cls(np.zeros(rows + 1, np.int64), np.empty(0, np.uint32))
-
-    def take(self, rows: Sequence[int] | npt.NDArray[np.intp]) -> Ragged:
-        """Return some of the rows, in any order, also more than once."""
-        rows, lengths = np.asarray(rows, np.intp), np.diff(self.offsets)
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[rows])])
-        if (np.diff(rows) > 0).all():  # in their order, each of them once: less to move
-            is_taken = np.zeros(len(self), np.bool_)
-            is_taken[rows] = True
-            return Ragged(offsets, self.values[np.repeat(is_taken, lengths)])
-        starts = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths[rows])
-        return Ragged(offsets, self.values[starts + np.arange(offsets[-1])])
-
-    @classmethod
-    def join(cls, parts: Sequence[Ragged]) -> Ragged:
-        """Put the rows of all parts one after the other."""
-        lengths = np.concatenate([np.diff(part.offsets) for part in parts])
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        return cls(offsets, np.concatenate([part.values for part in parts]))
 
 
 def digests(values: Iterable[bytes]) -> npt.NDArray[np.uint64]:

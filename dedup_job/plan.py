@@ -9,7 +9,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.document import UNIQUE, Action, Counts, Match, Ragged, Verdict
+from dedup_job.document import UNIQUE, Action, Counts, Match, Verdict
+from dedup_job.ragged import Ragged
 
 
 @dataclass(frozen=True, slots=True)

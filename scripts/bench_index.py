@@ -23,10 +23,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.document import Ragged
 from dedup_job.match.index import SegmentIndex, pairs_within
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.plan import Kept, RawIds
+from dedup_job.ragged import Ragged
 
 Fingerprints = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]

@@ -21,7 +21,7 @@ from bson.objectid import ObjectId
 from pymongo import MongoClient
 from pymongo.collection import Collection
 
-from dedup_job.document import UNIQUE, Counts, Ragged
+from dedup_job.document import UNIQUE, Counts
 from dedup_job.fingerprint.profile import Calibration
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.mongo.head import Head
@@ -29,6 +29,7 @@ from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.mongo.plans import BACKFILL, PlanId, StoredPlan, pack
 from dedup_job.mongo.window import Window, since
 from dedup_job.plan import Plan
+from dedup_job.ragged import Ragged
 from dedup_job.wiring import restored
 from scripts.bench_index import numbers, scattered
 from scripts.local_mongod import LocalMongod

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.document import Ragged
 from dedup_job.match.allpairs import similar_pairs, similarities
 from dedup_job.match.similarity import jaccard
+from dedup_job.ragged import Ragged
 
 LEVELS = st.sampled_from([0.05, 0.3, 1 / 3, 0.5, 0.6, 2 / 3, 0.7, 0.8, 0.9, 1.0])
 

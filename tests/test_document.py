@@ -6,7 +6,7 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.document import UNIQUE, Action, Batch, Counts, Fingerprints, Match, Ragged, Verdict, digests
+from dedup_job.document import UNIQUE, Action, Batch, Counts, Fingerprints, Match, Verdict, digests
 
 REASONS = st.sampled_from(["empty", "missing", "validator", "poison"])
 VERDICTS = st.one_of(
@@ -16,11 +16,6 @@ VERDICTS = st.one_of(
     REASONS.map(lambda why: Verdict(Action.REFUSED, why)),
 )
 COUNTS = st.lists(VERDICTS).map(Counts.of)
-
-
-def ragged(rows: list[list[int]]) -> Ragged:
-    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
-    return Ragged(offsets, np.array([value for row in rows for value in row], np.uint32))
 
 
 def test_a_batch_knows_its_records_and_their_bytes() -> None:
@@ -58,20 +53,6 @@ def test_counts_of_parts_add_up_to_the_counts_of_the_whole(
 @given(COUNTS)
 def test_no_counts_are_the_zero_of_addition(counts: Counts) -> None:
     assert counts + Counts() == Counts() + counts == counts
-
-
-@given(st.lists(st.lists(st.integers(0, 2**32 - 1))))
-def test_ragged_rows_come_back_as_they_went_in(rows: list[list[int]]) -> None:
-    held = ragged(rows)
-    assert len(held) == len(rows)
-    assert [row.tolist() for row in held] == rows
-
-
-@given(st.lists(st.lists(st.lists(st.integers(0, 9))), min_size=1))
-def test_joined_ragged_parts_have_the_rows_of_all(parts: list[list[list[int]]]) -> None:
-    joined = Ragged.join(list(map(ragged, parts)))
-    assert [row.tolist() for row in joined] == [row for rows in parts for row in rows]
-    assert (joined.offsets.dtype, joined.values.dtype) == (np.int64, np.uint32)
 
 
 def test_joined_fingerprints_keep_every_column_in_order() -> None:

@@ -7,13 +7,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from dedup_job.document import UNIQUE, Action, Fingerprints, Match, Ragged, Verdict
+from dedup_job.document import UNIQUE, Action, Fingerprints, Match, Verdict
 from dedup_job.estimate import growth
 from dedup_job.estimate.growth import _Model
 from dedup_job.estimate.sample import LEAST, MOST, MOST_BYTES, enough
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.mongo.source import Storage
 from dedup_job.plan import Plan
+from dedup_job.ragged import Ragged
 
 COPY = Verdict(Action.DUPLICATE, "exact", Match(bytes(22), 0, 1.0))
 BITS = np.random.default_rng(1).integers(1 << 64, size=(500, 1), dtype=np.uint64)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.document import UNIQUE, Action, Batch, Match, Ragged, Verdict
+from dedup_job.document import UNIQUE, Action, Batch, Match, Verdict
 from dedup_job.plan import Plan
+from dedup_job.ragged import Ragged
 from dedup_job.report import evidence as module
 from dedup_job.report.evidence import Evidence, as_json, as_text
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dedup_job.document import UNIQUE, Action, Batch, Counts, Fingerprints, Match, Ragged, Verdict, digests
+from dedup_job.document import UNIQUE, Action, Batch, Counts, Fingerprints, Match, Verdict, digests
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.job import Job, decide, planned, run
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.plan import Plan
+from dedup_job.ragged import Ragged
 from tests.recipes import PLAIN
 
 

@@ -8,12 +8,13 @@ from bson.objectid import ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.document import UNIQUE, Action, Fingerprints, Match, Ragged, Verdict, digests
+from dedup_job.document import UNIQUE, Action, Fingerprints, Match, Verdict, digests
 from dedup_job.match.ids import Ids
 from dedup_job.match.keepers import Keepers, Ordinals, Recollection
 from dedup_job.match.recent import ENTRY
 from dedup_job.match.shingle_index import prefixes
 from dedup_job.plan import Plan, RawIds
+from dedup_job.ragged import Ragged
 
 PASSED = Verdict(Action.PASSED, "empty")
 COPY = Verdict(Action.DUPLICATE, "exact", Match(b"k", 0, 1.0))

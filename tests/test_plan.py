@@ -6,8 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.document import UNIQUE, Action, Counts, Match, Ragged, Verdict, digests
+from dedup_job.document import UNIQUE, Action, Counts, Match, Verdict, digests
 from dedup_job.plan import Plan
+from dedup_job.ragged import Ragged
 
 REFUSED = Verdict(Action.REFUSED, "validator")
 OLD = b"old"

@@ -19,11 +19,12 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.document import UNIQUE, Action, Match, Ragged, Verdict
+from dedup_job.document import UNIQUE, Action, Match, Verdict
 from dedup_job.errors import StateError
 from dedup_job.mongo.ids import document
 from dedup_job.mongo.plans import COLUMNS, PlanId, StoredPlan, _raw_ids, landed, pack, unpack
 from dedup_job.plan import Kept, Plan, RawIds
+from dedup_job.ragged import Ragged
 
 VALUES: list[Any] = [
     None, True, 7, Int64(7), 7.0, float("nan"), Decimal128("7"), "", "文", "a\0b", ObjectId(b"0" * 12),

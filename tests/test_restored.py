@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from dedup_job.document import Batch, Fingerprints, Ragged, digests
+from dedup_job.document import Batch, Fingerprints, digests
 from dedup_job.engine.restored import WithRestored
+from dedup_job.ragged import Ragged
 
 RAWS = [bytes([n]) * 5 for n in range(4)]
 

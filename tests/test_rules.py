@@ -10,10 +10,11 @@ from bson import encode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.document import Fingerprints, Match, Ragged, Verdict, digests
+from dedup_job.document import Fingerprints, Match, Verdict, digests
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.job import decide
 from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.ragged import Ragged
 from dedup_job.report.rules import distance, jaccard, judged, rules, segment_distances
 from scripts.corpus import Mix, samples
 from tests.pairs import LONG, OTHER, RECIPES, made, raw

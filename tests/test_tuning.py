@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job import job
-from dedup_job.document import Action, Fingerprints, Ragged
+from dedup_job.document import Action, Fingerprints
 from dedup_job.fingerprint.recipe import Fingerprinter, Recipe
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.match.layout import cut
 from dedup_job.match.minhash import banded_pairs
+from dedup_job.ragged import Ragged
 from dedup_job.report import tuning
 from dedup_job.report.scoring import Score, Setting
 from dedup_job.report.tuned import Tuning

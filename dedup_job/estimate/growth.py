@@ -10,9 +10,10 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.document import UNIQUE, Fingerprints, Ragged
+from dedup_job.document import UNIQUE, Fingerprints
 from dedup_job.match.keepers import Keepers
 from dedup_job.plan import Plan
+from dedup_job.ragged import Ragged
 
 LARGEST = 400_000  # made-up keepers
 A_PLAN = 5_000  # of them at once

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.compiled import compiled, part
-from dedup_job.document import Ragged
+from dedup_job.ragged import Ragged
 
 LETTER: Final = np.uint32(1 << 31)
 """Set beside the code point of a letter or digit: `\\w` of a regular expression, without the underscore."""

@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.compiled import compiled, part
-from dedup_job.document import Ragged
 from dedup_job.fingerprint.characters import strings
 from dedup_job.instructions import prefetch
+from dedup_job.ragged import Ragged
 
 Numbers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint32]
@@ -137,11 +137,13 @@ def _are_same(given: Codes, start: int, stop: int, codes: Codes, place: int) -> 
 def _move(slots: Slots, grown: Slots) -> None:
     """Put what the slots hold into more of them."""
     for old in range(len(slots)):
+        if old + _FAR < len(slots):
+            prefetch(grown, 2 * _home(slots[old + _FAR, 0], grown))
         if slots[old, 1] > 0:
             slot = _home(slots[old, 0], grown)
             while grown[slot, 1] > 0:
                 slot = (slot + 1) & (len(grown) - 1)
-            grown[slot] = slots[old]
+            grown[slot, 0], grown[slot, 1] = slots[old, 0], slots[old, 1]
 
 
 @compiled(

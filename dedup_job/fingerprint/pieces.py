@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.compiled import compiled
-from dedup_job.document import Ragged
 from dedup_job.fingerprint.interning import Interned, Numbers
+from dedup_job.ragged import Ragged
 
 Rows = tuple[Numbers, Numbers]  # offsets (n + 1,), and rows of a vocabulary
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.document import Fingerprints, Ragged, digests
+from dedup_job.document import Fingerprints, digests
 from dedup_job.fingerprint.characters import joined, lower_case
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.fields import TextFields
@@ -25,6 +25,7 @@ from dedup_job.fingerprint.shingles import letter_shingles, number_seeds
 from dedup_job.fingerprint.simhash import fold
 from dedup_job.fingerprint.terms import TermRule, Vocabulary, weigh
 from dedup_job.fingerprint.tokens import Tokenizer, token_rows
+from dedup_job.ragged import Ragged
 
 FORMAT = 1  # raised when the same settings would give other fingerprints
 LARGEST_VOCABULARY = 1_000_000

@@ -25,7 +25,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.compiled import compiled, part
-from dedup_job.document import Ragged
 from dedup_job.fingerprint.characters import encoded, joined, strings
 from dedup_job.fingerprint.markup import (
     BLOCK,
@@ -40,6 +39,7 @@ from dedup_job.fingerprint.markup import (
     VOID,
     names_of,
 )
+from dedup_job.ragged import Ragged
 
 LONGEST: Final = 100_000  # characters
 AT_ONCE: Final = 32  # texts that are scanned together: they stay in the processor's cache

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.compiled import compiled
-from dedup_job.document import Ragged
 from dedup_job.fingerprint.characters import CODE, LETTER
+from dedup_job.ragged import Ragged
 
 Segmenter = Callable[[str], list[str]]
 

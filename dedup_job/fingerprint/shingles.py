@@ -15,8 +15,8 @@ import numpy.typing as npt
 import xxhash
 
 from dedup_job.compiled import compiled
-from dedup_job.document import Ragged
 from dedup_job.fingerprint.characters import CODE, LETTER, encoded, offsets_of
+from dedup_job.ragged import Ragged
 
 NOT_ALPHANUMERIC = re.compile(r"[\W_]+")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")

@@ -20,9 +20,9 @@ import numpy.typing as npt
 import xxhash
 
 from dedup_job.compiled import compiled
-from dedup_job.document import Ragged
 from dedup_job.fingerprint.characters import in_utf8
 from dedup_job.instructions import prefetch
+from dedup_job.ragged import Ragged
 
 AHEAD = 16  # entries by which memory is asked for in advance
 

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.compiled import compiled
-from dedup_job.document import Ragged
 from dedup_job.fingerprint.characters import (
     CHINESE,
     CODE,
@@ -27,6 +26,7 @@ from dedup_job.fingerprint.pieces import Pieces, Rows
 from dedup_job.fingerprint.segment import Segmenter, pieces, segmentable
 from dedup_job.fingerprint.shingles import normalised
 from dedup_job.fingerprint.terms import SPACE, TermRule, Vocabulary
+from dedup_job.ragged import Ragged
 
 UNKNOWN = -3  # the row of a character that was not met
 AT_ONCE = 8_000  # characters that are segmented at once: their words stay in the processor's cache

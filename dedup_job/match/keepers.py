@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.document import Action, Fingerprints, Ragged
+from dedup_job.document import Action, Fingerprints
 from dedup_job.fingerprint.characters import offsets_of
 from dedup_job.match._column import make_room
 from dedup_job.match.ids import Ids
@@ -18,6 +18,7 @@ from dedup_job.match.recent import RecentShingles, Shingles
 from dedup_job.match.shingle_index import ShingleIndex
 from dedup_job.match.texts import TextIndex
 from dedup_job.plan import Kept, Plan
+from dedup_job.ragged import Ragged
 
 Fetch = Callable[[Sequence[bytes]], Mapping[bytes, bytes]]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dedup_job.document import Ragged
 from dedup_job.match.allpairs import Pairs, similarities
+from dedup_job.ragged import Ragged
 
 PERMUTATIONS, THRESHOLD = 128, 0.8
 SHINGLES_AT_ONCE = 10_000  # bounds the memory of a sketch while it is made

@@ -17,8 +17,8 @@ from array import array
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.document import Ragged
 from dedup_job.match.index import SegmentIndex
+from dedup_job.ragged import Ragged
 
 SHARED = 3
 MOST_KEEPERS = 64

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from dedup_job.document import UNIQUE, Action, Match, Ragged, Verdict
+from dedup_job.document import UNIQUE, Action, Match, Verdict
 from dedup_job.errors import StateError
 from dedup_job.mongo.ids import split
 from dedup_job.plan import Kept, Plan, RawIds
+from dedup_job.ragged import Ragged
 
 BACKFILL = "backfill"
 NIGHTLY = "run"

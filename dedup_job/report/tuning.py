@@ -21,12 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.compiled import compiled
-from dedup_job.document import Fingerprints, Ragged
+from dedup_job.document import Fingerprints
 from dedup_job.fingerprint.simhash import hamming
 from dedup_job.match.allpairs import Pairs, similar_pairs, similarities
 from dedup_job.match.index import pairs_within
 from dedup_job.match.layout import cheapest
 from dedup_job.match.minhash import banded_pairs
+from dedup_job.ragged import Ragged
 from dedup_job.report.scoring import Score, Setting
 
 RADII = {64: (3, 7, 8, 10), 128: (15, 19, 23)}

@@ -1,0 +1,61 @@
+"""Rows of different length in one array: shingles, prefixes, code points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dedup_job.compiled import compiled
+
+
+@dataclass(frozen=True, slots=True)
+class Ragged:
+    """Rows of different length in one array: row i is `values[offsets[i]:offsets[i + 1]]`."""
+
+    offsets: npt.NDArray[np.int64]
+    values: npt.NDArray[np.uint32]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int) -> npt.NDArray[np.uint32]:
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
+
+    def __iter__(self) -> Iterator[npt.NDArray[np.uint32]]:
+        return (self[row] for row in range(len(self)))
+
+    @classmethod
+    def empty(cls, rows: int) -> Ragged:
+        """Return so many rows of nothing."""
+        return cls(np.zeros(rows + 1, np.int64), np.empty(0, np.uint32))
+
+    def take(self, rows: Sequence[int] | npt.NDArray[np.intp]) -> Ragged:
+        """Return some of the rows, from 0 to len - 1, in any order, also more than once."""
+        return Ragged(*_taken(self.offsets, self.values, np.array(rows, np.int64)))
+
+    @classmethod
+    def join(cls, parts: Sequence[Ragged]) -> Ragged:
+        """Put the rows of all parts one after the other."""
+        lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        return cls(offsets, np.concatenate([part.values for part in parts]))
+
+
+@compiled(
+    "Tuple((int64[::1], uint32[::1]))"
+    "(Array(int64, 1, 'C', readonly=True), Array(uint32, 1, 'C', readonly=True), int64[::1])"
+)
+def _taken(
+    offsets: npt.NDArray[np.int64], values: npt.NDArray[np.uint32], rows: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
+    """Return the offsets and the values of some rows."""
+    ends = np.zeros(len(rows) + 1, np.int64)
+    for i in range(len(rows)):
+        ends[i + 1] = ends[i] + offsets[rows[i] + 1] - offsets[rows[i]]
+    taken = np.empty(ends[-1], np.uint32)
+    for i in range(len(rows)):
+        taken[ends[i] : ends[i + 1]] = values[offsets[rows[i]] : offsets[rows[i] + 1]]
+    return ends, taken

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dedup_job.ragged import Ragged
+
+
+def ragged(rows: list[list[int]]) -> Ragged:
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    return Ragged(offsets, np.array([value for row in rows for value in row], np.uint32))
+
+
+@given(st.lists(st.lists(st.integers(0, 2**32 - 1))))
+def test_ragged_rows_come_back_as_they_went_in(rows: list[list[int]]) -> None:
+    held = ragged(rows)
+    assert len(held) == len(rows)
+    assert [row.tolist() for row in held] == rows
+
+
+@given(st.lists(st.lists(st.lists(st.integers(0, 9))), min_size=1))
+def test_joined_ragged_parts_have_the_rows_of_all(parts: list[list[list[int]]]) -> None:
+    joined = Ragged.join(list(map(ragged, parts)))
+    assert [row.tolist() for row in joined] == [row for rows in parts for row in rows]
+    assert (joined.offsets.dtype, joined.values.dtype) == (np.int64, np.uint32)
+
+
+@given(st.lists(st.lists(st.integers(0, 2**32 - 1)), min_size=1), st.data())
+def test_rows_are_taken_in_any_order_and_more_than_once(rows: list[list[int]], data: st.DataObject) -> None:
+    wanted = data.draw(st.lists(st.integers(0, len(rows) - 1)))
+    taken = ragged(rows).take(wanted)
+    assert [row.tolist() for row in taken] == [rows[row] for row in wanted]
+    assert [row.tolist() for row in taken.take(np.arange(len(taken))[::-1])] == [
+        rows[row] for row in wanted[::-1]
+    ]
+
+
+def test_what_is_taken_shares_no_memory_with_what_it_was_taken_from() -> None:
+    held = ragged([[1, 2], [3]])
+    held.values.flags.writeable = held.offsets.flags.writeable = False
+    taken = held.take([0, 1])
+    assert not np.shares_memory(taken.values, held.values)
+    assert taken.values.flags.writeable
