@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from functools import update_wrapper
+from typing import Any, ClassVar, TypeVar, cast
 
 
 @contextmanager
@@ -29,15 +30,48 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def compiled(signature: str | None = None) -> Callable[[F], F]:
-    """Compile without the GIL: at once with a signature, at the first call without one."""
+    """Compile without the GIL: for this signature, or else for each kind of arguments when they first come.
+
+    With a signature that is done, or its machine code loaded, by the first call, or by `load`.
+    """
 
     def compile_(function: F) -> F:
-        try:
-            return cast(F, numba.njit(signature, cache=True, nogil=True)(function))
-        except RuntimeError:  # nowhere to keep it (read-only installation, no home): compile in each process
-            return cast(F, numba.njit(signature, nogil=True)(function))
+        return cast(F, _Late(function, signature) if signature else _compiled(function))
 
     return compile_
+
+
+def load() -> None:
+    """Load all that has a signature, for the processes that are forked from this one."""
+    for late in _Late.all:
+        late.load()
+
+
+class _Late:
+    """A function that takes time to load, and may not be needed."""
+
+    all: ClassVar[list[_Late]] = []
+
+    def __init__(self, function: Callable[..., object], signature: str) -> None:
+        self._function, self._signature = function, signature
+        self.all.append(self)
+        update_wrapper(self, function)
+
+    def load(self) -> None:
+        """Be ready to be called."""
+        self._call = _compiled(self._function, self._signature)
+
+    def __call__(self, *arguments: object) -> object:
+        if not hasattr(self, "_call"):
+            self.load()
+        return self._call(*arguments)
+
+
+def _compiled(function: Callable[..., object], signature: str | None = None) -> Any:
+    try:
+        return numba.njit(signature, cache=True, nogil=True)(function)
+    except RuntimeError:  # nowhere to keep it (read-only installation, no home): compile in each process
+        return numba.njit(signature, nogil=True)(function)
 
 
 def part(function: F) -> F:

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import dedup_job
+from dedup_job.compiled import compiled
 
 USED = """
 import sys
@@ -41,3 +44,41 @@ def test_where_machine_code_cannot_be_kept_it_is_made_in_each_process(tmp_path: 
         check=False,
     )
     assert done.stdout.strip() == "0.5", done.stderr
+
+
+def doubled(number: int) -> int:
+    """Return twice a number."""
+    return 2 * number
+
+
+@pytest.mark.parametrize("signature", [None, "int64(int64)"])
+def test_without_a_place_for_machine_code_it_is_compiled_all_the_same(signature: str | None) -> None:
+    def double(number: int) -> int:
+        return 2 * number
+
+    double.__code__ = double.__code__.replace(co_filename="/nowhere/at/all.py")
+    assert compiled(signature)(double)(21) == 42
+
+
+def test_what_has_a_signature_is_loaded_when_it_is_needed_and_once() -> None:
+    late = compiled("int64(int64)")(doubled)
+    assert "_call" not in vars(late)
+    assert (late(21), late.__doc__) == (42, "Return twice a number.")
+    ready = vars(late)["_call"]
+    assert ready.signatures == [ready.nopython_signatures[0].args]
+    assert (late(4), vars(late)["_call"]) == (8, ready)
+
+
+LOADED = """
+from dedup_job import compiled
+from dedup_job.fingerprint import recipe
+late = compiled._Late.all
+print(any("_call" in vars(one) for one in late), len(late) > 10)
+compiled.load()
+print(all("_call" in vars(one) for one in late))
+"""
+
+
+def test_a_process_loads_no_machine_code_before_it_needs_it_or_is_told_to_load_all() -> None:
+    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "True", "True"]

@@ -470,11 +470,3 @@ def test_hamming_counts_differing_bits_of_every_word() -> None:
     a = prints(0, (1 << 128) - 1, 1 << 127 | 1, bits=128)
     assert hamming(a, prints(0, bits=128)).tolist() == [0, 128, 2]
     assert hamming(a[2], a[1]) == 126
-
-
-def test_without_a_place_for_machine_code_it_is_compiled_all_the_same() -> None:
-    def double(number: int) -> int:
-        return 2 * number
-
-    double.__code__ = double.__code__.replace(co_filename="/nowhere/at/all.py")
-    assert _kernel.compiled(double)(21) == 42

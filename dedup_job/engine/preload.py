@@ -8,6 +8,7 @@ import sys
 
 
 def _load() -> None:
+    from dedup_job import compiled
     from dedup_job.engine import worker
     from dedup_job.fingerprint.characters import lower_case
     from dedup_job.fingerprint.idf import jieba_idf_path
@@ -16,6 +17,7 @@ def _load() -> None:
     from dedup_job.fingerprint.segment import rust_segmenter
 
     worker.end_with_parent()  # else it lives as long as the last of its children, the workers
+    compiled.load()
     shared_idf(Resource.at(jieba_idf_path()))
     rust_segmenter(())
     lower_case([])  # makes its table

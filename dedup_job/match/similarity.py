@@ -8,7 +8,7 @@ import numpy.typing as npt
 from dedup_job.compiled import compiled
 
 
-@compiled("float64(uint32[::1], uint32[::1])")
+@compiled()
 def jaccard(a: npt.NDArray[np.uint32], b: npt.NDArray[np.uint32]) -> float:
     """Return |a & b| / |a | b| of two sorted arrays of distinct values; 0.0 when both are empty.
 
