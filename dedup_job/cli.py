@@ -443,6 +443,7 @@ def _prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
     from dedup_job.report import log
 
     gc.freeze()  # code stays
+    gc.set_threshold(50_000)  # a batch makes many objects, hardly one of them in a cycle
     gc.enable()
     log.set_up(options["log_format"], options["verbose"])
     settings = configuration.load(config)
