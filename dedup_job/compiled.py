@@ -32,7 +32,8 @@ F = TypeVar("F", bound=Callable[..., object])
 def compiled(signature: str | None = None) -> Callable[[F], F]:
     """Compile without the GIL: for this signature, or else for each kind of arguments when they first come.
 
-    With a signature that is done, or its machine code loaded, by the first call, or by `load`.
+    With a signature that is done, or its machine code loaded, by the first call, or by `load`; then only
+    Python can call it.  What compiled code is to call has none.
     """
 
     def compile_(function: F) -> F:

@@ -149,7 +149,7 @@ def _hashed(values: Mapping[str, int]) -> Table:
     return table
 
 
-@compiled("Tuple((int64, int64))(Array(int32, 1, 'C', readonly=True), int64, boolean)")
+@compiled()
 def _packed(codes: Codes, place: int, is_folded: bool) -> tuple[int, int]:
     """Return where the letters and digits from a place on end, and up to ten of them packed; 0 for more.
 
@@ -170,7 +170,7 @@ def _packed(codes: Codes, place: int, is_folded: bool) -> tuple[int, int]:
     return place, key if place - start <= _LONGEST_NAME else 0
 
 
-@compiled("int64(int64[:, ::1], int64)")
+@compiled()
 def _row(table: Table, key: int) -> int:
     """Return the row of a key, or the empty row where it belongs (open addressing)."""
     mask = len(table) - 1
