@@ -26,6 +26,10 @@ with _without("scipy"):  # which numba would load for matrix products: 0.2 s at 
     import numba
     import numba.np.arraymath
 
+    from dedup_job import machine_code
+
+numba.config.CACHE_LOCATOR_CLASSES = machine_code.PLACES  # type: ignore[attr-defined]
+
 F = TypeVar("F", bound=Callable[..., object])
 
 

@@ -22,28 +22,70 @@ print(jaccard(np.array([1, 2, 3], np.uint32), np.array([2, 3, 4], np.uint32)))
 """
 
 
+def installed(folder: Path) -> Path:
+    """Return a copy of the package, without any machine code."""
+    package = folder / "dedup_job"
+    leftovers = shutil.ignore_patterns("__pycache__", "*.nb?")
+    shutil.copytree(Path(dedup_job.__file__).parent, package, ignore=leftovers)
+    return package
+
+
+def used(package: Path, program: str, **environment: str) -> str:
+    """Run a program with a copy of the package; returns what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-B", "-c", program, str(package.parent)],
+        capture_output=True,
+        text=True,
+        env={name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"} | environment,
+        cwd=package.parent.parent,
+        timeout=120,
+        check=False,
+    )
+    assert not done.stderr
+    return done.stdout.strip()
+
+
+MADE_OF_OTHERS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from dedup_job.match.allpairs import similarities
+offsets, values = np.array([0, 1, 3]), np.array([1, 1, 2], np.uint32)
+print(similarities(offsets, values, np.array([0]), np.array([1])).item())
+"""
+
+
+def test_machine_code_is_made_anew_when_a_module_that_it_is_made_of_has_changed(tmp_path: Path) -> None:
+    package = installed(tmp_path / "site")
+    assert used(package, MADE_OF_OTHERS) == "0.5"
+    kept = set((package / "match" / "__pycache__").iterdir())
+    assert kept
+
+    helper = package / "match" / "similarity.py"
+    helper.write_text(helper.read_text().replace("return shared / union", "return 7 + shared / union"))
+
+    assert used(package, MADE_OF_OTHERS) == "7.5"
+
+
+def test_machine_code_is_kept_while_nothing_that_it_is_made_of_changes(tmp_path: Path) -> None:
+    package = installed(tmp_path / "site")
+    used(package, MADE_OF_OTHERS)
+    kept = {file: file.stat().st_mtime_ns for file in (package / "match" / "__pycache__").iterdir()}
+    (package / "cli.py").write_text("changed")
+
+    assert used(package, MADE_OF_OTHERS) == "0.5"
+
+    assert {file: file.stat().st_mtime_ns for file in (package / "match" / "__pycache__").iterdir()} == kept
+
+
 def test_where_machine_code_cannot_be_kept_it_is_made_in_each_process(tmp_path: Path) -> None:
     """A file stands where the folder for machine code would be, beside the modules and in the home."""
-    package = tmp_path / "site" / "dedup_job"
-    shutil.copytree(
-        Path(dedup_job.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__", "*.nb?")
-    )
+    package = installed(tmp_path / "site")
     for folder in (package, *filter(Path.is_dir, package.iterdir())):
         (folder / "__pycache__").write_text("")
     home = tmp_path / "home"
     home.write_text("")
-    environment = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
-    environment.pop("NUMBA_CACHE_DIR", None)
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", USED, str(package.parent)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=tmp_path,
-        timeout=120,
-        check=False,
-    )
-    assert done.stdout.strip() == "0.5", done.stderr
+    assert used(package, USED, HOME=str(home), XDG_CACHE_HOME=str(home / "cache")) == "0.5"
 
 
 def doubled(number: int) -> int:
