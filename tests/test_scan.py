@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from dedup_job.document import Passed
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.markup import BLOCK, DEEPEST, KNOWN, LONGEST_TAG, MOST_FORMATTING, visible
-from dedup_job.fingerprint.scan import HEAD_ONLY, LONGEST, PAGE, PARTS, RAW, SIMPLE, simple_texts
+from dedup_job.fingerprint.names import HEAD_ONLY, PAGE, PARTS, RAW, SIMPLE
+from dedup_job.fingerprint.scan import LONGEST, simple_texts
 
 CLEANER = Cleaner()
 NAMES = sorted(SIMPLE)
