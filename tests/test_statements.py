@@ -9,8 +9,8 @@ from hypothesis import given
 from xxhash import xxh3_128_digest as digest
 
 from dedup_job.document import Action
-from dedup_job.mongo.commit import _dropped_row, _exception_row
 from dedup_job.mongo.plans import COLUMNS, StoredPlan, checksum, pack, unpack
+from dedup_job.mongo.rows import dropped_row, exception_row
 from dedup_job.mongo.statements import Damaged, stated
 from tests.test_plans import example, stored_plans
 
@@ -43,11 +43,11 @@ def test_the_row_that_must_tell_of_a_record_is_the_one_that_a_run_writes(stored:
         if verdict.action is Action.UNIQUE:
             assert (one.noted, one.note) == (None, None)
         elif verdict.action is Action.DUPLICATE:
-            assert (one.noted, one.note) == ("dropped", digest(_dropped_row(stored, row)))
+            assert (one.noted, one.note) == ("dropped", digest(dropped_row(stored, row)))
         else:
             assert (one.noted, one.note) == (
                 "exceptions",
-                digest(_exception_row(stored, row)),
+                digest(exception_row(stored, row)),
             )
 
 

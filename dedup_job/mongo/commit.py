@@ -10,29 +10,28 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-import numpy as np
 import pymongo
-import xxhash
-from bson import encode
 from bson.raw_bson import RawBSONDocument
 from pymongo import ReplaceOne
 from pymongo.errors import BulkWriteError, PyMongoError
 
 from dedup_job.document import Action, Verdict
 from dedup_job.errors import ConfigError, DedupError, StateError
+from dedup_job.mongo.arrival import Records, as_arriving, landed, records_now
 from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.head import Head, HeadDocument, Origin, counts_key
-from dedup_job.mongo.ids import as_field, document, elements, selector
+from dedup_job.mongo.ids import selector
 from dedup_job.mongo.lease import SECONDS, Holder
 from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.mongo.plans import ADOPT, BACKFILL, PlanId, StoredPlan, pack, unpack
+from dedup_job.mongo.rows import dropped_row, exception_row
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target, record_errors
 from dedup_job.plan import Plan
@@ -48,18 +47,6 @@ class RunId:
     name: str
     mode: str
     started: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Records:
-    """The records of a plan as they are now.
-
-    raws     raw BSON by row; None where there is no such record any more
-    changed  rows whose record is another than the one that was judged
-    """
-
-    raws: Sequence[bytes | None]
-    changed: frozenset[int] = frozenset()
 
 
 class Ledger(LedgerReader):
@@ -228,8 +215,8 @@ class Ledger(LedgerReader):
 
     def _carried_out(self, stored: StoredPlan, records: Records, target: Target) -> StoredPlan:
         """Insert what the accepted plan keeps, amending it as often as the target refuses something."""
-        while failed := _landed(stored.plan, records, target):
-            plan = _as_arriving(stored.plan, records, failed)
+        while failed := landed(stored.plan, records, target):
+            plan = as_arriving(stored.plan, records, failed)
             stored = self._amended(replace(stored, plan=plan), failed)
         return stored
 
@@ -258,8 +245,8 @@ class Ledger(LedgerReader):
         A right row is never taken back, not even for a moment: this run may be one that was overtaken, and
         nobody would put the row there again if it were killed in between.
         """
-        self._note_in("dropped", stored, (Action.DUPLICATE,), _dropped_row)
-        self._note_in("exceptions", stored, (Action.PASSED, Action.REFUSED), _exception_row)
+        self._note_in("dropped", stored, (Action.DUPLICATE,), dropped_row)
+        self._note_in("exceptions", stored, (Action.PASSED, Action.REFUSED), exception_row)
 
     def _note_in(
         self,
@@ -297,78 +284,6 @@ class Ledger(LedgerReader):
         if stored.mode == BACKFILL:
             after["watermark"] = stored.plan.ids[-1]
         self._swap({"pending": stored.id.key}, after)
-
-
-def _landed(plan: Plan, records: Records, target: Target) -> dict[int, Verdict]:
-    """Insert what the plan keeps; returns the rows that did not land as planned, with their new verdict."""
-    rows = plan.rows(Action.UNIQUE, Action.PASSED)
-    failed = {row: Verdict(Action.REFUSED, "vanished") for row in rows if records.raws[row] is None}
-    for row in records.changed.intersection(rows):
-        raw = records.raws[row]
-        if raw is not None and not _is_judged(plan, row, raw):
-            failed[row] = Verdict(Action.PASSED, "changed")
-    if failed:
-        return failed
-    refused = target.insert([raw for row in rows if (raw := records.raws[row]) is not None])
-    return {rows[place]: Verdict(Action.REFUSED, reason) for place, reason in refused.items()}
-
-
-def _as_arriving(plan: Plan, records: Records, rows: Iterable[int]) -> Plan:
-    """Return the plan with the hashes of what changed in these rows as it is now, which is as it arrives."""
-    hashes = plan.hashes.copy()
-    for row in records.changed.intersection(rows):
-        raw = records.raws[row]
-        if raw is not None:
-            hashes[row] = np.frombuffer(xxhash.xxh3_128_digest(raw), np.uint64)
-    return replace(plan, hashes=hashes)
-
-
-def records_now(plan: Plan, source: Source, target: Target) -> Records:
-    """Return what became of a pending plan's records since it was decided.
-
-    A record that is already in the target as it was judged counts as it is there.
-    """
-    there = target.fetch(plan.ids)
-    here = source.fetch(plan.ids)
-    raws: list[bytes | None] = []
-    changed = set()
-    for row, raw_id in enumerate(plan.ids):
-        judged = [raw for raw in (there.get(raw_id), here.get(raw_id)) if raw and _is_judged(plan, row, raw)]
-        raws.append(judged[0] if judged else here.get(raw_id))
-        if not judged and raw_id in here:
-            changed.add(row)
-    return Records(raws, frozenset(changed))
-
-
-def _is_judged(plan: Plan, row: int, raw: bytes) -> bool:
-    return bool(xxhash.xxh3_128_digest(raw) == plan.hashes[row].tobytes())
-
-
-def _dropped_row(stored: StoredPlan, row: int) -> bytes:
-    verdict = stored.plan.verdicts[row]
-    assert verdict.match is not None
-    jaccard = verdict.match.jaccard
-    about = {
-        "reason": verdict.reason,
-        "distance": verdict.match.distance,
-        "jaccard": None if jaccard is None else round(jaccard, 4),
-        "run": stored.run,
-        "at": stored.at,
-    }
-    keeper = as_field(verdict.match.keeper, "keeper")
-    return document(elements(stored.plan.ids[row]), keeper, elements(encode(about)))
-
-
-def _exception_row(stored: StoredPlan, row: int) -> bytes:
-    verdict = stored.plan.verdicts[row]
-    about = {
-        "action": verdict.action.name.lower(),
-        "reason": verdict.reason,
-        "stage": "target" if verdict.action == Action.REFUSED else "fingerprint",
-        "run": stored.run,
-        "at": stored.at,
-    }
-    return document(elements(stored.plan.ids[row]), elements(encode(about)))
 
 
 def check_whole(head: Head) -> None:
