@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -68,6 +69,17 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def writing(command: Callable[..., int]) -> Callable[..., int]:
+    """Let a command work alone on its target: on one host the second ends before it loads anything."""
+
+    @wraps(command)
+    def alone_there(config: Path, **options: Any) -> int:
+        with alone(config):
+            return command(config=config, **options)
+
+    return alone_there
+
+
 def paced(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that spare the source's server."""
     above_zero = click.FloatRange(0, min_open=True)
@@ -104,6 +116,7 @@ def commands() -> None:
 )
 @paced
 @common
+@writing
 def backfill(config: Path, adopt: bool, **options: Any) -> int:
     """Decide the whole collection, in `_id` order; resumes where it stopped."""
     if adopt:
@@ -114,6 +127,7 @@ def backfill(config: Path, adopt: bool, **options: Any) -> int:
 @commands.command("run")
 @paced
 @common
+@writing
 def nightly(config: Path, **options: Any) -> int:
     """Decide what the ledger has not decided yet; made for cron."""
     return _decide("run", config, options)
@@ -229,6 +243,7 @@ def show_status(config: Path, **options: Any) -> int:
 @commands.command()
 @click.argument("run")
 @common
+@writing
 def undo(config: Path, run: str, **options: Any) -> int:
     """Take a whole RUN back, as `status` names it: the target and the ledger are as before it.
 
@@ -250,6 +265,7 @@ def undo(config: Path, run: str, **options: Any) -> int:
 @click.argument("records", nargs=-1, required=True)
 @click.option("--why", default="", help="What is remembered with it.")
 @common
+@writing
 def restore(config: Path, records: tuple[str, ...], why: str, **options: Any) -> int:
     """Put dropped RECORDS back into the target, for good; ids are written as for `explain`.
 
@@ -303,6 +319,7 @@ def verify(config: Path, sample: int | None, state: Path | None, **options: Any)
     "--content", is_flag=True, help="Compare the records too, not the ids alone: tells which have changed."
 )
 @common
+@writing
 def reconcile(config: Path, content: bool, **options: Any) -> int:
     """Decide what runs have missed; say which decided records vanished from the source, or changed."""
     from tqdm import tqdm
@@ -418,11 +435,6 @@ def _adopt(config: Path, options: dict[str, Any]) -> None:
 
 
 def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
-    with alone(config):
-        return _decide_alone(mode, config, options)
-
-
-def _decide_alone(mode: str, config: Path, options: dict[str, Any]) -> int:
     warm.warmed()
     from dedup_job import wiring
     from dedup_job.parts import Parts

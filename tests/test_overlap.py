@@ -119,15 +119,19 @@ def test_where_nothing_can_be_locked_a_run_does_without(
         pass
 
 
-def test_the_second_of_two_runs_loads_nothing_heavy(
-    tmp_path: Path, hold: Callable[[Path], subprocess.Popen[bytes]]
+@pytest.mark.parametrize(
+    "command",
+    [["backfill"], ["backfill", "--adopt"], ["run"], ["reconcile"], ["undo", "a-run"], ["restore", "7"]],
+)
+def test_the_second_of_two_commands_that_write_loads_nothing_heavy(
+    command: list[str], tmp_path: Path, hold: Callable[[Path], subprocess.Popen[bytes]]
 ) -> None:
     config = settings(tmp_path, "unique")
     hold(config)
     program = "import sys; from dedup_job.cli import commands\ntry: commands(standalone_mode=False)\n"
     program += "except Exception as e: print(e.exit_code, {'numpy', 'pymongo', 'numba'} & set(sys.modules))"
     done = subprocess.run(
-        [sys.executable, "-c", program, "run", "-c", str(config)],
+        [sys.executable, "-c", program, *command, "-c", str(config)],
         capture_output=True,
         text=True,
         cwd=ROOT,
