@@ -26,9 +26,10 @@ from selectolax.lexbor import LexborHTMLParser
 from dedup_job import config
 from dedup_job.document import digests
 from dedup_job.fingerprint.characters import lower_case
+from dedup_job.fingerprint.fingerprinter import Fingerprinter, shared_idf
 from dedup_job.fingerprint.pieces import Rows
 from dedup_job.fingerprint.profile import Calibration
-from dedup_job.fingerprint.recipe import Fingerprinter, Reader, Recipe, shared_idf
+from dedup_job.fingerprint.recipe import Reader, Recipe
 from dedup_job.fingerprint.segment import rust_segmenter, segmentable
 from dedup_job.fingerprint.shingles import letter_shingles
 from dedup_job.fingerprint.simhash import fold

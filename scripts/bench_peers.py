@@ -23,8 +23,9 @@ from statistics import median
 from dedup_job import job
 from dedup_job.document import Action, Batch, Fingerprints
 from dedup_job.fingerprint.fields import TextFields
+from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.profile import Calibration, default
-from dedup_job.fingerprint.recipe import Fingerprinter, Reader
+from dedup_job.fingerprint.recipe import Reader
 from dedup_job.match.keepers import Keepers, Recollection
 from scripts.measure import row, table
 from scripts.peers import PEERS

@@ -24,9 +24,10 @@ from dedup_job import job
 from dedup_job.document import Action, Batch, Fingerprints, Passed, Verdict
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.fields import TextFields
+from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.idf import learned_idf, write_idf
 from dedup_job.fingerprint.profile import Choice, default
-from dedup_job.fingerprint.recipe import Fingerprinter, Reader, Recipe, Resource
+from dedup_job.fingerprint.recipe import Reader, Recipe, Resource
 from dedup_job.match.index import SegmentIndex
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.mongo.rehearsal import accept

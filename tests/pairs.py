@@ -6,7 +6,7 @@ from functools import cache
 
 from bson import encode
 
-from dedup_job.fingerprint.recipe import Fingerprinter
+from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from tests.recipes import recipe_of
 
 LONG = "清晨的码头上，工人们把一箱箱茶叶搬上货船，船长站在甲板上数着数目，海鸥在桅杆之间盘旋。"

@@ -113,7 +113,7 @@ def test_what_has_a_signature_is_loaded_when_it_is_needed_and_once() -> None:
 
 LOADED = """
 from dedup_job import compiled
-from dedup_job.fingerprint import recipe
+from dedup_job.fingerprint import fingerprinter
 late = compiled._Late.all
 print(any("_call" in vars(one) for one in late), len(late) > 10)
 compiled.load()

@@ -24,7 +24,8 @@ from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine import pool, worker
 from dedup_job.engine.local import POISON, Capacity, LocalEngine
 from dedup_job.errors import DedupError
-from dedup_job.fingerprint.recipe import Fingerprinter, Recipe, Resource
+from dedup_job.fingerprint.fingerprinter import Fingerprinter
+from dedup_job.fingerprint.recipe import Recipe, Resource
 from tests import fragile
 from tests.recipes import PLAIN
 

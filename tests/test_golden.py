@@ -15,7 +15,7 @@ import pytest
 from bson import encode
 
 from dedup_job.document import Batch, Counts
-from dedup_job.fingerprint.recipe import Fingerprinter
+from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.job import decide, planned
 from dedup_job.match.keepers import Keepers, Recollection
 from tests.recipes import recipe_of

@@ -11,7 +11,8 @@ from functools import cache
 import pytest
 from bson import encode
 
-from dedup_job.fingerprint.recipe import Fingerprinter, Recipe
+from dedup_job.fingerprint.fingerprinter import Fingerprinter
+from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.job import decide
 from dedup_job.match.keepers import Keepers, Recollection
 from tests.recipes import recipe_of

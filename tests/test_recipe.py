@@ -19,10 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.document import digests
-from dedup_job.fingerprint import recipe as module
+from dedup_job.fingerprint import fingerprinter as module
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.fields import TextFields
-from dedup_job.fingerprint.recipe import Fingerprinter, Reader, Recipe, Resource
+from dedup_job.fingerprint.fingerprinter import Fingerprinter
+from dedup_job.fingerprint.recipe import Reader, Recipe, Resource
 from dedup_job.fingerprint.shingles import normalised, shingles
 from dedup_job.fingerprint.terms import TermRule
 from scripts.corpus import generate
@@ -97,7 +98,7 @@ def test_a_golden_corpus_keeps_every_bit_of_every_column(profile: str, records: 
 SALTED = """
 import sys
 from bson import encode
-from dedup_job.fingerprint.recipe import Fingerprinter
+from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from tests.recipes import PLAIN as recipe
 prints = Fingerprinter(recipe)([encode({"_id": 0, "text": text}) for text in sys.argv[1:]])
 columns = prints.bits, prints.digests, prints.hashes, prints.shingles.values

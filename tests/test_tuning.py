@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from dedup_job import job
 from dedup_job.document import Action, Fingerprints
-from dedup_job.fingerprint.recipe import Fingerprinter, Recipe
+from dedup_job.fingerprint.fingerprinter import Fingerprinter
+from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.match.layout import cut
 from dedup_job.match.minhash import banded_pairs

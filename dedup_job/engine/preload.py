@@ -11,8 +11,9 @@ def _load() -> None:
     from dedup_job import compiled
     from dedup_job.engine import worker
     from dedup_job.fingerprint.characters import lower_case
+    from dedup_job.fingerprint.fingerprinter import shared_idf
     from dedup_job.fingerprint.idf import jieba_idf_path
-    from dedup_job.fingerprint.recipe import Resource, shared_idf
+    from dedup_job.fingerprint.recipe import Resource
     from dedup_job.fingerprint.scan import simple_texts
     from dedup_job.fingerprint.segment import rust_segmenter
 

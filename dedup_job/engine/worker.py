@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from dedup_job.document import Fingerprints
 from dedup_job.errors import ConfigError
-from dedup_job.fingerprint.recipe import Fingerprinter, Recipe
+from dedup_job.fingerprint.fingerprinter import Fingerprinter
+from dedup_job.fingerprint.recipe import Recipe
 
 PR_SET_PDEATHSIG = 1
 

@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.characters import joined, offsets_of
+from dedup_job.fingerprint.fingerprinter import Fingerprinter, shared_idf
 from dedup_job.fingerprint.idf import SCALE
-from dedup_job.fingerprint.recipe import Fingerprinter, Recipe, shared_idf
+from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.fingerprint.terms import Vocabulary, weigh
 
 WEIGHT = SCALE * SCALE  # a weight is the product of two fixed-point numbers

@@ -29,8 +29,9 @@ from dedup_job import cli, config, job, wiring
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine import warm
 from dedup_job.engine.local import Capacity
+from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.profile import Calibration
-from dedup_job.fingerprint.recipe import Fingerprinter, Recipe
+from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.mongo.ids import id_of
 from scripts.corpus import generate

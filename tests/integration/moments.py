@@ -13,7 +13,8 @@ from pymongo import MongoClient, monitoring
 
 from dedup_job import parts
 from dedup_job.document import Batch, Fingerprints
-from dedup_job.fingerprint.recipe import Fingerprinter, Recipe
+from dedup_job.fingerprint.fingerprinter import Fingerprinter
+from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.mongo import client
 
 Action = Callable[[monitoring.CommandStartedEvent], object]

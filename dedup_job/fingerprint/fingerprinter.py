@@ -1,0 +1,125 @@
+"""The batch function that a recipe makes: raw records in, fingerprints out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from dedup_job.document import Fingerprints, digests
+from dedup_job.fingerprint.characters import joined, lower_case
+from dedup_job.fingerprint.idf import Idf, read_idf
+from dedup_job.fingerprint.recipe import Recipe, Resource
+from dedup_job.fingerprint.segment import SEGMENTERS, read_stop_words, read_user_words
+from dedup_job.fingerprint.shingles import letter_shingles, number_seeds
+from dedup_job.fingerprint.simhash import fold
+from dedup_job.fingerprint.terms import Vocabulary, weigh
+from dedup_job.fingerprint.tokens import Tokenizer, token_rows
+from dedup_job.ragged import Ragged
+
+LARGEST_VOCABULARY = 1_000_000
+MOST_CHARACTERS = 10_000_000  # of the vocabulary
+
+
+class Fingerprinter:
+    """A recipe made ready to work: raw records in, fingerprints out.  Takes seconds to make, so make one."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        words = read_user_words(_path(recipe.user_words)) if recipe.user_words else []
+        segmenter = SEGMENTERS[recipe.segmenter]((word.lower(), frequency) for word, frequency in words)
+        self._idf = shared_idf(recipe.idf_table)
+        self._stop_words = read_stop_words(_path(recipe.stop_words)) if recipe.stop_words else frozenset()
+        self._tokens = Tokenizer(recipe.terms, segmenter, self._stop_words)
+        self._know_nothing()
+
+    @property
+    def words(self) -> int:
+        """64-bit words of a fingerprint."""
+        return self._recipe.bits // 64
+
+    def __call__(self, raws: Sequence[bytes]) -> Fingerprints:
+        """Fingerprint raw BSON records; what cannot be judged gets a reason and zeros."""
+        texts, reasons = self._recipe.reader.texts(raws)
+        try:
+            return self._fingerprints(raws, texts, reasons)
+        except BaseException:
+            self._know_nothing()  # what is remembered may be half done
+            raise
+
+    def _fingerprints(
+        self, raws: Sequence[bytes], texts: Sequence[str], reasons: Sequence[str]
+    ) -> Fingerprints:
+        places: dict[str, int] = {}  # a text that is repeated is looked at once
+        place = np.array([places.setdefault(text, len(places)) for text in texts], np.intp)
+        codes = lower_case(list(places))
+        bits, counts = self._bits(list(places), codes)
+        sets = self._shingles(list(places), codes)
+        matching = self._recipe.matching
+        near = counts >= matching.min_terms
+        bits[~near] = 0
+        short = (np.diff(sets.offsets) <= matching.short_text) & (matching.min_jaccard > 0)
+        return Fingerprints(
+            reasons=reasons,
+            bits=bits[place],
+            near=near[place],
+            short=short[place],
+            digests=digests(text.encode("utf-8", "surrogatepass") for text in places)[place],
+            hashes=digests(raws),
+            shingles=sets.take(place.tolist()),
+        )
+
+    def tokens(self, text: str) -> list[str]:
+        """Return the tokens of a cleaned text that count as terms, in order, with repeats."""
+        tokens = self._tokens(text)
+        rows = self._vocabulary.rows(joined(tokens))
+        return [token for token, row in zip(tokens, rows, strict=True) if row >= 0]
+
+    def document_frequencies(self, raws: Sequence[bytes]) -> tuple[int, Counter[str]]:
+        """Return the number of texts that can be judged, and in how many of them each term is."""
+        self._forget_if_large()
+        texts = [text for text in self._recipe.reader.texts(raws)[0] if text]
+        return len(texts), Counter(term for text in texts for term in set(self.tokens(text)))
+
+    def _shingles(self, texts: Sequence[str], codes: Ragged) -> Ragged:
+        matching = self._recipe.matching
+        seeds = number_seeds(texts) if matching.numbers == "distinguish" else None
+        return letter_shingles(codes, matching.shingle, seeds)
+
+    def _bits(
+        self, texts: Sequence[str], codes: Ragged
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+        """Return the fingerprints, and the number of distinct terms of each text."""
+        self._forget_if_large()
+        terms = weigh(*self._rows(texts, codes), self._vocabulary, self._recipe.terms)
+        bits = fold(terms.offsets, terms.rows, terms.weights, self._vocabulary.hashes())
+        return bits, terms.distinct
+
+    def _forget_if_large(self) -> None:
+        known = self._vocabulary
+        if len(known) > LARGEST_VOCABULARY or known.characters > MOST_CHARACTERS:
+            self._know_nothing()
+
+    def _know_nothing(self) -> None:
+        rule = self._recipe.terms
+        self._vocabulary = Vocabulary(rule, self._idf, self._stop_words, self._recipe.bits)
+        self._rows = token_rows(rule, self._tokens, self._vocabulary)
+
+
+@lru_cache(maxsize=2)
+def shared_idf(table: Resource) -> Idf:
+    """Return an IDF table, read once in a process."""
+    return read_idf(_path(table))
+
+
+def _path(resource: Resource) -> Path:
+    """Return the path of a resource that is still what it was; raises ValueError when it has changed."""
+    path = Path(resource.path)
+    if hashlib.sha256(path.read_bytes()).hexdigest() != resource.sha256:
+        raise ValueError(f"{path} changed while the job was starting; start it again")
+    return path
