@@ -217,7 +217,7 @@ def _masks(layout: Layout, i: int) -> npt.NDArray[np.uint32]:
 
 
 def _room(bits: int, radius: int) -> _scan.Room:
-    return _scan.make_room(folded_words(bits, radius), bits // WORD_BITS)
+    return _scan.room_for(folded_words(bits, radius), bits // WORD_BITS)
 
 
 def _check_radius(radius: int, bits: int) -> None:
