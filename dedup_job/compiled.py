@@ -80,10 +80,14 @@ def _compiled(function: Callable[..., object], signature: str | None = None) -> 
 
 
 def part(function: F) -> F:
-    """Compile into the callers, which is all that this function is for; so it need not be loaded itself."""
-    return cast(F, numba.njit(nogil=True)(function))
+    """Compile into the callers, which is all that this function is for; so it need not be loaded itself.
+
+    It makes no array and returns none: so the arrays that it is given are not counted, which in an inner loop
+    takes longer than what is done there.
+    """
+    return cast(F, numba.njit(nogil=True, _nrt=False)(function))  # type: ignore[call-overload]
 
 
 def inlined(function: Callable[..., object]) -> Any:
-    """Compile into the callers: handing over a table's many arrays would take longer than the work."""
-    return numba.njit(nogil=True, forceinline=True)(function)
+    """Compile as `part`, in the caller's very place: a table's many arrays are not even handed over."""
+    return numba.njit(nogil=True, _nrt=False, forceinline=True)(function)  # type: ignore[call-overload]

@@ -202,9 +202,11 @@ def _next(
 
 
 @part
-def _scan(codes: Codes, tags: Table, references: Table, out: Codes) -> tuple[int, bool]:
+def _scan(
+    codes: Codes, tags: Table, references: Table, notes: npt.NDArray[np.int64], out: Codes
+) -> tuple[int, bool]:
     """Write the visible text; return its length (-1: not simple), and whether nothing is left to do to it."""
-    notes = np.zeros(10, np.int64)
+    notes[:] = 0
     place, filled, is_done = 0, 0, True
     while place < len(codes):
         code = int(codes[place])
@@ -241,9 +243,10 @@ def _scan_all(
     """
     stops = np.zeros_like(offsets)
     are_simple, are_done = np.zeros(len(offsets) - 1, np.bool_), np.zeros(len(offsets) - 1, np.bool_)
+    notes = np.zeros(10, np.int64)
     for text in range(len(offsets) - 1):
         filled, are_done[text] = _scan(
-            codes[offsets[text] : offsets[text + 1]], tags, references, out[stops[text] :]
+            codes[offsets[text] : offsets[text + 1]], tags, references, notes, out[stops[text] :]
         )
         are_simple[text] = filled >= 0
         stops[text + 1] = stops[text] + max(filled, 0)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.compiled import compiled, inlined
+from dedup_job.instructions import popcount
 
 Fingerprints = npt.NDArray[np.uint64]  # (n, words)
 
@@ -26,6 +27,15 @@ def note(query: int, distance: int, position: int, found: Found) -> None:
         nearness = np.uint64(query) << np.uint64(8) | np.uint64(distance)
         found.numbers[found.total[0]] = nearness << np.uint64(32) | np.uint64(position)
     found.total[0] += 1
+
+
+@inlined
+def differing_bits(ones: Fingerprints, one: int, others: Fingerprints, other: int) -> np.int64:
+    """The Hamming distance of two rows."""
+    distance = np.int64(0)
+    for word in range(ones.shape[1]):
+        distance += np.int64(popcount(ones[one, word] ^ others[other, word]))
+    return distance
 
 
 @compiled()

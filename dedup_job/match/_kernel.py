@@ -11,7 +11,7 @@ from numba.core import types
 
 from dedup_job.compiled import compiled, inlined
 from dedup_job.instructions import differing, instruction, lowest, popcount, prefetch, spread
-from dedup_job.match._found import Found, note
+from dedup_job.match._found import Found, differing_bits, note
 from dedup_job.match.cut import WORD_BITS
 
 Fingerprints = npt.NDArray[np.uint64]  # (n, words)
@@ -315,9 +315,7 @@ def join(rows: Fingerprints, radius: int, table: Table, found: Found) -> None:
 def confirm(query: int, position: int, search: Search, table: Table, found: Found) -> None:
     """Note a candidate that is within the radius and whose keys are nearer in no other map."""
     queries, stored, cuts = search.queries, table.fingerprints, table.cuts
-    distance = np.int64(0)
-    for word in range(queries.shape[1]):  # no call: to hand the arrays over would take longer
-        distance += np.int64(popcount(queries[query, word] ^ stored[position, word]))
+    distance = differing_bits(queries, query, stored, position)
     if distance > search.radius:
         return
     nearest, best = 0, np.int64(WORD_BITS)

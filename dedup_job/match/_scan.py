@@ -15,8 +15,8 @@ from llvmlite import ir
 from numba.core import types
 
 from dedup_job.compiled import compiled, inlined
-from dedup_job.instructions import differing, instruction, lesser, lowest, popcount, spread
-from dedup_job.match._found import Fingerprints, Found, note
+from dedup_job.instructions import differing, instruction, lesser, lowest, spread
+from dedup_job.match._found import Fingerprints, Found, differing_bits, note
 from dedup_job.match.cut import WORD_BITS
 
 Columns = tuple[npt.NDArray[np.uint64], ...]  # for each word, (BLOCK,)
@@ -84,15 +84,6 @@ def fold(fingerprints: Fingerprints, row: int, word: int, words: int) -> np.uint
     for other in range(word + words, fingerprints.shape[1], words):
         folded ^= fingerprints[row, other]
     return folded
-
-
-@inlined
-def differing_bits(ones: Fingerprints, one: int, others: Fingerprints, other: int) -> np.int64:
-    """The Hamming distance of two rows."""
-    distance = np.int64(0)
-    for word in range(ones.shape[1]):
-        distance += np.int64(popcount(ones[one, word] ^ others[other, word]))
-    return distance
 
 
 @inlined
