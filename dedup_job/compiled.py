@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import update_wrapper
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
 
@@ -27,8 +28,6 @@ with _without("scipy"):  # which numba would load for matrix products: 0.2 s at 
     import numba.np.arraymath
 
     from dedup_job import machine_code
-
-numba.config.CACHE_LOCATOR_CLASSES = machine_code.PLACES  # type: ignore[attr-defined]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -60,6 +59,7 @@ class _Late:
     def __init__(self, function: Callable[..., object], signature: str) -> None:
         self._function, self._signature = function, signature
         self.all.append(self)
+        machine_code.stamp(Path(function.__code__.co_filename))  # now: the files may be others by then
         update_wrapper(self, function)
 
     def load(self) -> None:
@@ -74,7 +74,8 @@ class _Late:
 
 def _compiled(function: Callable[..., object], signature: str | None = None) -> Any:
     try:
-        return numba.njit(signature, cache=True, nogil=True)(function)
+        with machine_code.kept():
+            return numba.njit(signature, cache=True, nogil=True)(function)
     except RuntimeError:  # nowhere to keep it (read-only installation, no home): compile in each process
         return numba.njit(signature, nogil=True)(function)
 

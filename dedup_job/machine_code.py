@@ -6,20 +6,26 @@ and their constants, are compiled into it: a new version of those would be met b
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Self
 
+import numba
 from numba.core.caching import InTreeCacheLocator, UserProvidedCacheLocator, UserWideCacheLocator
 
-ROOT = Path(__file__).parent.parent
+PACKAGE = Path(__file__).parent
 IMPORT = re.compile(r"^from (dedup_job[.\w]*) import (\([^)]*\)|.*)$", re.MULTILINE)
+
+_one_at_a_time = threading.RLock()
 
 
 class _Whole:
-    """Stamps machine code with all files that it may be made of."""
+    """Stamps machine code with the contents of all files that it may be made of."""
 
     _file: Path
 
@@ -31,9 +37,9 @@ class _Whole:
             place._file = Path(file)
         return place
 
-    def get_source_stamp(self) -> tuple[tuple[str, int, int], ...]:
+    def get_source_stamp(self) -> str:
         """Return what machine code must have been made from to be used."""
-        return tuple(map(_stamp, sorted(_with_imports(self._file))))
+        return stamp(self._file)
 
 
 class AsTold(_Whole, UserProvidedCacheLocator):
@@ -51,7 +57,32 @@ class InTheHome(_Whole, UserWideCacheLocator):
 PLACES = ",".join(f"{__name__}.{place.__name__}" for place in (AsTold, BesideTheSource, InTheHome))
 
 
-def _with_imports(file: Path) -> set[Path]:
+@contextmanager
+def kept() -> Iterator[None]:
+    """Let numba keep what is compiled meanwhile in these places; what others compile is not touched."""
+    with _one_at_a_time:
+        before = numba.config.CACHE_LOCATOR_CLASSES  # type: ignore[attr-defined]
+        numba.config.CACHE_LOCATOR_CLASSES = PLACES  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            numba.config.CACHE_LOCATOR_CLASSES = before  # type: ignore[attr-defined]
+
+
+@cache
+def stamp(file: Path) -> str:
+    """Return the digest of a module, and of this package's modules that it imports, or that these import.
+
+    It is taken once: the functions that a process has loaded are those of the files as they were then.
+    """
+    digest = hashlib.sha256()
+    for one in sorted(with_imports(file)):
+        digest.update(f"{one.name} {len(_content(one))} ".encode())
+        digest.update(_content(one))
+    return digest.hexdigest()
+
+
+def with_imports(file: Path) -> set[Path]:
     """Return a module's file, and those of this package's modules that it imports, or that these import."""
     found, waiting = set(), {file}
     while waiting:
@@ -64,14 +95,13 @@ def _with_imports(file: Path) -> set[Path]:
 def _imported(file: Path) -> set[Path]:
     """Return the files of this package's modules that a module imports."""
     found = set()
-    for module, names in IMPORT.findall(file.read_text("utf-8")):
-        folder = ROOT.joinpath(*module.split("."))
+    for module, names in IMPORT.findall(_content(file).decode("utf-8", "replace")):
+        folder = PACKAGE.parent.joinpath(*module.split("."))
         files = [folder.with_suffix(".py"), *(folder / f"{name}.py" for name in re.findall(r"\w+", names))]
         found |= {one for one in files if one.exists()}
     return found
 
 
 @cache
-def _stamp(file: Path) -> tuple[str, int, int]:
-    state = file.stat()
-    return str(file), state.st_mtime_ns, state.st_size
+def _content(file: Path) -> bytes:
+    return file.read_bytes() if file.exists() else b""

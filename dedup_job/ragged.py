@@ -33,8 +33,11 @@ class Ragged:
         return cls(np.zeros(rows + 1, np.int64), np.empty(0, np.uint32))
 
     def take(self, rows: Sequence[int] | npt.NDArray[np.intp]) -> Ragged:
-        """Return some of the rows, from 0 to len - 1, in any order, also more than once."""
-        return Ragged(*_taken(self.offsets, self.values, np.array(rows, np.int64)))
+        """Return some of the rows, in any order, also more than once; IndexError for one that is none."""
+        rows = np.array(rows, np.int64)
+        if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
+            raise IndexError(f"there are {len(self)} rows; asked for {rows.min()} to {rows.max()}")
+        return Ragged(*_taken(self.offsets, self.values, rows))
 
     @classmethod
     def join(cls, parts: Sequence[Ragged]) -> Ragged:

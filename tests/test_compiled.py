@@ -4,12 +4,16 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
+from types import FunctionType
 
 import pytest
 
 import dedup_job
-from dedup_job.compiled import compiled
+from dedup_job.compiled import _Late, compiled
+from dedup_job.machine_code import with_imports
 
 USED = """
 import sys
@@ -67,6 +71,37 @@ def test_machine_code_is_made_anew_when_a_module_that_it_is_made_of_has_changed(
     assert used(package, MADE_OF_OTHERS) == "7.5"
 
 
+def test_a_change_that_keeps_size_and_time_of_a_file_counts_too(tmp_path: Path) -> None:
+    package = installed(tmp_path / "site")
+    assert used(package, MADE_OF_OTHERS) == "0.5"
+
+    helper = package / "match" / "similarity.py"
+    before = helper.stat()
+    helper.write_text(helper.read_text().replace("shared += 1", "shared += 3"))
+    os.utime(helper, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert helper.stat().st_size == before.st_size
+
+    assert used(package, MADE_OF_OTHERS) == "0.0"
+
+
+REPLACED_MEANWHILE = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from dedup_job.fingerprint.scan import simple_texts
+helper = Path(sys.argv[1]) / "dedup_job" / "fingerprint" / "constructs.py"
+source = helper.read_text()
+helper.write_text(source.replace("value = base * value + digit\\n", "value = base * value + digit + 1\\n"))
+print(simple_texts(["&#65;"])[0][0])
+"""
+
+
+def test_code_that_was_loaded_before_the_files_changed_is_not_kept_for_the_new_ones(tmp_path: Path) -> None:
+    package = installed(tmp_path / "site")
+    assert used(package, REPLACED_MEANWHILE) == "A"  # by the functions that it has loaded
+    assert used(package, REPLACED_MEANWHILE) == "L"  # by those of the new files: 6 + 1, 70 + 5 + 1
+
+
 def test_machine_code_is_kept_while_nothing_that_it_is_made_of_changes(tmp_path: Path) -> None:
     package = installed(tmp_path / "site")
     used(package, MADE_OF_OTHERS)
@@ -109,6 +144,31 @@ def test_what_has_a_signature_is_loaded_when_it_is_needed_and_once() -> None:
     ready = vars(late)["_call"]
     assert ready.signatures == [ready.nopython_signatures[0].args]
     assert (late(4), vars(late)["_call"]) == (8, ready)
+
+
+def test_all_that_is_compiled_into_a_function_is_in_its_stamp() -> None:
+    for module in walk_packages(dedup_job.__path__, "dedup_job."):
+        if module.name not in ("dedup_job.__main__", "dedup_job.engine.preload"):
+            import_module(module.name)
+    checked = 0
+    for late in _Late.all:
+        files = with_imports(Path(late._function.__code__.co_filename))
+        for helper in helpers_of(late._function, set()):
+            assert Path(helper.__code__.co_filename) in files
+            checked += 1
+    assert checked > 30
+
+
+def helpers_of(function: FunctionType, found: set[FunctionType]) -> set[FunctionType]:
+    """Return the functions of this package that compiled code calls, or builds instructions with."""
+    for name in function.__code__.co_names:
+        value = function.__globals__.get(name)
+        helper = getattr(value, "py_func", None) or getattr(value, "_defn", None) or value
+        is_ours = isinstance(helper, FunctionType) and helper.__module__.startswith("dedup_job")
+        if is_ours and helper not in found:
+            found.add(helper)
+            helpers_of(helper, found)
+    return found
 
 
 LOADED = """

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,12 @@ def test_rows_are_taken_in_any_order_and_more_than_once(rows: list[list[int]], d
     assert [row.tolist() for row in taken.take(np.arange(len(taken))[::-1])] == [
         rows[row] for row in wanted[::-1]
     ]
+
+
+@pytest.mark.parametrize("rows", [[2], [-1], [0, 7], [-3, 1]])
+def test_a_row_that_there_is_not_is_an_error(rows: list[int]) -> None:
+    with pytest.raises(IndexError, match="there are 2 rows"):
+        ragged([[1, 2], [3]]).take(rows)
 
 
 def test_what_is_taken_shares_no_memory_with_what_it_was_taken_from() -> None:

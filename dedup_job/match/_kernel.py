@@ -11,10 +11,8 @@ from numba.core import types
 
 from dedup_job.compiled import compiled, inlined
 from dedup_job.instructions import differing, instruction, lowest, popcount, prefetch, spread
-from dedup_job.match._found import Found, differing_bits, note
+from dedup_job.match._found import Fingerprints, Found, differing_bits, note
 from dedup_job.match.cut import WORD_BITS
-
-Fingerprints = npt.NDArray[np.uint64]  # (n, words)
 
 UNIT = 16  # sketches that are compared at once; arrays of sketches have so many spare entries at the end
 WAVE = 256  # buckets that are looked through side by side

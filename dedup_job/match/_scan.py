@@ -32,7 +32,7 @@ class Room(NamedTuple):
 
     folded: Columns
     whole: Columns
-    stretches: Places  # (BLOCK / STRETCH + 1,), where some row is close to the query
+    stretches: Places  # (BLOCK / STRETCH,), where some row is close to the query
 
 
 def room_for(folded: int, whole: int) -> Room:
@@ -42,8 +42,8 @@ def room_for(folded: int, whole: int) -> Room:
     """
     numbers = np.empty((folded + whole) * BLOCK + LANES, np.uint64)
     first = -numbers.ctypes.data // numbers.itemsize % LANES
-    columns = [*numbers[first : first - LANES or None].reshape(folded + whole, BLOCK)]
-    return Room(tuple(columns[:folded]), tuple(columns[folded:]), np.empty(BLOCK // STRETCH + 1, np.int64))
+    columns = [*numbers[first : len(numbers) - LANES + first].reshape(folded + whole, BLOCK)]
+    return Room(tuple(columns[:folded]), tuple(columns[folded:]), np.empty(BLOCK // STRETCH, np.int64))
 
 
 @compiled()
