@@ -482,7 +482,7 @@ def main() -> NoReturn:
     """Run a command and exit with its code; an error is one line on stderr."""
     signals.end_soon(_stopped)
     gc.disable()  # until the code is loaded, which makes much, and all to stay
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's are of no use here, and spin at the start
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more threads are of no use, and spin
     try:
         code = _run()
         signals.SHIELD.close()

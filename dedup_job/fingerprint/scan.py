@@ -1,12 +1,12 @@
 """Scan: the visible text of simple markup, in one compiled pass; all other texts are for the parser.
 
-A text is simple when each of its tags is one of SIMPLE, in lower or in upper case, with plain attributes, and
-each of its character references is a known one that ends in a semicolon.  The order of such a text does not
-depend on the tree that a parser builds: a tag of a block leaves a space, any other tag nothing.  A parser
-moves what stands in a table and not in a cell, so nothing may; a title holds no tags.  Comments, scripts and
-styles without a `<` in them are passed over, and so is the head of a page, in which all must be simple, too.
-Names that HTML does not know, without attributes, are text: `<int>`, `<Best Co>`.  Nearly all texts from an
-editor are simple.  The tests hold this module to the parser.
+A text is simple when each of its tags is one of `names.SIMPLE`, in lower or in upper case, with plain
+attributes, and each of its character references is a known one that ends in a semicolon.  The order of such
+a text does not depend on the tree that a parser builds: a tag of a block leaves a space, any other tag
+nothing.  A parser moves what stands in a table and not in a cell, so nothing may; a title holds no tags.
+Comments, scripts and styles without a `<` in them are passed over, and so is the head of a page, in which all
+must be simple, too.  Names that HTML does not know, without attributes, are text: `<int>`, `<Best Co>`.
+Nearly all texts from an editor are simple.  The tests hold this module to the parser.
 
 Worked example:
 

@@ -30,7 +30,7 @@ from math import comb
 from llvmlite import binding
 
 from dedup_job.match.cut import SKETCH_BITS, WORD_BITS, Cut
-from dedup_job.match.likeness import RANDOM, Likeness
+from dedup_job.match.likeness import RANDOM, Likeness, share_within
 
 # Measured, in nanoseconds; docs/index.md says how.
 SCAN_COSTS = {
@@ -119,13 +119,8 @@ def folded_words(bits: int, radius: int) -> int:
     """
     words = bits // WORD_BITS
     return next(
-        (few for few in range(1, words) if _share_within(few * WORD_BITS, radius) < MOST_PASSED), words
+        (few for few in range(1, words) if share_within(few * WORD_BITS, radius) < MOST_PASSED), words
     )
-
-
-def _share_within(bits: int, radius: int) -> float:
-    """Return how likely two random numbers of so many bits are within the radius."""
-    return sum(comb(bits, differing) for differing in range(radius + 1)) / (1 << bits)
 
 
 @cache

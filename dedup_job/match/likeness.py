@@ -30,6 +30,15 @@ class Likeness(Protocol):
         ...
 
 
+def share_within(bits: int, radius: int) -> float:
+    """Return how likely two random numbers of so many bits differ in at most `radius` of them.
+
+    >>> share_within(4, 0), share_within(4, 1), share_within(4, 9)
+    (0.0625, 0.3125, 1.0)
+    """
+    return sum(comb(bits, differing) for differing in range(radius + 1)) / (1 << bits)
+
+
 class Random:
     """All bits are as likely 0 as 1, whatever the others are."""
 
@@ -38,8 +47,7 @@ class Random:
     def met(cut: Cut, flips: int, limit: int) -> Met:
         """See Likeness."""
         entered = comb(cut.width, flips) / (1 << cut.width)
-        alike = sum(comb(SKETCH_BITS, bits) for bits in range(min(limit, SKETCH_BITS) + 1))
-        return Met(entered, entered * alike / (1 << SKETCH_BITS))
+        return Met(entered, entered * share_within(SKETCH_BITS, limit))
 
 
 RANDOM = Random()
