@@ -33,7 +33,7 @@ def adopt(parts: Parts, observe: Observe) -> Report | None:
         ledger.adopting(True)
         batches = read_ahead(parts.held.batches(rest_of_adoption(ledger, head)))
         for batch, prints in engine.fingerprinted(batches):
-            verdicts = [Verdict(Action.PASSED, reason) if reason else UNIQUE for reason in prints.reasons]
+            verdicts = [Verdict(Action.UNJUDGED, reason) if reason else UNIQUE for reason in prints.reasons]
             plan = planned(batch, prints, verdicts, parts.recipe.matching)
             ledger.commit(plan, batch.raws, parts.target.as_it_is())
             observe(batch, plan)

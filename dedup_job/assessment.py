@@ -82,8 +82,8 @@ def _judged(pair: Labelled, prints: Fingerprints, matching: Matching, nothing_ke
         pair,
         found=verdict.action is Action.DUPLICATE,
         distance=int(hamming(*prints.bits)) if prints.near.all() else None,
-        jaccard=jaccard(*prints.shingles),
-        passed=", ".join(sorted(set(prints.reasons) - {""})),
+        similarity=jaccard(*prints.shingles),
+        unjudged=", ".join(sorted(set(prints.reasons) - {""})),
     )
 
 

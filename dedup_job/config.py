@@ -112,7 +112,7 @@ class IndexSettings(Section):
 class VerifySettings(Section):
     """`[verify]`: how much two texts must have in common."""
 
-    min_jaccard: float | None = Field(None, ge=0, le=1)
+    min_similarity: float | None = Field(None, ge=0, le=1)
     shingle: int | None = Field(None, ge=1, le=32)
     short_text: int | None = Field(None, ge=0, le=1000)
     numbers: Literal["ignore", "distinguish"] = "ignore"
@@ -192,7 +192,7 @@ class Settings(Section):
                 radius=radius,
                 min_terms=_or(recipe.min_terms, chosen.min_terms),
                 short_text=_or(verify.short_text, chosen.short_text),
-                min_jaccard=_or(verify.min_jaccard, chosen.min_jaccard),
+                min_similarity=_or(verify.min_similarity, chosen.min_similarity),
                 shingle=_or(verify.shingle, chosen.shingle),
                 numbers=verify.numbers,
             ),

@@ -14,7 +14,7 @@ import xxhash
 from dedup_job.ragged import Ragged
 
 
-class Passed(Exception):
+class Unjudged(Exception):
     """A record that cannot be judged; it is copied, never dropped.
 
     `reason` names why: missing, null, not_text:*, invalid_utf8, undecodable, empty, too_long, too_complex ...
@@ -53,7 +53,7 @@ def digests(values: Iterable[bytes]) -> npt.NDArray[np.uint64]:
 class Fingerprints:
     """What a worker says of n records, as columns; row i belongs to record i of the batch.
 
-    reasons   n strings; "" for a record that can be judged, else why it is passed
+    reasons   n strings; "" for a record that can be judged, else why it is unjudged
     bits      uint64 (n, bits / 64), the simhash, least significant word first; 0 where `near` is False
     near      bool (n,), whether the text has enough terms to be found by its fingerprint
     short     bool (n,), whether it has so few that it is found by its shingles
@@ -99,7 +99,7 @@ class Fingerprints:
         )
 
     @classmethod
-    def passed(cls, reason: str, words: int, raw: bytes) -> Fingerprints:
+    def unjudged(cls, reason: str, words: int, raw: bytes) -> Fingerprints:
         """Return the row of one record that could not be looked at."""
         return cls(
             reasons=[reason],
@@ -117,7 +117,7 @@ class Action(IntEnum):
 
     UNIQUE = 0
     DUPLICATE = 1
-    PASSED = 2
+    UNJUDGED = 2
     REFUSED = 3
 
 
@@ -126,12 +126,12 @@ class Match:
     """A confirmed candidate: the keeper that stands for a record, and how near it is.
 
     distance  bits in which the fingerprints differ; None where it was found by shingles alone
-    jaccard   similarity of the shingle sets; None where the texts were not compared
+    similarity   similarity of the shingle sets; None where the texts were not compared
     """
 
     keeper: bytes
     distance: int | None
-    jaccard: float | None
+    similarity: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Counts:
     unique: int = 0
     exact: int = 0
     near: int = 0
-    passed: Mapping[str, int] = field(default_factory=dict)
+    unjudged: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -164,14 +164,14 @@ class Counts:
     @property
     def read(self) -> int:
         """Records decided."""
-        return self.unique + self.duplicate + sum(self.passed.values()) + sum(self.refused.values())
+        return self.unique + self.duplicate + sum(self.unjudged.values()) + sum(self.refused.values())
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(
             self.unique + other.unique,
             self.exact + other.exact,
             self.near + other.near,
-            Counter(self.passed) + Counter(other.passed),
+            Counter(self.unjudged) + Counter(other.unjudged),
             Counter(self.refused) + Counter(other.refused),
         )
 
@@ -180,7 +180,7 @@ class Counts:
             self.unique - other.unique,
             self.exact - other.exact,
             self.near - other.near,
-            Counter(self.passed) - Counter(other.passed),
+            Counter(self.unjudged) - Counter(other.unjudged),
             Counter(self.refused) - Counter(other.refused),
         )
 
@@ -199,6 +199,6 @@ class Counts:
             seen[Action.UNIQUE, ""],
             seen[Action.DUPLICATE, "exact"],
             seen[Action.DUPLICATE, "near"],
-            reasons(Action.PASSED),
+            reasons(Action.UNJUDGED),
             reasons(Action.REFUSED),
         )

@@ -61,7 +61,7 @@ def explained(parts: Parts, first: str, second: str) -> dict[str, Any]:
 def why(parts: Parts, given: str) -> dict[str, Any]:
     """Return what the ledger says of one record, as JSON values; raises UsageError when nobody knows it.
 
-    What was dropped, passed or refused has a row of its own.  The plan that kept a unique record is found by
+    What was dropped, unjudged or refused has a row of its own.  The plan that kept a unique record is found by
     walking the plans, which takes as long as a run needs to begin: minutes for tens of millions.
     """
     found = records_named(parts, given)
@@ -103,7 +103,7 @@ def _overridden(parts: Parts, override: Override) -> dict[str, Any]:
     """Return what is known of a record that was dropped and then restored."""
     row = document(elements(override.id), elements(override.dropped))
     about = decode(row, SHOWABLE)
-    noted = {key: about[key] for key in ("reason", "distance", "jaccard", "run")}
+    noted = {key: about[key] for key in ("reason", "distance", "similarity", "run")}
     answer = {"id": extended(override.id), "verdict": "restored", **_keeper_found(parts, _keeper(row))}
     return {**answer, **noted, **_restored(override)}
 

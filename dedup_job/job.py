@@ -77,7 +77,7 @@ def relied_on(verdicts: Iterable[Verdict]) -> set[bytes]:
 
 def planned(batch: Batch, prints: Fingerprints, verdicts: Sequence[Verdict], matching: Matching) -> Plan:
     """Return the plan for a batch: its verdicts, and what the index is later rebuilt from."""
-    shortened = prefixes(prints.shingles, prints.short, matching.min_jaccard)
+    shortened = prefixes(prints.shingles, prints.short, matching.min_similarity)
     return Plan(batch.ids, verdicts, prints.bits, prints.near, shortened, prints.digests, prints.hashes)
 
 
@@ -96,11 +96,11 @@ def decide(
     is_passed = np.array([reason != "" for reason in prints.reasons], np.bool_)
     may_be_dropped = ~is_passed & np.array([raw_id not in held for raw_id in ids], np.bool_)
     around = look_around(prints, may_be_dropped & (same_text < 0), matching, keepers)
-    found = around.judged(matching.min_jaccard)
+    found = around.judged(matching.min_similarity)
 
     def verdict(row: int) -> Verdict:
         if is_passed[row]:
-            return Verdict(Action.PASSED, prints.reasons[row])
+            return Verdict(Action.UNJUDGED, prints.reasons[row])
         if same_text[row] >= 0:
             return Verdict(Action.DUPLICATE, "exact", Match(keepers.id(int(same_text[row])), 0, 1.0))
         inside = found.keeper[row] - len(around.landed)
@@ -115,5 +115,5 @@ def decide(
 
 
 def _match(found: Judgement, row: int, keeper: bytes) -> Match:
-    distance, similarity = int(found.distance[row]), float(found.jaccard[row])
+    distance, similarity = int(found.distance[row]), float(found.similarity[row])
     return Match(keeper, distance if distance >= 0 else None, None if isnan(similarity) else similarity)

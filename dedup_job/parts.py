@@ -90,10 +90,10 @@ class Parts:
     def about(self) -> str:
         """What the recipe decides by, and what it was chosen for."""
         matching, found = self.recipe.matching, self.calibration
-        texts = f"jaccard {matching.min_jaccard} of {matching.shingle}-character shingles"
+        texts = f"similarity {matching.min_similarity} of {matching.shingle}-character shingles"
         return (
             f"{self.recipe.bits} bits, radius {matching.radius}, "
-            f"{texts if matching.min_jaccard else 'texts not compared'}; "
+            f"{texts if matching.min_similarity else 'texts not compared'}; "
             f"chosen for {found.records:,} records of about {found.median_length:,} letters"
         )
 
@@ -127,7 +127,7 @@ class Parts:
     def setting(self) -> Setting:
         """What decides how much is found, of all settings."""
         matching = self.recipe.matching
-        return Setting(self.recipe.bits, matching.radius, matching.min_jaccard)
+        return Setting(self.recipe.bits, matching.radius, matching.min_similarity)
 
     def ledger_reader(self) -> LedgerReader:
         """Return the ledger for reading alone."""
@@ -160,7 +160,7 @@ class Parts:
         recall = Recollection(fetch, engine.fingerprint)
         keepers = Keepers(self.recipe.bits, matching.radius, verify.cache_mb << 20, recall)
         # The compiled code that decides is loaded now, while the workers still load theirs.
-        job.decide([b""], Fingerprints.passed("empty", self.recipe.bits // 64, b""), matching, keepers)
+        job.decide([b""], Fingerprints.unjudged("empty", self.recipe.bits // 64, b""), matching, keepers)
         return keepers
 
     def prepare_target(self) -> None:

@@ -12,7 +12,7 @@ from dedup_job.mongo.lease import Holder
 from dedup_job.parts import Parts
 
 LAST_RUNS = 10
-RUN_KEYS = ("mode", "started", "seconds", "read", "unique", "duplicate", "passed", "refused", "exit_code")
+RUN_KEYS = ("mode", "started", "seconds", "read", "unique", "duplicate", "unjudged", "refused", "exit_code")
 
 
 def status(parts: Parts) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def status(parts: Parts) -> dict[str, Any]:
         "read": counts.read,
         "unique": counts.unique,
         "duplicate": {"exact": counts.exact, "near": counts.near},
-        "passed": dict(counts.passed),
+        "unjudged": dict(counts.unjudged),
         "refused": dict(counts.refused),
         "restored": len(reader.overrides()),
         "lag": _lag(parts, head),

@@ -68,7 +68,7 @@ def ours(server: Server, workers: str) -> Outcome:
     with job_commands(server) as commands, MongoClient[dict[str, Any]](server.uri) as client:
         forget(client)
         usage, report = commands.run("backfill", "--workers", workers)
-    return Outcome(usage, report["docs_per_second"], report["unique"] + sum(report["passed"].values()))
+    return Outcome(usage, report["docs_per_second"], report["unique"] + sum(report["unjudged"].values()))
 
 
 def usual(script: Path, file: Path) -> Outcome:

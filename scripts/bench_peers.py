@@ -50,7 +50,7 @@ class CleanedTexts(Reader):
     """Takes each record for a cleaned text in UTF-8, for that is what it is here."""
 
     def texts(self, raws: Sequence[bytes]) -> tuple[list[str], list[str]]:
-        """Return the texts, none of them passed."""
+        """Return the texts, none of them unjudged."""
         return [raw.decode() for raw in raws], [""] * len(raws)
 
 

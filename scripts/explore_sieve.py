@@ -21,7 +21,7 @@ import bson
 import numpy as np
 
 from dedup_job import job
-from dedup_job.document import Action, Batch, Fingerprints, Passed, Verdict
+from dedup_job.document import Action, Batch, Fingerprints, Unjudged, Verdict
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.fields import TextFields
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
@@ -74,9 +74,9 @@ def variants(usual: Choice) -> Iterator[Variant]:
     for length in (3, 4, 5):
         yield Variant("verification", f"shingles of {length}", replace(sieve, shingle=length))
     for least in (0.75, 0.85):
-        yield Variant("verification", f"Jaccard from {least}", replace(sieve, min_jaccard=least))
-    yield Variant("verification", "none, radius 19", replace(sieve, min_jaccard=0.0))
-    yield Variant("verification", "none, radius 7", replace(sieve, min_jaccard=0.0, radius=7))
+        yield Variant("verification", f"Jaccard from {least}", replace(sieve, min_similarity=least))
+    yield Variant("verification", "none, radius 19", replace(sieve, min_similarity=0.0))
+    yield Variant("verification", "none, radius 7", replace(sieve, min_similarity=0.0, radius=7))
 
     for bits, radius in [(128, 19), (64, 10), (64, 7)]:
         for most in (0, 20, 80, 120):
@@ -91,9 +91,9 @@ class AlreadyClean(Cleaner):
     """For texts that were cleaned once, before many variants see them."""
 
     def clean(self, text: str) -> str:
-        """Return the text, or raise `Passed` where there is nothing to judge."""
+        """Return the text, or raise `Unjudged` where there is nothing to judge."""
         if not text:
-            raise Passed("empty")
+            raise Unjudged("empty")
         return text
 
 
@@ -142,13 +142,13 @@ class Ground:
 
     def _fingerprinted(self, recipe: Recipe) -> list[Fingerprints]:
         """Fingerprint the set, or take the last fingerprints when the matching alone differs."""
-        loose = replace(recipe.matching, radius=0, short_text=0, min_jaccard=1.0)
+        loose = replace(recipe.matching, radius=0, short_text=0, min_similarity=1.0)
         plain = replace(recipe, matching=loose)
         if plain != self._last:
             fingerprint = Fingerprinter(plain)
             self._prints = [fingerprint(batch.raws) for batch in self._batches]
             self._last = plain
-        most = recipe.matching.short_text if recipe.matching.min_jaccard else -1
+        most = recipe.matching.short_text if recipe.matching.min_similarity else -1
         return [replace(prints, short=np.diff(prints.shingles.offsets) <= most) for prints in self._prints]
 
     def _recipe(self, variant: Variant) -> Recipe:

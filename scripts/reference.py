@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from dedup_job.document import Passed
+from dedup_job.document import Unjudged
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.profile import Calibration, Choice
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
@@ -104,7 +104,7 @@ def cleaned(text: str) -> str:
     """Return the visible text, or "" where our cleaner finds nothing to judge."""
     try:
         return Cleaner().clean(text)
-    except Passed:
+    except Unjudged:
         return ""
 
 
@@ -114,7 +114,7 @@ def recipe(choice: Choice, reader: Reader) -> Recipe:
         reader=reader,
         bits=choice.bits,
         matching=Matching(
-            choice.radius, choice.min_terms, choice.short_text, choice.min_jaccard, choice.shingle
+            choice.radius, choice.min_terms, choice.short_text, choice.min_similarity, choice.shingle
         ),
         terms=TermRule(choice.features, choice.min_length, choice.tf, choice.idf, choice.top),
     )

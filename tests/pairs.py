@@ -15,7 +15,7 @@ OTHER = "山谷里的小学今年只剩下十二名学生，老师每天走七�
 RECIPES = {
     "default": recipe_of("data"),
     "wide": recipe_of("data", index={"radius": 45}, verify={"short_text": 1000}),
-    "narrow": recipe_of("data", index={"radius": 0}, verify={"min_jaccard": 0.7, "short_text": 1000}),
+    "narrow": recipe_of("data", index={"radius": 0}, verify={"min_similarity": 0.7, "short_text": 1000}),
     "numbers": recipe_of("data", verify={"numbers": "distinguish", "short_text": 1000}),
     "classic": recipe_of("data", recipe={"profile": "classic"}),
     "few terms": recipe_of("data", recipe={"min_terms": 40, "top": 20}),

@@ -44,7 +44,7 @@ class Poison:
     """One kind of bad record.
 
     name    what is wrong with it; `_id` as well, unless the id is what is wrong
-    reason  "" when it is judged like any other, else the reason why it is passed
+    reason  "" when it is judged like any other, else the reason why it is unjudged
     make    returns the raw record
     tail    whether the record's text ends with TAIL, which must not be lost on the way
     """

@@ -26,5 +26,5 @@ PLAIN = recipe_of(
     "text",
     recipe={"bits": 64, "min_terms": 8},
     index={"radius": 3},
-    verify={"min_jaccard": 0.8, "shingle": 5},
+    verify={"min_similarity": 0.8, "shingle": 5},
 )

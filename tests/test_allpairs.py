@@ -30,7 +30,7 @@ def brute_force(sets: Ragged, at: float) -> list[tuple[int, int, float]]:
 
 def found(sets: Ragged, at: float) -> list[tuple[int, int, float]]:
     pairs = similar_pairs(sets, at)
-    return list(zip(pairs.left.tolist(), pairs.right.tolist(), pairs.jaccard.tolist(), strict=True))
+    return list(zip(pairs.left.tolist(), pairs.right.tolist(), pairs.similarity.tolist(), strict=True))
 
 
 @given(st.lists(st.sets(st.integers(0, 12) | st.integers(2**32 - 3, 2**32 - 1)), max_size=25), LEVELS)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from dedup_job.document import Passed
+from dedup_job.document import Unjudged
 from dedup_job.fingerprint.clean import MAX_ACCENTS, Cleaner
 from dedup_job.fingerprint.markup import MOST_MARKS
 
@@ -21,9 +21,9 @@ def _clean(text: str) -> str:
 
 
 def _reason(cleaner: Cleaner, text: str) -> str:
-    with pytest.raises(Passed) as passed:
+    with pytest.raises(Unjudged) as unjudged:
         cleaner.clean(text)
-    return passed.value.reason
+    return unjudged.value.reason
 
 
 # --- what is text -------------------------------------------------------------------------------------------
@@ -306,8 +306,8 @@ def test_the_words_are_those_that_a_tree_builder_finds(page: tuple[str, str]) ->
 def test_any_soup_gives_text_without_invisible_characters_or_a_reason(soup: list[str]) -> None:
     try:
         text = _clean("".join(soup))
-    except Passed as passed:
-        text = passed.reason
+    except Unjudged as unjudged:
+        text = unjudged.reason
 
     assert text.isprintable()
     assert text == " ".join(text.split())
@@ -516,7 +516,7 @@ _HOSTILE = {
 _PROGRAM = """
 import pickle, resource, sys
 from pathlib import Path
-from dedup_job.document import Passed
+from dedup_job.document import Unjudged
 from dedup_job.fingerprint.clean import Cleaner
 
 inputs = pickle.load(sys.stdin.buffer)
@@ -528,8 +528,8 @@ if sys.platform == "linux":
 for name, text in inputs.items():
     try:
         outcome = f"{len(Cleaner().clean(text))} characters"
-    except Passed as passed:
-        outcome = passed.reason
+    except Unjudged as unjudged:
+        outcome = unjudged.reason
     print(name, outcome, sep=": ", flush=True)
 """
 

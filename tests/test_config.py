@@ -111,8 +111,8 @@ def test_what_is_missing_is_named(file: Path, cut: str, where: str) -> None:
         ({"recipe": {"segmenter": "nltk"}}, "[recipe] segmenter: Input should be 'rjieba' or 'jieba'"),
         ({"recipe": {"features": "chars:0"}}, "[recipe] features: "),
         ({"recipe": {"features": "words:"}}, "[recipe] features: "),
-        ({"verify": {"min_jaccard": 1.5}}, "[verify] min_jaccard: "),
-        ({"verify": {"min_jaccard": float("nan")}}, "[verify] min_jaccard: "),
+        ({"verify": {"min_similarity": 1.5}}, "[verify] min_similarity: "),
+        ({"verify": {"min_similarity": float("nan")}}, "[verify] min_similarity: "),
         ({"engine": {"workers": 0}}, "[engine] workers: "),
         ({"limits": {"batch_records": 5_001}}, "[limits] batch_records: "),
     ],
@@ -122,7 +122,7 @@ def test_a_wrong_value_is_named_with_its_place(sections: dict[str, Any], start: 
 
 
 def test_whole_numbers_will_do_for_fractions() -> None:
-    assert settings(verify={"min_jaccard": 1}).verify.min_jaccard == 1.0
+    assert settings(verify={"min_similarity": 1}).verify.min_similarity == 1.0
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_the_recipe_has_what_the_file_says(tmp_path: Path) -> None:
             "stop_words": str(words),
         },
         index={"radius": 9},
-        verify={"min_jaccard": 0.5, "shingle": 3},
+        verify={"min_similarity": 0.5, "shingle": 3},
     ).make_recipe(FOUND)
     assert made.reader.fields.paths == ("body",)
     assert (made.reader.cleaner.drop_after, made.reader.cleaner.max_chars) == (("Share:",), 50)
@@ -201,7 +201,7 @@ def test_the_recipe_has_what_the_file_says(tmp_path: Path) -> None:
         "raw",
         30,
     )
-    assert (made.matching.radius, made.matching.min_jaccard, made.matching.shingle) == (9, 0.5, 3)
+    assert (made.matching.radius, made.matching.min_similarity, made.matching.shingle) == (9, 0.5, 3)
     assert made.bits == 128
     assert made.stop_words.path == str(words)
 

@@ -12,7 +12,7 @@ REASONS = st.sampled_from(["empty", "missing", "validator", "poison"])
 VERDICTS = st.one_of(
     st.just(UNIQUE),
     st.sampled_from(["exact", "near"]).map(lambda why: Verdict(Action.DUPLICATE, why, Match(b"k", 0, None))),
-    REASONS.map(lambda why: Verdict(Action.PASSED, why)),
+    REASONS.map(lambda why: Verdict(Action.UNJUDGED, why)),
     REASONS.map(lambda why: Verdict(Action.REFUSED, why)),
 )
 COUNTS = st.lists(VERDICTS).map(Counts.of)
@@ -26,8 +26,8 @@ def test_a_batch_knows_its_records_and_their_bytes() -> None:
 @given(st.lists(VERDICTS))
 def test_every_verdict_is_counted_once(verdicts: list[Verdict]) -> None:
     counts = Counts.of(verdicts)
-    passed, refused = sum(counts.passed.values()), sum(counts.refused.values())
-    assert counts.read == len(verdicts) == counts.unique + counts.duplicate + passed + refused
+    unjudged, refused = sum(counts.unjudged.values()), sum(counts.refused.values())
+    assert counts.read == len(verdicts) == counts.unique + counts.duplicate + unjudged + refused
     assert counts.unique == verdicts.count(UNIQUE)
     assert counts.near == sum(verdict.reason == "near" for verdict in verdicts)
     assert counts.exact == sum(verdict.reason == "exact" for verdict in verdicts)
@@ -35,12 +35,12 @@ def test_every_verdict_is_counted_once(verdicts: list[Verdict]) -> None:
 
 def test_a_reason_is_counted_with_its_action() -> None:
     verdicts = [
-        Verdict(Action.PASSED, "empty"),
+        Verdict(Action.UNJUDGED, "empty"),
         Verdict(Action.REFUSED, "empty"),
-        Verdict(Action.PASSED, "empty"),
+        Verdict(Action.UNJUDGED, "empty"),
     ]
     counts = Counts.of(verdicts)
-    assert (counts.passed, counts.refused) == ({"empty": 2}, {"empty": 1})
+    assert (counts.unjudged, counts.refused) == ({"empty": 2}, {"empty": 1})
 
 
 @given(st.lists(VERDICTS), st.lists(VERDICTS))
@@ -56,7 +56,7 @@ def test_no_counts_are_the_zero_of_addition(counts: Counts) -> None:
 
 
 def test_joined_fingerprints_keep_every_column_in_order() -> None:
-    parts = [Fingerprints.passed(reason, 2, reason.encode()) for reason in ("poison", "other")]
+    parts = [Fingerprints.unjudged(reason, 2, reason.encode()) for reason in ("poison", "other")]
     joined = Fingerprints.join(parts)
     assert list(joined.reasons) == ["poison", "other"]
     assert (joined.bits.shape, joined.near.shape, len(joined.shingles)) == ((2, 2), (2,), 2)
@@ -64,7 +64,7 @@ def test_joined_fingerprints_keep_every_column_in_order() -> None:
 
 
 def test_a_record_that_could_not_be_looked_at_takes_part_in_nothing() -> None:
-    prints = Fingerprints.passed("poison", 1, b"raw")
+    prints = Fingerprints.unjudged("poison", 1, b"raw")
     assert not prints.near.any()
     assert not prints.bits.any()
     assert len(prints.shingles[0]) == 0

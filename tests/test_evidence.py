@@ -67,7 +67,7 @@ def test_two_dry_runs_show_the_same_sample() -> None:
 
 def test_what_was_not_dropped_is_no_evidence() -> None:
     evidence = observed(
-        Evidence(5, 5), [UNIQUE, Verdict(Action.PASSED, "empty"), Verdict(Action.REFUSED, "x")]
+        Evidence(5, 5), [UNIQUE, Verdict(Action.UNJUDGED, "empty"), Verdict(Action.REFUSED, "x")]
     )
     assert (evidence.pairs(), evidence.groups()) == ([], [])
 
@@ -111,7 +111,7 @@ def test_json_shows_both_texts_of_a_pair() -> None:
                 "keeper": "k",
                 "reason": "near",
                 "distance": 2,
-                "jaccard": 0.9123,
+                "similarity": 0.9123,
                 "duplicate_text": "copy text",
                 "keeper_text": "keeper text",
             }
@@ -122,7 +122,7 @@ def test_json_shows_both_texts_of_a_pair() -> None:
 
 def test_people_read_the_same() -> None:
     lines = as_text(shown(observed(Evidence(1, 1), [near(b"k")]))).splitlines()
-    assert "  0 for k: distance 2, jaccard 0.90" in lines
+    assert "  0 for k: distance 2, similarity 0.90" in lines
     assert "    - copy text" in lines
     assert "    + keeper text" in lines
     assert "  k stands for 1 more: keeper text" in lines
@@ -130,8 +130,8 @@ def test_people_read_the_same() -> None:
 
 def test_texts_that_were_not_compared_have_no_similarity() -> None:
     values = shown(observed(Evidence(1, 0), [near(b"k", None)]))
-    assert values["pairs"][0]["jaccard"] is None
-    assert "jaccard" not in as_text(values)
+    assert values["pairs"][0]["similarity"] is None
+    assert "similarity" not in as_text(values)
 
 
 def test_a_match_that_was_found_by_its_text_alone_has_no_distance() -> None:
@@ -139,7 +139,7 @@ def test_a_match_that_was_found_by_its_text_alone_has_no_distance() -> None:
         shown(observed(Evidence(1, 0), [Verdict(Action.DUPLICATE, "near", Match(b"k", None, 0.9))]))
     )
     assert "0 for k" in text
-    assert "jaccard 0.90" in text
+    assert "similarity 0.90" in text
     assert "None" not in text
 
 

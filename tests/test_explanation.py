@@ -87,7 +87,7 @@ def test_containment_tells_which_text_is_part_of_which() -> None:
 def test_the_settings_that_decided_are_shown() -> None:
     shown = explained([LONG, OTHER], RECIPES["narrow"])
     assert shown["settings"]["radius"] == 0
-    assert shown["settings"]["min_jaccard"] == 0.7
+    assert shown["settings"]["min_similarity"] == 0.7
     assert shown["recipe"] == RECIPES["narrow"].digest
     assert f"recipe {RECIPES['narrow'].digest[:12]}: " in as_text(shown)
 

@@ -10,7 +10,7 @@ from bson import encode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.document import Passed
+from dedup_job.document import Unjudged
 from dedup_job.fingerprint.fields import TextFields
 from dedup_job.fingerprint.plain import string_places
 
@@ -76,9 +76,9 @@ _TEXT = _element(0x02, b"text", _string("正文".encode()))
 
 
 def _reason(fields: TextFields, raw: bytes) -> str:
-    with pytest.raises(Passed) as passed:
+    with pytest.raises(Unjudged) as unjudged:
         fields.text_of(raw)
-    return passed.value.reason
+    return unjudged.value.reason
 
 
 @pytest.mark.parametrize("name", _VALUES)
@@ -223,18 +223,18 @@ def test_paths_that_name_no_field_are_refused(paths: tuple[str, ...]) -> None:
 def test_no_reason_holds_text_of_the_record() -> None:
     raw = _document(_element(0x02, b"text", _string(b"secret\xff")))
 
-    with pytest.raises(Passed) as passed:
+    with pytest.raises(Unjudged) as unjudged:
         TextFields(("text",)).text_of(raw)
 
-    assert "secret" not in "".join(traceback.format_exception(passed.value))
+    assert "secret" not in "".join(traceback.format_exception(unjudged.value))
 
 
 def _singly(fields: TextFields, raw: bytes) -> tuple[str, str]:
     """The text and "", or "" and the reason, by bson alone."""
     try:
         return fields.text_of(raw), ""
-    except Passed as passed:
-        return "", passed.reason
+    except Unjudged as unjudged:
+        return "", unjudged.reason
 
 
 @given(st.data())
@@ -302,5 +302,5 @@ def test_a_damaged_record_gives_text_or_a_reason(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
 
-    with contextlib.suppress(Passed):
+    with contextlib.suppress(Unjudged):
         TextFields(("text", "other.0")).text_of(bytes(raw)).encode()

@@ -48,7 +48,7 @@ def test_leetcode_is_decided_as_it_always_was() -> None:
         keepers.admit(plan, prints.shingles)
         counts += plan.counts
         for raw_id, verdict in zip(batch.ids, verdicts, strict=True):
-            match = verdict.match and (verdict.match.keeper, verdict.match.distance, verdict.match.jaccard)
+            match = verdict.match and (verdict.match.keeper, verdict.match.distance, verdict.match.similarity)
             decided.update(repr((raw_id, verdict.action.name, verdict.reason, match)).encode())
     assert (counts.unique, counts.exact, counts.near) == (11_580, 3_070, 3_432)
     assert decided.hexdigest() == DECIDED

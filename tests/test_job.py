@@ -29,8 +29,8 @@ class Text:
     reason: str = ""
 
 
-def matching(radius: int = 3, min_jaccard: float = 0.0) -> Matching:
-    return replace(PLAIN.matching, radius=radius, min_jaccard=min_jaccard)
+def matching(radius: int = 3, min_similarity: float = 0.0) -> Matching:
+    return replace(PLAIN.matching, radius=radius, min_similarity=min_similarity)
 
 
 def prints_of(texts: Sequence[Text], words: int = 1) -> Fingerprints:
@@ -98,7 +98,7 @@ def keep_first(texts: Sequence[Text], matching: Matching) -> list[Verdict]:
     kept: list[tuple[int, Text]] = []
     verdicts = []
     for number, text in enumerate(texts):
-        verdict = Verdict(Action.PASSED, text.reason) if text.reason else _compared(text, kept, matching)
+        verdict = Verdict(Action.UNJUDGED, text.reason) if text.reason else _compared(text, kept, matching)
         if verdict is UNIQUE:
             kept.append((number, text))
         verdicts.append(verdict)
@@ -114,10 +114,10 @@ def _compared(text: Text, kept: Sequence[tuple[int, Text]], matching: Matching) 
         distance = (keeper.bits ^ text.bits).bit_count()
         union = keeper.shingles | text.shingles
         jaccard = len(keeper.shingles & text.shingles) / len(union) if union else 0.0
-        if jaccard < matching.min_jaccard:
+        if jaccard < matching.min_similarity:
             continue
         if text.near and keeper.near and distance <= matching.radius:
-            near_matches.append((distance, number, jaccard if matching.min_jaccard else None))
+            near_matches.append((distance, number, jaccard if matching.min_similarity else None))
         if text.short and keeper.short:
             short_matches.append((-jaccard, number))
     if near_matches:
@@ -131,7 +131,7 @@ def _compared(text: Text, kept: Sequence[tuple[int, Text]], matching: Matching) 
 
 @st.composite
 def streams(draw: st.DrawFn, bits: int) -> list[Text]:
-    """Records whose texts crowd around few centres, with repeats, poor texts and passed ones."""
+    """Records whose texts crowd around few centres, with repeats, poor texts and unjudged ones."""
     centres = draw(st.lists(st.integers(0, 2**bits - 1), min_size=1, max_size=3))
     texts = []
     for number in range(draw(st.integers(1, 12))):
@@ -153,7 +153,7 @@ def test_verdicts_are_those_of_keep_first_whatever_the_batches(
 ) -> None:
     texts = data.draw(streams(bits))
     rule = matching(data.draw(st.integers(0, 8)), data.draw(st.sampled_from([0.0, 0.3, 0.5, 1.0])))
-    if not rule.min_jaccard:
+    if not rule.min_similarity:
         texts = [replace(text, short=False) for text in texts]
     world = World(rule, cache_bytes, bits)
     start = 0
@@ -242,13 +242,13 @@ def test_the_nearest_keeper_that_shares_enough_text_wins(split: Split) -> None:
     a = Text("a", 0b0, frozenset({1, 2, 3, 4}))
     b = Text("b", 0b1111, frozenset({9}))
     c = Text("c", 0b1110, frozenset({1, 2, 3}))
-    assert decided(World(matching(radius=3, min_jaccard=0.75)), split, a, b, c)[2] == near(0, 3, 0.75)
+    assert decided(World(matching(radius=3, min_similarity=0.75)), split, a, b, c)[2] == near(0, 3, 0.75)
 
 
 @BATCHES
 def test_near_fingerprints_of_unlike_texts_do_not_match(split: Split) -> None:
     a, b = Text("a", 0, frozenset({1, 2})), Text("b", 0, frozenset({2, 3}))
-    assert decided(World(matching(min_jaccard=0.5)), split, a, b) == [UNIQUE, UNIQUE]
+    assert decided(World(matching(min_similarity=0.5)), split, a, b) == [UNIQUE, UNIQUE]
 
 
 @BATCHES
@@ -262,7 +262,7 @@ def test_a_text_with_too_few_terms_matches_an_exact_copy_alone(split: Split) -> 
 def test_a_short_text_goes_to_the_most_similar_short_keeper(split: Split) -> None:
     texts = [frozenset({1, 2, 3, 9}), frozenset({1, 2, 3, 4, 8}), frozenset({1, 2, 3, 4})]
     short = [Text(str(number), 0, shingles, near=False, short=True) for number, shingles in enumerate(texts)]
-    assert decided(World(matching(min_jaccard=0.6)), split, *short) == [UNIQUE, UNIQUE, near(1, None, 0.8)]
+    assert decided(World(matching(min_similarity=0.6)), split, *short) == [UNIQUE, UNIQUE, near(1, None, 0.8)]
 
 
 @BATCHES
@@ -270,10 +270,10 @@ def test_what_cannot_be_judged_is_passed_and_matches_nothing(split: Split) -> No
     empty = Text("", reason="empty")
     verdicts = decided(World(matching()), split, empty, empty, Text("a", 0), empty)
     assert [verdict.action for verdict in verdicts] == [
-        Action.PASSED,
-        Action.PASSED,
+        Action.UNJUDGED,
+        Action.UNJUDGED,
         Action.UNIQUE,
-        Action.PASSED,
+        Action.UNJUDGED,
     ]
     assert {verdict.reason for verdict in verdicts} == {"empty", ""}
 
@@ -282,27 +282,27 @@ LIKE = (Text("a", 0, frozenset({1, 2, 3})), Text("b", 1, frozenset({1, 2, 3, 4})
 
 
 def test_a_keeper_that_vanished_stands_for_nothing() -> None:
-    world = World(matching(min_jaccard=0.5), cache_bytes=0)
+    world = World(matching(min_similarity=0.5), cache_bytes=0)
     world.decide(LIKE[0])
     world.target.clear()
     assert world.decide(LIKE[1]) == [UNIQUE]
 
 
 def test_a_keeper_that_has_another_text_now_stands_for_nothing() -> None:
-    world = World(matching(min_jaccard=0.5), cache_bytes=0)
+    world = World(matching(min_similarity=0.5), cache_bytes=0)
     world.decide(LIKE[0])
     world.target[b"0"] = Text("edited", 0, frozenset({1, 2, 3}))
     assert world.decide(LIKE[1]) == [UNIQUE]
 
 
 def test_a_keeper_that_is_still_there_is_recalled() -> None:
-    world = World(matching(min_jaccard=0.5), cache_bytes=0)
+    world = World(matching(min_similarity=0.5), cache_bytes=0)
     world.decide(LIKE[0])
     assert world.decide(LIKE[1]) == [near(0, 1, 0.75)]
 
 
 def test_an_empty_batch_has_no_verdicts() -> None:
-    world = World(matching(min_jaccard=0.5))
+    world = World(matching(min_similarity=0.5))
     world.decide(A)
     assert world.decide() == []
 
@@ -365,4 +365,4 @@ def test_an_id_that_the_target_held_before_is_never_dropped_and_its_text_still_s
     texts = [Text("a", bits=0), Text("b", bits=1), Text("c", reason="empty"), Text("a", bits=0)]
     ids = [b"10", b"11", b"12", b"13"]
     verdicts = decide(ids, prints_of(texts), world.matching, world.keepers, held={b"10", b"11", b"12"})
-    assert verdicts == [UNIQUE, UNIQUE, Verdict(Action.PASSED, "empty"), exact(0)]
+    assert verdicts == [UNIQUE, UNIQUE, Verdict(Action.UNJUDGED, "empty"), exact(0)]

@@ -22,7 +22,7 @@ def judged(
     near: Sequence[Sequence[tuple[int, int]]],
     short: Sequence[Sequence[int]] = (),
     taken: Sequence[int] = (),
-    min_jaccard: float = 0.7,
+    min_similarity: float = 0.7,
 ) -> Judgement:
     """Judge rows with these neighbours (set, distance) and shingles; the first sets are landed keepers'."""
     rows = len(near)
@@ -43,7 +43,7 @@ def judged(
             numbers([1] * rows),
         ),
         Sets(ends(sets), np.array([value for row in sets for value in row], np.uint32)),
-        min_jaccard,
+        min_similarity,
     )
 
 
@@ -55,18 +55,18 @@ def test_the_worked_example() -> None:
     found = judged(SETS, NEAR)
     assert found.keeper.tolist() == [0, -1, 2]
     assert found.distance.tolist() == [5, -1, 3]
-    assert found.jaccard[[0, 2]].tolist() == [0.75, 1.0]
+    assert found.similarity[[0, 2]].tolist() == [0.75, 1.0]
 
 
 def test_without_comparing_texts_the_nearest_is_taken_unseen() -> None:
-    found = judged([[]] * 4, NEAR, min_jaccard=0.0)
+    found = judged([[]] * 4, NEAR, min_similarity=0.0)
     assert found.keeper.tolist() == [0, -1, 2]
-    assert np.isnan(found.jaccard[0])
+    assert np.isnan(found.similarity[0])
 
 
 def test_a_row_that_is_a_duplicate_stands_for_nothing() -> None:
     chain = [[1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5]]
-    assert judged(chain, [[(0, 1)], [(1, 1), (0, 9)]], min_jaccard=0.7).keeper.tolist() == [0, -1]
+    assert judged(chain, [[(0, 1)], [(1, 1), (0, 9)]], min_similarity=0.7).keeper.tolist() == [0, -1]
 
 
 @pytest.mark.parametrize(("taken", "keeper"), [(MOST_KEEPERS - 1, 0), (MOST_KEEPERS, -1)])

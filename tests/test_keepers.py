@@ -16,7 +16,7 @@ from dedup_job.match.shingle_index import prefixes
 from dedup_job.plan import Plan, RawIds
 from dedup_job.ragged import Ragged
 
-PASSED = Verdict(Action.PASSED, "empty")
+UNJUDGED = Verdict(Action.UNJUDGED, "empty")
 COPY = Verdict(Action.DUPLICATE, "exact", Match(b"k", 0, 1.0))
 
 
@@ -67,14 +67,14 @@ class Records:
 
 def test_only_unique_records_are_taken_in() -> None:
     records = Records()
-    records.admit([b"a", b"b", b"c"], [UNIQUE, PASSED, COPY])
+    records.admit([b"a", b"b", b"c"], [UNIQUE, UNJUDGED, COPY])
     assert len(records.keepers) == 1
     assert records.keepers.with_text(digests([b"a", b"b", b"c"])).tolist() == [0, -1, -1]
 
 
 def test_ordinals_count_the_keepers_in_the_order_of_decision() -> None:
     records = Records()
-    records.admit([b"a", b"b", b"c"], [UNIQUE, PASSED, UNIQUE])
+    records.admit([b"a", b"b", b"c"], [UNIQUE, UNJUDGED, UNIQUE])
     records.admit([b"d", b"e"], [COPY, UNIQUE])
     assert [records.keepers.id(ordinal) for ordinal in range(3)] == [b"id:a", b"id:c", b"id:e"]
 
@@ -217,7 +217,7 @@ def test_what_is_restored_as_columns_is_what_is_admitted_as_a_plan() -> None:
     for first in range(0, 400, 50):
         chunk = texts[first : first + 50]
         prints = prints_of(chunk, near=bool(first % 100))
-        verdicts = [(UNIQUE, PASSED, COPY)[number % 3] for number in range(50)]
+        verdicts = [(UNIQUE, UNJUDGED, COPY)[number % 3] for number in range(50)]
         plan = plan_of(chunk, prints, verdicts)
         admitted.keepers.admit(plan, prints.shingles)
         restored.keepers.restore(plan.kept)

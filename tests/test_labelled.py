@@ -97,14 +97,14 @@ def test_the_strangest_errors_come_first_and_ten_are_shown() -> None:
     assert [one.pair.line for one in evaluation.false_alarms] == list(range(1, 11))
     shown = evaluation.as_json()
     assert shown["worst_misses"][0] == {
-        "line": 30, "id1": "a30", "id2": "b30", "distance": 7, "jaccard": 0.3, "passed": "",
+        "line": 30, "id1": "a30", "id2": "b30", "distance": 7, "similarity": 0.3, "unjudged": "",
     }  # fmt: skip
 
 
 def test_the_text_names_errors_and_settings() -> None:
-    wrong = [judged(3, True, False), judged(9, True, False, passed="missing"), judged(5, False, True)]
+    wrong = [judged(3, True, False), judged(9, True, False, unjudged="missing"), judged(5, False, True)]
     text = Evaluation(SETTING, "ab" * 32, wrong).as_text()
-    assert "line 3: a3  b3: distance 7, jaccard 0.500" in text
+    assert "line 3: a3  b3: distance 7, similarity 0.500" in text
     assert "line 9: a9  b9: cannot be judged (missing)" in text
     assert "line 5: a5  b5" in text
     assert SETTING.as_toml() in text

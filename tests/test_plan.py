@@ -31,7 +31,7 @@ def plans(draw: st.DrawFn) -> Plan:
     for row, text in enumerate(texts):
         kept = [earlier for earlier in range(row) if verdicts[earlier] is UNIQUE]
         same = [earlier for earlier in kept if texts[earlier] == text]
-        choices = [Verdict(Action.PASSED, "empty"), Verdict(Action.DUPLICATE, "near", Match(OLD, 3, 0.9))]
+        choices = [Verdict(Action.UNJUDGED, "empty"), Verdict(Action.DUPLICATE, "near", Match(OLD, 3, 0.9))]
         if same:
             choices = [Verdict(Action.DUPLICATE, "exact", Match(b"id%d" % same[0], 0, 1.0))]
         else:
@@ -46,7 +46,7 @@ def plans(draw: st.DrawFn) -> Plan:
 @st.composite
 def plans_with_losses(draw: st.DrawFn) -> tuple[Plan, dict[int, Verdict]]:
     plan = draw(plans())
-    kept = plan.rows(Action.UNIQUE, Action.PASSED)
+    kept = plan.rows(Action.UNIQUE, Action.UNJUDGED)
     lost = draw(st.sets(st.sampled_from(kept))) if kept else set()
     return plan, dict.fromkeys(lost, REFUSED)
 
@@ -130,6 +130,6 @@ def test_the_plan_itself_is_left_as_it_was() -> None:
 
 
 def test_rows_are_those_with_one_of_the_actions() -> None:
-    plan = plan_of([0, 1, 2], [UNIQUE, Verdict(Action.PASSED, "empty"), REFUSED])
+    plan = plan_of([0, 1, 2], [UNIQUE, Verdict(Action.UNJUDGED, "empty"), REFUSED])
     assert plan.rows(Action.UNIQUE, Action.REFUSED) == [0, 2]
     assert plan.rows(Action.DUPLICATE) == []

@@ -276,7 +276,7 @@ def test_every_setting_that_decides_changes_the_digest(tmp_path: Path, small_idf
         replace(recipe, bits=128),
         *(
             replace(recipe, matching=replace(MATCHING, **{name: 9}))
-            for name in ("radius", "min_terms", "min_jaccard", "shingle", "numbers")
+            for name in ("radius", "min_terms", "min_similarity", "shingle", "numbers")
         ),
         *(replace(recipe, **{name: given_file}) for name in ("idf_table", "stop_words", "user_words")),
     ]

@@ -1,4 +1,4 @@
-"""Restored records are passed, whatever the engine says of them; the others are left as they are."""
+"""Restored records are unjudged, whatever the engine says of them; the others are left as they are."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def agrees(texts: Sequence[str], prints: Fingerprints, matching: Matching) -> st
     assert (judgement.action, judgement.reason) == (verdict.action, verdict.reason)
     if verdict.reason == "near":
         by_fingerprint = judgement.by[0] == "radius"
-        similarity = jaccard(prints) if matching.min_jaccard else None
+        similarity = jaccard(prints) if matching.min_similarity else None
         measured = distance(prints) if by_fingerprint else None
         assert verdict.match == Match(b"first", measured, similarity)
     return "+".join(judgement.by)
@@ -55,15 +55,15 @@ def test_explanations_agree_with_the_job_on_generated_pairs() -> None:
             pair = prints.take([one, other])
             seen.add(agrees([texts[one], texts[other]], pair, chosen.matching))
     assert seen == {
-        "passed",
+        "unjudged",
         "same_text",
         "radius",
         "radius+short_text",
-        "radius+min_jaccard",
+        "radius+min_similarity",
         "min_terms",
         "min_terms+short_text",
-        "short_text+min_jaccard",
-        "min_jaccard",
+        "short_text+min_similarity",
+        "min_similarity",
         "numbers",
     }
 
@@ -71,7 +71,7 @@ def test_explanations_agree_with_the_job_on_generated_pairs() -> None:
 @st.composite
 def made_prints(draw: st.DrawFn) -> tuple[Fingerprints, Matching]:
     """Two fingerprints near the thresholds of a rule, in every combination of flags."""
-    min_jaccard = draw(st.sampled_from([0.0, 0.5, 0.75, 1.0]))
+    min_similarity = draw(st.sampled_from([0.0, 0.5, 0.75, 1.0]))
     radius = draw(st.integers(0, 4))
     sets = [sorted(draw(st.sets(st.integers(0, 3), min_size=1, max_size=4))) for _ in range(2)]
     bits = [draw(st.integers(0, 2**64 - 1))]
@@ -81,7 +81,7 @@ def made_prints(draw: st.DrawFn) -> tuple[Fingerprints, Matching]:
         reasons=draw(st.sampled_from([["", ""]] * 4 + [["empty", ""], ["", "null"], ["null", "empty"]])),
         bits=np.where(near, np.array(bits, np.uint64), np.uint64(0)).reshape(2, 1),
         near=near,
-        short=np.array(draw(st.tuples(st.booleans(), st.booleans()))) & (min_jaccard > 0),
+        short=np.array(draw(st.tuples(st.booleans(), st.booleans()))) & (min_similarity > 0),
         digests=digests([b"a", draw(st.sampled_from([b"a", b"b", b"b"]))]),
         hashes=digests([b"a", b"b"]),
         shingles=Ragged(
@@ -89,9 +89,9 @@ def made_prints(draw: st.DrawFn) -> tuple[Fingerprints, Matching]:
             np.array([value for row in sets for value in row], np.uint32),
         ),
     )
-    passed = np.array([bool(reason) for reason in prints.reasons])
-    prints = replace(prints, near=prints.near & ~passed, short=prints.short & ~passed)
-    return prints, replace(RECIPES["default"].matching, radius=radius, min_jaccard=min_jaccard)
+    unjudged = np.array([bool(reason) for reason in prints.reasons])
+    prints = replace(prints, near=prints.near & ~unjudged, short=prints.short & ~unjudged)
+    return prints, replace(RECIPES["default"].matching, radius=radius, min_similarity=min_similarity)
 
 
 @given(made_prints())

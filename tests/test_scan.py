@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dedup_job.document import Passed
+from dedup_job.document import Unjudged
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.markup import BLOCK, DEEPEST, KNOWN, LONGEST_TAG, MOST_FORMATTING, visible
 from dedup_job.fingerprint.names import HEAD_ONLY, PAGE, PARTS, RAW, SIMPLE
@@ -30,8 +30,8 @@ def parsed(text: str) -> str:
     """The cleaned text by way of the parser, or the reason why there is none."""
     try:
         return CLEANER._normalised(visible(text))
-    except Passed as passed:
-        return passed.reason
+    except Unjudged as unjudged:
+        return unjudged.reason
 
 
 def agree(text: str) -> bool:

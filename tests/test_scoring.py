@@ -106,5 +106,5 @@ def test_settings_can_be_pasted_into_a_configuration_file() -> None:
     assert tomllib.loads(Setting(128, 19, 0.8).as_toml()) == {
         "recipe": {"bits": 128},
         "index": {"radius": 19},
-        "verify": {"min_jaccard": 0.8},
+        "verify": {"min_similarity": 0.8},
     }

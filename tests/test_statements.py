@@ -59,7 +59,7 @@ def test_a_plan_that_lost_a_part_is_damaged(name: str) -> None:
         stated(packed)
 
 
-SHORTER = ["ids", "hashes", "digests", "actions", "reasons", "keepers", "distances", "jaccards"]
+SHORTER = ["ids", "hashes", "digests", "actions", "reasons", "keepers", "distances", "similarities"]
 
 
 @pytest.mark.parametrize("changes", [{name: -1} for name in SHORTER] + [{"actions": bytes([1, 1])}])

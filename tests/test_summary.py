@@ -20,7 +20,7 @@ def test_the_json_object_has_the_documented_keys_and_numbers() -> None:
         "read": 10_000,
         "unique": 6_000,
         "duplicate": {"exact": 2_000, "near": 1_000},
-        "passed": {"empty": 900, "null": 50},
+        "unjudged": {"empty": 900, "null": 50},
         "refused": {"validator": 50},
         "seconds": 4.0,
         "docs_per_second": 2_500.0,
@@ -31,7 +31,7 @@ def test_the_json_object_has_the_documented_keys_and_numbers() -> None:
 
 def test_the_parts_of_the_json_object_add_up_to_what_was_read() -> None:
     values = REPORT.as_json()
-    parts = [values["duplicate"], values["passed"], values["refused"]]
+    parts = [values["duplicate"], values["unjudged"], values["refused"]]
     assert values["read"] == values["unique"] + sum(sum(part.values()) for part in parts)
 
 
@@ -41,7 +41,7 @@ def test_the_parts_of_the_json_object_add_up_to_what_was_read() -> None:
         "  read             10,000  100.0 %",
         "  unique            6,000   60.0 %",
         "  duplicate         3,000   30.0 %  exact 2,000, near 1,000",
-        "  passed              950    9.5 %  empty 900, null 50",
+        "  unjudged            950    9.5 %  empty 900, null 50",
         "  refused              50    0.5 %  validator 50",
         "  index: 3 fingerprints, all compared",
     ],

@@ -63,7 +63,7 @@ def as_prints(sample: Sample, setting: Setting) -> Fingerprints:
         reasons=[""] * texts,
         bits=sample.bits[setting.bits],
         near=sample.near,
-        short=sample.short & (setting.min_jaccard > 0),
+        short=sample.short & (setting.min_similarity > 0),
         digests=unlike,
         hashes=unlike,
         shingles=sample.shingles,
@@ -84,8 +84,8 @@ def true_pairs(sample: Sample) -> set[tuple[int, int]]:
 
 
 def test_a_sample_accounts_for_every_record(prints: dict[int, Fingerprints], sample: Sample) -> None:
-    assert sample.read == 412 == len(sample) + sample.same_text + sample.passed
-    assert sample.passed == sum(map(bool, prints[64].reasons)) > 0
+    assert sample.read == 412 == len(sample) + sample.same_text + sample.unjudged
+    assert sample.unjudged == sum(map(bool, prints[64].reasons)) > 0
     assert sample.same_text > 0
     texts = {
         digest.tobytes()
@@ -105,7 +105,7 @@ def test_a_sample_keeps_the_first_of_equal_texts_in_the_order_of_decision() -> N
     assert sample.bits[64].ravel().tolist() == [0, 1, 4]
     assert [row.tolist() for row in sample.shingles] == [[0], [1, 2], [4, 5, 6]]
     assert sample.short.tolist() == [True, True, False]
-    assert (sample.read, sample.same_text, sample.passed) == (5, 1, 1)
+    assert (sample.read, sample.same_text, sample.unjudged) == (5, 1, 1)
 
 
 def test_the_grid_holds_the_present_settings_wherever_they_lie() -> None:
@@ -130,10 +130,10 @@ def test_recall_and_precision_are_those_of_brute_force(sample: Sample, rows: lis
         found = {
             (one, other)
             for (one, other), alike in similarity.items()
-            if alike >= setting.min_jaccard
+            if alike >= setting.min_similarity
             and (
                 (near[one] and near[other] and (prints[one] ^ prints[other]).bit_count() <= setting.radius)
-                or (short[one] and short[other] and setting.min_jaccard)
+                or (short[one] and short[other] and setting.min_similarity)
             )
         }
         hits, others = len(found & true), len(similarity) - len(found | true)
@@ -144,7 +144,7 @@ def test_recall_and_precision_are_those_of_brute_force(sample: Sample, rows: lis
 def test_what_would_be_dropped_is_what_the_job_drops(
     sample: Sample, recipe: Recipe, setting: Setting
 ) -> None:
-    matching = replace(recipe.matching, radius=setting.radius, min_jaccard=setting.min_jaccard)
+    matching = replace(recipe.matching, radius=setting.radius, min_similarity=setting.min_similarity)
     recall = Recollection(lambda ids: {}, lambda raws: as_prints(sample, setting))
     ids = [b"%d" % number for number in range(len(sample))]
     verdicts = job.decide(
@@ -158,7 +158,7 @@ def test_a_chain_never_drops_its_end() -> None:
     """The first matches the second, that the third: the second is dropped, so it drops nothing."""
     sets = [range(10), range(1, 11), range(2, 12)]
     sample = Sample(
-        read=3, passed=0, same_text=0, bits={64: np.zeros((3, 1), np.uint64)}, near=np.ones(3, bool),
+        read=3, unjudged=0, same_text=0, bits={64: np.zeros((3, 1), np.uint64)}, near=np.ones(3, bool),
         short=np.zeros(3, bool),
         shingles=Ragged(np.array([0, 10, 20, 30]), np.array(sets, np.uint32).ravel()),
     )  # fmt: skip
@@ -171,7 +171,7 @@ def test_texts_of_too_few_terms_are_not_found_by_their_fingerprints() -> None:
     """Four texts that are alike, the last with other shingles; the first two have too few terms."""
     shingles = np.array([range(10), range(10), range(10), range(50, 60)], np.uint32)
     sample = Sample(
-        read=4, passed=0, same_text=0, bits={64: np.zeros((4, 1), np.uint64)},
+        read=4, unjudged=0, same_text=0, bits={64: np.zeros((4, 1), np.uint64)},
         near=np.array([False, False, True, True]), short=np.array([True, True, False, False]),
         shingles=Ragged(np.arange(0, 50, 10), shingles.ravel()),
     )  # fmt: skip
@@ -211,7 +211,7 @@ def row(setting: Setting, score: Score, wrong: float = 0.0) -> Row:
     return Row(
         setting,
         "simhash",
-        setting.min_jaccard,
+        setting.min_similarity,
         score,
         tuning.probes(setting.bits, setting.radius),
         1.0,
@@ -255,13 +255,13 @@ def test_nothing_is_best_where_nothing_is_to_be_found() -> None:
 def test_minhash_finds_equal_sets_and_not_unlike_ones() -> None:
     sets = Ragged(np.array([0, 30, 60, 90, 90]), np.r_[0:30, 0:30, 100:130].astype(np.uint32))
     pairs, bands = banded_pairs(sets)
-    assert (pairs.left.tolist(), pairs.right.tolist(), pairs.jaccard.tolist()) == ([0], [1], [1.0])
+    assert (pairs.left.tolist(), pairs.right.tolist(), pairs.similarity.tolist()) == ([0], [1], [1.0])
     assert bands > 1
 
 
 def test_minhash_stands_beside_the_fingerprints(sample: Sample, rows: list[Row]) -> None:
     yardstick = tuning.yardstick(sample, AT)
-    assert [one.min_jaccard for one in yardstick] == [0.0, 0.7, 0.8, 0.9]
+    assert [one.min_similarity for one in yardstick] == [0.0, 0.7, 0.8, 0.9]
     assert len({one.score.pairs for one in [*yardstick, *rows]}) == 1
     assert len({one.score.hits + one.score.misses for one in [*yardstick, *rows]}) == 1
     recall = yardstick[2].score.recall.value
@@ -295,7 +295,7 @@ def test_the_table_as_values_holds_every_row(sample: Sample, rows: list[Row]) ->
     assert tuned["texts"] == len(sample)
     assert tuned["pairs"] == len(true_pairs(sample))
     assert [one["settings"] for one in tuned["rows"]] == [
-        {"bits": one.bits, "radius": one.radius, "min_jaccard": one.min_jaccard}
+        {"bits": one.bits, "radius": one.radius, "min_similarity": one.min_similarity}
         for one in tuning.grid(PRESENT)
     ]
     assert tuned["note"] == "a note"

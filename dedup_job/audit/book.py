@@ -193,11 +193,11 @@ class Book:
     def counts(self) -> Counts:
         """Return how many records the plans gave which verdict."""
         of = {(action, reason): n for action, reason, n in self._asked("SELECT * FROM tally")}
-        passed, refused = (
+        unjudged, refused = (
             {reason: n for (action, reason), n in of.items() if action == kind} for kind in (2, 3)
         )
         unique, exact, near = (of.get(key, 0) for key in ((0, ""), (1, "exact"), (1, "near")))
-        return Counts(unique, exact, near, passed, refused)
+        return Counts(unique, exact, near, unjudged, refused)
 
     def change(self, command: str) -> None:
         """Change what was entered."""

@@ -47,11 +47,11 @@ def of_head(audit: Audit) -> Iterator[Difference]:
 def of_numbers(audit: Audit) -> Iterator[Difference]:
     """Compare how many records the collections have with the counts in the head, as a sample can."""
     counts, statements = audit.head.counts, audit.statements
-    passed, refused = sum(counts.passed.values()), sum(counts.refused.values())
+    unjudged, refused = sum(counts.unjudged.values()), sum(counts.refused.values())
     restored = statements.restored()
     # Who put a record there that refused another is not the ledger's affair.
-    kept = counts.unique + passed + counts.refused.get("conflict", 0) + restored
-    expected = {None: kept, "dropped": counts.duplicate - restored, "exceptions": passed + refused}
+    kept = counts.unique + unjudged + counts.refused.get("conflict", 0) + restored
+    expected = {None: kept, "dropped": counts.duplicate - restored, "exceptions": unjudged + refused}
     wrong = [
         {"collection": name or "the target", "records": there, "ledger": number}
         for name, number in expected.items()

@@ -99,7 +99,7 @@ RECORDS = (
     ),
     Kind(
         "row_missing",
-        "a dropped, passed or refused record without its row in `dropped` or `exceptions`",
+        "a dropped, unjudged or refused record without its row in `dropped` or `exceptions`",
         f"""SELECT id FROM decided d WHERE action != {RESTORED} AND (
             noted = 'dropped' AND NOT EXISTS (SELECT 1 FROM dropped r WHERE r.id = d.id)
             OR noted = 'exceptions' AND NOT EXISTS (SELECT 1 FROM exceptions r WHERE r.id = d.id))""",

@@ -1,4 +1,4 @@
-"""Records that a person restored, when they come up for decision again: they are passed."""
+"""Records that a person restored, when they come up for decision again: they are unjudged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class WithRestored:
         words = prints.bits.shape[1]
         return Fingerprints.join(
             [
-                Fingerprints.passed(REASON, words, raw) if raw_id in self.restored else prints.take([row])
+                Fingerprints.unjudged(REASON, words, raw) if raw_id in self.restored else prints.take([row])
                 for row, (raw_id, raw) in enumerate(zip(batch.ids, batch.raws, strict=True))
             ]
         )

@@ -76,7 +76,7 @@ def _sampled(parts: Parts, sample: Sample, decided: Decided) -> Sampled:
     stretches: list[list[bytes]] = [[] for _ in range(max(sample.stretch) + 1)]
     kinds = Counter(verdict.reason for verdict in decided.verdicts if verdict.action is Action.DUPLICATE)
     for raw_id, number, verdict in zip(sample.batch.ids, sample.stretch, decided.verdicts, strict=True):
-        if verdict.action is not Action.PASSED:
+        if verdict.action is not Action.UNJUDGED:
             stretches[number].append(verdict.match.keeper if verdict.match else raw_id)
     judged = sum(map(len, stretches)) / len(sample)
     return Sampled(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from dedup_job.document import Passed
+from dedup_job.document import Unjudged
 from dedup_job.fingerprint.markup import visible
 from dedup_job.fingerprint.scan import simple_texts
 
@@ -53,10 +53,10 @@ class Cleaner:
             raise ValueError(msg)
 
     def clean(self, text: str) -> str:
-        """Return the visible text, or raise `Passed`: `empty`, `too_long`, `too_complex`, `suspect`."""
+        """Return the visible text, or raise `Unjudged`: `empty`, `too_long`, `too_complex`, `suspect`."""
         ((cleaned, reason),) = self.clean_all([text])
         if reason:
-            raise Passed(reason)
+            raise Unjudged(reason)
         return cleaned
 
     def clean_all(self, texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -66,8 +66,8 @@ class Cleaner:
     def _cut_off(self, text: str, scanned: tuple[str, bool] | None) -> tuple[str, str]:
         try:
             cleaned = self._read(text, scanned)
-        except Passed as passed:
-            return "", passed.reason
+        except Unjudged as unjudged:
+            return "", unjudged.reason
         for marker in self._markers:
             cleaned = cleaned.partition(marker)[0].rstrip()
         if not cleaned:
@@ -97,7 +97,7 @@ class Cleaner:
     def _folded(self, text: str) -> str:
         """Fold white space; a text that folding would hardly save is refused before it costs memory."""
         if len(text) > 2 * self.max_chars:
-            raise Passed("too_long")
+            raise Unjudged("too_long")
         return " ".join(text.split())
 
 
@@ -106,5 +106,5 @@ def _canonical(text: str) -> str:
     text = _INVISIBLE.sub("", text)
     for run in _SIGNS.findall(text):
         if sum(unicodedata.category(sign)[0] == "M" for sign in run) > MAX_ACCENTS:
-            raise Passed("too_complex")
+            raise Unjudged("too_complex")
     return unicodedata.normalize("NFKC", text)

@@ -13,7 +13,7 @@ from bson.decimal128 import Decimal128
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
-from dedup_job.document import Passed
+from dedup_job.document import Unjudged
 from dedup_job.fingerprint.plain import string_places
 
 # So that no other field can raise: dates stay integers, bad UTF-8 becomes surrogates, embedded documents raw.
@@ -50,7 +50,7 @@ class TextFields:
             raise ValueError(msg)
 
     def text_of(self, raw: bytes) -> str:
-        """Return the text of one record (a raw BSON document), or raise `Passed`.
+        """Return the text of one record (a raw BSON document), or raise `Unjudged`.
 
         A part that is absent or null is left out. Reasons: `missing` (all parts absent), `null` (all absent
         or null), `not_text:<number|list|document|binary|boolean|date|other>`, `invalid_utf8`, `undecodable`.
@@ -59,10 +59,10 @@ class TextFields:
             record = RawBSONDocument(raw, _OPTIONS)
             values = [_value(record, path) for path in self._parts]
         except (BSONError, IndexError) as error:  # IndexError: bson, for a negative length
-            raise Passed("undecodable") from error
+            raise Unjudged("undecodable") from error
         texts = [_text(value) for value in values if value is not _ABSENT and value is not None]
         if not texts:
-            raise Passed("null" if None in values else "missing")
+            raise Unjudged("null" if None in values else "missing")
         return texts[0] if len(texts) == 1 else "\n".join(texts)
 
     def texts_of(self, raws: Sequence[bytes]) -> list[tuple[str, str]]:
@@ -76,8 +76,8 @@ class TextFields:
     def _read(self, raw: bytes) -> tuple[str, str]:
         try:
             return self.text_of(raw), ""
-        except Passed as passed:
-            return "", passed.reason
+        except Unjudged as unjudged:
+            return "", unjudged.reason
 
     @cached_property
     def _parts(self) -> tuple[tuple[str, ...], ...]:
@@ -107,19 +107,19 @@ def _value(record: RawBSONDocument, path: tuple[str, ...]) -> Any:
 def _item(items: list[Any], part: str) -> Any:
     """Return one item of a list; a name asks every item at once, which is a list again and no text."""
     if not (part.isascii() and part.isdigit()):
-        raise Passed("not_text:list")
+        raise Unjudged("not_text:list")
     return items[int(part)] if int(part) < len(items) else _ABSENT
 
 
 def _text(value: Any) -> str:
-    """Return a value that is text (BSON string or symbol), or raise `Passed`."""
+    """Return a value that is text (BSON string or symbol), or raise `Unjudged`."""
     if type(value) is not str:  # exactly: JavaScript code is a subclass
-        raise Passed(f"not_text:{_kind(value)}")
+        raise Unjudged(f"not_text:{_kind(value)}")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise Passed("invalid_utf8") from None  # the error would carry the text
+            raise Unjudged("invalid_utf8") from None  # the error would carry the text
     return value
 
 

@@ -63,7 +63,7 @@ class Fingerprinter:
         matching = self._recipe.matching
         near = counts >= matching.min_terms
         bits[~near] = 0
-        short = (np.diff(sets.offsets) <= matching.short_text) & (matching.min_jaccard > 0)
+        short = (np.diff(sets.offsets) <= matching.short_text) & (matching.min_similarity > 0)
         return Fingerprints(
             reasons=reasons,
             bits=bits[place],

@@ -18,7 +18,7 @@ from itertools import accumulate, repeat
 
 from selectolax.lexbor import LexborHTMLParser
 
-from dedup_job.document import Passed
+from dedup_job.document import Unjudged
 
 DEEPEST = 400  # nested elements
 MOST_FORMATTING = 60  # formatting elements open at once; each is opened anew in each paragraph
@@ -144,7 +144,7 @@ _frequent_mark = lru_cache(maxsize=4096)(_new_mark)
 
 
 def visible(text: str) -> str:
-    """Return the text of HTML, or of a plain text with entities; raises Passed("too_complex") or ("suspect").
+    """Return the text of HTML, or of a plain text with entities; raises Unjudged("too_complex") or ("suspect").
 
     A name of another vocabulary (`o:p`, `my-box`) or in mixed case (`Object`) is a tag when it has a value,
     closes itself or is closed somewhere.  A text is HTML when it has a declaration; a known element's closing
@@ -157,7 +157,7 @@ def visible(text: str) -> str:
     if "<" not in text:
         return _unescaped(text)
     if text.count("<") > MOST_MARKS:
-        raise Passed("too_complex")
+        raise Unjudged("too_complex")
     if "<![CDATA[" in text:
         text = text.replace("<![CDATA[", " ").replace("]]>", " ")
     found, marks = _marks(text)
@@ -190,16 +190,16 @@ def _unescaped(text: str) -> str:
 
 
 def _refuse_monsters(found: list[str], tags: Mapping[str, Mark]) -> None:
-    """Raise Passed("too_complex") for what would keep the parser busy for longer than any page deserves."""
+    """Raise Unjudged("too_complex") for what would keep the parser busy for longer than any page deserves."""
     if len(found) <= MOST_FORMATTING:
         return
     implied = RUBY if any(tag.name == "ruby" for tag in tags.values()) else ()
     steps = {written: 0 if tag.name in implied else tag.step for written, tag in tags.items()}
     formatting = {written: tag.formatting for written, tag in tags.items() if tag.formatting}
     if sum(map(formatting.get, found, repeat(0))) > MOST_FORMATTING:
-        raise Passed("too_complex")
+        raise Unjudged("too_complex")
     if len(found) > DEEPEST and max(accumulate(map(steps.get, found, repeat(0)))) > DEEPEST:
-        raise Passed("too_complex")
+        raise Unjudged("too_complex")
 
 
 def _plain(written: str, tags: Mapping[str, Mark]) -> str:
@@ -243,7 +243,7 @@ def _with_ends(text: str, names: set[str]) -> str:
 
 
 def _parsed(text: str, hidden: Collection[str]) -> str:
-    """Return the text that a parser leaves; raises Passed("suspect") when that is next to nothing."""
+    """Return the text that a parser leaves; raises Unjudged("suspect") when that is next to nothing."""
     tree = LexborHTMLParser(text)
     if hidden:
         tree.strip_tags(list(hidden))
@@ -251,5 +251,5 @@ def _parsed(text: str, hidden: Collection[str]) -> str:
     if len(left) < LEAST_SHARE * len(text):
         rough = TAG.sub(" ", SCRIPTS.sub(" ", text)).split()
         if len("".join(left.split())) < LEAST_SHARE * sum(map(len, rough)) - FEW:
-            raise Passed("suspect")
+            raise Unjudged("suspect")
     return left

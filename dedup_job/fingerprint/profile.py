@@ -34,7 +34,7 @@ class Choice:
     shingle: int
     short_text: int
     min_terms: int = 8
-    min_jaccard: float = 0.8
+    min_similarity: float = 0.8
     features: str = "words+han"
     tf: str = "log"
     idf: str = "sqrt"
@@ -70,7 +70,7 @@ def thorough(found: Calibration) -> Choice:
 def classic(_: Calibration) -> Choice:
     """The seeds' recipe: the 30 heaviest keywords by TF x IDF, 64 bits, radius 3, no comparison of texts."""
     return Choice(
-        64, 3, shingle=5, short_text=0, min_jaccard=0.0, features="words", tf="raw", idf="full", top=30
+        64, 3, shingle=5, short_text=0, min_similarity=0.0, features="words", tf="raw", idf="full", top=30
     )
 
 

@@ -38,7 +38,7 @@ class Matching:
     radius       greatest Hamming distance, in bits
     min_terms    a text with fewer distinct terms is not found by its fingerprint
     short_text   a text with at most so many shingles is found by them as well, when texts are compared
-    min_jaccard  least similarity of the shingle sets; 0 takes the fingerprint's word for it
+    min_similarity  least similarity of the shingle sets; 0 takes the fingerprint's word for it
     shingle      length of a shingle, in characters
     numbers      "ignore", or "distinguish": two texts with different numbers in them never match
     """
@@ -46,7 +46,7 @@ class Matching:
     radius: int
     min_terms: int
     short_text: int
-    min_jaccard: float
+    min_similarity: float
     shingle: int
     numbers: str = "ignore"
 
@@ -59,7 +59,7 @@ class Reader:
     cleaner: Cleaner = Cleaner()
 
     def text(self, raw: bytes) -> str:
-        """Return the cleaned text of a raw record; raises Passed."""
+        """Return the cleaned text of a raw record; raises Unjudged."""
         return self.cleaner.clean(self.fields.text_of(raw))
 
     def texts(self, raws: Sequence[bytes]) -> tuple[list[str], list[str]]:

@@ -36,7 +36,7 @@ class Pairs:
 
     left: Rows
     right: Rows
-    jaccard: npt.NDArray[np.float64]
+    similarity: npt.NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.left)
@@ -50,7 +50,7 @@ def similar_pairs(sets: Ragged, at: float) -> Pairs:
 
     >>> sets = Ragged(np.array([0, 3, 6, 7]), np.array([1, 2, 3, 2, 3, 4, 9], np.uint32))
     >>> similar_pairs(sets, 0.5)
-    Pairs(left=array([0]), right=array([1]), jaccard=array([0.5]))
+    Pairs(left=array([0]), right=array([1]), similarity=array([0.5]))
     """
     if not 0 < at <= 1:
         raise ValueError(f"a similarity greater than 0 and at most 1 is needed, not {at}")

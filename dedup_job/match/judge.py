@@ -80,17 +80,17 @@ class Judgement(NamedTuple):
 
     keeper: Numbers
     distance: Numbers
-    jaccard: npt.NDArray[np.float64]
+    similarity: npt.NDArray[np.float64]
     exact: npt.NDArray[np.bool_]
 
 
 @compiled()
-def judge(rows: Rows, near: Neighbours, short: Short, sets: Sets, min_jaccard: float) -> Judgement:
-    """Judge the rows of a batch; with `min_jaccard` 0 the nearest neighbour is taken unseen.
+def judge(rows: Rows, near: Neighbours, short: Short, sets: Sets, min_similarity: float) -> Judgement:
+    """Judge the rows of a batch; with `min_similarity` 0 the nearest neighbour is taken unseen.
 
     Worked example, no short texts, one landed keeper with the shingles {1, 2, 3}: set 0.  Row 0, set 1, has
     {1, 2, 3, 4} and lies near set 0; row 1, set 2, has {7, 8} and lies near nothing; row 2, set 3, has {7, 8}
-    and lies near set 2.  With `min_jaccard` 0.7 the keepers are 0, -1 and 2: only row 1 is kept.
+    and lies near set 2.  With `min_similarity` 0.7 the keepers are 0, -1 and 2: only row 1 is kept.
     """
     n = len(rows.text)
     landed = len(sets.offsets) - 1 - n
@@ -107,9 +107,9 @@ def judge(rows: Rows, near: Neighbours, short: Short, sets: Sets, min_jaccard: f
             _stands(kept_text[rows.text[row]], row, 0, 1.0, found)
             found.exact[row] = True
             continue
-        if _nearest(row, near, sets, is_kept, min_jaccard, found):
+        if _nearest(row, near, sets, is_kept, min_similarity, found):
             continue
-        if _most_similar(row, short, inside, sets, min_jaccard, shared, found):
+        if _most_similar(row, short, inside, sets, min_similarity, shared, found):
             continue
         is_kept[landed + row] = True
         kept_text[rows.text[row]] = landed + row
@@ -119,7 +119,7 @@ def judge(rows: Rows, near: Neighbours, short: Short, sets: Sets, min_jaccard: f
 
 @compiled()
 def _stands(keeper: int, row: int, distance: int, similarity: float, found: Judgement) -> None:
-    found.keeper[row], found.distance[row], found.jaccard[row] = keeper, distance, similarity
+    found.keeper[row], found.distance[row], found.similarity[row] = keeper, distance, similarity
 
 
 @compiled()
@@ -128,7 +128,7 @@ def _nearest(
     near: Neighbours,
     sets: Sets,
     is_kept: npt.NDArray[np.bool_],
-    min_jaccard: float,
+    min_similarity: float,
     found: Judgement,
 ) -> bool:
     """Note the nearest kept neighbour whose text is similar enough; returns whether there is one."""
@@ -138,9 +138,9 @@ def _nearest(
         if not is_kept[other]:
             continue
         similarity = np.nan
-        if min_jaccard > 0:
+        if min_similarity > 0:
             similarity = jaccard(_set(sets, own), _set(sets, other))
-            if similarity < min_jaccard:
+            if similarity < min_similarity:
                 continue
         _stands(other, row, near.distances[place], similarity, found)
         return True
@@ -153,7 +153,7 @@ def _most_similar(
     short: Short,
     inside: Inside,
     sets: Sets,
-    min_jaccard: float,
+    min_similarity: float,
     shared: Numbers,
     found: Judgement,
 ) -> bool:
@@ -178,7 +178,7 @@ def _most_similar(
                 if similarity > most or (similarity == most and other < best):
                     best, most = other, similarity
             shared[other] = 0
-    if best < 0 or most < min_jaccard:
+    if best < 0 or most < min_similarity:
         return False
     _stands(best, row, -1, most, found)
     return True

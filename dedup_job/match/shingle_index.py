@@ -28,33 +28,33 @@ ROUNDING = 1e-9
 Counts = npt.NDArray[np.int64]
 
 
-def least_overlap(counts: Counts, min_jaccard: float) -> Counts:
+def least_overlap(counts: Counts, min_similarity: float) -> Counts:
     """Return how many shingles sets of these sizes share at least with one that is similar enough."""
-    overlap: Counts = np.ceil(min_jaccard * counts - ROUNDING).astype(np.int64)
+    overlap: Counts = np.ceil(min_similarity * counts - ROUNDING).astype(np.int64)
     return overlap
 
 
-def prefix_length(counts: Counts, min_jaccard: float) -> Counts:
+def prefix_length(counts: Counts, min_similarity: float) -> Counts:
     """Return how many of their smallest hashes sets of these sizes are found by.
 
     >>> prefix_length(np.array([48]), 0.8).tolist()
     [12]
     """
-    overlap = least_overlap(counts, min_jaccard)
+    overlap = least_overlap(counts, min_similarity)
     return counts - overlap + np.minimum(SHARED, overlap)
 
 
-def least_shared(counts: Counts, min_jaccard: float) -> Counts:
+def least_shared(counts: Counts, min_similarity: float) -> Counts:
     """Return how many hashes the prefixes share at least, if the sets are similar enough.
 
     Three, unless the smaller of them may have fewer in common with the other.
     """
-    return np.minimum(SHARED, least_overlap(least_overlap(counts, min_jaccard), min_jaccard))
+    return np.minimum(SHARED, least_overlap(least_overlap(counts, min_similarity), min_similarity))
 
 
-def prefixes(shingles: Ragged, rows: npt.NDArray[np.bool_], min_jaccard: float) -> Ragged:
+def prefixes(shingles: Ragged, rows: npt.NDArray[np.bool_], min_similarity: float) -> Ragged:
     """Return the prefixes of the shingle sets of these rows, and empty rows for the others."""
-    lengths = prefix_length(np.where(rows, np.diff(shingles.offsets), 0), min_jaccard)
+    lengths = prefix_length(np.where(rows, np.diff(shingles.offsets), 0), min_similarity)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     starts = np.repeat(shingles.offsets[:-1] - offsets[:-1], lengths)
     return Ragged(offsets, shingles.values[starts + np.arange(offsets[-1])])

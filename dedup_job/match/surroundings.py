@@ -33,9 +33,9 @@ class Surroundings:
     short: Short
     sets: Sets
 
-    def judged(self, min_jaccard: float) -> Judgement:
+    def judged(self, min_similarity: float) -> Judgement:
         """Judge the records in their order."""
-        judgement: Judgement = judge(self.rows, self.near, self.short, self.sets, min_jaccard)
+        judgement: Judgement = judge(self.rows, self.near, self.short, self.sets, min_similarity)
         return judgement
 
 
@@ -50,10 +50,10 @@ def look_around(
     near = _pairs(rows, keepers.near(prints.bits[rows])).of_standing(keepers)
     inside = _pairs(rows, pairs_within(prints.bits[rows], matching.radius))
 
-    shortened = prefixes(prints.shingles, prints.short & is_open, matching.min_jaccard)
+    shortened = prefixes(prints.shingles, prints.short & is_open, matching.min_similarity)
     shingles, numbers = np.unique(shortened.values, return_inverse=True)
     owners = keepers.owners(shingles)
-    least = least_shared(np.diff(prints.shingles.offsets), matching.min_jaccard)
+    least = least_shared(np.diff(prints.shingles.offsets), matching.min_similarity)
     similar = _Pairs(*sharing(shortened, owners.take(numbers), least)).of_standing(keepers)
 
     landed = np.unique(np.concatenate([near.others, similar.others]))
@@ -105,7 +105,7 @@ def _nearest_first(count: int, near: _Pairs, inside: _Pairs) -> Neighbours:
 
 
 def _sets(landed: Numbers, prints: Fingerprints, matching: Matching, keepers: Keepers) -> Sets:
-    if not matching.min_jaccard:
+    if not matching.min_similarity:
         return Sets(np.zeros(len(landed) + len(prints) + 1, np.int64), np.empty(0, np.uint32))
     known = keepers.shingles(landed.tolist())
     kept = [known.get(ordinal, NOTHING) for ordinal in landed.tolist()]

@@ -45,12 +45,12 @@ def records_now(plan: Plan, source: Source, target: Target) -> Records:
 
 def landed(plan: Plan, records: Records, target: Target) -> dict[int, Verdict]:
     """Insert what the plan keeps; returns the rows that did not land as planned, with their new verdict."""
-    rows = plan.rows(Action.UNIQUE, Action.PASSED)
+    rows = plan.rows(Action.UNIQUE, Action.UNJUDGED)
     failed = {row: Verdict(Action.REFUSED, "vanished") for row in rows if records.raws[row] is None}
     for row in records.changed.intersection(rows):
         raw = records.raws[row]
         if raw is not None and not _is_judged(plan, row, raw):
-            failed[row] = Verdict(Action.PASSED, "changed")
+            failed[row] = Verdict(Action.UNJUDGED, "changed")
     if failed:
         return failed
     refused = target.insert([raw for row in rows if (raw := records.raws[row]) is not None])

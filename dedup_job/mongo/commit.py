@@ -240,13 +240,13 @@ class Ledger(LedgerReader):
         return amended
 
     def _note(self, stored: StoredPlan) -> None:
-        """Write the rows that say what was dropped, passed or refused, and take back outdated ones.
+        """Write the rows that say what was dropped, unjudged or refused, and take back outdated ones.
 
         A right row is never taken back, not even for a moment: this run may be one that was overtaken, and
         nobody would put the row there again if it were killed in between.
         """
         self._note_in("dropped", stored, (Action.DUPLICATE,), dropped_row)
-        self._note_in("exceptions", stored, (Action.PASSED, Action.REFUSED), exception_row)
+        self._note_in("exceptions", stored, (Action.UNJUDGED, Action.REFUSED), exception_row)
 
     def _note_in(
         self,

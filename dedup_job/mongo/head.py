@@ -125,18 +125,18 @@ class Origin:
 
 def read_counts(stored: Mapping[str, Any]) -> Counts:
     """Take counts from a ledger document."""
-    passed, refused = dict(stored["passed"]), dict(stored["refused"])
-    return Counts(stored["unique"], stored["exact"], stored["near"], passed, refused)
+    unjudged, refused = dict(stored["unjudged"]), dict(stored["refused"])
+    return Counts(stored["unique"], stored["exact"], stored["near"], unjudged, refused)
 
 
 def counts_key(counts: Counts) -> dict[str, Any]:
     """Return counts as they are stored."""
-    passed, refused = dict(counts.passed), dict(counts.refused)
+    unjudged, refused = dict(counts.unjudged), dict(counts.refused)
     return {
         "unique": counts.unique,
         "exact": counts.exact,
         "near": counts.near,
-        "passed": passed,
+        "unjudged": unjudged,
         "refused": refused,
     }
 

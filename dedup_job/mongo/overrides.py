@@ -2,7 +2,7 @@
 
 A restored record is kept and stands for nothing.  The plan that dropped it stays as it is, so an index built
 from the plans does not hold the record, whenever it is built; where the record comes up for decision again,
-because its run was undone, it is passed.  Were it a keeper, what a run finds would depend on when a person
+because its run was undone, it is unjudged.  Were it a keeper, what a run finds would depend on when a person
 restored it.
 """
 
@@ -19,7 +19,7 @@ from bson.raw_bson import RawBSONDocument
 from dedup_job.mongo.ids import SHOWABLE, document, elements, id_of
 
 KEEP = "keep"  # against the plan that dropped the record
-PASS = "pass"  # that plan is undone; the record is passed when it comes up for decision again
+PASS = "pass"  # that plan is undone; the record is unjudged when it comes up for decision again
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Override:
     why      what the person said; may be empty
     at       when
     hash     128-bit xxh3 of the raw record that was put into the target
-    dropped  raw BSON, what the row of `dropped` said: keeper, reason, distance, jaccard, run, at
+    dropped  raw BSON, what the row of `dropped` said: keeper, reason, distance, similarity, run, at
     action   "keep", or "pass" once the plan that dropped the record is undone
     """
 

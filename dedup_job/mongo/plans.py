@@ -32,7 +32,7 @@ COLUMNS = (
     "reasons",
     "keepers",
     "distances",
-    "jaccards",
+    "similarities",
 )
 NO_DISTANCE = 255
 
@@ -84,7 +84,7 @@ def pack(stored: StoredPlan) -> dict[str, Any]:
 
     The columns are little-endian arrays: `bits`, `digests` and `hashes` uint64 as in Plan, `actions` and
     `reasons` (places in `reason_names`) uint8; `prefixes` and their lengths uint32; `keepers`, `distances`
-    (uint8, 255 for none) and `jaccards` (float64, NaN where texts were not compared) have an entry for each
+    (uint8, 255 for none) and `similarities` (float64, NaN where texts were not compared) have an entry for each
     duplicate alone.  `ids` and `keepers` are BSON documents `{"_id": value}` end to end.
     """
     plan = stored.plan
@@ -103,7 +103,7 @@ def pack(stored: StoredPlan) -> dict[str, Any]:
         "reasons": bytes(place[verdict.reason] for verdict in plan.verdicts),
         "keepers": b"".join(match.keeper for match in matches),
         "distances": bytes(NO_DISTANCE if match.distance is None else match.distance for match in matches),
-        "jaccards": np.array([match.jaccard for match in matches], np.float64).tobytes(),
+        "similarities": np.array([match.similarity for match in matches], np.float64).tobytes(),
     }
     return {
         "_id": stored.id.key,
@@ -190,7 +190,7 @@ def checksum(columns: Mapping[str, bytes], names: Sequence[str]) -> str:
 
 
 def _verdicts(columns: Mapping[str, bytes], names: Sequence[str]) -> list[Verdict]:
-    jaccards = np.frombuffer(columns["jaccards"], np.float64)
+    similarities = np.frombuffer(columns["similarities"], np.float64)
     matches = (
         Match(
             keeper,
@@ -198,7 +198,7 @@ def _verdicts(columns: Mapping[str, bytes], names: Sequence[str]) -> list[Verdic
             None if np.isnan(jaccard) else float(jaccard),
         )
         for keeper, distance, jaccard in zip(
-            split(columns["keepers"]), columns["distances"], jaccards, strict=True
+            split(columns["keepers"]), columns["distances"], similarities, strict=True
         )
     )
     return [

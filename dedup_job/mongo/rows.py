@@ -13,11 +13,11 @@ def dropped_row(stored: StoredPlan, row: int) -> bytes:
     """Return the row on a dropped record, raw."""
     verdict = stored.plan.verdicts[row]
     assert verdict.match is not None
-    jaccard = verdict.match.jaccard
+    jaccard = verdict.match.similarity
     about = {
         "reason": verdict.reason,
         "distance": verdict.match.distance,
-        "jaccard": None if jaccard is None else round(jaccard, 4),
+        "similarity": None if jaccard is None else round(jaccard, 4),
         "run": stored.run,
         "at": stored.at,
     }
@@ -26,7 +26,7 @@ def dropped_row(stored: StoredPlan, row: int) -> bytes:
 
 
 def exception_row(stored: StoredPlan, row: int) -> bytes:
-    """Return the row on a record that was passed or refused, raw."""
+    """Return the row on a record that was unjudged or refused, raw."""
     verdict = stored.plan.verdicts[row]
     about = {
         "action": verdict.action.name.lower(),

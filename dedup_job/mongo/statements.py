@@ -24,10 +24,10 @@ from dedup_job.mongo.overrides import KEEP
 from dedup_job.mongo.plans import COLUMNS, PlanId, checksum
 from dedup_job.mongo.scan import Scan
 
-UNIQUE, DUPLICATE, PASSED, REFUSED = range(4)
-ROWS_IN = {DUPLICATE: "dropped", PASSED: "exceptions", REFUSED: "exceptions"}
-NAMES = {PASSED: "passed", REFUSED: "refused"}
-STAGES = {PASSED: "fingerprint", REFUSED: "target"}
+UNIQUE, DUPLICATE, UNJUDGED, REFUSED = range(4)
+ROWS_IN = {DUPLICATE: "dropped", UNJUDGED: "exceptions", REFUSED: "exceptions"}
+NAMES = {UNJUDGED: "unjudged", REFUSED: "refused"}
+STAGES = {UNJUDGED: "fingerprint", REFUSED: "target"}
 NO_DISTANCE = 255
 
 
@@ -36,7 +36,7 @@ class Decision:
     """What the ledger says of one record.
 
     place   2^32 times the number of the plan, plus the row in it: the order of decision
-    action  0 unique, 1 duplicate, 2 passed, 3 refused
+    action  0 unique, 1 duplicate, 2 unjudged, 3 refused
     hash    128-bit hash of the record that was judged
     digest  128-bit hash of its cleaned text
     noted   the collection that must have a row on it, and `note` that row's 128-bit hash; None for neither
@@ -173,8 +173,8 @@ def _decisions(packed: Mapping[str, Any], columns: Mapping[str, bytes]) -> Itera
 def _matches(columns: Mapping[str, bytes]) -> Iterator[Match]:
     """Yield the match of each duplicate, as its row shows it."""
     keepers = decode_iter(columns["keepers"], RAW)
-    jaccards = np.frombuffer(columns["jaccards"], np.float64).tolist()
-    for keeper, distance, jaccard in zip(keepers, columns["distances"], jaccards, strict=True):
+    similarities = np.frombuffer(columns["similarities"], np.float64).tolist()
+    for keeper, distance, jaccard in zip(keepers, columns["distances"], similarities, strict=True):
         shown = None if math.isnan(jaccard) else round(jaccard, 4)
         yield Match(bytes(keeper.raw), None if distance == NO_DISTANCE else distance, shown)
 
@@ -187,7 +187,7 @@ def _note(packed: Mapping[str, Any], raw_id: bytes, verdict: tuple[int, str], ma
         keeper, said = b"", {"action": NAMES[action], "reason": reason, "stage": STAGES[action]}
     else:
         keeper = as_field(match.keeper, "keeper")
-        said = {"reason": reason, "distance": match.distance, "jaccard": match.jaccard}
+        said = {"reason": reason, "distance": match.distance, "similarity": match.similarity}
     said |= {"run": packed["run"], "at": packed["at"]}
     return xxhash.xxh3_128_digest(document(elements(raw_id), keeper, elements(encode(said))))
 

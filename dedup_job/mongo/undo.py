@@ -108,8 +108,8 @@ class UndoLedger(Ledger):
         with named_errors("the ledger"):
             self._patience(lambda: self._put("left", rows))
             if overrides:
-                passed = {"$set": {"action": PASS}}
-                self._patience(lambda: self._named("overrides").update_many(selector(overrides), passed))
+                unjudged = {"$set": {"action": PASS}}
+                self._patience(lambda: self._named("overrides").update_many(selector(overrides), unjudged))
         return left
 
     def _remove(self, hashes: Mapping[bytes, bytes], source: Source, target: Target) -> dict[bytes, str]:
@@ -187,7 +187,7 @@ def _is_adopted(stored: StoredPlan) -> bool:
 
 def _inserted(plan: Plan) -> dict[bytes, bytes]:
     """Return the hashes of the records that a plan put into the target, by id."""
-    rows = plan.rows(Action.UNIQUE, Action.PASSED)
+    rows = plan.rows(Action.UNIQUE, Action.UNJUDGED)
     return {plan.ids[row]: plan.hashes[row].tobytes() for row in rows}
 
 

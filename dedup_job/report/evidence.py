@@ -80,7 +80,7 @@ def as_json(evidence: Evidence, beginnings: Beginnings, readable: Readable) -> d
                 "keeper": readable(pair.match.keeper),
                 "reason": pair.reason,
                 "distance": pair.match.distance,
-                "jaccard": pair.match.jaccard and round(pair.match.jaccard, 4),
+                "similarity": pair.match.similarity and round(pair.match.similarity, 4),
                 "duplicate_text": texts.get(pair.duplicate, ""),
                 "keeper_text": texts.get(pair.match.keeper, ""),
             }
@@ -100,7 +100,7 @@ def as_text(shown: Mapping[str, Any]) -> str:
         lines.append("\nsome near duplicates")
     for pair in shown["pairs"]:
         distance = "" if pair["distance"] is None else f"distance {pair['distance']}"
-        similarity = "" if pair["jaccard"] is None else f"jaccard {pair['jaccard']:.2f}"
+        similarity = "" if pair["similarity"] is None else f"similarity {pair['similarity']:.2f}"
         how = ", ".join(filter(None, (distance, similarity)))
         lines.append(f"  {pair['duplicate']} for {pair['keeper']}: {how}")
         lines += [f"    - {pair['duplicate_text']}", f"    + {pair['keeper_text']}"]

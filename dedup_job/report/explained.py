@@ -29,11 +29,11 @@ def as_text(shown: Mapping[str, Any]) -> str:
 
 
 def _verdict_lines(shown: Mapping[str, Any]) -> Iterator[str]:
-    if "passed" in shown["decided_by"]:
+    if "unjudged" in shown["decided_by"]:
         why = [
-            f"the {name} cannot be judged ({record['passed']})"
+            f"the {name} cannot be judged ({record['unjudged']})"
             for name, record in zip(("first", "second"), shown["records"], strict=True)
-            if record["passed"]
+            if record["unjudged"]
         ]
     else:
         said = {rule["name"]: rule["what"] for rule in shown["rules"]}
@@ -44,8 +44,8 @@ def _verdict_lines(shown: Mapping[str, Any]) -> Iterator[str]:
 
 def _record_lines(name: str, record: Mapping[str, Any]) -> Iterator[str]:
     yield from wrapped(f"{name}: {id_text(record['id'])} in the {record['place']}")
-    if record["passed"]:
-        yield f"  passed: {record['passed']}"
+    if record["unjudged"]:
+        yield f"  unjudged: {record['unjudged']}"
         return
     yield f"  {record['characters']:,} characters, {record['terms']:,} terms, {record['shingles']:,} shingles"
     yield from wrapped(record["beginning"], "  | ")
@@ -60,7 +60,7 @@ def _measured_lines(shown: Mapping[str, Any]) -> Iterator[str]:
     if shown["distance"] is not None:
         segments = " + ".join(map(str, shown["segments"]))
         yield f"  distance     {shown['distance']} of {shown['settings']['bits']} bits, by segment {segments}"
-    yield f"  jaccard      {shown['jaccard']:.4f}  of the shingles of both are in common"
+    yield f"  similarity   {shown['similarity']:.4f}  of the shingles of both are in common"
     first, second = shown["containment"]
     yield f"  containment  {first:.4f}  of the first's shingles are in the second, {second:.4f} the other way"
     yield f"  cosine       {shown['cosine']:.4f}  of the TF-IDF vectors"

@@ -21,7 +21,7 @@ PIECE = re.compile(r"[0-9A-Za-z]{1,40}|.", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One of the two: its id as JSON values, where it was found, its cleaned text ("" when it is passed)."""
+    """One of the two: its id as JSON values, where it was found, its cleaned text ("" when it is unjudged)."""
 
     id: Any
     place: str
@@ -63,7 +63,7 @@ def as_json(records: tuple[Record, Record], prints: Fingerprints, recipe: Recipe
             {
                 "id": record.id,
                 "place": record.place,
-                "passed": reason,
+                "unjudged": reason,
                 "characters": len(record.text),
                 "terms": terms,
                 "shingles": count,
@@ -79,7 +79,7 @@ def as_json(records: tuple[Record, Record], prints: Fingerprints, recipe: Recipe
         "rules": [asdict(rule) for rule in applied],
         "distance": bits,
         "segments": None if bits is None else segment_distances(prints),
-        "jaccard": round(jaccard(prints), 4),
+        "similarity": round(jaccard(prints), 4),
         "cosine": round(weighing.cosine, 4),
         "containment": [round(shared / count, 4) if count else 0.0 for count in counts],
         "terms": [

@@ -19,7 +19,7 @@ WORDS = {
     "same": True, "true": True, "yes": True, "duplicate": True,
     "different": False, "false": False, "no": False, "unique": False,
 }  # fmt: skip
-HEADERS = {"label", "similarity", "jaccard", "score", "match", "is_duplicate", "is_same"}
+HEADERS = {"label", "similarity", "similarity", "score", "match", "is_duplicate", "is_same"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +127,15 @@ class Judged:
 
     found     whether one of the two would be dropped for the other
     distance  bits in which the fingerprints differ; None where a text has too few terms to have one
-    jaccard   similarity of the shingle sets
-    passed    why a text cannot be judged; "" where both can
+    similarity   similarity of the shingle sets
+    unjudged    why a text cannot be judged; "" where both can
     """
 
     pair: Labelled
     found: bool
     distance: int | None
-    jaccard: float
-    passed: str = ""
+    similarity: float
+    unjudged: str = ""
 
     @property
     def score(self) -> Score:
@@ -149,8 +149,8 @@ class Judged:
             "id1": self.pair.first,
             "id2": self.pair.second,
             "distance": self.distance,
-            "jaccard": round(self.jaccard, 4),
-            "passed": self.passed,
+            "similarity": round(self.similarity, 4),
+            "unjudged": self.unjudged,
         }
 
 
@@ -171,13 +171,13 @@ class Evaluation:
     def false_alarms(self) -> list[Judged]:
         """Different, and found: those that are least alike first."""
         wrong = [one for one in self.judged if one.found and not one.pair.same]
-        return sorted(wrong, key=lambda one: one.jaccard)[:MOST_ERRORS]
+        return sorted(wrong, key=lambda one: one.similarity)[:MOST_ERRORS]
 
     @property
     def misses(self) -> list[Judged]:
         """The same, and not found: those that are most alike first."""
         wrong = [one for one in self.judged if one.pair.same and not one.found]
-        return sorted(wrong, key=lambda one: -one.jaccard)[:MOST_ERRORS]
+        return sorted(wrong, key=lambda one: -one.similarity)[:MOST_ERRORS]
 
     def as_json(self) -> dict[str, Any]:
         """Return the evaluation as one JSON object."""
@@ -221,7 +221,7 @@ def _listed(title: str, wrong: Sequence[Judged]) -> list[str]:
 
 
 def _why(one: Judged) -> str:
-    if one.passed:
-        return f"cannot be judged ({one.passed})"
+    if one.unjudged:
+        return f"cannot be judged ({one.unjudged})"
     distance = "too few terms" if one.distance is None else f"distance {one.distance}"
-    return f"{distance}, jaccard {one.jaccard:.3f}"
+    return f"{distance}, similarity {one.similarity:.3f}"

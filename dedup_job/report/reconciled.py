@@ -15,7 +15,7 @@ SAMPLES = 5
 KEPT, DROPPED, REFUSED = "kept", "dropped", "refused"
 FATES = {
     Action.UNIQUE: KEPT,
-    Action.PASSED: KEPT,
+    Action.UNJUDGED: KEPT,
     Action.DUPLICATE: DROPPED,
     Action.REFUSED: REFUSED,
 }

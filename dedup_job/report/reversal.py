@@ -47,7 +47,7 @@ class Undone:
             "read": counts.read,
             "unique": counts.unique,
             "duplicate": {"exact": counts.exact, "near": counts.near},
-            "passed": dict(counts.passed),
+            "unjudged": dict(counts.unjudged),
             "refused": dict(counts.refused),
             "left": dict(self.left),
             "seconds": round(self.seconds, 3),
@@ -58,7 +58,7 @@ class Undone:
         if self.already:
             return f"run {self.undid} is undone already, by {self.run}"
         counts, stay = self.counts, sum(self.left.values())
-        there = counts.unique + sum(counts.passed.values())
+        there = counts.unique + sum(counts.unjudged.values())
         lines = [
             f"undo {self.run}: run {self.undid} is taken back",
             f"  undecided again     {counts.read:>13,}",

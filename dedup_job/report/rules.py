@@ -80,7 +80,7 @@ def rules(
             else "there are no two fingerprints to compare",
         ),
     ]
-    if not matching.min_jaccard:
+    if not matching.min_similarity:
         return found
     if matching.numbers == "distinguish":
         seeds = number_seeds(texts)
@@ -94,9 +94,9 @@ def rules(
             f"{counts[0]:,} and {counts[1]:,} shingles, at most {matching.short_text} each make short texts",
         ),
         Rule(
-            "min_jaccard",
-            alike >= matching.min_jaccard,
-            f"Jaccard similarity {alike:.4f}, at least {matching.min_jaccard:g} is needed",
+            "min_similarity",
+            alike >= matching.min_similarity,
+            f"Jaccard similarity {alike:.4f}, at least {matching.min_similarity:g} is needed",
         ),
     ]
 
@@ -107,7 +107,7 @@ def judged(reasons: Sequence[str], rules: Sequence[Rule]) -> Judgement:
     A match is the same text, or else near fingerprints or two short texts, confirmed by their shingles.
     """
     if any(reasons):
-        return Judgement(Action.PASSED if reasons[1] else Action.UNIQUE, reasons[1], ["passed"])
+        return Judgement(Action.UNJUDGED if reasons[1] else Action.UNIQUE, reasons[1], ["unjudged"])
     met = {rule.name: rule.is_met for rule in rules}
     if met["same_text"]:
         return Judgement(Action.DUPLICATE, "exact", ["same_text"])
@@ -115,7 +115,7 @@ def judged(reasons: Sequence[str], rules: Sequence[Rule]) -> Judgement:
     if not by_fingerprint and not met.get("short_text"):
         lacking = "radius" if met["min_terms"] else "min_terms"
         return Judgement(Action.UNIQUE, "", [lacking, *(["short_text"] if "short_text" in met else [])])
-    if not met.get("min_jaccard", True):
-        return Judgement(Action.UNIQUE, "", ["min_jaccard" if met.get("numbers", True) else "numbers"])
-    confirmed = ["min_jaccard"] if "min_jaccard" in met else []
+    if not met.get("min_similarity", True):
+        return Judgement(Action.UNIQUE, "", ["min_similarity" if met.get("numbers", True) else "numbers"])
+    confirmed = ["min_similarity"] if "min_similarity" in met else []
     return Judgement(Action.DUPLICATE, "near", ["radius" if by_fingerprint else "short_text", *confirmed])

@@ -44,13 +44,13 @@ class Setting:
 
     bits: int
     radius: int
-    min_jaccard: float
+    min_similarity: float
 
     def as_toml(self) -> str:
         """Return them as they stand in a configuration file."""
         return (
             f"[recipe]\nbits = {self.bits}\n\n[index]\nradius = {self.radius}\n\n"
-            f"[verify]\nmin_jaccard = {self.min_jaccard}"
+            f"[verify]\nmin_similarity = {self.min_similarity}"
         )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from dedup_job.report.terminal import id_text
 
 UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
-NUMBERS = ("read", "unique", "duplicate", "passed", "refused")
+NUMBERS = ("read", "unique", "duplicate", "unjudged", "refused")
 
 
 def as_text(shown: Mapping[str, Any]) -> str:
@@ -22,10 +22,10 @@ def as_text(shown: Mapping[str, Any]) -> str:
 
 def _lines(shown: Mapping[str, Any]) -> Iterator[str]:
     """Say how far the ledger is, and who works on it."""
-    duplicate, passed, refused = (_total(shown[name]) for name in ("duplicate", "passed", "refused"))
+    duplicate, unjudged, refused = (_total(shown[name]) for name in ("duplicate", "unjudged", "refused"))
     yield f"  decided    {shown['read']:,} in {shown['plans']:,} plans"
     yield f"             unique {shown['unique']:,}, duplicate {duplicate:,}"
-    yield f"             passed {passed:,}, refused {refused:,}, restored {shown['restored']:,}"
+    yield f"             unjudged {unjudged:,}, refused {refused:,}, restored {shown['restored']:,}"
     records = shown["lag"]["records"]
     yield f"  undecided  {'unknown, as there is a filter' if records is None else f'about {records:,}'}"
     yield f"  covered    {_covered(shown)}"

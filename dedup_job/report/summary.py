@@ -37,7 +37,7 @@ class Report:
             "read": counts.read,
             "unique": counts.unique,
             "duplicate": {"exact": counts.exact, "near": counts.near},
-            "passed": dict(counts.passed),
+            "unjudged": dict(counts.unjudged),
             "refused": dict(counts.refused),
             "seconds": round(self.seconds, 3),
             "docs_per_second": round(self.docs_per_second, 1),
@@ -55,7 +55,7 @@ class Report:
             ("read", counts.read, ""),
             ("unique", counts.unique, ""),
             ("duplicate", counts.duplicate, f"exact {counts.exact:,}, near {counts.near:,}"),
-            ("passed", sum(counts.passed.values()), _reasons(counts.passed)),
+            ("unjudged", sum(counts.unjudged.values()), _reasons(counts.unjudged)),
             ("refused", sum(counts.refused.values()), _reasons(counts.refused)),
         ]
         lines = [f"{self.mode} {self.run}"]

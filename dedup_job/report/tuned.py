@@ -45,7 +45,7 @@ class Tuning:
             "read": sample.read,
             "texts": len(sample),
             "same_text": sample.same_text,
-            "passed": sample.passed,
+            "unjudged": sample.unjudged,
             "at": self.at,
             "pairs": self.pairs,
             "records": self.records,
@@ -60,10 +60,10 @@ class Tuning:
         sample = self.sample
         lines = [
             f"tune: the first {sample.read:,} records in `_id` order: {len(sample):,} distinct texts, "
-            f"{sample.same_text:,} with an earlier one's text, {sample.passed:,} passed",
+            f"{sample.same_text:,} with an earlier one's text, {sample.unjudged:,} unjudged",
             f"  {self.pairs:,} pairs of distinct texts are near-duplicates: Jaccard {self.at} or more",
             "",
-            "      bits  radius  min_jaccard  recall  precision      F1  probes  candidates    near  dropped",
+            "      bits  radius  min_similarity  recall  precision      F1  probes  candidates    near  dropped",
             *(self._line(row) for row in self.rows),
             "",
             "  > present settings  * cheapest of those with the best F1, within 0.01  # MinHash, a yardstick",
@@ -78,7 +78,7 @@ class Tuning:
         shares = (row.score.recall.value, row.score.precision.value, row.score.f1.value)
         recall, precision, f1 = ("-" if share is None else f"{share:.4f}" for share in shares)
         return (
-            f"{marks if setting else '# '}  {bits:>6}  {radius:>6}  {row.min_jaccard or 'none':>11}  "
+            f"{marks if setting else '# '}  {bits:>6}  {radius:>6}  {row.min_similarity or 'none':>11}  "
             f"{recall:>6}  {precision:>9}  {f1:>6}  "
             f"{row.probes:>6,}  {row.candidates:>10,.2f}  {row.near:>6,.2f}  {row.dropped:>7,}"
         )

@@ -31,7 +31,7 @@ from dedup_job.ragged import Ragged
 from dedup_job.report.scoring import Score, Setting
 
 RADII = {64: (3, 7, 8, 10), 128: (15, 19, 23)}
-LEVELS = (0.0, 0.7, 0.8, 0.9)  # of min_jaccard
+LEVELS = (0.0, 0.7, 0.8, 0.9)  # of min_similarity
 FAR = 1 << 16  # a distance beyond every radius
 AS_GOOD = 0.01  # an F1 that is lower by this much at most is as good
 
@@ -45,7 +45,7 @@ class Sample:
     """The n distinct texts of a sample that can be judged, in the order of decision.
 
     read       records looked at
-    passed     those of them that cannot be judged
+    unjudged     those of them that cannot be judged
     same_text  those with the text of an earlier one
     bits       by width: uint64 (n, width / 64)
     near       bool (n,), whether the text has enough terms to be found by its fingerprint
@@ -54,7 +54,7 @@ class Sample:
     """
 
     read: int
-    passed: int
+    unjudged: int
     same_text: int
     bits: Mapping[int, npt.NDArray[np.uint64]]
     near: npt.NDArray[np.bool_]
@@ -73,7 +73,7 @@ class Sample:
         shingles = prints.shingles.take(rows)
         return cls(
             read=len(prints),
-            passed=len(prints) - len(judged),
+            unjudged=len(prints) - len(judged),
             same_text=len(judged) - len(rows),
             bits={width: column[rows] for width, column in bits.items()},
             near=prints.near[rows],
@@ -98,7 +98,7 @@ class Row:
 
     setting: Setting | None
     name: str
-    min_jaccard: float
+    min_similarity: float
     score: Score
     probes: int
     candidates: float
@@ -111,7 +111,7 @@ class Row:
         return {
             "name": self.name,
             "settings": asdict(self.setting) if self.setting else None,
-            "min_jaccard": self.min_jaccard,
+            "min_similarity": self.min_similarity,
             **self.score.as_json(),
             "probes": self.probes,
             "candidates": round(self.candidates, 3),
@@ -133,18 +133,18 @@ class _Sifted:
     distance: npt.NDArray[np.int64]
     by_shingles: npt.NDArray[np.bool_]
 
-    def found(self, radius: int, min_jaccard: float) -> npt.NDArray[np.bool_]:
+    def found(self, radius: int, min_similarity: float) -> npt.NDArray[np.bool_]:
         """Return which of the pairs would match."""
         sieved = self.distance <= radius
-        if min_jaccard:  # texts are looked up by shingles only where texts are compared
+        if min_similarity:  # texts are looked up by shingles only where texts are compared
             sieved = sieved | self.by_shingles
-        return sieved & (self.pairs.jaccard >= min_jaccard)
+        return sieved & (self.pairs.similarity >= min_similarity)
 
 
 def grid(present: Setting) -> list[Setting]:
     """Return the settings to try, the present ones among them."""
     tried = {Setting(bits, radius, level) for bits in RADII for radius in RADII[bits] for level in LEVELS}
-    return sorted(tried | {present}, key=lambda one: (one.bits, one.radius, one.min_jaccard))
+    return sorted(tried | {present}, key=lambda one: (one.bits, one.radius, one.min_similarity))
 
 
 def rows(sample: Sample, settings: Iterable[Setting], at: float) -> Iterator[Row]:
@@ -153,8 +153,8 @@ def rows(sample: Sample, settings: Iterable[Setting], at: float) -> Iterator[Row
     One thing is left out: in a run a shingle finds the first 64 short keepers alone.
     """
     settings = list(settings)
-    alike = _alike(sample, [at, *(one.min_jaccard for one in settings)])
-    true = int((alike.jaccard >= at).sum())
+    alike = _alike(sample, [at, *(one.min_similarity for one in settings)])
+    true = int((alike.similarity >= at).sum())
     size = max(1, len(sample))
     for bits in sorted({one.bits for one in settings}):
         mine = [one for one in settings if one.bits == bits]
@@ -163,16 +163,16 @@ def rows(sample: Sample, settings: Iterable[Setting], at: float) -> Iterator[Row
         met = bucket_mates(sample.bits[bits][sample.near], radii)
         for one in mine:
             within = sifted.distance <= one.radius
-            found = sifted.found(one.radius, one.min_jaccard)
+            found = sifted.found(one.radius, one.min_similarity)
             yield Row(
                 setting=one,
                 name="simhash",
-                min_jaccard=one.min_jaccard,
-                score=_score(sample, sifted.pairs.jaccard[found] >= at, true),
+                min_similarity=one.min_similarity,
+                score=_score(sample, sifted.pairs.similarity[found] >= at, true),
                 probes=probes(bits, one.radius),
                 candidates=met[one.radius] / size,
                 near=int(within.sum()) / size,
-                wrong=int((within & (sifted.pairs.jaccard < at)).sum()) / size,
+                wrong=int((within & (sifted.pairs.similarity < at)).sum()) / size,
                 dropped=_dropped(sample, sifted.pairs, found),
             )
 
@@ -183,19 +183,19 @@ def yardstick(sample: Sample, at: float) -> list[Row]:
     A band is a bucket, and all candidates are compared.
     """
     pairs, bands = banded_pairs(sample.shingles)
-    true = int((_alike(sample, [at]).jaccard >= at).sum())
+    true = int((_alike(sample, [at]).similarity >= at).sum())
     size = max(1, len(sample))
     return [
         Row(
             setting=None,
             name="minhash",
-            min_jaccard=level,
-            score=_score(sample, pairs.jaccard[pairs.jaccard >= level] >= at, true),
+            min_similarity=level,
+            score=_score(sample, pairs.similarity[pairs.similarity >= level] >= at, true),
             probes=bands,
             candidates=len(pairs) / size,
             near=len(pairs) / size,
-            wrong=int((pairs.jaccard < at).sum()) / size,
-            dropped=_dropped(sample, pairs, pairs.jaccard >= level),
+            wrong=int((pairs.similarity < at).sum()) / size,
+            dropped=_dropped(sample, pairs, pairs.similarity >= level),
         )
         for level in LEVELS
     ]

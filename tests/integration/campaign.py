@@ -161,7 +161,7 @@ class Arena:
                 match = verdict.match and (
                     verdict.match.keeper,
                     verdict.match.distance,
-                    verdict.match.jaccard,
+                    verdict.match.similarity,
                 )
                 decided.setdefault(raw_id, []).append((verdict.action, verdict.reason, match))
         about = head and (
@@ -191,7 +191,7 @@ class Arena:
     def harm(self, undisturbed: State) -> Harm:
         """Compare what is there with what a run leaves that nothing happened to."""
         now, source = self.state(), self._raw(SOURCE)
-        kept = {i for i, v in now.decided.items() if v[-1][0] in (Action.UNIQUE, Action.PASSED)}
+        kept = {i for i, v in now.decided.items() if v[-1][0] in (Action.UNIQUE, Action.UNJUDGED)}
         keepers = [v[-1][2][0] for v in now.decided.values() if v[-1][0] is Action.DUPLICATE]
         lost = len(source.keys() - now.decided.keys()) + len(kept - now.target.keys())
         lost += sum(keeper not in now.target for keeper in keepers)

@@ -49,7 +49,7 @@ def test_an_explanation_agrees_with_what_the_job_decided(job: Job) -> None:
 
         assert (shown["verdict"], shown["reason"]) == ("duplicate", row["reason"])
         if row["reason"] == "near":
-            assert shown["jaccard"] == row["jaccard"]
+            assert shown["similarity"] == row["similarity"]
             assert row["distance"] in (None, shown["distance"])
 
 
@@ -66,7 +66,7 @@ def test_the_command_says_it_in_lines_that_fit_and_writes_nothing(job: Job) -> N
     assert "{+鸽子+}" in done.stdout
     assert json.loads(job.command("explain", "1", "2", "--json").stdout)["decided_by"] == [
         "radius",
-        "min_jaccard",
+        "min_similarity",
     ]
     assert job.hash() == before
 
@@ -160,7 +160,7 @@ def test_a_record_without_text_is_explained_by_its_reason(job: Job) -> None:
 
     shown = explained(job, "1", "2")
 
-    assert (shown["verdict"], shown["reason"]) == ("passed", "missing")
+    assert (shown["verdict"], shown["reason"]) == ("unjudged", "missing")
     assert job.command("explain", "2", "1").stdout.startswith(
         "no match: the first cannot be judged (missing)"
     )
@@ -186,7 +186,7 @@ def test_why_answers_for_every_verdict(job: Job) -> None:
         1: "unique",
         2: "duplicate",
         3: "duplicate",
-        4: "passed",
+        4: "unjudged",
         5: "refused",
         6: "undecided",
     }
@@ -195,7 +195,7 @@ def test_why_answers_for_every_verdict(job: Job) -> None:
     assert (answers[1]["plan"], answers[1]["mode"]) == (0, "backfill")
     assert [answers[2][key] for key in ("keeper", "keeper_in_target", "reason")] == [1, True, "exact"]
     assert [answers[3][key] for key in ("keeper", "reason")] == [1, "near"]
-    assert answers[3]["jaccard"] == explained(job, "1", "3")["jaccard"]
+    assert answers[3]["similarity"] == explained(job, "1", "3")["similarity"]
     assert [answers[4][key] for key in ("reason", "stage")] == ["not_text:number", "fingerprint"]
     assert [answers[5][key] for key in ("reason", "stage")] == ["validator", "target"]
     assert [answers[number]["in_target"] for number in range(1, 7)] == [

@@ -33,8 +33,8 @@ def test_a_report_leaves_the_databases_as_they_are_and_says_what_a_run_would_do(
     told = json.loads(done.stdout)
     assert told["mode"] == ("report (run)" if prepared == "decided" else "report (backfill)")
     report = job.decide("run" if prepared == "decided" else "backfill").as_json()
-    assert {name: told[name] for name in ("read", "unique", "duplicate", "passed")} == {
-        name: report[name] for name in ("read", "unique", "duplicate", "passed")
+    assert {name: told[name] for name in ("read", "unique", "duplicate", "unjudged")} == {
+        name: report[name] for name in ("read", "unique", "duplicate", "unjudged")
     }
 
 
@@ -47,7 +47,7 @@ def test_a_report_shows_pairs_with_both_beginnings_and_the_largest_groups(job: J
     assert told["pairs"]
     assert told["groups"]
     assert all(pair["duplicate_text"] and pair["keeper_text"] for pair in told["pairs"])
-    assert all(pair["jaccard"] >= 0.8 for pair in told["pairs"])
+    assert all(pair["similarity"] >= 0.8 for pair in told["pairs"])
     sizes = [group["duplicates"] for group in told["groups"]]
     assert sizes == sorted(sizes, reverse=True)
     assert "stands for" in job.command("report").stdout

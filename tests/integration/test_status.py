@@ -51,7 +51,7 @@ def test_the_head_the_lag_and_the_last_runs_are_shown(job: Job) -> None:
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     assert (shown["read"], shown["unique"], shown["duplicate"]) == (6, 4, {"exact": 1, "near": 0})
-    assert (shown["passed"], shown["watermark"], shown["lease"]) == ({"missing": 1}, 5, None)
+    assert (shown["unjudged"], shown["watermark"], shown["lease"]) == ({"missing": 1}, 5, None)
     assert shown["lag"]["records"] == 3
     assert 0 <= shown["lag"]["seconds"] < 600
     assert [(run["run"], run["mode"], run["read"], run["exit_code"]) for run in shown["runs"]] == [

@@ -87,7 +87,7 @@ def test_evaluate_prints_scores_with_intervals_and_changes_nothing(job: Job) -> 
     assert told["false_alarms"] == 0
     assert 0.5 < told["recall"]["low"] < told["recall"]["value"] <= told["recall"]["high"] <= 1
     assert len(told["worst_misses"]) == min(10, told["misses"])
-    assert told["settings"] == {"bits": 128, "radius": 19, "min_jaccard": 0.8}
+    assert told["settings"] == {"bits": 128, "radius": 19, "min_similarity": 0.8}
     assert job.hash() == before
 
 
@@ -105,7 +105,7 @@ def test_ids_of_every_type_are_found_and_so_are_records_of_the_target(job: Job) 
 def test_what_cannot_be_judged_is_not_found_and_says_why(job: Job) -> None:
     job.source.insert_many([{"_id": "a"}, {"_id": "b", "text": "一二三四五六七八九十" * 5}, {"_id": "c"}])
     judged = evaluated(job, read(["a,b,1", "a,c,1"], 0.8)).judged
-    assert [(one.found, one.passed) for one in judged] == [(False, "missing"), (False, "missing")]
+    assert [(one.found, one.unjudged) for one in judged] == [(False, "missing"), (False, "missing")]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_tune_says_what_the_present_settings_would_drop(job: Job) -> None:
     report = job.decide("backfill").counts
     (present,) = [row for row in table.rows if row.setting == table.present]
     assert present.dropped + table.sample.same_text == report.duplicate
-    assert (table.sample.read, table.sample.passed) == (report.read, sum(report.passed.values()))
+    assert (table.sample.read, table.sample.unjudged) == (report.read, sum(report.unjudged.values()))
 
 
 def test_tune_works_on_a_target_that_was_decided_and_on_settings_beyond_the_grid(job: Job) -> None:
@@ -171,11 +171,11 @@ def test_tune_works_on_a_target_that_was_decided_and_on_settings_beyond_the_grid
     job.decide("backfill")
     job.set("recipe", bits=64)
     job.set("index", radius=5)
-    job.set("verify", min_jaccard=0.75)
+    job.set("verify", min_similarity=0.75)
 
     told = json.loads(job.command("tune", "--json").stdout)
 
-    assert told["present"] == {"bits": 64, "radius": 5, "min_jaccard": 0.75}
+    assert told["present"] == {"bits": 64, "radius": 5, "min_similarity": 0.75}
     assert told["present"] in [row["settings"] for row in told["rows"]]
     assert len([row for row in told["rows"] if row["name"] == "minhash"]) == 4
 
