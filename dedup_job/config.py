@@ -46,6 +46,7 @@ class SourceSettings(Section):
     fields: tuple[Name, ...] = Field(min_length=1, strict=False)
     filter: str = "{}"
     lookback_hours: float = Field(48.0, ge=0, allow_inf_nan=False)
+    full_look_days: float = Field(7.0, ge=0, le=36_500, allow_inf_nan=False)
     uri_file: Path | None = Field(None, strict=False)
 
     @field_validator("filter")
@@ -69,6 +70,11 @@ class SourceSettings(Section):
     def lookback(self) -> timedelta:
         """Return how far behind the last run a nightly run begins."""
         return timedelta(hours=self.lookback_hours)
+
+    @property
+    def full_look(self) -> timedelta:
+        """Return for how long the number of records is believed when it is as it should be."""
+        return timedelta(days=self.full_look_days)
 
 
 class TargetSettings(Section):

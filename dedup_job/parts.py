@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import datetime
 from math import inf
 from statistics import median
 from typing import Self, TypeVar
@@ -188,14 +189,19 @@ class Parts:
         lookback = self.settings.source.lookback
         return since(head.covered if head else None, lookback, self.source.has_only_object_ids())
 
-    def holds_more_than_decided(self, window: Window, head: Head) -> bool:
-        """Return whether the source holds undecided records before the window: then all of it is due.
+    def is_counted(self) -> bool:
+        """Return whether the server knows how many records are to be decided: without looking at them all."""
+        return not self.settings.source.condition and not self.source.is_sharded()
 
-        Counting is cheap and tells, unless as many decided records were deleted; a filter forbids it.
+    def is_full_look_due(self, head: Head, now: datetime) -> bool:
+        """Return whether all ids are to be compared, whatever the number of records says.
+
+        It says little: as many decided records may have been deleted as others came with old ids.
         """
-        if window.start is None or self.settings.source.condition:
-            return False
-        return self.source.estimated_count_before(window.start) > head.counts.read - len(window.decided)
+        is_known = (
+            head.looked is not None and head.looked <= now < head.looked + self.settings.source.full_look
+        )
+        return not is_known or not self.is_counted()
 
     def beginnings(self, ids: Iterable[bytes]) -> dict[bytes, str]:
         """Return how the cleaned texts of these source records begin."""

@@ -32,6 +32,7 @@ def status(parts: Parts) -> dict[str, Any]:
         "plans": head.next,
         "watermark": extended(head.watermark) if head.watermark else None,
         "covered": _time(head.covered),
+        "looked": _time(head.looked),
         "read": counts.read,
         "unique": counts.unique,
         "duplicate": {"exact": counts.exact, "near": counts.near},
@@ -47,12 +48,22 @@ def status(parts: Parts) -> dict[str, Any]:
 
 
 def _lag(parts: Parts, head: Head) -> dict[str, Any]:
-    """Return about how many source records are not decided, and how long ago all of them were."""
-    age = (parts.source.now() - head.covered).total_seconds() if head.covered else None
-    # A filter leaves some out, and nobody knows how many but a scan of everything.
-    is_filtered = bool(parts.settings.source.condition)
-    records = None if is_filtered else max(0, parts.source.estimated_count() - head.counts.read)
-    return {"records": records, "seconds": None if age is None else round(max(0.0, age), 1)}
+    """Return about how many source records at least are not decided, and how long ago all of them were.
+
+    The number is None where only a look at all ids tells: a filter leaves some out, and where no more records
+    are there than were decided, some of those may have been deleted.
+    """
+    now = parts.source.now()
+    more = parts.source.estimated_count() - head.counts.read if parts.is_counted() else 0
+    return {
+        "records": more if more > 0 else None,
+        "seconds": _age(now, head.covered),
+        "full_look_seconds": _age(now, head.looked),
+    }
+
+
+def _age(now: datetime, then: datetime | None) -> float | None:
+    return None if then is None else round(max(0.0, (now - then).total_seconds()), 1)
 
 
 def _lease(head: Head, now: datetime) -> dict[str, Any] | None:

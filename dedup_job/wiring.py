@@ -49,24 +49,68 @@ def decide(parts: Parts, mode: str, observe: Observe) -> Report:
         held: list[RawIds] = []
         window = parts.window(mode, head).without(restored(ledger, head, keepers, held))
         check_landed(keepers, parts.target)
-        if parts.holds_more_than_decided(window, head):
-            window = Window().without(ledger.landed(head))
-        counts = job.run(
-            job.Job(
-                batches=read_ahead(parts.source.batches(window)),
-                engine=WithRestored(engine, ledger.overrides().keys()),
-                matching=parts.recipe.matching,
-                keepers=keepers,
-                absent=parts.target.absent,
-                commit=lambda plan, raws: ledger.commit(plan, raws, parts.target),
-                observe=observe,
-                held=Decided.of(held).among,
+
+        def decided(window: Window, mode: str) -> Counts:
+            return job.run(
+                job.Job(
+                    batches=read_ahead(parts.source.batches(window)),
+                    engine=WithRestored(engine, ledger.overrides().keys()),
+                    matching=parts.recipe.matching,
+                    keepers=keepers,
+                    absent=parts.target.absent,
+                    commit=lambda plan, raws: ledger.commit(plan, raws, parts.target, mode),
+                    observe=observe,
+                    held=Decided.of(held).among,
+                )
             )
-        )
-        ledger.covered(looked)
+
+        counts, is_full = Look(parts, ledger, head, mode, looked)(window, decided)
+        ledger.covered(looked, is_full)
         report = Report(run.name, mode, counts, time.monotonic() - started, *parts.basis(keepers))
         ledger.close({**report.as_json(), "exit_code": exit_code(counts)})
     return report
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look at the source: through a window, and where that is due at all that it leaves out.
+
+    What lies behind the watermark of a backfill is decided as in a nightly run, behind what it decides.
+    """
+
+    parts: Parts
+    reader: LedgerReader
+    head: Head | None
+    mode: str
+    now: datetime
+
+    def __call__(self, window: Window, decided: Callable[[Window, str], Counts]) -> tuple[Counts, bool]:
+        """Decide what is seen; returns its counts, and whether all ids were compared."""
+        if window.start is not None and self._is_due_before(window, window.start):
+            window = Window().without(self._landed())
+        counts = decided(window, self.mode)
+        if window.after is None or not self._is_due_behind(counts):
+            return counts, window.start is None and window.after is None
+        return counts + decided(Window(before=window.after).without(self._landed()), NIGHTLY), True
+
+    def _is_due_before(self, window: Window, start: bytes) -> bool:
+        """Return whether there may be undecided records before a window; fewer than there should be, too."""
+        assert self.head is not None
+        if self.parts.is_full_look_due(self.head, self.now):
+            return True
+        there = self.parts.source.estimated_count_before(start)
+        return there != self.head.counts.read - len(window.decided)
+
+    def _is_due_behind(self, counts: Counts) -> bool:
+        """Return the same of what lies behind the watermark, when all before it is decided."""
+        assert self.head is not None
+        if self.parts.is_full_look_due(self.head, self.now):
+            return True
+        return self.parts.source.estimated_count() != self.head.counts.read + counts.read
+
+    def _landed(self) -> Iterator[Landed]:
+        assert self.head is not None
+        return self.reader.landed(self.head)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +146,22 @@ def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
         if head:
             window = window.without(restored(reader, head, keepers, held))
             check_landed(keepers, parts.target)
-            if parts.holds_more_than_decided(window, head):
-                window = Window().without(reader.landed(head))
-        counts = job.run(
-            job.Job(
-                batches=read_ahead(first_records(parts.source.batches(window), rehearsal.limit)),
-                engine=WithRestored(engine, reader.overrides().keys() if head else ()),
-                matching=parts.recipe.matching,
-                keepers=keepers,
-                absent=target.absent,
-                commit=accept,
-                observe=observe,
-                held=Decided.of(held).among,
+
+        def decided(window: Window, _: str) -> Counts:
+            return job.run(
+                job.Job(
+                    batches=read_ahead(first_records(parts.source.batches(window), rehearsal.limit)),
+                    engine=WithRestored(engine, reader.overrides().keys() if head else ()),
+                    matching=parts.recipe.matching,
+                    keepers=keepers,
+                    absent=target.absent,
+                    commit=accept,
+                    observe=observe,
+                    held=Decided.of(held).among,
+                )
             )
-        )
+
+        counts, _ = Look(parts, reader, head, mode, parts.source.now())(window, decided)
     seconds = time.monotonic() - started
     return Report(new_run(mode).name, f"report ({mode})", counts, seconds, *parts.basis(keepers))
 

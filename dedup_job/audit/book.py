@@ -36,6 +36,7 @@ CREATE TABLE dropped (id BLOB PRIMARY KEY, note BLOB) WITHOUT ROWID;
 CREATE TABLE exceptions (id BLOB PRIMARY KEY, note BLOB) WITHOUT ROWID;
 CREATE TABLE restored (id BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE undecided (id BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE waiting (id BLOB PRIMARY KEY) WITHOUT ROWID;
 """
 
 
@@ -173,11 +174,11 @@ class Book:
             (value for (value,) in self._asked("SELECT value FROM about WHERE name = 'last_id'")), None
         )
 
-    def enter_undecided(self, ids: Iterable[bytes]) -> None:
+    def enter_undecided(self, table: str, ids: Iterable[bytes]) -> None:
         """Add those of the ids that the ledger did not decide."""
         with _named_errors():
             self._file.executemany(
-                "INSERT OR IGNORE INTO undecided "
+                f"INSERT OR IGNORE INTO {table} "
                 "SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM decided WHERE id = ?1 AND times)",
                 ((as_key(raw_id),) for raw_id in ids),
             )

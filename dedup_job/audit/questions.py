@@ -124,7 +124,7 @@ RECORDS = (
     ),
     Kind(
         "undecided",
-        "a record of the source behind the watermark that no plan decided: dedup-job reconcile decides it",
+        "a record of the source that runs have passed by and no plan decided: dedup-job reconcile decides it",
         "SELECT id FROM undecided",
         of_sample=False,
     ),

@@ -13,8 +13,9 @@ from dedup_job.audit.findings import of_head, of_ledger, of_records
 from dedup_job.audit.plans import chain, heard
 from dedup_job.audit.questions import RECORDS, RESTORE
 from dedup_job.audit.subject import Audit, Told, check_unmoved, hashed, opened, target_name
-from dedup_job.mongo.ids import id_of
+from dedup_job.mongo.ids import HEAD, OBJECT_ID, id_of
 from dedup_job.mongo.plans import ADOPT, BACKFILL
+from dedup_job.mongo.window import since
 from dedup_job.parts import Parts
 from dedup_job.report.verified import Verification
 
@@ -33,11 +34,12 @@ def verify(parts: Parts, state: Path | None, told: Told) -> Verification:
         if not found:
             _enter_rest(audit)
             found = [*of_head(audit), *of_records(audit, RECORDS)]
-        decisions = book.size("decided")
+        decisions, waiting = book.size("decided"), book.size("waiting")
         check_unmoved(audit)
     if state is not None:
         state.unlink(missing_ok=True)
-    return Verification(target_name(parts), decisions, True, found, [], time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return Verification(target_name(parts), decisions, True, found, [], seconds, waiting)
 
 
 def _enter_plans(audit: Audit) -> None:
@@ -70,10 +72,41 @@ def _enter_rest(audit: Audit) -> None:
     restored = statements.rows("overrides").ids_after
     _enter_pages(audit, "restored", restored, partial(_enter_ids, book, "restored"))
     book.change(RESTORE)
-    if audit.head.watermark is not None:
+    _enter_source(audit)
+
+
+def _enter_source(audit: Audit) -> None:
+    """Enter what of the source is not decided, and whether runs have passed it by or it is still to come.
+
+    What the next run's window holds is to come; of ids without a time, what lies behind the watermark of a
+    backfill.  Where there is none, each run looked at all of them.
+    """
+    ids, head = audit.parts.source_scan.ids_after, audit.head
+    covered, lookback = head.covered, audit.parts.settings.source.lookback
+    first = since(covered, lookback, only_object_ids=True).start if covered else None
+    if head.watermark is not None:
         # The watermark itself is decided.
-        behind = partial(audit.parts.source_scan.ids_after, before=audit.head.watermark)
-        _enter_pages(audit, "source", behind, book.enter_undecided)
+        behind = partial(_enter_undecided, audit.book, first, True)
+        _enter_pages(audit, "source behind", partial(ids, before=head.watermark), behind)
+    rest = partial(_enter_undecided, audit.book, first, covered is not None and head.watermark is None)
+
+    def from_watermark(after: bytes | None) -> Iterator[list[bytes]]:
+        return ids(after or head.watermark)
+
+    _enter_pages(audit, "source", from_watermark, rest)
+
+
+def _enter_undecided(book: Book, first: bytes | None, is_passed: bool, page: Sequence[bytes]) -> None:
+    """Enter the undecided ids of a page; `first` is the ObjectId with which the next run's window begins."""
+    passed = [raw_id for raw_id in page if _is_passed(raw_id, first, is_passed)]
+    book.enter_undecided("undecided", passed)
+    book.enter_undecided("waiting", set(page).difference(passed))
+
+
+def _is_passed(raw_id: bytes, first: bytes | None, otherwise: bool) -> bool:
+    if first is None or raw_id[HEAD] != OBJECT_ID:
+        return otherwise
+    return raw_id < first  # ObjectIds: bytes sort as the server does
 
 
 def _enter_hashed(book: Book, table: str, page: Sequence[bytes]) -> None:

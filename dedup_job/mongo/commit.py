@@ -73,7 +73,7 @@ class Ledger(LedgerReader):
         self._ended = threading.Event()
         threading.Thread(target=self._keep_alive, args=(self._ended,), name="lease", daemon=True).start()
         if self._head.is_empty and (head.source, head.digest) != (origin.source, origin.digest):
-            self._swap({"next": 0, "pending": None}, {**origin.key, "covered": None})
+            self._swap({"next": 0, "pending": None}, {**origin.key, "covered": None, "looked": None})
         with named_errors("the ledger"):
             self._patience(self._begin)
         return self._head
@@ -118,9 +118,10 @@ class Ledger(LedgerReader):
         with named_errors("the ledger"):
             self._patience(lambda: self._named("plans").delete_many(orphans))
 
-    def commit(self, plan: Plan, raws: Sequence[bytes], target: Target) -> Plan:
+    def commit(self, plan: Plan, raws: Sequence[bytes], target: Target, mode: str | None = None) -> Plan:
         """Make a plan final and carry it out; returns it as it ended, with what the target refused.
 
+        `mode` is that of the plan, where it is another than the run's.
         Its rows may still be written then; see `settle`.
         """
         self.settle()
@@ -128,7 +129,7 @@ class Ledger(LedgerReader):
             id=PlanId(self._head.next, self._head.fence),
             previous=self._head.last,
             run=self._run.name,
-            mode=self._run.mode,
+            mode=mode or self._run.mode,
             at=datetime.now(UTC),
             plan=plan,
         )
@@ -153,10 +154,10 @@ class Ledger(LedgerReader):
         self.settle()
         self._swap({"pending": None}, {"adopting": is_begun})
 
-    def covered(self, since: datetime) -> None:
-        """Record that all that was in the source at this time is decided."""
+    def covered(self, since: datetime, is_full: bool) -> None:
+        """Record that all that was in the source then is decided, and whether all ids were compared."""
         self.settle()
-        self._swap({"pending": None}, {"covered": since})
+        self._swap({"pending": None}, {"covered": since} | ({"looked": since} if is_full else {}))
 
     def close(self, outcome: Mapping[str, Any]) -> None:
         """Record how the run ended and give the lease back."""
@@ -190,10 +191,10 @@ class Ledger(LedgerReader):
     def _begin(self) -> None:
         """Write the run's row; an answer that was lost makes this happen twice.
 
-        `covered` is what the head has to say again when the run is undone.
+        `covered` and `looked` are what the head has to say again when the run is undone.
         """
         row = {"_id": self._run.name, "mode": self._run.mode, "started": self._run.started}
-        row |= {"recipe": self._head.digest, "covered": self._head.covered}
+        row |= {"recipe": self._head.digest, "covered": self._head.covered, "looked": self._head.looked}
         self._named("runs").replace_one({"_id": self._run.name}, row, upsert=True)
 
     def _swap(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:

@@ -55,6 +55,7 @@ class Head:
 
     watermark  id up to which the backfill has decided, or None
     covered    server time at the start of the last complete look at the source, or None
+    looked     the same of the last look that compared all ids, those far behind too
     pending    the plan that is accepted and not yet carried out
     last       the newest plan that is carried out
     next       number of the next plan
@@ -76,6 +77,7 @@ class Head:
     counts: Counts
     undo: Undoing | None = None
     adopting: bool = False
+    looked: datetime | None = None
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Head:
@@ -94,6 +96,7 @@ class Head:
             counts=read_counts(stored["counts"]),
             undo=Undoing.read(stored["undo"]) if stored.get("undo") else None,
             adopting=stored.get("adopting", False),
+            looked=stored.get("looked"),
             **plan_ids,
         )
 
@@ -166,6 +169,7 @@ class HeadDocument:
             "lease": None,
             "watermark": None,
             "covered": None,
+            "looked": None,
             "pending": None,
             "last": None,
             "next": 0,

@@ -26,7 +26,7 @@ FIXED |= {0x7F: 0, 0xFF: 0}
 STRINGS = {0x02: 4, 0x0D: 4, 0x0E: 4, 0x05: 5, 0x0C: 16}  # bytes beside those that the length counts
 DOCUMENTS = {0x03, 0x04, 0x0F}  # their length counts itself
 HEAD = 4  # bytes of a document's length
-TIMESTAMP = 0x11
+OBJECT_ID, TIMESTAMP = 0x07, 0x11
 EMPTY_TIME = re.compile(b"\x11[^\0]*+\0{9}")  # may be elsewhere in a record, too
 NAME = b"_id\0"
 # So that every id and row can be shown: dates out of Python's range and bad UTF-8 too.

@@ -9,6 +9,7 @@ from typing import Any
 
 from bson import encode
 from bson.max_key import MaxKey
+from bson.min_key import MinKey
 from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
@@ -20,6 +21,7 @@ from dedup_job.mongo.pace import Pace
 from dedup_job.mongo.window import Window
 
 IDS_A_PAGE = 5_000
+MIN_KEY = encode({"_id": MinKey()})
 MAX_KEY = encode({"_id": MaxKey()})
 
 
@@ -91,6 +93,12 @@ class Source:
             inside: int = self._patience(lambda: self._collection.count_documents(behind, hint={"_id": 1}))
         return self.estimated_count() - inside
 
+    def is_sharded(self) -> bool:
+        """Return whether it is reached by a router; then the count has orphans of a migration in it."""
+        with named_errors("the source"):
+            hello = self._patience(lambda: self._collection.database.client.admin.command("hello"))
+        return hello.get("msg") == "isdbgrid"
+
     def storage(self) -> Storage:
         """Return what the collection takes, by the server's own books; a filter is not counted in."""
         with named_errors("the source"):
@@ -118,7 +126,7 @@ class Source:
 
     def stretch(self, start: bytes, records: int) -> Batch:
         """Return so many records from an id on, fewer at the end or when they reach a batch's bytes."""
-        page = self._page(start, None, {}, records)
+        page = self._page(start, None, {}, most=records)
         return Batch([id_of(raw) for raw in page], page)
 
     def is_on_this_machine(self) -> bool:
@@ -170,11 +178,13 @@ class Source:
     def _pages(self, window: Window, projection: Mapping[str, Any]) -> Iterator[list[bytes]]:
         """Yield pages of raw documents: each a fresh find, drained before anything is done with it."""
         last = window.after
-        while last != MAX_KEY and (page := self._page(last or window.start, last, projection)):
+        if window.before == MIN_KEY:
+            return  # the server takes an empty range for a mistake
+        while last != MAX_KEY and (page := self._page(last or window.start, last, projection, window.before)):
             yield page
             last = id_of(page[-1])
         # The upper end of an index scan with `min` excludes MaxKey, which sorts behind everything.
-        if last != MAX_KEY and (page := self._max_key_page(projection)):
+        if last != MAX_KEY and window.before is None and (page := self._max_key_page(projection)):
             yield page
 
     def _max_key_page(self, projection: Mapping[str, Any]) -> list[bytes]:
@@ -188,6 +198,7 @@ class Source:
         start: bytes | None,
         skip: bytes | None,
         projection: Mapping[str, Any],
+        before: bytes | None = None,
         most: int = IDS_A_PAGE,
     ) -> list[bytes]:
         """Return the documents from `start` on, which is looked up inclusively, without `skip`."""
@@ -205,6 +216,8 @@ class Source:
         }
         if start is not None:
             command["min"] = RawBSONDocument(start)  # sees every type, where $gt sees only one
+        if before is not None:
+            command["max"] = RawBSONDocument(before)
         with named_errors("the source"):
             page = self._patience(lambda: self._drained(command, size.nbytes))
         nbytes = sum(map(len, page))

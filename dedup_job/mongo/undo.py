@@ -171,7 +171,8 @@ class UndoLedger(Ledger):
         with named_errors("the ledger"):
             self._patience(lambda: runs.update_one({"_id": done.run}, changes))
         # Where the row is gone, or of an earlier version, the next run looks at everything.
-        self._swap({"undo": done.key}, {"undo": None, "covered": row.get("covered")})
+        before = {name: row.get(name) for name in ("covered", "looked")}
+        self._swap({"undo": done.key}, {"undo": None, **before})
         return done
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from bson import encode
@@ -22,16 +22,18 @@ class Window:
 
     start    id to begin with, or None for the smallest
     after    id to begin behind, or None; takes the place of `start`
+    before   id to end before, or None
     decided  ids to leave out
     """
 
     start: bytes | None = None
     after: bytes | None = None
     decided: Decided = Decided()
+    before: bytes | None = None
 
     def without(self, plans: Iterable[StoredPlan | Landed]) -> Window:
         """Return the same range without what these plans decided in it."""
-        return Window(self.start, self.after, Decided.of(map(self._inside, plans)))
+        return replace(self, decided=Decided.of(map(self._inside, plans)))
 
     def _inside(self, stored: StoredPlan | Landed) -> RawIds:
         """Return those ids of a plan that the range may hold."""

@@ -27,8 +27,10 @@ def _lines(shown: Mapping[str, Any]) -> Iterator[str]:
     yield f"             unique {shown['unique']:,}, duplicate {duplicate:,}"
     yield f"             unjudged {unjudged:,}, refused {refused:,}, restored {shown['restored']:,}"
     records = shown["lag"]["records"]
-    yield f"  undecided  {'unknown, as there is a filter' if records is None else f'about {records:,}'}"
-    yield f"  covered    {_covered(shown)}"
+    uncounted = "not counted since the last full look"
+    yield f"  undecided  {uncounted if records is None else f'about {records:,} or more'}"
+    yield f"  covered    {_looked(shown['covered'], shown['lag']['seconds'])}"
+    yield f"  full look  {_looked(shown['looked'], shown['lag']['full_look_seconds'])}"
     watermark = shown["watermark"]
     yield f"  watermark  {'none' if watermark is None else id_text(watermark)}"
     yield f"  recipe     {shown['recipe'][:12]}, fence {shown['fence']}"
@@ -42,10 +44,11 @@ def _lines(shown: Mapping[str, Any]) -> Iterator[str]:
         yield f"  undo       run {shown['undoing']} {end}"
 
 
-def _covered(shown: Mapping[str, Any]) -> str:
-    if shown["covered"] is None:
+def _looked(at: str | None, seconds: float | None) -> str:
+    """Say when the source was looked at."""
+    if at is None or seconds is None:
         return "never: no run has looked at the whole source yet"
-    return f"{shown['covered']}, {duration(shown['lag']['seconds'])} ago"
+    return f"{at}, {duration(seconds)} ago"
 
 
 def _lease(lease: Mapping[str, Any] | None) -> str:

@@ -27,6 +27,7 @@ class Verification:
     decisions  records whose decision was compared
     whole      whether these are all; else they are a sample
     left_out   kinds of difference that were not looked for
+    waiting    records of the source that the next run decides
     """
 
     target: str
@@ -35,6 +36,7 @@ class Verification:
     differences: Sequence[Difference]
     left_out: Sequence[str]
     seconds: float
+    waiting: int = 0
 
     @property
     def agrees(self) -> bool:
@@ -53,6 +55,7 @@ class Verification:
                 for one in self.differences
             },
             "left_out": list(self.left_out),
+            "waiting": self.waiting,
             "seconds": round(self.seconds, 3),
             "peak_rss_mb": round(peak_rss_mb(), 1),
         }
@@ -64,6 +67,10 @@ class Verification:
         for one in self.differences:
             lines.append(f"  {one.kind:<20}{one.count:>11,}  {one.means}")
             lines += [f"    {json.dumps(sample, ensure_ascii=False)}" for sample in one.samples]
+        if self.waiting:
+            lines.append(
+                f"  {self.waiting:,} records of the source are not decided yet: the next run decides them"
+            )
         if self.left_out:
             lines.append(f"  not looked for: {', '.join(self.left_out)}")
         rate = self.decisions / self.seconds if self.seconds else 0.0

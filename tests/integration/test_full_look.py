@@ -1,0 +1,211 @@
+"""Nothing undecided stays unseen: when all ids are compared, and who says that something is undecided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from dedup_job import config, status, wiring
+from dedup_job.audit import verification
+from dedup_job.mongo.source import Source
+from dedup_job.parts import Parts
+from dedup_job.report.status import as_text
+from dedup_job.report.verified import Verification
+from tests.integration.conftest import Job
+from tests.integration.moments import install
+from tests.integration.test_late import POOL
+
+
+@pytest.fixture(autouse=True)
+def _without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+
+
+def aged(numbers: Sequence[int], days: float, **more: Any) -> list[dict[str, Any]]:
+    """Return records whose ids say that they were made so many days ago."""
+    made = datetime.now(UTC) - timedelta(days=days)
+    start = ObjectId.from_datetime(made).binary[:4]
+    return [{"_id": ObjectId(start + n.to_bytes(8)), "text": POOL[n], **more} for n in numbers]
+
+
+def verified(job: Job) -> Verification:
+    with Parts(config.check(job.tables, "test")) as parts:
+        return verification.verify(parts, None, lambda number: None)
+
+
+def kinds(job: Job) -> dict[str, int]:
+    return {one.kind: one.count for one in verified(job).differences}
+
+
+def status_of(job: Job) -> dict[str, Any]:
+    with Parts(config.check(job.tables, "test")) as parts:
+        return status.status(parts)
+
+
+def head(job: Job) -> dict[str, Any]:
+    return job.ledger("head").find_one() or {}
+
+
+def looked(job: Job, days: float) -> None:
+    """Let the last full look be so long ago."""
+    then = {"$subtract": ["$$NOW", int(days * 86_400_000)]}
+    job.ledger("head").update_one({}, [{"$set": {"looked": then}}])
+
+
+@pytest.mark.parametrize("mode", ["run", "backfill"])
+def test_old_ids_are_found_where_as_many_decided_records_were_deleted(job: Job, mode: str) -> None:
+    job.source.insert_many([*aged(range(10), 60), *aged(range(10, 20), 0)])
+    job.decide("backfill")
+    job.source.delete_many({"_id": {"$in": [record["_id"] for record in aged(range(3), 60)]}})
+    job.source.insert_many(aged(range(20, 24), 20))
+
+    assert job.decide(mode).counts.read == 4
+
+
+def test_a_number_that_is_as_it_should_be_is_no_proof_for_longer_than_a_week(job: Job) -> None:
+    job.source.insert_many([*aged(range(10), 60), *aged(range(10, 20), 0)])
+    job.decide("backfill")
+    job.source.delete_many({"_id": {"$in": [record["_id"] for record in job.source.find().limit(4)]}})
+    job.source.insert_many(aged(range(20, 24), 20))
+
+    looked(job, 6.9)
+    assert job.decide("run").counts.read == 0
+    looked(job, 7.1)
+    assert job.decide("run").counts.read == 4
+    assert kinds(job) == {}
+
+
+def test_how_long_a_number_is_believed_is_a_setting(job: Job) -> None:
+    job.set("source", full_look_days=0)
+    job.source.insert_many([*aged(range(10), 60), *aged(range(10, 20), 0)])
+    job.decide("backfill")
+    job.source.delete_many({"_id": {"$in": [record["_id"] for record in job.source.find().limit(4)]}})
+    job.source.insert_many(aged(range(20, 24), 20))
+
+    assert job.decide("run").counts.read == 4
+
+
+@pytest.mark.parametrize("mode", ["run", "backfill"])
+def test_old_ids_are_found_behind_a_filter(job: Job, mode: str) -> None:
+    job.set("source", filter='{"lang": "zh"}')
+    job.source.insert_many([*aged(range(10), 60, lang="zh"), *aged(range(10, 20), 0, lang="zh")])
+    job.decide("backfill")
+    job.source.insert_many([*aged(range(20, 24), 20, lang="zh"), *aged(range(24, 28), 20, lang="en")])
+
+    assert job.decide(mode).counts.read == 4
+    assert job.decide(mode).counts.read == 0
+
+
+def test_old_ids_are_found_where_the_number_of_records_cannot_be_had(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.source.insert_many([*aged(range(10), 60), *aged(range(10, 20), 0)])
+    job.decide("backfill")
+    job.source.delete_many({"_id": {"$in": [record["_id"] for record in job.source.find().limit(4)]}})
+    job.source.insert_many(aged(range(20, 24), 20))
+    monkeypatch.setattr(Source, "is_sharded", lambda self: True)
+
+    assert job.decide("run").counts.read == 4
+
+
+@pytest.mark.parametrize("mode", ["run", "backfill"])
+def test_a_rehearsal_looks_where_the_run_will(job: Job, mode: str) -> None:
+    job.source.insert_many([*aged(range(10), 60), *aged(range(10, 20), 0)])
+    job.decide("backfill")
+    job.source.insert_many(aged(range(20, 24), 20))
+    with Parts(config.check(job.tables, "test")) as parts:
+        counts = wiring.rehearse(parts, wiring.Rehearsal(mode), lambda batch, plan: None).counts
+
+    assert counts.read == job.decide(mode).counts.read == 4
+
+
+def test_a_backfill_that_finds_old_ids_keeps_its_watermark_and_is_undone_like_any_other(job: Job) -> None:
+    job.set("limits", batch_records=3)
+    job.source.insert_many(aged(range(10), 60))
+    job.decide("backfill")
+    watermark = head(job)["watermark"]
+    job.source.insert_many([*aged(range(10, 14), 70), *aged(range(14, 16), 50)])
+    before = {record["_id"] for record in job.target.find()}
+
+    run = job.decide("backfill")
+
+    assert run.counts.read == 6
+    assert head(job)["watermark"] > watermark
+    assert kinds(job) == {}
+    assert job.decide("run").counts.read == 0
+    assert job.command("undo", run.run).returncode == 0
+    assert {record["_id"] for record in job.target.find()} == before
+    assert head(job)["watermark"] == watermark
+    assert job.decide("run").counts.read == 6
+
+
+def test_the_last_full_look_is_in_the_head_and_goes_back_with_an_undo(job: Job) -> None:
+    job.source.insert_many([*aged(range(10), 60), *aged(range(10, 20), 0)])
+    job.decide("backfill")
+    first = head(job)["looked"]
+    job.source.insert_many(aged(range(20, 22), 0))
+    assert job.decide("run").counts.read == 2
+    assert head(job)["looked"] == first, "the number of records was as it should be"
+
+    job.source.insert_many(aged(range(22, 24), 30))
+    run = job.decide("run")
+    assert head(job)["looked"] > first
+    assert job.command("undo", run.run).returncode == 0
+    assert head(job)["looked"] == first
+
+
+@pytest.mark.parametrize("mode", ["backfill", "run"])
+def test_verify_names_old_ids_whatever_made_the_ledger(job: Job, mode: str) -> None:
+    job.source.insert_many([*aged(range(10), 60), *aged(range(10, 20), 0)])
+    job.decide(mode)
+    assert kinds(job) == {}
+    job.source.insert_many(aged(range(20, 24), 20))
+
+    assert kinds(job) == {"undecided": 4}
+
+
+def test_verify_tells_what_the_next_run_will_decide_and_does_not_call_it_a_difference(job: Job) -> None:
+    job.source.insert_many([*aged(range(10), 60), *aged(range(10, 20), 1)])
+    job.decide("backfill")
+    job.source.insert_many(aged(range(20, 24), 0))
+
+    found = verified(job)
+
+    assert (found.differences, found.waiting) == ([], 4)
+    assert "4 records of the source are not decided yet: the next run decides them" in found.as_text()
+    assert found.as_json()["waiting"] == 4
+
+
+def test_verify_names_ids_without_a_time_that_a_run_left_out(job: Job) -> None:
+    job.source.insert_many([{"_id": n, "text": POOL[n]} for n in range(10)])
+    job.decide("run")
+    job.source.insert_one({"_id": 4.5, "text": POOL[11]})
+
+    assert kinds(job) == {"undecided": 1}
+
+
+def test_status_tells_of_the_last_full_look_and_no_number_that_nobody_counted(job: Job) -> None:
+    job.source.insert_many([*aged(range(10), 60), *aged(range(10, 20), 0)])
+    job.decide("backfill")
+    shown = status_of(job)
+    assert shown["lag"]["records"] is None
+    assert shown["looked"] is not None
+    assert "undecided  not counted since the last full look" in as_text(shown)
+    assert "full look  20" in as_text(shown)
+
+    job.source.insert_many(aged(range(20, 24), 20))
+    shown = status_of(job)
+    assert shown["lag"]["records"] == 4
+    assert "undecided  about 4 or more" in as_text(shown)
+
+
+def test_status_says_where_there_was_no_full_look(job: Job) -> None:
+    job.source.insert_many(aged(range(10), 60))
+    job.decide("backfill")
+    job.ledger("head").update_one({}, {"$set": {"looked": None}})
+
+    assert "full look  never" in as_text(status_of(job))
