@@ -8,6 +8,7 @@ import time
 from dedup_job.document import UNIQUE, Action, Counts, Verdict
 from dedup_job.engine.ahead import read_ahead
 from dedup_job.job import planned
+from dedup_job.mongo.commit import Consent
 from dedup_job.mongo.head import Head
 from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.mongo.plans import ADOPT
@@ -19,7 +20,7 @@ from dedup_job.wiring import Observe, new_run
 log = logging.getLogger("dedup_job")
 
 
-def adopt(parts: Parts, observe: Observe) -> Report | None:
+def adopt(parts: Parts, observe: Observe, consent: Consent = Consent()) -> Report | None:
     """Take in the records of a target that has no ledger yet, or the rest of them; None where none are due.
 
     All of them are kept, copies of one another too: the job never deletes what it did not bring.  They are
@@ -28,7 +29,7 @@ def adopt(parts: Parts, observe: Observe) -> Report | None:
     if not parts.is_foreign(parts.ledger_reader().head()):
         return None
     run, started, counts = new_run(ADOPT), time.monotonic(), Counts()
-    with parts.ledger(run) as ledger, parts.engine() as engine:
+    with parts.ledger(run, consent) as ledger, parts.engine() as engine:
         head = ledger.recover(parts.source, parts.target)
         ledger.adopting(True)
         batches = read_ahead(parts.held.batches(rest_of_adoption(ledger, head)))

@@ -91,6 +91,13 @@ def paced(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def consenting(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options by which a person says that what has changed is meant."""
+    return click.option(
+        "--refilter", is_flag=True, help="The filter is another on purpose: decide what it takes now, too."
+    )(command)
+
+
 SAME_FROM = click.option(
     "--at",
     type=click.FloatRange(0, 1, min_open=True),
@@ -114,6 +121,7 @@ def commands() -> None:
 @click.option(
     "--adopt", is_flag=True, help="Keep what the target holds already, and drop what is a copy of it."
 )
+@consenting
 @paced
 @common
 @writing
@@ -125,6 +133,7 @@ def backfill(config: Path, adopt: bool, **options: Any) -> int:
 
 
 @commands.command("run")
+@consenting
 @paced
 @common
 @writing
@@ -139,6 +148,7 @@ def nightly(config: Path, **options: Any) -> int:
 )
 @click.option("--fresh", is_flag=True, help="As if nothing had been decided before.")
 @click.option("--limit", type=click.IntRange(1), help="Only the first so many records.")
+@consenting
 @paced
 @common
 def report(config: Path, mode: str | None, fresh: bool, limit: int | None, **options: Any) -> int:
@@ -156,7 +166,7 @@ def report(config: Path, mode: str | None, fresh: bool, limit: int | None, **opt
         Parts(settings) as parts,
         Progress("report", limit or parts.source.estimated_count()) as progress,
     ):
-        rehearsal = wiring.Rehearsal(mode, fresh, limit)
+        rehearsal = wiring.Rehearsal(mode, fresh, limit, _consent(options))
         done = wiring.rehearse(parts, rehearsal, wiring.both(collected.observe, progress.observe))
         shown = evidence.as_json(collected, parts.beginnings, readable)
     values = {**done.as_json(), "evidence": shown}
@@ -431,7 +441,7 @@ def _adopt(config: Path, options: dict[str, Any]) -> None:
 
     settings, _ = _prepared(config, options)
     with Parts(settings) as parts, Progress("adopt", parts.held.estimated_count()) as progress:
-        adoption.adopt(parts, progress.observe)
+        adoption.adopt(parts, progress.observe, _consent(options))
 
 
 def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
@@ -444,9 +454,15 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
     with Parts(settings) as parts:
         total = parts.source.estimated_count() if mode == "backfill" else None
         with Progress(mode, total) as progress:
-            done = wiring.decide(parts, mode, progress.observe)
+            done = wiring.decide(parts, mode, progress.observe, _consent(options))
     _finish(output, settings, done.as_text(), done.as_json())
     return wiring.exit_code(done.counts)
+
+
+def _consent(options: dict[str, Any]) -> Any:
+    from dedup_job.mongo.commit import Consent
+
+    return Consent(filter=options["refilter"])
 
 
 def _prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:

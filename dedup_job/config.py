@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from bson.json_util import loads
+from bson.json_util import CANONICAL_JSON_OPTIONS, dumps, loads
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from dedup_job.errors import ConfigError
@@ -65,6 +65,11 @@ class SourceSettings(Section):
         """Return the filter as the server takes it."""
         condition: dict[str, Any] = loads(self.filter)
         return condition
+
+    @property
+    def plain_filter(self) -> str:
+        """Return the filter as two that mean the same are written alike."""
+        return dumps(self.condition, json_options=CANONICAL_JSON_OPTIONS)
 
     @property
     def lookback(self) -> timedelta:

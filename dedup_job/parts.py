@@ -21,7 +21,7 @@ from dedup_job.fingerprint.shingles import normalised
 from dedup_job.match.keepers import Fetch, Keepers, Recollection
 from dedup_job.mongo import namespace
 from dedup_job.mongo.client import Patience, connect
-from dedup_job.mongo.commit import Ledger, RunId
+from dedup_job.mongo.commit import Consent, Ledger, RunId
 from dedup_job.mongo.head import Head, Origin
 from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.mongo.pace import Pace, Rates
@@ -85,7 +85,8 @@ class Parts:
     @property
     def origin(self) -> Origin:
         """What a new ledger is made from, and an old one must have been made from."""
-        return Origin(self.source_name, self.recipe.settings, self.recipe.digest, self.calibration)
+        condition = self.settings.source.plain_filter
+        return Origin(self.source_name, self.recipe.settings, self.recipe.digest, self.calibration, condition)
 
     @property
     def about(self) -> str:
@@ -139,17 +140,17 @@ class Parts:
         return Statements(*self._ledger_place)
 
     @contextmanager
-    def ledger(self, run: RunId) -> Iterator[Ledger]:
+    def ledger(self, run: RunId, consent: Consent = Consent()) -> Iterator[Ledger]:
         """Open the ledger for a run that decides by the recipe of the settings."""
-        with self.opened(Ledger, run, self.origin) as ledger:
+        with self.opened(Ledger, run, self.origin, consent) as ledger:
             yield ledger
 
     @contextmanager
-    def opened(self, kind: type[L], run: RunId, origin: Origin) -> Iterator[L]:
+    def opened(self, kind: type[L], run: RunId, origin: Origin, consent: Consent = Consent()) -> Iterator[L]:
         """Open the ledger for writing; when the run breaks off, its row in `runs` says why."""
         ledger = kind(*self._ledger_place)
         try:
-            ledger.open(run, origin)
+            ledger.open(run, origin, consent)
             yield ledger
         except BaseException as error:
             ledger.break_off(getattr(error, "exit_code", DedupError.exit_code))

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from dedup_job.errors import ConfigError, StateError
 from dedup_job.fingerprint.idf import learned_idf, write_idf
 from dedup_job.fingerprint.recipe import Resource
 from dedup_job.match.keepers import Keepers
-from dedup_job.mongo.commit import RunId, check_fits, check_whole
+from dedup_job.mongo.commit import Consent, RunId, check_filter, check_fits, check_whole
 from dedup_job.mongo.decided import Decided
 from dedup_job.mongo.head import Head
 from dedup_job.mongo.ledger import LedgerReader
@@ -36,12 +36,12 @@ Observe = Callable[[Batch, Plan], None]
 SAMPLED, NEWEST = 1_000, 100  # keepers that are looked for in the target before a run decides
 
 
-def decide(parts: Parts, mode: str, observe: Observe) -> Report:
+def decide(parts: Parts, mode: str, observe: Observe, consent: Consent = Consent()) -> Report:
     """Run a backfill or a nightly run: decide what is undecided and carry it out."""
     run = new_run(mode)
     started = time.monotonic()
     parts.check_own(parts.ledger_reader().head())
-    with parts.ledger(run) as ledger, parts.engine() as engine:
+    with parts.ledger(run, consent) as ledger, parts.engine() as engine:
         parts.prepare_target()
         head = ledger.recover(parts.source, parts.target)
         looked = parts.source.now()
@@ -120,11 +120,13 @@ class Rehearsal:
     mode   "backfill" or "run"; None for whichever is due
     fresh  whether to forget what was decided before
     limit  only so many records; None for all
+    consent  what a person would say
     """
 
     mode: str | None = None
     fresh: bool = False
     limit: int | None = None
+    consent: Consent = Consent()
 
 
 def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
@@ -133,7 +135,10 @@ def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
     head = None if rehearsal.fresh else reader.head()
     if head:
         check_fits(head, parts.origin)
+        check_filter(head, parts.origin, rehearsal.consent)
         check_whole(head)
+        if rehearsal.consent.filter:
+            head = replace(head, looked=None)
     if not rehearsal.fresh:
         parts.check_own(head)
     mode = rehearsal.mode or (NIGHTLY if head and head.covered else BACKFILL)

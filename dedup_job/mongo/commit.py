@@ -38,6 +38,7 @@ from dedup_job.plan import Plan
 from dedup_job.signals import SHIELD
 
 LEAVING_SECONDS = 3.0
+BEFORE = ("covered", "looked", "filter")  # what the head says before a run, and after it was undone
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +50,27 @@ class RunId:
     started: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """What a person said that a ledger may go on with.
+
+    filter  another filter: what it takes now is decided, too
+    """
+
+    filter: bool = False
+
+
 class Ledger(LedgerReader):
     """A ledger that this process writes; made by `open`, ended by `close` or `break_off`."""
 
     _ended: threading.Event | None = None
     _rest: Future[None] | None = None  # of carrying out the last plan
 
-    def open(self, run: RunId, origin: Origin) -> Head:
+    def open(self, run: RunId, origin: Origin, consent: Consent = Consent()) -> Head:
         """Make the ledger if there is none, check that it fits, and take the lease.
 
-        Raises ConfigError when the ledger belongs to another source or recipe, LeaseHeld when another run
-        holds it.
+        Raises ConfigError when the ledger belongs to another source, recipe or filter, LeaseHeld when
+        another run holds it.
         """
         self._run = run
         self._document = HeadDocument(self._named("head"), self._patience)
@@ -68,14 +79,17 @@ class Ledger(LedgerReader):
         if head is None:
             raise StateError("the ledger vanished while it was opened; run again")
         check_fits(head, origin)
+        check_filter(head, origin, consent)
         self._head = self._document.take_lease(head, Holder.me())
         self._writer = ThreadPoolExecutor(1, "writer")
         self._ended = threading.Event()
         threading.Thread(target=self._keep_alive, args=(self._ended,), name="lease", daemon=True).start()
-        if self._head.is_empty and (head.source, head.digest) != (origin.source, origin.digest):
+        if self._head.is_empty and not _is_made_from(head, origin):
             self._swap({"next": 0, "pending": None}, {**origin.key, "covered": None, "looked": None})
         with named_errors("the ledger"):
             self._patience(self._begin)
+        if origin.filter not in (None, self._head.filter):
+            self._swap({}, {"filter": origin.filter, "looked": None})
         return self._head
 
     def recover(self, source: Source, target: Target) -> Head:
@@ -191,10 +205,11 @@ class Ledger(LedgerReader):
     def _begin(self) -> None:
         """Write the run's row; an answer that was lost makes this happen twice.
 
-        `covered` and `looked` are what the head has to say again when the run is undone.
+        `covered`, `looked` and `filter` are what the head has to say again when the run is undone.
         """
         row = {"_id": self._run.name, "mode": self._run.mode, "started": self._run.started}
-        row |= {"recipe": self._head.digest, "covered": self._head.covered, "looked": self._head.looked}
+        row["recipe"] = self._head.digest
+        row |= {name: getattr(self._head, name) for name in BEFORE}
         self._named("runs").replace_one({"_id": self._run.name}, row, upsert=True)
 
     def _swap(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
@@ -292,6 +307,21 @@ def check_whole(head: Head) -> None:
     if head.undo is not None:
         run = head.undo.run
         raise StateError(f"run {run} is half undone; end that first: dedup-job undo {run}")
+
+
+def check_filter(head: Head, origin: Origin, consent: Consent = Consent()) -> None:
+    """Raise ConfigError when records were decided by another filter, unless a person consents to this one."""
+    if head.is_empty or head.filter is None or consent.filter:
+        return
+    if origin.filter not in (None, head.filter):
+        raise ConfigError(
+            f"[source] filter: the target was filled with {head.filter}, not with {origin.filter}; set it "
+            "back, or say that what it takes now is to be decided too: dedup-job run --refilter"
+        )
+
+
+def _is_made_from(head: Head, origin: Origin) -> bool:
+    return (head.source, head.digest, head.filter) == (origin.source, origin.digest, origin.filter)
 
 
 def check_fits(head: Head, origin: Origin) -> None:

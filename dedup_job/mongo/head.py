@@ -56,6 +56,7 @@ class Head:
     watermark  id up to which the backfill has decided, or None
     covered    server time at the start of the last complete look at the source, or None
     looked     the same of the last look that compared all ids, those far behind too
+    filter     the filter by which records are decided; None in a head of an earlier version
     pending    the plan that is accepted and not yet carried out
     last       the newest plan that is carried out
     next       number of the next plan
@@ -78,6 +79,7 @@ class Head:
     undo: Undoing | None = None
     adopting: bool = False
     looked: datetime | None = None
+    filter: str | None = None
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Head:
@@ -97,6 +99,7 @@ class Head:
             undo=Undoing.read(stored["undo"]) if stored.get("undo") else None,
             adopting=stored.get("adopting", False),
             looked=stored.get("looked"),
+            filter=stored.get("filter"),
             **plan_ids,
         )
 
@@ -108,12 +111,16 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a ledger is made from: the source's name, the recipe, and what it was chosen by."""
+    """What a ledger is made from: the source's name, the recipe, and what it was chosen by; and the filter.
+
+    The filter is None where it does not matter.
+    """
 
     source: str
     recipe: Mapping[str, Any]
     digest: str
     calibration: Calibration
+    filter: str | None = None
 
     @property
     def key(self) -> dict[str, Any]:
@@ -123,6 +130,7 @@ class Origin:
             "recipe": dict(self.recipe),
             "digest": self.digest,
             "calibration": asdict(self.calibration),
+            "filter": self.filter,
         }
 
 

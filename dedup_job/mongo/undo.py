@@ -29,7 +29,7 @@ from bson import encode
 from dedup_job.document import Action
 from dedup_job.errors import Unreachable, UsageError
 from dedup_job.mongo.client import named_errors
-from dedup_job.mongo.commit import Ledger
+from dedup_job.mongo.commit import BEFORE, Ledger
 from dedup_job.mongo.decided import Decided
 from dedup_job.mongo.head import Undoing, counts_key
 from dedup_job.mongo.ids import arrived, document, elements, selector
@@ -171,7 +171,7 @@ class UndoLedger(Ledger):
         with named_errors("the ledger"):
             self._patience(lambda: runs.update_one({"_id": done.run}, changes))
         # Where the row is gone, or of an earlier version, the next run looks at everything.
-        before = {name: row.get(name) for name in ("covered", "looked")}
+        before = {name: row.get(name) for name in BEFORE}
         self._swap({"undo": done.key}, {"undo": None, **before})
         return done
 

@@ -1,0 +1,122 @@
+"""The filter belongs to the ledger: another one is refused until a person says that it is meant."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dedup_job import config, wiring
+from dedup_job.audit import verification
+from dedup_job.errors import ConfigError
+from dedup_job.mongo.commit import Consent
+from dedup_job.parts import Parts
+from dedup_job.report.summary import Report
+from tests.integration.conftest import Job
+from tests.integration.moments import install
+from tests.integration.test_late import POOL
+from tests.integration.test_refusals import told
+
+ZH, EN = '{"lang": "zh"}', '{"lang": "en"}'
+
+
+@pytest.fixture
+def quick(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A job without workers that decided six of ten records."""
+    install(monkeypatch)
+    job.source.insert_many(
+        [{"_id": n, "text": POOL[n], "lang": "zh" if n < 6 else "en", "at": 20 - n} for n in range(10)]
+    )
+    job.set("source", filter=ZH)
+    assert job.decide("backfill").counts.read == 6
+    return job
+
+
+def refiltered(job: Job, mode: str) -> Report:
+    with Parts(config.check(job.tables, "test")) as parts:
+        return wiring.decide(parts, mode, lambda batch, plan: None, Consent(filter=True))
+
+
+def kinds(job: Job) -> dict[str, int]:
+    with Parts(config.check(job.tables, "test")) as parts:
+        found = verification.verify(parts, None, lambda number: None)
+    return {one.kind: one.count for one in found.differences}
+
+
+@pytest.mark.parametrize("changed", [EN, "{}"])
+def test_another_filter_is_refused_with_both_and_the_way_on(quick: Job, changed: str) -> None:
+    quick.set("source", filter=changed)
+    code, line = told(quick.command("run"))
+    assert (code, line.count('{"lang": "zh"}'), line.count(changed), line.count("run --refilter")) == (
+        78,
+        1,
+        1,
+        1,
+    )
+    for work in (
+        lambda: quick.decide("backfill"),
+        lambda: kinds(quick),
+        lambda: rehearsed(quick),
+    ):
+        with pytest.raises(ConfigError, match="--refilter"):
+            work()
+    assert quick.target.count_documents({}) == 6
+
+
+def rehearsed(job: Job, consent: Consent = Consent()) -> Any:
+    with Parts(config.check(job.tables, "test")) as parts:
+        return wiring.rehearse(parts, wiring.Rehearsal(consent=consent), lambda batch, plan: None).counts
+
+
+@pytest.mark.parametrize("written", ['{ "lang" : "zh" }', '{"lang":"zh"}'])
+def test_the_same_filter_written_otherwise_is_the_same(quick: Job, written: str) -> None:
+    quick.set("source", filter=written)
+    assert quick.decide("run").counts.read == 0
+
+
+@pytest.mark.parametrize("mode", ["run", "backfill"])
+def test_what_matches_now_is_decided_when_a_person_says_so(quick: Job, mode: str) -> None:
+    quick.source.insert_one({"_id": -1, "text": POOL[11], "lang": "en"})
+    quick.set("source", filter="{}")
+    assert rehearsed(quick, Consent(filter=True)).read == 5
+
+    assert refiltered(quick, mode).counts.read == 5
+
+    assert quick.target.count_documents({}) == 11
+    assert kinds(quick) == {}
+    assert quick.decide("run").counts.read == 0, "it is the ledger's now"
+    quick.set("source", filter=ZH)
+    with pytest.raises(ConfigError, match="refilter"):
+        quick.decide("run")
+
+
+def test_the_command_has_the_word_for_it(quick: Job) -> None:
+    quick.set("source", filter=EN)
+    done = quick.command("run", "--refilter", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["read"] == 4
+
+
+def test_an_undone_run_takes_its_filter_back_with_it(quick: Job) -> None:
+    quick.set("source", filter=EN)
+    run = refiltered(quick, "run")
+    assert quick.command("undo", run.run).returncode == 0
+
+    with pytest.raises(ConfigError, match="refilter"):
+        quick.decide("run")
+    quick.set("source", filter=ZH)
+    assert quick.decide("run").counts.read == 0
+
+
+def test_a_ledger_in_which_nothing_is_decided_takes_any_filter(quick: Job) -> None:
+    run = (quick.ledger("runs").find_one() or {})["_id"]
+    assert quick.command("undo", run).returncode == 0
+    quick.set("source", filter=EN)
+    assert quick.decide("backfill").counts.read == 4
+
+
+@pytest.mark.parametrize("mode", ["run", "backfill"])
+def test_records_that_begin_to_match_the_filter_are_found(quick: Job, mode: str) -> None:
+    quick.source.update_many({"_id": {"$in": [6, 7]}}, {"$set": {"lang": "zh"}})
+    assert quick.decide(mode).counts.read == 2
