@@ -93,9 +93,18 @@ def paced(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def consenting(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options by which a person says that what has changed is meant."""
-    return click.option(
-        "--refilter", is_flag=True, help="The filter is another on purpose: decide what it takes now, too."
-    )(command)
+    for option in (
+        click.option(
+            "--moved", is_flag=True, help="Source or target was moved or restored on purpose: go on with it."
+        ),
+        click.option(
+            "--refilter",
+            is_flag=True,
+            help="The filter is another on purpose: decide what it takes now, too.",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 SAME_FROM = click.option(
@@ -462,7 +471,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
 def _consent(options: dict[str, Any]) -> Any:
     from dedup_job.mongo.commit import Consent
 
-    return Consent(filter=options["refilter"])
+    return Consent(filter=options["refilter"], moved=options["moved"])
 
 
 def _prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:

@@ -8,13 +8,13 @@ from dataclasses import replace
 from datetime import datetime
 from math import inf
 from statistics import median
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from dedup_job import job
 from dedup_job.config import Settings
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine.local import Capacity, LocalEngine
-from dedup_job.errors import ConfigError, DedupError
+from dedup_job.errors import ConfigError, DedupError, StateError
 from dedup_job.fingerprint.profile import Calibration
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.fingerprint.shingles import normalised
@@ -25,6 +25,7 @@ from dedup_job.mongo.commit import Consent, Ledger, RunId
 from dedup_job.mongo.head import Head, Origin
 from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.mongo.pace import Pace, Rates
+from dedup_job.mongo.places import Places
 from dedup_job.mongo.plans import BACKFILL, RECONCILE
 from dedup_job.mongo.scan import Scan
 from dedup_job.mongo.source import BatchSize, Source
@@ -63,7 +64,8 @@ class Parts:
             there = stack.enter_context(connect(self.settings.target_uri(), "target", *reached))
             source = here[self.settings.source.database][self.settings.source.collection]
             target = there[self.settings.target.database][self.settings.target.collection]
-            namespace.check_source(source, self.patience)
+            self._ledger_place = (target.database, target.name, self.patience)
+            self._check_source(source)
             namespace.check_target(source, target, self.patience)
             self._stack = stack.pop_all()
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
@@ -71,13 +73,25 @@ class Parts:
         pace = Pace(Rates(limits.max_docs_per_second or inf, (limits.max_mb_per_second or inf) * (1 << 20)))
         self.source = Source(source, self.settings.source.condition, size, self.patience, pace)
         self.target = Target(target, self.patience)
-        self._places = (source, target, self.patience)
+        self.places = Places(source, target, self.patience)
         self.source_scan = Scan(source, "the source", self.patience, condition=self.settings.source.condition)
         self.held = Source(target, {}, size, self.patience)
-        self._ledger_place = (target.database, target.name, self.patience)
         head = self.ledger_reader().head()
         self.calibration = head.calibration if head else self._calibrated()
         self.recipe: Recipe = self.settings.make_recipe(self.calibration)
+
+    def _check_source(self, source: Any) -> None:
+        """Raise ConfigError unless the source can be read, StateError when it is there no more."""
+        try:
+            namespace.check_source(source, self.patience)
+        except namespace.Nowhere as error:
+            head = self.ledger_reader().head()
+            if head is None or head.is_empty or head.source != source.full_name:
+                raise
+            raise StateError(
+                f"the source {source.full_name}, from which the target was filled, does not exist any more: "
+                "it was dropped or renamed; put it back, or name another target for another source"
+            ) from error
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
@@ -85,8 +99,9 @@ class Parts:
     @property
     def origin(self) -> Origin:
         """What a new ledger is made from, and an old one must have been made from."""
-        condition = self.settings.source.plain_filter
-        return Origin(self.source_name, self.recipe.settings, self.recipe.digest, self.calibration, condition)
+        recipe, condition = self.recipe, self.settings.source.plain_filter
+        made_from = (self.source_name, recipe.settings, recipe.digest, self.calibration)
+        return Origin(*made_from, filter=condition, places=self.places.noted())
 
     @property
     def about(self) -> str:
@@ -142,6 +157,9 @@ class Parts:
     @contextmanager
     def ledger(self, run: RunId, consent: Consent = Consent()) -> Iterator[Ledger]:
         """Open the ledger for a run that decides by the recipe of the settings."""
+        head = self.ledger_reader().head()
+        if head is None or head.is_empty or head.places is None:
+            self.places.prepare()
         with self.opened(Ledger, run, self.origin, consent) as ledger:
             yield ledger
 
@@ -149,6 +167,7 @@ class Parts:
     def opened(self, kind: type[L], run: RunId, origin: Origin, consent: Consent = Consent()) -> Iterator[L]:
         """Open the ledger for writing; when the run breaks off, its row in `runs` says why."""
         ledger = kind(*self._ledger_place)
+        ledger.watch(self.places)
         try:
             ledger.open(run, origin, consent)
             yield ledger
@@ -164,10 +183,6 @@ class Parts:
         # The compiled code that decides is loaded now, while the workers still load theirs.
         job.decide([b""], Fingerprints.unjudged("empty", self.recipe.bits // 64, b""), matching, keepers)
         return keepers
-
-    def prepare_target(self) -> None:
-        """Make the target, where it cannot be left to the first insertion."""
-        namespace.create_alike(*self._places)
 
     def is_foreign(self, head: Head | None) -> bool:
         """Return whether the target holds records that the ledger does not know, as it knows none yet."""

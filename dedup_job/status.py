@@ -32,6 +32,7 @@ def status(parts: Parts) -> dict[str, Any]:
         "plans": head.next,
         "watermark": extended(head.watermark) if head.watermark else None,
         "covered": _time(head.covered),
+        "seen": _time(head.seen),
         "looked": _time(head.looked),
         "read": counts.read,
         "unique": counts.unique,
@@ -57,7 +58,7 @@ def _lag(parts: Parts, head: Head) -> dict[str, Any]:
     more = parts.source.estimated_count() - head.counts.read if parts.is_counted() else 0
     return {
         "records": more if more > 0 else None,
-        "seconds": _age(now, head.covered),
+        "seconds": _age(now, head.seen or head.covered),
         "full_look_seconds": _age(now, head.looked),
     }
 

@@ -19,7 +19,7 @@ from dedup_job.errors import ConfigError, StateError
 from dedup_job.fingerprint.idf import learned_idf, write_idf
 from dedup_job.fingerprint.recipe import Resource
 from dedup_job.match.keepers import Keepers
-from dedup_job.mongo.commit import Consent, RunId, check_filter, check_fits, check_whole
+from dedup_job.mongo.commit import Consent, RunId, check_filter, check_fits, check_places, check_whole
 from dedup_job.mongo.decided import Decided
 from dedup_job.mongo.head import Head
 from dedup_job.mongo.ledger import LedgerReader
@@ -42,9 +42,8 @@ def decide(parts: Parts, mode: str, observe: Observe, consent: Consent = Consent
     started = time.monotonic()
     parts.check_own(parts.ledger_reader().head())
     with parts.ledger(run, consent) as ledger, parts.engine() as engine:
-        parts.prepare_target()
         head = ledger.recover(parts.source, parts.target)
-        looked = parts.source.now()
+        looked, newest = parts.source.now(), parts.source.newest()
         keepers = parts.keepers(parts.target.fetch, engine)
         held: list[RawIds] = []
         window = parts.window(mode, head).without(restored(ledger, head, keepers, held))
@@ -65,7 +64,7 @@ def decide(parts: Parts, mode: str, observe: Observe, consent: Consent = Consent
             )
 
         counts, is_full = Look(parts, ledger, head, mode, looked)(window, decided)
-        ledger.covered(looked, is_full)
+        ledger.covered(looked, newest, is_full)
         report = Report(run.name, mode, counts, time.monotonic() - started, *parts.basis(keepers))
         ledger.close({**report.as_json(), "exit_code": exit_code(counts)})
     return report
@@ -89,8 +88,11 @@ class Look:
         if window.start is not None and self._is_due_before(window, window.start):
             window = Window().without(self._landed())
         counts = decided(window, self.mode)
-        if window.after is None or not self._is_due_behind(counts):
-            return counts, window.start is None and window.after is None
+        if window.after is None:
+            return counts, window.start is None
+        assert self.head is not None
+        if not self.parts.is_full_look_due(self.head, self.now):
+            return counts, False
         return counts + decided(Window(before=window.after).without(self._landed()), NIGHTLY), True
 
     def _is_due_before(self, window: Window, start: bytes) -> bool:
@@ -100,13 +102,6 @@ class Look:
             return True
         there = self.parts.source.estimated_count_before(start)
         return there != self.head.counts.read - len(window.decided)
-
-    def _is_due_behind(self, counts: Counts) -> bool:
-        """Return the same of what lies behind the watermark, when all before it is decided."""
-        assert self.head is not None
-        if self.parts.is_full_look_due(self.head, self.now):
-            return True
-        return self.parts.source.estimated_count() != self.head.counts.read + counts.read
 
     def _landed(self) -> Iterator[Landed]:
         assert self.head is not None
@@ -137,7 +132,8 @@ def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
         check_fits(head, parts.origin)
         check_filter(head, parts.origin, rehearsal.consent)
         check_whole(head)
-        if rehearsal.consent.filter:
+        check_places(head, parts.origin, rehearsal.consent)
+        if rehearsal.consent.filter or rehearsal.consent.moved:
             head = replace(head, looked=None)
     if not rehearsal.fresh:
         parts.check_own(head)

@@ -4,7 +4,8 @@ A process makes one MongoDB command at a time; each command is one step here, wi
 `tests/integration/steps.py` gives to the command.  Between two steps a process may be killed and start
 again, the lease may be stolen (it runs out at whatever moment is worst), and the answer to a command may be
 lost, so that it is sent again.  The target refuses one record for good, and a run that finishes another's
-plan may find that the same record has vanished from the source.
+plan may find that the same record has vanished from the source.  The target may be dropped, and be made anew
+by the next insertion.
 
 `search` walks through every state that can be reached and raises Violation, with the steps that lead there,
 at the first in which a promise is broken.  A `Protocol` with a protection taken out shows that it can.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
@@ -57,6 +58,7 @@ class World(NamedTuple):
     target: frozenset[int] = frozenset()
     dropped: frozenset[tuple[int, int | str | None]] = frozenset()
     exceptions: frozenset[int] = frozenset()
+    lost_at: int | None = None  # the number of the next plan when the target was dropped
 
     def plan(self, plan_id: PlanId | None) -> Plan | None:
         return next((plan for key, plan in self.plans if key == plan_id), None)
@@ -102,6 +104,7 @@ class Protocol:
     spares_later  unaccepted plans are deleted by lower fence, not by number alone
     signs         an amended plan has the fence of the run that amended it
     notes_first   right rows are written before wrong ones are deleted, and never deleted
+    checks_places before a plan is accepted, and when it is carried out, the target is still the one it was
     """
 
     fenced: bool = True
@@ -113,6 +116,7 @@ class Protocol:
     spares_later: bool = True
     signs: bool = True
     notes_first: bool = True
+    checks_places: bool = True
 
 
 @dataclass(frozen=True)
@@ -213,6 +217,9 @@ class Model:
     def _accept(self, world: World, process: Process, me: int) -> Iterator[Step]:
         assert process.plan_id
         assert process.plan
+        if self._is_elsewhere(world):
+            yield "", world, OUT
+            return
         before = {"pending": None, "next": process.plan_id[0]}
         after: dict[str, object] = {"pending": process.plan_id}
         if not self.protocol.lands_first:
@@ -293,6 +300,9 @@ class Model:
 
     def _advance(self, world: World, process: Process, me: int) -> Iterator[Step]:
         assert process.plan
+        if self._is_elsewhere(world):
+            yield "", world, OUT
+            return
         kept = {record for record, _, _ in process.plan.of("U")}
         process = process._replace(keepers=process.keepers | kept)
         then = "clean" if process.recovering else "decide"
@@ -303,6 +313,9 @@ class Model:
         yield self._swap("advance", world, process, swap, then)
 
     def _cover(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        if self._is_elsewhere(world):
+            yield "", world, OUT
+            return
         yield self._swap("cover", world, process, ({"pending": None}, {}), "end")
 
     def _end(self, world: World, process: Process, me: int) -> Iterator[Step]:
@@ -313,6 +326,9 @@ class Model:
         return iter(())
 
     _done = _out
+
+    def _is_elsewhere(self, world: World) -> bool:
+        return self.protocol.checks_places and world.lost_at is not None
 
     def _swap(
         self,
@@ -419,6 +435,13 @@ def check(model: Model, world: World) -> None:
         raise Violation("a refused record has no row")
 
 
+def check_lost(_: Model, world: World) -> None:
+    """Raise Violation when more is decided on a dropped target than what was under way at that moment."""
+    assert world.lost_at is not None
+    if world.head.next > world.lost_at + 1:
+        raise Violation("lost: plans were carried out on a target that is not the one it was")
+
+
 def outcome(world: World) -> tuple[object, ...]:
     """Return what a run leaves, without what may differ: fences, and why the refused record is refused."""
     plans = [
@@ -431,10 +454,11 @@ def outcome(world: World) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class Mishaps:
-    """How much may go wrong on one path: processes killed, answers lost."""
+    """How much may go wrong on one path: processes killed, answers lost, the target dropped."""
 
     kills: int = 2
     losses: int = 1
+    drops: int = 0
 
 
 @dataclass(frozen=True)
@@ -446,12 +470,12 @@ class Searched:
     finished: int
 
 
-State: TypeAlias = tuple[World, tuple[Process, ...], int, int]
+State: TypeAlias = tuple[World, tuple[Process, ...], Mishaps]
 
 
 def search(model: Model, mishaps: Mishaps = Mishaps(), processes: int = 2) -> Searched:
     """Visit every state that can be reached; raises Violation at the first that breaks a promise."""
-    start: State = (World(), (IDLE,) * processes, mishaps.kills, mishaps.losses)
+    start: State = (World(), (IDLE,) * processes, mishaps)
     came_from: dict[State, tuple[State, str] | None] = {start: None}
     queue = deque([start])
     sound: set[World] = set()
@@ -460,11 +484,11 @@ def search(model: Model, mishaps: Mishaps = Mishaps(), processes: int = 2) -> Se
         state = queue.popleft()
         try:
             if state[0] not in sound:
-                check(model, state[0])
+                (check_lost if state[0].lost_at is not None else check)(model, state[0])
                 sound.add(state[0])
             if DONE in state[1]:
                 finished += 1
-                if outcome(state[0]) != outcome(model.undisturbed):
+                if state[0].lost_at is None and outcome(state[0]) != outcome(model.undisturbed):
                     raise Violation("a finished run left something else than an undisturbed one")
             for name, after in _moves(model, state):
                 transitions += 1
@@ -478,14 +502,17 @@ def search(model: Model, mishaps: Mishaps = Mishaps(), processes: int = 2) -> Se
 
 
 def _moves(model: Model, state: State) -> Iterator[tuple[str, State]]:
-    world, processes, kills, losses = state
+    world, processes, left = state
+    if left.drops and world.target:
+        dropped = world._replace(target=frozenset(), lost_at=world.head.next)
+        yield "target dropped", (dropped, processes, replace(left, drops=left.drops - 1))
     for me, process in enumerate(processes):
         for name, after, then in model.steps(world, process, me):
-            yield f"{me}: {name or process.at}", (after, _with(processes, me, then), kills, losses)
-            if losses and name and after != world:
-                yield f"{me}: {name}, answer lost", (after, processes, kills, losses - 1)
-        if kills and process.at not in ("idle", "out", "done"):
-            yield f"{me}: killed", (world, _with(processes, me, IDLE), kills - 1, losses)
+            yield f"{me}: {name or process.at}", (after, _with(processes, me, then), left)
+            if left.losses and name and after != world:
+                yield f"{me}: {name}, answer lost", (after, processes, replace(left, losses=left.losses - 1))
+        if left.kills and process.at not in ("idle", "out", "done"):
+            yield f"{me}: killed", (world, _with(processes, me, IDLE), replace(left, kills=left.kills - 1))
 
 
 def _with(processes: tuple[Process, ...], me: int, process: Process) -> tuple[Process, ...]:

@@ -60,6 +60,13 @@ def test_the_fence_guards_nothing_but_the_deletion_of_unaccepted_plans() -> None
     assert search(Model(protocol=Protocol(fenced=False, cleans=False)), Mishaps(kills=1, losses=0)).finished
 
 
+def test_no_run_goes_on_with_a_target_that_was_dropped() -> None:
+    assert search(Model(), Mishaps(kills=1, losses=0, drops=1)).finished
+
+    with pytest.raises(Violation, match="not the one it was"):
+        search(Model(protocol=Protocol(checks_places=False)), Mishaps(kills=0, losses=0, drops=1))
+
+
 def test_an_undisturbed_run_makes_these_steps_and_leaves_what_the_groups_say() -> None:
     model = Model()
     assert is_path(model, [UNDISTURBED])

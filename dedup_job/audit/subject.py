@@ -10,7 +10,7 @@ import xxhash
 
 from dedup_job.audit.book import Book
 from dedup_job.errors import ConfigError, LeaseHeld
-from dedup_job.mongo.commit import check_filter, check_fits, check_whole
+from dedup_job.mongo.commit import check_filter, check_fits, check_places, check_whole
 from dedup_job.mongo.head import Head
 from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.ledger import LedgerReader
@@ -59,13 +59,15 @@ def target_name(parts: Parts) -> str:
 def head_of(parts: Parts, reader: LedgerReader) -> Head:
     """Return the state of the ledger.
 
-    Raises ConfigError where there is none, or it is of another job, StateError where a run is half undone.
+    Raises ConfigError where there is none, or it is of another job, StateError where a run is half undone or
+    what the ledger is about is not there any more.
     """
     head = reader.head()
     if head is None:
         raise ConfigError(f"[target]: {target_name(parts)} has no ledger; nothing was decided for it yet")
     check_fits(head, parts.origin)
     check_filter(head, parts.origin)
+    check_places(head, parts.origin)
     check_whole(head)
     return head
 

@@ -30,6 +30,7 @@ from dedup_job.mongo.head import Head, HeadDocument, Origin, counts_key
 from dedup_job.mongo.ids import selector
 from dedup_job.mongo.lease import SECONDS, Holder
 from dedup_job.mongo.ledger import LedgerReader
+from dedup_job.mongo.places import Places, check_same
 from dedup_job.mongo.plans import ADOPT, BACKFILL, PlanId, StoredPlan, pack, unpack
 from dedup_job.mongo.rows import dropped_row, exception_row
 from dedup_job.mongo.source import Source
@@ -38,7 +39,8 @@ from dedup_job.plan import Plan
 from dedup_job.signals import SHIELD
 
 LEAVING_SECONDS = 3.0
-BEFORE = ("covered", "looked", "filter")  # what the head says before a run, and after it was undone
+NEVER: Mapping[str, Any] = {"covered": None, "seen": None, "looked": None}
+BEFORE = (*NEVER, "filter")  # what the head says before a run, and after it was undone
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,11 @@ class Consent:
     """What a person said that a ledger may go on with.
 
     filter  another filter: what it takes now is decided, too
+    moved   other collections, or other servers, of the same names: all ids are compared anew
     """
 
     filter: bool = False
+    moved: bool = False
 
 
 class Ledger(LedgerReader):
@@ -65,12 +69,17 @@ class Ledger(LedgerReader):
 
     _ended: threading.Event | None = None
     _rest: Future[None] | None = None  # of carrying out the last plan
+    _places: Places | None = None
+
+    def watch(self, places: Places) -> None:
+        """Check with each plan that source, target and ledger are still what the head says."""
+        self._places = places
 
     def open(self, run: RunId, origin: Origin, consent: Consent = Consent()) -> Head:
         """Make the ledger if there is none, check that it fits, and take the lease.
 
-        Raises ConfigError when the ledger belongs to another source, recipe or filter, LeaseHeld when
-        another run holds it.
+        Raises ConfigError when the ledger belongs to another source, recipe or filter, StateError when what
+        it was made from is not what it was, LeaseHeld when another run holds it.
         """
         self._run = run
         self._document = HeadDocument(self._named("head"), self._patience)
@@ -80,17 +89,32 @@ class Ledger(LedgerReader):
             raise StateError("the ledger vanished while it was opened; run again")
         check_fits(head, origin)
         check_filter(head, origin, consent)
+        check_places(head, origin, consent)
         self._head = self._document.take_lease(head, Holder.me())
         self._writer = ThreadPoolExecutor(1, "writer")
         self._ended = threading.Event()
         threading.Thread(target=self._keep_alive, args=(self._ended,), name="lease", daemon=True).start()
         if self._head.is_empty and not _is_made_from(head, origin):
-            self._swap({"next": 0, "pending": None}, {**origin.key, "covered": None, "looked": None})
+            self._swap({"next": 0, "pending": None}, {**origin.key, **NEVER})
         with named_errors("the ledger"):
             self._patience(self._begin)
-        if origin.filter not in (None, self._head.filter):
-            self._swap({}, {"filter": origin.filter, "looked": None})
+        self._agree(origin)
         return self._head
+
+    def _agree(self, origin: Origin) -> None:
+        """Take over what a person consented to, and what an earlier version did not note."""
+        changes: dict[str, Any] = {}
+        if origin.filter not in (None, self._head.filter):
+            changes |= {"filter": origin.filter, "looked": None}
+        if origin.places not in (None, self._head.places):
+            changes |= {"places": origin.places} | dict(NEVER if self._head.places else {})
+        if changes:
+            self._swap({}, changes)
+
+    def _check_places(self) -> None:
+        """Raise StateError when source, target or ledger were dropped, renamed or restored meanwhile."""
+        if self._places is not None and self._head.places is not None:
+            check_same(self._head.places, self._places.now())
 
     def recover(self, source: Source, target: Target) -> Head:
         """Finish the plan that a killed run left pending, as it was decided; then forget unaccepted plans.
@@ -148,6 +172,7 @@ class Ledger(LedgerReader):
             plan=plan,
         )
         self._store(stored)
+        self._check_places()
         self._swap({"pending": None, "next": stored.id.number}, {"pending": stored.id.key})
         stored = self._carried_out(stored, Records(raws), target)
         SHIELD.hold()  # else a signal might come when it has begun and nobody would know of it
@@ -168,10 +193,17 @@ class Ledger(LedgerReader):
         self.settle()
         self._swap({"pending": None}, {"adopting": is_begun})
 
-    def covered(self, since: datetime, is_full: bool) -> None:
-        """Record that all that was in the source then is decided, and whether all ids were compared."""
+    def covered(self, seen: datetime, newest: datetime | None, is_full: bool) -> None:
+        """Record that all that was in the source then is decided, and whether all ids were compared.
+
+        `newest` is the time in the newest ObjectId of that moment: by it, and no clock that may be wrong, the
+        next run knows which ids it need not look at.
+        """
         self.settle()
-        self._swap({"pending": None}, {"covered": since} | ({"looked": since} if is_full else {}))
+        self._check_places()
+        covered = seen if newest is None else min(seen, newest)
+        times = {"covered": covered, "seen": seen} | ({"looked": seen} if is_full else {})
+        self._swap({"pending": None}, times)
 
     def close(self, outcome: Mapping[str, Any]) -> None:
         """Record how the run ended and give the lease back."""
@@ -205,7 +237,7 @@ class Ledger(LedgerReader):
     def _begin(self) -> None:
         """Write the run's row; an answer that was lost makes this happen twice.
 
-        `covered`, `looked` and `filter` are what the head has to say again when the run is undone.
+        It holds, too, what the head has to say again when the run is undone.
         """
         row = {"_id": self._run.name, "mode": self._run.mode, "started": self._run.started}
         row["recipe"] = self._head.digest
@@ -239,6 +271,7 @@ class Ledger(LedgerReader):
     def _close_plan(self, stored: StoredPlan) -> None:
         """Write the rows of a plan that is carried out, and advance."""
         self._note(stored)
+        self._check_places()  # else what was carried out may be nowhere
         self._advance(stored)
 
     def _amended(self, stored: StoredPlan, failed: Mapping[int, Verdict]) -> StoredPlan:
@@ -320,8 +353,16 @@ def check_filter(head: Head, origin: Origin, consent: Consent = Consent()) -> No
         )
 
 
+def check_places(head: Head, origin: Origin, consent: Consent = Consent()) -> None:
+    """Raise StateError when source, target or ledger are not what they were, unless a person consents."""
+    if head.is_empty or head.places is None or origin.places is None or consent.moved:
+        return
+    check_same(head.places, origin.places)
+
+
 def _is_made_from(head: Head, origin: Origin) -> bool:
-    return (head.source, head.digest, head.filter) == (origin.source, origin.digest, origin.filter)
+    now = (origin.source, origin.digest, origin.filter, origin.places)
+    return (head.source, head.digest, head.filter, head.places) == now
 
 
 def check_fits(head: Head, origin: Origin) -> None:

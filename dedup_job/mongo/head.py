@@ -17,6 +17,7 @@ from dedup_job.errors import LeaseHeld, StateError
 from dedup_job.fingerprint.profile import Calibration
 from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.lease import EXPIRED, Holder, until
+from dedup_job.mongo.places import Noted
 from dedup_job.mongo.plans import PlanId
 
 KEY = {"_id": "head"}
@@ -54,9 +55,12 @@ class Head:
     """The state of a ledger, in one document.
 
     watermark  id up to which the backfill has decided, or None
-    covered    server time at the start of the last complete look at the source, or None
+    covered    time up to which all ids are decided, or None: that at which the last look at the source
+               began, and no later than the newest ObjectId in it, as a clock may be wrong
+    seen       server time at which that look began
     looked     the same of the last look that compared all ids, those far behind too
     filter     the filter by which records are decided; None in a head of an earlier version
+    places     which collections the ledger is about; None in a head of an earlier version
     pending    the plan that is accepted and not yet carried out
     last       the newest plan that is carried out
     next       number of the next plan
@@ -80,6 +84,8 @@ class Head:
     adopting: bool = False
     looked: datetime | None = None
     filter: str | None = None
+    seen: datetime | None = None
+    places: Noted | None = None
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Head:
@@ -100,6 +106,8 @@ class Head:
             adopting=stored.get("adopting", False),
             looked=stored.get("looked"),
             filter=stored.get("filter"),
+            seen=stored.get("seen"),
+            places=stored.get("places"),
             **plan_ids,
         )
 
@@ -111,9 +119,9 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a ledger is made from: the source's name, the recipe, and what it was chosen by; and the filter.
+    """What a ledger is made from: the source's name, the recipe, what it was chosen by, filter and places.
 
-    The filter is None where it does not matter.
+    The last two are None where they do not matter.
     """
 
     source: str
@@ -121,6 +129,7 @@ class Origin:
     digest: str
     calibration: Calibration
     filter: str | None = None
+    places: Noted | None = None
 
     @property
     def key(self) -> dict[str, Any]:
@@ -131,6 +140,7 @@ class Origin:
             "digest": self.digest,
             "calibration": asdict(self.calibration),
             "filter": self.filter,
+            "places": self.places,
         }
 
 
@@ -177,6 +187,7 @@ class HeadDocument:
             "lease": None,
             "watermark": None,
             "covered": None,
+            "seen": None,
             "looked": None,
             "pending": None,
             "last": None,

@@ -18,6 +18,10 @@ LEDGER = re.compile(r"\.dedup\.\w+$")
 About = Mapping[str, Any]
 
 
+class Nowhere(ConfigError):
+    """There is no such collection."""
+
+
 def check_source(source: Collection[Any], patience: Patience) -> None:
     """Raise ConfigError unless the source is a collection that can be read in the order of its ids."""
     _check_name("[source]", source)
@@ -26,7 +30,7 @@ def check_source(source: Collection[Any], patience: Patience) -> None:
         with named_errors("the source"):
             names = sorted(source.database.list_collection_names())
         there = ", ".join(names[:8]) or "nothing"
-        raise ConfigError(f"[source] collection: {source.full_name} does not exist; {there} is there")
+        raise Nowhere(f"[source] collection: {source.full_name} does not exist; {there} is there")
     kind = "clustered collection" if "clusteredIndex" in about["options"] else about["type"]
     if kind != "collection":
         raise ConfigError(
@@ -57,21 +61,22 @@ def check_target(source: Collection[Any], target: Collection[Any], patience: Pat
 
 
 def create_alike(source: Collection[Any], target: Collection[Any], patience: Patience) -> None:
-    """Make the target with the source's collation, where it has one and there is no target yet.
+    """Make the target, where there is none yet, with the source's collation.
 
     The collation says which ids are one: in a target without it, `a` and `A` would be two.
     """
     about = _about(source, patience, "the source")
     collation = _collation(about) if about else None
-    if collation and _about(target, patience, "the target") is None:
+    if _about(target, patience, "the target") is None:
+        options = {"collation": dict(collation)} if collation else {}
         with named_errors("the target"):
-            patience(lambda: _create(target, collation))
+            patience(lambda: created(target, **options))
 
 
-def _create(target: Collection[Any], collation: About) -> None:
+def created(collection: Collection[Any], **options: Any) -> None:
     """Create a collection; an answer that was lost makes this happen twice."""
     try:
-        target.database.create_collection(target.name, collation=dict(collation), check_exists=False)
+        collection.database.create_collection(collection.name, check_exists=False, **options)
     except CollectionInvalid:
         pass
     except OperationFailure as error:

@@ -146,6 +146,11 @@ class Source:
         time: datetime = hello["localTime"].replace(tzinfo=UTC)
         return time
 
+    def newest(self) -> datetime | None:
+        """Return the time in the greatest `_id`, where that is an ObjectId."""
+        last = next((document["_id"] for document in self._end(-1)), None)
+        return last.generation_time if isinstance(last, ObjectId) else None
+
     def _end(self, way: int) -> list[Any]:
         with named_errors("the source"):
             return self._patience(

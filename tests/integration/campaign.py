@@ -127,8 +127,9 @@ class Arena:
 
     def reset(self) -> None:
         """Take back all that runs have left."""
-        for name in (TARGET, *(f"{TARGET}.dedup.{name}" for name in LEDGER)):
-            self.database[name].delete_many({})
+        self.database[TARGET].delete_many({})
+        for name in (*LEDGER, "overrides", "left"):
+            self.ledger(name).drop()
 
     def ledger(self, name: str) -> Any:
         return self.database[f"{TARGET}.dedup.{name}"]

@@ -157,6 +157,7 @@ def twin(job: Job) -> Iterator[Callable[[], Job]]:
         for name in ("unique", *(f"unique.dedup.{part}" for part in LEDGER)):
             if records := list(job.database[name].with_options(RAW).find()):
                 database[name].with_options(RAW).insert_many(records)
+        database["unique.dedup.head"].update_one({}, {"$unset": {"places": ""}})  # a copy is elsewhere
         twin = Job(database, job.uri, job.folder)
         twin.tables = {**job.tables, "target": {**job.tables["target"], "database": database.name}}
         return twin

@@ -72,7 +72,8 @@ def decided(job: Job, prepared: Copies) -> Job:
     job.set("source", fields=["data"])
     for name, records in prepared.items():
         job.database[name].with_options(RAW).insert_many(records)
-    job.ledger("head").update_one({}, {"$set": {"source": job.source.full_name}})
+    moved = {"$set": {"source": job.source.full_name}, "$unset": {"places": ""}}
+    job.ledger("head").update_one({}, moved)
     return job
 
 
@@ -249,7 +250,8 @@ def a_record_is_decided_twice(job: Job) -> None:
 
     gone = plan_of(job, last)
     # The record whose place it takes was never there.
-    job.target.delete_one({"_id": value(gone.ids[row_of(gone, Action.UNIQUE)])})
+    for collection in (job.source, job.target):
+        collection.delete_one({"_id": value(gone.ids[row_of(gone, Action.UNIQUE)])})
     forged(job, last, change)
 
 
@@ -630,7 +632,8 @@ def test_verify_works_for_a_user_who_may_only_read(prepared: Copies, tmp_path: P
         job.set("source", fields=["data"])
         for name, records in prepared.items():
             root.shop[name].with_options(RAW).insert_many(records)
-        root.shop["unique.dedup.head"].update_one({}, {"$set": {"source": "shop.pages"}})
+        moved = {"$set": {"source": "shop.pages"}, "$unset": {"places": ""}}
+        root.shop["unique.dedup.head"].update_one({}, moved)
         roles = [{"role": "read", "db": "shop"}]
         root.admin.command("createUser", "reader", pwd="canary", roles=roles)
 

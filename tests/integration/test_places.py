@@ -1,0 +1,229 @@
+"""What a ledger was made from, what it was filled into and the ledger itself are still what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from bson.codec_options import CodecOptions
+from pymongo import MongoClient
+
+from dedup_job import config, wiring
+from dedup_job.audit import reconciliation, verification
+from dedup_job.errors import StateError
+from dedup_job.mongo.commit import Consent
+from dedup_job.mongo.source import Source
+from dedup_job.parts import Parts
+from scripts.local_mongod import LocalMongod
+from tests.integration.conftest import RAW, Job
+from tests.integration.moments import Action, Moments, install
+from tests.integration.test_full_look import aged, head
+from tests.integration.test_late import POOL
+from tests.integration.test_refusals import told
+
+
+@pytest.fixture
+def quick(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A job without workers, of thirty records in batches of five."""
+    install(monkeypatch)
+    job.set("limits", batch_records=5)
+    job.source.insert_many([{"_id": n, "text": POOL[n]} for n in range(30)])
+    return job
+
+
+def during(monkeypatch: pytest.MonkeyPatch, kind: str, number: int, action: Action) -> None:
+    """Let something happen before the n-th command of a kind."""
+    install(monkeypatch, Moments({(kind, number): action}))
+
+
+def moved(job: Job, mode: str = "run") -> wiring.Report:
+    with Parts(config.check(job.tables, "test")) as parts:
+        return wiring.decide(parts, mode, lambda batch, plan: None, Consent(moved=True))
+
+
+def everything(job: Job) -> list[Callable[[], object]]:
+    """Return the commands that decide or compare."""
+
+    def audited(work: Callable[..., object]) -> object:
+        with Parts(config.check(job.tables, "test")) as parts:
+            return work(parts)
+
+    return [
+        lambda: job.decide("run"),
+        lambda: job.decide("backfill"),
+        lambda: audited(lambda parts: wiring.rehearse(parts, wiring.Rehearsal(), lambda batch, plan: None)),
+        lambda: audited(lambda parts: verification.verify(parts, None, lambda _: None)),
+        lambda: audited(lambda parts: reconciliation.reconcile(parts, False, lambda _: None)),
+    ]
+
+
+def again(job: Job, name: str) -> None:
+    """Put a collection into the place of another, with the same records and indexes: as a restore does."""
+    records = list(job.database[name].with_options(RAW).find())
+    job.database[name].drop()
+    job.database[name].with_options(RAW).insert_many(records)
+
+
+@pytest.mark.parametrize("moment", [("accept", 2), ("advance", 6)])
+@pytest.mark.parametrize("mode", ["run", "backfill"])
+@pytest.mark.parametrize("how", ["dropped", "renamed", "restored"])
+def test_a_source_that_goes_while_a_run_reads_it_ends_the_run(
+    quick: Job, monkeypatch: pytest.MonkeyPatch, mode: str, how: str, moment: tuple[str, int]
+) -> None:
+    ways: dict[str, Callable[[], object]] = {
+        "dropped": quick.source.drop,
+        "renamed": lambda: quick.source.rename("elsewhere"),
+        "restored": lambda: again(quick, "pages"),
+    }
+    during(monkeypatch, *moment, lambda _: ways[how]())
+
+    with pytest.raises(StateError, match="source is not the collection that the ledger was made from"):
+        quick.decide(mode)
+
+    row = quick.ledger("runs").find_one() or {}
+    assert (row["exit_code"], head(quick)["covered"], head(quick)["looked"]) == (65, None, None)
+    if how == "renamed":
+        install(monkeypatch)
+        quick.database["elsewhere"].rename("pages")
+        quick.decide(mode)
+        assert quick.target.count_documents({}) == 30
+
+
+def test_a_source_that_was_dropped_between_runs_is_named(quick: Job) -> None:
+    quick.decide("backfill")
+    quick.source.drop()
+    code, line = told(quick.command("run"))
+    assert (code, "does not exist any more" in line) == (65, True)
+
+
+def test_another_collection_of_the_same_name_is_no_source_until_a_person_says_so(quick: Job) -> None:
+    quick.decide("backfill")
+    again(quick, "pages")
+    quick.source.insert_one({"_id": -1, "text": POOL[31]})
+    for work in everything(quick):
+        with pytest.raises(StateError, match="run --moved"):
+            work()
+    code, line = told(quick.command("run"))
+    assert (code, line.count("--moved")) == (65, 1)
+
+    done = quick.command("run", "--moved")
+
+    assert done.returncode == 0, done.stderr
+    assert quick.target.find_one({"_id": -1})
+    assert quick.decide("run").counts.read == 0
+
+
+def test_another_server_with_the_same_names_is_another_source(
+    quick: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick.decide("backfill")
+    with LocalMongod(replica_set=False) as server, MongoClient[Any](server.uri) as other:
+        records = [{"_id": n, "text": POOL[n + 5]} for n in range(35)]
+        other[quick.database.name]["pages"].insert_many(records)
+        monkeypatch.setenv("DEDUP_TARGET_URI", quick.uri)
+        monkeypatch.setenv("DEDUP_SOURCE_URI", server.uri)
+        for work in everything(quick):
+            with pytest.raises(StateError, match="another server"):
+                work()
+    assert quick.target.count_documents({}) == 30
+
+
+def test_the_name_of_a_replica_set_tells_a_copy_of_its_files(quick: Job) -> None:
+    quick.decide("backfill")
+    quick.ledger("head").update_one({}, {"$set": {"places.servers.source": "another"}})
+    with pytest.raises(StateError, match="the source is on another server"):
+        quick.decide("run")
+
+
+@pytest.mark.parametrize("how", ["dropped", "renamed"])
+@pytest.mark.parametrize("number", [1, 3, 6])
+def test_a_target_that_goes_while_a_run_fills_it_ends_this_run_and_the_next(
+    quick: Job, monkeypatch: pytest.MonkeyPatch, how: str, number: int
+) -> None:
+    def goes(_: object) -> None:
+        quick.target.drop() if how == "dropped" else quick.target.rename("elsewhere")
+
+    during(monkeypatch, "insert", number, goes)
+
+    with pytest.raises(StateError, match="target is not the collection that was filled"):
+        quick.decide("backfill")
+    assert head(quick)["next"] < number
+    install(monkeypatch)
+    with pytest.raises(StateError, match="target is not the collection that was filled"):
+        quick.decide("run")
+
+
+@pytest.mark.parametrize("name", ["plans", "dropped", "exceptions", "runs", "overrides", "left"])
+def test_a_part_of_the_ledger_that_goes_ends_a_run(
+    quick: Job, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    during(monkeypatch, "insert", 3, lambda _: quick.ledger(name).drop())
+    with pytest.raises(StateError, match=f"^{name} of the ledger is not the collection that it was"):
+        quick.decide("backfill")
+
+
+def test_what_was_restored_from_one_backup_is_gone_on_with_when_a_person_says_so(quick: Job) -> None:
+    quick.decide("backfill")
+    for name in quick.database.list_collection_names():
+        if name.startswith("unique"):
+            again(quick, name) if quick.database[name].find_one() else quick.database[name].drop()
+    quick.source.insert_one({"_id": 99, "text": POOL[35]})
+    with pytest.raises(StateError, match="--moved"):
+        quick.decide("run")
+
+    assert moved(quick).counts.read == 1
+    assert quick.decide("run").counts.read == 0
+
+
+def test_a_clock_that_runs_ahead_hides_no_record(quick: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick.source.drop()
+    quick.source.insert_many([*aged(range(10), 20), *aged(range(10, 20), 0.1)])
+    right = Source.now
+    with monkeypatch.context() as patch:
+        patch.setattr(Source, "now", lambda self: right(self) + timedelta(days=30))
+        quick.decide("backfill")
+    first = quick.source.find_one({"_id": {"$lt": ObjectId.from_datetime(days_ago(10))}}) or {}
+    quick.source.delete_one({"_id": first["_id"]})
+    quick.source.insert_many(aged([25], 0))
+
+    assert head(quick)["covered"].replace(tzinfo=UTC) < datetime.now(UTC)
+    quick.ledger("head").update_one({}, {"$set": {"looked": datetime.now(UTC) - timedelta(days=1)}})
+    assert quick.decide("run").counts.read == 1
+
+
+def test_a_full_look_in_the_future_counts_for_nothing(quick: Job) -> None:
+    quick.source.drop()
+    quick.source.insert_many([*aged(range(10), 20), *aged(range(10, 20), 0.1)])
+    quick.decide("backfill")
+    quick.source.delete_one({"_id": (quick.source.find_one(sort=[("_id", 1)]) or {})["_id"]})
+    quick.source.insert_many(aged([25], 10))
+    ahead = {"$set": {"looked": datetime.now(UTC) + timedelta(days=30)}}
+    quick.ledger("head").update_one({}, ahead)
+
+    assert quick.decide("run").counts.read == 1
+
+
+def days_ago(days: float) -> datetime:
+    return datetime.now(UTC) - timedelta(days=days)
+
+
+def test_the_places_are_in_the_head_and_a_head_without_them_takes_them_in(quick: Job) -> None:
+    plain: CodecOptions[Any] = CodecOptions()
+    quick.decide("backfill")
+    noted = head(quick)["places"]
+    about = {
+        one["name"]: bytes(one["info"]["uuid"]).hex()
+        for one in quick.database.with_options(codec_options=plain).list_collections()
+    }
+    assert noted["collections"]["source"] == about["pages"]
+    assert noted["collections"]["target"] == about["unique"]
+    assert noted["collections"]["plans"] == about["unique.dedup.plans"]
+    before = head(quick)["covered"]
+    quick.ledger("head").update_one({}, {"$unset": {"places": ""}})
+
+    assert quick.decide("run").counts.read == 0
+    assert head(quick)["places"] == noted
+    assert head(quick)["covered"] >= before
