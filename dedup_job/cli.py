@@ -267,7 +267,7 @@ def undo(config: Path, run: str, **options: Any) -> int:
     """Take a whole RUN back, as `status` names it: the target and the ledger are as before it.
 
     Runs are undone newest first.  Killed, it is ended by the same command; nothing else is decided before.
-    Exit code 3: done, but records stay in the target that were altered there or vanished from the source.
+    Exit code 3: done, but records stay that were altered there, or that the source has no more as they were.
     """
     from dedup_job import reversal
     from dedup_job.parts import Parts

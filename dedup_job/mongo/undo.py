@@ -4,8 +4,9 @@ The head names the run from the first step to the last, and while it does nothin
 undo goes on.  For each plan: its rows go, then the records that it put into the target, then the head goes
 back to the plan before.  So at no moment does a row say that a keeper stands for a record when it does not.
 
-A record stays, and is listed, when its bytes are not those that the run judged, or when the source has it no
-more: nothing could bring it back.  That a byte-equal record came from the run, and was not there before, the
+A record goes only where the source has it as the run judged it: else nothing could bring it back.  It stays,
+and is listed, when somebody altered it in the target, or when it vanished from the source or changed there.
+That a byte-equal record came from the run, and was not there before, the
 ledger knows because a ledger begins with an empty target, or with plans that say what was in it; the records
 of those plans are never removed.
 
@@ -42,6 +43,7 @@ from dedup_job.plan import Plan
 
 ALTERED = "altered"
 VANISHED = "vanished"
+CHANGED = "changed"
 
 
 class UndoLedger(Ledger):
@@ -117,14 +119,11 @@ class UndoLedger(Ledger):
         before: set[bytes] = set()
         while True:
             there = target.fetch(list(hashes))
-            others = {raw_id: raw for raw_id, raw in there.items() if not _is(raw, hashes[raw_id])}
-            sent = source.fetch(list(others)) if others else {}
-            left = {
-                raw_id: ALTERED
-                for raw_id, raw in others.items()
-                if not (raw_id in sent and _is(sent[raw_id], hashes[raw_id]) and arrived(sent[raw_id], raw))
+            sent = source.fetch(list(there)) if there else {}
+            reasons = {
+                raw_id: _why_left(raw, sent.get(raw_id), hashes[raw_id]) for raw_id, raw in there.items()
             }
-            left |= dict.fromkeys(source.absent(there.keys() - left.keys()), VANISHED)
+            left = {raw_id: reason for raw_id, reason in reasons.items() if reason}
             due = there.keys() - left.keys()
             if not due:
                 return left
@@ -174,6 +173,15 @@ class UndoLedger(Ledger):
         before = {name: row.get(name) for name in BEFORE}
         self._swap({"undo": done.key}, {"undo": None, **before})
         return done
+
+
+def _why_left(raw: bytes, sent: bytes | None, judged: bytes) -> str | None:
+    """Return why a record stays in the target, or None where the source has it as it was judged."""
+    if sent is not None and _is(sent, judged) and arrived(sent, raw):
+        return None
+    if not _is(raw, judged):
+        return ALTERED
+    return VANISHED if sent is None else CHANGED
 
 
 def _is(raw: bytes, judged: bytes) -> bool:

@@ -175,7 +175,7 @@ def test_a_target_that_was_dropped_or_restored_from_an_older_backup_ends_a_run(j
             again()
 
     job.target.drop()
-    with pytest.raises(StateError, match="target is not the collection that was filled.*run backfill again"):
+    with pytest.raises(StateError, match=r"target is not the collection that was filled.*run backfill again"):
         job.decide("run")
     for name in ("head", "plans", "dropped", "exceptions", "runs"):
         job.ledger(name).drop()

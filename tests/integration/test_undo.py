@@ -321,6 +321,31 @@ def test_records_that_were_altered_or_have_vanished_from_the_source_stay_and_are
     assert (answer["verdict"], answer["undone_but_left"]) == ("undecided", "altered")
 
 
+def test_a_record_that_changed_in_the_source_stays_since_only_the_target_has_what_it_said(job: Job) -> None:
+    job.source.insert_many([*texts(0, 8), {"_id": 8}, {"_id": 9, "text": OTHERS[4]}])
+    run = job.decide("backfill").run
+    job.source.update_one({"_id": 4}, {"$set": {"text": OTHERS[12]}})
+    job.source.update_one({"_id": 8}, {"$set": {"more": 1}})
+    job.source.update_one({"_id": 9}, {"$set": {"text": OTHERS[13]}})
+
+    undone = undo(job, run)
+
+    assert (undone.exit_code, undone.left) == (3, {"changed": 2})
+    assert list(job.target.find().sort("_id", 1)) == [*texts(4, 5), {"_id": 8}]
+    assert {row["_id"]: row["reason"] for row in job.ledger("left").find()} == {4: "changed", 8: "changed"}
+
+
+def test_a_restored_record_that_changed_in_the_source_stays_when_its_run_is_undone(job: Job) -> None:
+    job.source.insert_many([*texts(0, 3), {"_id": 9, "text": OTHERS[0], "mine": 1}])
+    run = job.decide("backfill").run
+    assert job.command("restore", "9").returncode == 0
+    job.source.update_one({"_id": 9}, {"$set": {"text": OTHERS[13]}})
+
+    assert undo(job, run).left == {"changed": 1}
+
+    assert list(job.target.find()) == [{"_id": 9, "text": OTHERS[0], "mine": 1}]
+
+
 def test_a_record_whose_empty_time_the_server_set_is_undone_like_any_other(job: Job) -> None:
     job.source.insert_many(texts(0, 2))
     job.source.update_many({}, {"$set": {"at": Timestamp(0, 0)}})
