@@ -32,6 +32,7 @@ from dedup_job.mongo.source import BatchSize, Source
 from dedup_job.mongo.statements import Statements
 from dedup_job.mongo.target import Target
 from dedup_job.mongo.window import Window, rest_of_backfill, since
+from dedup_job.plan import RawIds
 from dedup_job.report.scoring import Setting
 
 L = TypeVar("L", bound=Ledger)
@@ -186,7 +187,15 @@ class Parts:
 
     def is_foreign(self, head: Head | None) -> bool:
         """Return whether the target holds records that the ledger does not know, as it knows none yet."""
-        return head.adopting if head and not head.is_empty else not self.target.is_empty()
+        if head and not head.is_empty:
+            return head.adopting
+        return self.target.holds_others(set(self.ledger_reader().left()))
+
+    def left(self) -> RawIds:
+        """Return which records that an undo left are in the target and undecided."""
+        ids = self.ledger_reader().left()
+        gone = self.target.absent(ids)
+        return RawIds.of(raw_id for raw_id in ids if raw_id not in gone)
 
     def check_own(self, head: Head | None) -> None:
         """Raise ConfigError when the target holds records that the ledger does not know."""

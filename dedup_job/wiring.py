@@ -45,7 +45,7 @@ def decide(parts: Parts, mode: str, observe: Observe, consent: Consent = Consent
         head = ledger.recover(parts.source, parts.target)
         looked, newest = parts.source.now(), parts.source.newest()
         keepers = parts.keepers(parts.target.fetch, engine)
-        held: list[RawIds] = []
+        held = [parts.left()]
         window = parts.window(mode, head).without(restored(ledger, head, keepers, held))
         check_landed(keepers, parts.target)
 
@@ -143,7 +143,7 @@ def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
         target = RehearsalTarget(parts.target, parts.source)
         keepers = parts.keepers(target.fetch, engine)
         window = parts.window(mode, head)
-        held: list[RawIds] = []
+        held = [parts.left()]
         if head:
             window = window.without(restored(reader, head, keepers, held))
             check_landed(keepers, parts.target)

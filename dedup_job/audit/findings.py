@@ -50,7 +50,7 @@ def of_numbers(audit: Audit) -> Iterator[Difference]:
     unjudged, refused = sum(counts.unjudged.values()), sum(counts.refused.values())
     restored = statements.restored()
     # Who put a record there that refused another is not the ledger's affair.
-    kept = counts.unique + unjudged + counts.refused.get("conflict", 0) + restored
+    kept = counts.unique + unjudged + counts.refused.get("conflict", 0) + restored + len(audit.parts.left())
     expected = {None: kept, "dropped": counts.duplicate - restored, "exceptions": unjudged + refused}
     wrong = [
         {"collection": name or "the target", "records": there, "ledger": number}

@@ -59,7 +59,8 @@ RECORDS = (
         "foreign",
         "a record in the target that the ledger does not keep",
         """SELECT t.id FROM target t LEFT JOIN decided d USING (id)
-           WHERE d.id IS NULL OR (d.action = 3 AND d.reason != 'conflict')""",
+           WHERE (d.id IS NULL OR (d.action = 3 AND d.reason != 'conflict'))
+           AND NOT EXISTS (SELECT 1 FROM stayed s WHERE s.id = t.id)""",
         of_sample=False,
     ),
     Kind(

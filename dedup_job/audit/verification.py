@@ -69,6 +69,8 @@ def _enter_rest(audit: Audit) -> None:
     whole["target"] = statements.target(audit.parts.settings.limits.batch_records).records_after
     for name, pages in whole.items():
         _enter_pages(audit, name, pages, partial(_enter_hashed, book, name))
+    left = statements.rows("left").ids_after
+    _enter_pages(audit, "left", left, partial(_enter_ids, book, "stayed"))
     restored = statements.rows("overrides").ids_after
     _enter_pages(audit, "restored", restored, partial(_enter_ids, book, "restored"))
     book.change(RESTORE)

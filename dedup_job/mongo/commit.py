@@ -26,6 +26,7 @@ from dedup_job.document import Action, Verdict
 from dedup_job.errors import ConfigError, DedupError, StateError
 from dedup_job.mongo.arrival import Records, as_arriving, landed, records_now
 from dedup_job.mongo.client import Patience, named_errors
+from dedup_job.mongo.decided import Decided
 from dedup_job.mongo.head import Head, HeadDocument, Origin, counts_key
 from dedup_job.mongo.ids import selector
 from dedup_job.mongo.lease import SECONDS, Holder
@@ -70,6 +71,7 @@ class Ledger(LedgerReader):
     _ended: threading.Event | None = None
     _rest: Future[None] | None = None  # of carrying out the last plan
     _places: Places | None = None
+    _left = Decided()
 
     def watch(self, places: Places) -> None:
         """Check with each plan that source, target and ledger are still what the head says."""
@@ -99,6 +101,7 @@ class Ledger(LedgerReader):
         with named_errors("the ledger"):
             self._patience(self._begin)
         self._agree(origin)
+        self._left = Decided.of([self.left(is_decided=True)])
         return self._head
 
     def _agree(self, origin: Origin) -> None:
@@ -296,6 +299,10 @@ class Ledger(LedgerReader):
         """
         self._note_in("dropped", stored, (Action.DUPLICATE,), dropped_row)
         self._note_in("exceptions", stored, (Action.UNJUDGED, Action.REFUSED), exception_row)
+        if left := self._left.among(stored.plan.ids):
+            decided = {"$set": {"decided": stored.run}}
+            with named_errors("the ledger"):
+                self._patience(lambda: self._named("left").update_many(selector(left), decided))
 
     def _note_in(
         self,

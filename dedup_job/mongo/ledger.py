@@ -110,6 +110,14 @@ class LedgerReader:
             rows = [bytes(document.raw) for document in found]
         return {override.id: override for override in map(Override.read, rows)}
 
+    def left(self, is_decided: bool = False) -> list[bytes]:
+        """Return the ids that undos left in the target and no later run decided; or those, too."""
+        condition = {} if is_decided else {"decided": {"$exists": False}}
+        rows = self._named("left").with_options(codec_options=RAW)
+        with named_errors("the ledger"):
+            found = self._patience(lambda: list(rows.find(condition, {"_id": 1})))
+        return [bytes(document.raw) for document in found]
+
     def now(self) -> datetime:
         """Return the server's clock, in UTC."""
         with named_errors("the ledger"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection as Known
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -40,10 +41,15 @@ class Target:
         """Return a target for records that are there already: nothing is inserted."""
         return _AsItIs(self._collection, self._patience)
 
-    def is_empty(self) -> bool:
-        """Return whether it holds no record, or does not exist."""
+    def holds_others(self, known: Known[bytes]) -> bool:
+        """Return whether it holds a record that has none of these ids."""
         with named_errors("the target"):
-            return self._patience(lambda: self._collection.find_one({}, ID_KEY)) is None
+            return self._patience(lambda: self._has_other(known))
+
+    def _has_other(self, known: Known[bytes]) -> bool:
+        """Look at one record more than are known, at most."""
+        with self._collection.find({}, ID_KEY, hint=ID_KEY) as cursor:
+            return any(bytes(document.raw) not in known for document in cursor)
 
     def insert(self, records: Sequence[bytes]) -> dict[int, str]:
         """Insert raw records and return {position: reason} of those that the target refuses.

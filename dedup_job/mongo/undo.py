@@ -6,9 +6,11 @@ back to the plan before.  So at no moment does a row say that a keeper stands fo
 
 A record goes only where the source has it as the run judged it: else nothing could bring it back.  It stays,
 and is listed, when somebody altered it in the target, or when it vanished from the source or changed there.
-That a byte-equal record came from the run, and was not there before, the
-ledger knows because a ledger begins with an empty target, or with plans that say what was in it; the records
-of those plans are never removed.
+That a byte-equal record came from the run, and was not there before, the ledger knows because a ledger begins
+with an empty target, or with plans that say what was in it; the records of those plans are never removed.
+
+What stays is the target's own from then on: it is nobody else's, is not dropped, and when a later run decides
+that id, the row on it in `left` names that run.
 
 An insert that a sleeping process sends late leaves at worst a record too many.  A removal that came late
 would take away what a later run put back, and compare-and-sets do not stop it.  So each removal is told until
@@ -19,7 +21,7 @@ compare-and-set.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Any
@@ -108,11 +110,20 @@ class UndoLedger(Ledger):
         )
         rows = [_left_row(raw_id, reason, run) for raw_id, reason in left.items()]
         with named_errors("the ledger"):
+            self._patience(lambda: self._release(ids, run, hashes.keys() - left.keys()))
             self._patience(lambda: self._put("left", rows))
             if overrides:
                 unjudged = {"$set": {"action": PASS}}
                 self._patience(lambda: self._named("overrides").update_many(selector(overrides), unjudged))
         return left
+
+    def _release(self, ids: Sequence[bytes], run: str, gone: Collection[bytes]) -> None:
+        """Take back that a run decided what an earlier undo had left; what is gone is not left any more."""
+        rows = self._named("left")
+        if known := self._left.among(ids):
+            rows.update_many({"$and": [selector(known), {"decided": run}]}, {"$unset": {"decided": ""}})
+        if known.intersection(gone):
+            rows.delete_many(selector(known.intersection(gone)))
 
     def _remove(self, hashes: Mapping[bytes, bytes], source: Source, target: Target) -> dict[bytes, str]:
         """Remove records that have these hashes; returns what stays, and why."""

@@ -16,7 +16,8 @@ from bson import Timestamp, encode
 from pymongo import MongoClient
 
 from dedup_job import config, inspection, reversal, wiring
-from dedup_job.audit import verification
+from dedup_job.audit import sampling, verification
+from dedup_job.document import Counts
 from dedup_job.errors import ConfigError, LeaseHeld, NotPermitted, StateError, UsageError
 from dedup_job.mongo.plans import pack, unpack
 from dedup_job.mongo.target import REMOVAL_SECONDS, Target
@@ -263,9 +264,9 @@ def half_undone(job: Job) -> str:
     return run
 
 
-def rehearse(job: Job) -> None:
+def rehearse(job: Job) -> Counts:
     with Parts(config.check(job.tables, "test")) as parts:
-        wiring.rehearse(parts, wiring.Rehearsal(), lambda batch, plan: None)
+        return wiring.rehearse(parts, wiring.Rehearsal(), lambda batch, plan: None).counts
 
 
 def verify(job: Job) -> None:
@@ -344,6 +345,67 @@ def test_a_restored_record_that_changed_in_the_source_stays_when_its_run_is_undo
     assert undo(job, run).left == {"changed": 1}
 
     assert list(job.target.find()) == [{"_id": 9, "text": OTHERS[0], "mine": 1}]
+
+
+def kinds(job: Job) -> list[str]:
+    with Parts(config.check(job.tables, "test")) as parts:
+        found = verification.verify(parts, None, lambda number: None)
+        sample = sampling.verify_sample(parts, 1_000, lambda number: None)
+    return [one.kind for one in (*found.differences, *sample.differences)]
+
+
+def test_what_an_undo_left_is_known_and_decided_again(job: Job) -> None:
+    job.source.insert_many([*texts(0, 4), {"_id": 9, "text": OTHERS[1]}])
+    run = job.decide("backfill").run
+    job.target.update_one({"_id": 0}, {"$set": {"mine": 1}})
+    job.source.update_one({"_id": 1}, {"$set": {"text": OTHERS[8]}})
+    job.source.update_one({"_id": 2}, {"$set": {"more": 1}})
+    gone = job.source.find_one_and_delete({"_id": 3})
+    assert undo(job, run).left == {"altered": 1, "changed": 2, "vanished": 1}
+    left = list(job.target.find().sort("_id", 1))
+    assert kinds(job) == []
+
+    job.source.update_one({"_id": 2}, {"$unset": {"more": ""}})
+    rehearsed = rehearse(job)
+    again = job.decide("backfill")
+
+    assert rehearsed.read == again.counts.read == 4
+    assert (again.counts.unique, again.counts.refused) == (2, {"conflict": 2})
+    assert list(job.target.find().sort("_id", 1)) == [*left, {"_id": 9, "text": OTHERS[1]}]
+    assert kinds(job) == []
+    assert {row["_id"]: row.get("decided") for row in job.ledger("left").find()} == {
+        **dict.fromkeys(range(3), again.run), 3: None,
+    }  # fmt: skip
+
+    assert undo(job, again.run).left == {}
+    assert [record["_id"] for record in job.target.find().sort("_id", 1)] == [0, 1, 3]
+    assert [row["_id"] for row in job.ledger("left").find({"decided": None}).sort("_id", 1)] == [0, 1, 3]
+    assert kinds(job) == []
+    job.source.insert_one(gone)
+    assert job.decide("run").counts.refused == {"conflict": 2}
+    assert kinds(job) == []
+
+
+def test_what_an_undo_left_is_not_dropped_for_another(job: Job) -> None:
+    job.source.insert_many([*texts(4, 5), {"_id": 9, "text": OTHERS[0]}])
+    run = job.decide("backfill").run
+    job.target.update_one({"_id": 9}, {"$set": {"mine": 1}})
+    undo(job, run)
+    job.source.insert_one({"_id": 1, "text": OTHERS[0]})
+
+    assert job.decide("backfill").counts.refused == {"conflict": 1}
+    assert kinds(job) == []
+
+
+def test_others_beside_what_an_undo_left_are_foreign_all_the_same(job: Job) -> None:
+    job.source.insert_many(texts(0, 4))
+    run = job.decide("backfill").run
+    job.target.update_one({"_id": 0}, {"$set": {"mine": 1}})
+    undo(job, run)
+    job.target.insert_one({"_id": "stranger"})
+    assert kinds(job) == ["foreign", "numbers"]
+    with pytest.raises(ConfigError, match="no run put there"):
+        job.decide("backfill")
 
 
 def test_a_record_whose_empty_time_the_server_set_is_undone_like_any_other(job: Job) -> None:
