@@ -12,6 +12,7 @@ from dedup_job.errors import UsageError
 from dedup_job.mongo.commit import check_fits
 from dedup_job.mongo.ids import SHOWABLE, document, elements, extended, id_of, readings
 from dedup_job.mongo.overrides import Override
+from dedup_job.mongo.rows import id_of_row
 from dedup_job.parts import Parts
 from dedup_job.report import explanation
 
@@ -90,12 +91,13 @@ def _noted(parts: Parts, ids: Sequence[bytes]) -> dict[str, Any] | None:
         if (row := reader.row(name, ids)) is None:
             continue
         about = decode(row, SHOWABLE)
-        answer = {"id": extended(id_of(row)), "verdict": about.pop("action", "duplicate")}
+        raw_id = id_of_row(row)
+        answer = {"id": extended(raw_id), "verdict": about.pop("action", "duplicate")}
         if name == "dropped":
             answer |= _keeper_found(parts, _keeper(row))
         at = about["at"].isoformat(timespec="seconds")
         noted = {key: about[key] for key in about if key not in ("_id", "keeper")}
-        return {**answer, **noted, "at": at, **_restored(overrides.get(id_of(row)))}
+        return {**answer, **noted, "at": at, **_restored(overrides.get(raw_id))}
     return next((_overridden(parts, override) for override in overrides.values()), None)
 
 

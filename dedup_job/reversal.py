@@ -9,8 +9,9 @@ from dedup_job.document import Batch
 from dedup_job.errors import StateError, UsageError
 from dedup_job.inspection import why as answer_of
 from dedup_job.mongo.head import Head, Origin
-from dedup_job.mongo.ids import extended, id_of, readings
+from dedup_job.mongo.ids import extended, readings
 from dedup_job.mongo.restore import Dropped, RestoreLedger
+from dedup_job.mongo.rows import id_of_row
 from dedup_job.mongo.undo import UndoLedger
 from dedup_job.parts import Parts
 from dedup_job.report.reversal import Restored, Undone
@@ -51,7 +52,7 @@ def restore(parts: Parts, given: Sequence[str], why: str) -> Restored:
         ledger.recover(parts.source, parts.target)
         dropped = [found for one in dict.fromkeys(given) if (found := _dropped(parts, one))]
         ledger.restore(dropped, why, parts.target)
-        restored = Restored(this.name, [extended(id_of(one.row)) for one in dropped], len(given))
+        restored = Restored(this.name, [extended(id_of_row(one.row)) for one in dropped], len(given))
         ledger.close({**restored.as_json(), "exit_code": 0})
     return restored
 
@@ -75,7 +76,7 @@ def _dropped(parts: Parts, given: str) -> Dropped | None:
     if row is None:
         _check_restored(parts, given, ids)
         return None
-    raw_id = id_of(row)
+    raw_id = id_of_row(row)
     raw = parts.source.fetch([raw_id]).get(raw_id)
     if raw is None:
         raise StateError(f"{given} is not in {parts.source_name} any more; its keeper stands for it")

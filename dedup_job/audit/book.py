@@ -29,8 +29,9 @@ CREATE TABLE fault (kind TEXT, plan INT, PRIMARY KEY (kind, plan)) WITHOUT ROWID
 CREATE TABLE tally (action INT, reason TEXT, records INT, PRIMARY KEY (action, reason)) WITHOUT ROWID;
 CREATE TABLE decided (
     id BLOB PRIMARY KEY, place INT, action INT, reason TEXT, hash BLOB, digest BLOB, keeper BLOB,
-    noted TEXT, note BLOB, times INT DEFAULT 1
+    times INT DEFAULT 1
 ) WITHOUT ROWID;
+CREATE TABLE noted (name TEXT, key BLOB, id BLOB, note BLOB, PRIMARY KEY (name, key)) WITHOUT ROWID;
 CREATE TABLE target (id BLOB PRIMARY KEY, hash BLOB) WITHOUT ROWID;
 CREATE TABLE dropped (id BLOB PRIMARY KEY, note BLOB) WITHOUT ROWID;
 CREATE TABLE exceptions (id BLOB PRIMARY KEY, note BLOB) WITHOUT ROWID;
@@ -139,16 +140,17 @@ class Book:
     def enter_decisions(self, decisions: Iterable[Decision]) -> None:
         """Add what the ledger decided; of a record that was decided before only that is noted.
 
-        One of the target's own records stays what it was, whatever was decided on that of the source; what is
-        to be noted on it is what was decided last.
+        One of the target's own records stays what it was, whatever was decided on that of the source; on each
+        of the two there is a row.
         """
+        decisions = list(decisions)
         rows = list(map(_row, decisions))
         verdicts = Counter((row[2], row[3]) for row in rows)
+        self._enter_noted(decisions)
         with _named_errors():
             self._file.executemany(
-                "INSERT INTO decided VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 1) "
-                "ON CONFLICT (id) DO UPDATE SET times = times + 1, "
-                "noted = iif(times, noted, excluded.noted), note = iif(times, note, excluded.note)",
+                "INSERT INTO decided VALUES (?, ?, ?, ?, ?, ?, ?, 1) "
+                "ON CONFLICT (id) DO UPDATE SET times = times + 1",
                 rows,
             )
             self._file.executemany(
@@ -159,9 +161,23 @@ class Book:
 
     def enter_adopted(self, decisions: Iterable[Decision]) -> None:
         """Add the target's own records, which were kept without a decision."""
+        decisions = list(decisions)
+        self._enter_noted(decisions)
         with _named_errors():
             self._file.executemany(
-                "INSERT INTO decided VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0)", map(_row, decisions)
+                "INSERT INTO decided VALUES (?, ?, ?, ?, ?, ?, ?, 0)", map(_row, decisions)
+            )
+
+    def _enter_noted(self, decisions: Iterable[Decision]) -> None:
+        """Add which rows there must be; on a record that was decided before, that of then."""
+        rows = (
+            (one.noted, as_key(one.key), as_key(one.id), one.note) for one in decisions if one.key is not None
+        )
+        with _named_errors():
+            self._file.executemany(
+                "INSERT OR IGNORE INTO noted SELECT ?1, ?2, ?3, ?4 "
+                "WHERE NOT EXISTS (SELECT 1 FROM decided WHERE id = ?3 AND times)",
+                rows,
             )
 
     def enter_last_id(self, raw_id: bytes) -> None:
@@ -247,9 +263,7 @@ class Book:
 
 def _row(one: Decision) -> tuple[Any, ...]:
     keeper = None if one.keeper is None else as_key(one.keeper)
-    return (
-        as_key(one.id), one.place, one.action, one.reason, one.hash, one.digest, keeper, one.noted, one.note
-    )  # fmt: skip
+    return as_key(one.id), one.place, one.action, one.reason, one.hash, one.digest, keeper
 
 
 @contextmanager

@@ -9,7 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 RESTORED = 4
-RESTORE = f"UPDATE decided SET action = {RESTORED} WHERE action = 1 AND id IN (SELECT id FROM restored)"
+RESTORE = (
+    f"UPDATE decided SET action = {RESTORED} WHERE action = 1 AND id IN (SELECT id FROM restored)",
+    "DELETE FROM noted WHERE name = 'dropped' AND id IN (SELECT id FROM restored)",
+)
+NOTING = ("dropped", "exceptions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,26 +105,28 @@ RECORDS = (
     Kind(
         "row_missing",
         "a dropped, unjudged or refused record without its row in `dropped` or `exceptions`",
-        f"""SELECT id FROM decided d WHERE action != {RESTORED} AND (
-            noted = 'dropped' AND NOT EXISTS (SELECT 1 FROM dropped r WHERE r.id = d.id)
-            OR noted = 'exceptions' AND NOT EXISTS (SELECT 1 FROM exceptions r WHERE r.id = d.id))""",
+        " UNION ALL ".join(
+            f"""SELECT id FROM noted n WHERE name = '{name}'
+                AND NOT EXISTS (SELECT 1 FROM {name} r WHERE r.id = n.key)"""
+            for name in NOTING
+        ),
     ),
     Kind(
         "row_superfluous",
         "a row in `dropped` or `exceptions` that no plan asks for",
         " UNION ALL ".join(
-            f"""SELECT r.id FROM {name} r LEFT JOIN decided d USING (id)
-                WHERE d.noted IS NOT '{name}' OR d.action = {RESTORED}"""
-            for name in ("dropped", "exceptions")
+            f"""SELECT r.id FROM {name} r
+                WHERE NOT EXISTS (SELECT 1 FROM noted n WHERE n.name = '{name}' AND n.key = r.id)"""
+            for name in NOTING
         ),
     ),
     Kind(
         "row_differs",
         "a row in `dropped` or `exceptions` that says other than its plan",
         " UNION ALL ".join(
-            f"""SELECT d.id FROM decided d JOIN {name} r USING (id)
-                WHERE d.noted = '{name}' AND d.action != {RESTORED} AND r.note != d.note"""
-            for name in ("dropped", "exceptions")
+            f"""SELECT n.id FROM noted n JOIN {name} r ON r.id = n.key
+                WHERE n.name = '{name}' AND r.note != n.note"""
+            for name in NOTING
         ),
     ),
     Kind(

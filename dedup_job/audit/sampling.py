@@ -14,8 +14,8 @@ from dedup_job.audit.findings import of_ledger, of_numbers, of_records
 from dedup_job.audit.plans import chain, heard
 from dedup_job.audit.questions import HEAD, NUMBERS, OF_KEEPERS, RECORDS, RESTORE
 from dedup_job.audit.subject import Audit, Told, check_unmoved, hashed, opened, target_name
-from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.plans import ADOPT
+from dedup_job.mongo.rows import id_of_row
 from dedup_job.mongo.statements import Decision
 from dedup_job.parts import Parts
 from dedup_job.report.verified import Verification
@@ -74,8 +74,9 @@ def _enter_rest(audit: Audit) -> None:
     for some in _runs(ids):
         for name in ("dropped", "exceptions"):
             book.enter(name, hashed(audit.statements.rows_on(name, some)))
-        book.enter("restored", [(id_of(raw),) for raw in audit.statements.rows_on("overrides", some)])
-    book.change(RESTORE)
+        book.enter("restored", [(id_of_row(raw),) for raw in audit.statements.rows_on("overrides", some)])
+    for change in RESTORE:
+        book.change(change)
 
 
 def _runs(ids: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

@@ -15,6 +15,7 @@ from dedup_job.audit.questions import RECORDS, RESTORE
 from dedup_job.audit.subject import Audit, Told, check_unmoved, hashed, opened, target_name
 from dedup_job.mongo.ids import HEAD, OBJECT_ID, id_of
 from dedup_job.mongo.plans import ADOPT, BACKFILL
+from dedup_job.mongo.rows import id_of_row
 from dedup_job.mongo.window import since
 from dedup_job.parts import Parts
 from dedup_job.report.verified import Verification
@@ -70,10 +71,11 @@ def _enter_rest(audit: Audit) -> None:
     for name, pages in whole.items():
         _enter_pages(audit, name, pages, partial(_enter_hashed, book, name))
     left = statements.rows("left").ids_after
-    _enter_pages(audit, "left", left, partial(_enter_ids, book, "stayed"))
+    _enter_pages(audit, "left", left, partial(_enter_ids_of_rows, book, "stayed"))
     restored = statements.rows("overrides").ids_after
-    _enter_pages(audit, "restored", restored, partial(_enter_ids, book, "restored"))
-    book.change(RESTORE)
+    _enter_pages(audit, "restored", restored, partial(_enter_ids_of_rows, book, "restored"))
+    for change in RESTORE:
+        book.change(change)
     _enter_source(audit)
 
 
@@ -115,8 +117,8 @@ def _enter_hashed(book: Book, table: str, page: Sequence[bytes]) -> None:
     book.enter(table, hashed(page))
 
 
-def _enter_ids(book: Book, table: str, page: Sequence[bytes]) -> None:
-    book.enter(table, [(raw_id,) for raw_id in page])
+def _enter_ids_of_rows(book: Book, table: str, page: Sequence[bytes]) -> None:
+    book.enter(table, [(id_of_row(key),) for key in page])
 
 
 def _enter_pages(

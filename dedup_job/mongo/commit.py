@@ -33,7 +33,7 @@ from dedup_job.mongo.lease import SECONDS, Holder
 from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.mongo.places import Places, check_same
 from dedup_job.mongo.plans import ADOPT, BACKFILL, PlanId, StoredPlan, pack, unpack
-from dedup_job.mongo.rows import dropped_row, exception_row
+from dedup_job.mongo.rows import dropped_row, exception_row, row_key, row_keys
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target, record_errors
 from dedup_job.plan import Plan
@@ -302,7 +302,7 @@ class Ledger(LedgerReader):
         if left := self._left.among(stored.plan.ids):
             decided = {"$set": {"decided": stored.run}}
             with named_errors("the ledger"):
-                self._patience(lambda: self._named("left").update_many(selector(left), decided))
+                self._patience(lambda: self._named("left").update_many(selector(row_keys(left)), decided))
 
     def _note_in(
         self,
@@ -315,7 +315,9 @@ class Ledger(LedgerReader):
         with named_errors("the ledger"):
             self._patience(lambda: self._put(name, [row_of(stored, row) for row in rows]))
             if stored.id.version:
-                others = set(stored.plan.ids) - {stored.plan.ids[row] for row in rows}
+                about = {stored.plan.ids[row] for row in rows}
+                is_adopted = stored.mode == ADOPT
+                others = [row_key(raw_id, is_adopted) for raw_id in stored.plan.ids if raw_id not in about]
                 self._patience(lambda: self._named(name).delete_many(selector(others)))
 
     def _put(self, name: str, rows: Sequence[bytes]) -> None:

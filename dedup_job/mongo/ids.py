@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from math import isnan
 from struct import Struct
 from typing import Any
 
@@ -20,7 +21,8 @@ from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from bson.regex import Regex
 
-INT32 = Struct("<i")
+INT32, INT64, FLOAT64 = Struct("<i"), Struct("<q"), Struct("<d")
+DOUBLE, DOCUMENT, ARRAY, SYMBOL, SCOPED_CODE, LONG, DECIMAL = 0x01, 0x03, 0x04, 0x0E, 0x0F, 0x12, 0x13
 FIXED = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16}
 FIXED |= {0x7F: 0, 0xFF: 0}
 STRINGS = {0x02: 4, 0x0D: 4, 0x0E: 4, 0x05: 5, 0x0C: 16}  # bytes beside those that the length counts
@@ -84,13 +86,43 @@ def has_empty_time(raw: bytes) -> bool:
 
 def _empty_times(raw: bytes) -> Iterator[int]:
     """Yield where the values of such fields begin; an id may be empty."""
+    for start, value, end in _fields(raw):
+        if raw[start] == TIMESTAMP and not any(raw[value:end]) and raw[start + 1 : value] != NAME:
+            yield value
+
+
+def _fields(raw: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield of each field of a document where it begins, where its value does, and where it ends."""
     start = HEAD
     while raw[start]:
         name_end = raw.index(0, start + 1) + 1
         end = name_end + _value_size(raw, raw[start], name_end)
-        if raw[start] == TIMESTAMP and not any(raw[name_end:end]) and raw[start + 1 : name_end] != NAME:
-            yield name_end
+        yield start, name_end, end
         start = end
+
+
+def is_alone(raw_id: bytes) -> bool:
+    """Return whether no id of other bytes is equal to this one for the server.
+
+    It takes numbers of one value for equal whatever their type, and a symbol for a string.  Of such ids the
+    int32 is alone, else the int64, else the double; the others are not.
+
+    >>> from bson import Int64, encode
+    >>> [is_alone(encode({"_id": value})) for value in (25, 25.0, Int64(25), 2**40, 2.5, "a", {"n": 1.0})]
+    [True, False, False, True, True, True, False]
+    """
+    return all(_is_alone(raw_id, raw_id[start], value, end) for start, value, end in _fields(raw_id))
+
+
+def _is_alone(raw: bytes, kind: int, start: int, end: int) -> bool:
+    if kind == DOUBLE:
+        number = FLOAT64.unpack_from(raw, start)[0]
+        return not isnan(number) and not (number.is_integer() and abs(number) <= 2.0**63)
+    if kind == LONG:
+        return not -(2**31) <= INT64.unpack_from(raw, start)[0] < 2**31
+    if kind in (DOCUMENT, ARRAY):
+        return is_alone(raw[start:end])
+    return kind not in (DECIMAL, SYMBOL, SCOPED_CODE)
 
 
 def _value_size(raw: bytes, kind: int, start: int) -> int:

@@ -17,6 +17,7 @@ from dedup_job.mongo.client import RAW, Patience, named_errors
 from dedup_job.mongo.head import Head, HeadDocument
 from dedup_job.mongo.overrides import Override
 from dedup_job.mongo.plans import Landed, PlanId, StoredPlan, landed, unpack
+from dedup_job.mongo.rows import id_of_row, row_key, row_keys
 from dedup_job.mongo.source import fetch
 
 PLANS_A_PAGE = 32
@@ -103,7 +104,7 @@ class LedgerReader:
         """Return what persons decided of these records, by id; of all records where none are given."""
         named = self._named("overrides")
         if ids is not None:
-            rows = list(fetch(named, ids, self._patience, "the ledger").values())
+            rows = list(fetch(named, row_keys(ids), self._patience, "the ledger").values())
         else:
             with named_errors("the ledger"):
                 found = self._patience(lambda: list(named.with_options(codec_options=RAW).find()))
@@ -116,7 +117,7 @@ class LedgerReader:
         rows = self._named("left").with_options(codec_options=RAW)
         with named_errors("the ledger"):
             found = self._patience(lambda: list(rows.find(condition, {"_id": 1})))
-        return [bytes(document.raw) for document in found]
+        return [id_of_row(bytes(document.raw)) for document in found]
 
     def now(self) -> datetime:
         """Return the server's clock, in UTC."""
@@ -126,9 +127,13 @@ class LedgerReader:
         return time
 
     def row(self, name: str, ids: Sequence[bytes]) -> bytes | None:
-        """Return the raw row of `dropped` or `exceptions` on the first of these ids that has one."""
-        rows = fetch(self._named(name), ids, self._patience, "the ledger")
-        return next(iter(rows.values()), None)
+        """Return the raw row of `dropped` or `exceptions` on the first of these ids that has one.
+
+        Where a record was adopted and decided, it is what was decided.
+        """
+        keys = [row_key(raw_id, is_adopted) for is_adopted in (False, True) for raw_id in ids]
+        rows = fetch(self._named(name), keys, self._patience, "the ledger")
+        return next((rows[key] for key in keys if key in rows), None)
 
     def _plan(self, plan_id: PlanId, projection: Mapping[str, int] | None = None) -> Mapping[str, Any]:
         with named_errors("the ledger"):

@@ -17,6 +17,7 @@ from bson import decode, encode
 from bson.raw_bson import RawBSONDocument
 
 from dedup_job.mongo.ids import SHOWABLE, document, elements, id_of
+from dedup_job.mongo.rows import id_of_row, row_key
 
 KEEP = "keep"  # against the plan that dropped the record
 PASS = "pass"  # that plan is undone; the record is unjudged when it comes up for decision again
@@ -44,18 +45,18 @@ class Override:
     @classmethod
     def keep(cls, row: bytes, raw: bytes, why: str, at: datetime) -> Self:
         """Restore the record `raw`, of which the raw row of `dropped` says why it was dropped."""
-        raw_id = id_of(row)
-        # Of the row, the elements behind `_id`: of the id's document, its final zero byte is not there.
-        return cls(raw_id, why, at, xxhash.xxh3_128_digest(raw), document(row[len(raw_id) - 1 : -1]))
+        # Of the row, the elements behind `_id`: of the key's document, its final zero byte is not there.
+        rest = document(row[len(id_of(row)) - 1 : -1])
+        return cls(id_of_row(row), why, at, xxhash.xxh3_128_digest(raw), rest)
 
     @classmethod
     def read(cls, row: bytes) -> Self:
         """Take it from its raw row."""
         about, dropped = decode(row, SHOWABLE), RawBSONDocument(row)["dropped"].raw
-        return cls(id_of(row), about["why"], about["at"], about["hash"], bytes(dropped), about["action"])
+        return cls(id_of_row(row), about["why"], about["at"], about["hash"], bytes(dropped), about["action"])
 
     @property
     def row(self) -> bytes:
         """Return it as it is stored, as raw BSON."""
         about = {"action": self.action, "why": self.why, "at": self.at, "hash": self.hash}
-        return document(elements(self.id), elements(encode(about)), b"\x03dropped\0" + self.dropped)
+        return document(elements(row_key(self.id)), elements(encode(about)), b"\x03dropped\0" + self.dropped)

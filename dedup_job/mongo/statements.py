@@ -21,7 +21,8 @@ from dedup_job.mongo.ids import as_field, document, elements, selector
 from dedup_job.mongo.lease import Holder
 from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.mongo.overrides import KEEP
-from dedup_job.mongo.plans import COLUMNS, PlanId, checksum
+from dedup_job.mongo.plans import ADOPT, COLUMNS, PlanId, checksum
+from dedup_job.mongo.rows import row_key, row_keys
 from dedup_job.mongo.scan import Scan
 
 UNIQUE, DUPLICATE, UNJUDGED, REFUSED = range(4)
@@ -39,7 +40,8 @@ class Decision:
     action  0 unique, 1 duplicate, 2 unjudged, 3 refused
     hash    128-bit hash of the record that was judged
     digest  128-bit hash of its cleaned text
-    noted   the collection that must have a row on it, and `note` that row's 128-bit hash; None for neither
+    noted   the collection that must have a row on it, `note` that row's 128-bit hash, `key` its raw
+            `_id`; None for none
     """
 
     id: bytes
@@ -51,6 +53,7 @@ class Decision:
     keeper: bytes | None
     noted: str | None
     note: bytes | None
+    key: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +129,7 @@ class Statements(LedgerReader):
         """Return the raw rows on some records."""
         rows = self._named(name).with_options(RAW)
         with named_errors("the ledger"):
-            return self._patience(lambda: [bytes(row.raw) for row in rows.find(selector(ids))])
+            return self._patience(lambda: [bytes(row.raw) for row in rows.find(selector(row_keys(ids)))])
 
     def restored(self) -> int:
         """Return how many records a person put back against the plan that dropped them."""
@@ -165,9 +168,11 @@ def _decisions(packed: Mapping[str, Any], columns: Mapping[str, bytes]) -> Itera
         zip(ids, actions, names, hashes, digests, strict=True)
     ):
         match = next(matched) if action == DUPLICATE else None
-        note = _note(packed, raw_id, (action, reason), match) if action != UNIQUE else None
+        key = row_key(raw_id, packed["mode"] == ADOPT) if action != UNIQUE else None
+        note = _note(packed, key, (action, reason), match) if key is not None else None
         keeper = match.keeper if match else None
-        yield Decision(raw_id, first + row, action, reason, record, text, keeper, ROWS_IN.get(action), note)
+        noted = ROWS_IN.get(action)
+        yield Decision(raw_id, first + row, action, reason, record, text, keeper, noted, note, key)
 
 
 def _matches(columns: Mapping[str, bytes]) -> Iterator[Match]:
@@ -179,7 +184,7 @@ def _matches(columns: Mapping[str, bytes]) -> Iterator[Match]:
         yield Match(bytes(keeper.raw), None if distance == NO_DISTANCE else distance, shown)
 
 
-def _note(packed: Mapping[str, Any], raw_id: bytes, verdict: tuple[int, str], match: Match | None) -> bytes:
+def _note(packed: Mapping[str, Any], key: bytes, verdict: tuple[int, str], match: Match | None) -> bytes:
     """Return the hash of the row that must tell of a record; see the design of the two collections."""
     action, reason = verdict
     said: dict[str, Any]
@@ -189,7 +194,7 @@ def _note(packed: Mapping[str, Any], raw_id: bytes, verdict: tuple[int, str], ma
         keeper = as_field(match.keeper, "keeper")
         said = {"reason": reason, "distance": match.distance, "similarity": match.similarity}
     said |= {"run": packed["run"], "at": packed["at"]}
-    return xxhash.xxh3_128_digest(document(elements(raw_id), keeper, elements(encode(said))))
+    return xxhash.xxh3_128_digest(document(elements(key), keeper, elements(encode(said))))
 
 
 def _of_sixteen(column: bytes) -> list[bytes]:

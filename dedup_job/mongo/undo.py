@@ -39,6 +39,7 @@ from dedup_job.mongo.ids import arrived, document, elements, selector
 from dedup_job.mongo.lease import SECONDS
 from dedup_job.mongo.overrides import PASS
 from dedup_job.mongo.plans import ADOPT, BACKFILL, StoredPlan
+from dedup_job.mongo.rows import row_key, row_keys
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.plan import Plan
@@ -100,7 +101,7 @@ class UndoLedger(Ledger):
         ids, run = stored.plan.ids, stored.run
         overrides = self.overrides(ids)
         # A late deletion does no harm: a row that a later run makes again has that run's name.
-        rows_of_run = {"$and": [selector(ids), {"run": run}]}
+        rows_of_run = {"$and": [selector(row_keys(ids)), {"run": run}]}
         with named_errors("the ledger"):
             for name in ("dropped", "exceptions"):
                 self._patience(lambda: self._named(name).delete_many(rows_of_run))  # noqa: B023
@@ -114,22 +115,27 @@ class UndoLedger(Ledger):
             self._patience(lambda: self._put("left", rows))
             if overrides:
                 unjudged = {"$set": {"action": PASS}}
-                self._patience(lambda: self._named("overrides").update_many(selector(overrides), unjudged))
+                self._patience(
+                    lambda: self._named("overrides").update_many(selector(row_keys(overrides)), unjudged)
+                )
         return left
 
     def _release(self, ids: Sequence[bytes], run: str, gone: Collection[bytes]) -> None:
         """Take back that a run decided what an earlier undo had left; what is gone is not left any more."""
         rows = self._named("left")
         if known := self._left.among(ids):
-            rows.update_many({"$and": [selector(known), {"decided": run}]}, {"$unset": {"decided": ""}})
+            rows.update_many(
+                {"$and": [selector(row_keys(known)), {"decided": run}]}, {"$unset": {"decided": ""}}
+            )
         if known.intersection(gone):
-            rows.delete_many(selector(known.intersection(gone)))
+            rows.delete_many(selector(row_keys(known.intersection(gone))))
 
     def _remove(self, hashes: Mapping[bytes, bytes], source: Source, target: Target) -> dict[bytes, str]:
         """Remove records that have these hashes; returns what stays, and why."""
         before: set[bytes] = set()
         while True:
-            there = target.fetch(list(hashes))
+            found = target.fetch(list(hashes))  # others, too, that are equal for the server
+            there = {raw_id: found[raw_id] for raw_id in hashes.keys() & found.keys()}
             sent = source.fetch(list(there)) if there else {}
             reasons = {
                 raw_id: _why_left(raw, sent.get(raw_id), hashes[raw_id]) for raw_id, raw in there.items()
@@ -213,4 +219,4 @@ def _inserted(plan: Plan) -> dict[bytes, bytes]:
 
 def _left_row(raw_id: bytes, reason: str, run: str) -> bytes:
     about = {"reason": reason, "run": run, "at": datetime.now(UTC)}
-    return document(elements(raw_id), elements(encode(about)))
+    return document(elements(row_key(raw_id)), elements(encode(about)))

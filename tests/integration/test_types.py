@@ -11,7 +11,10 @@ from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectI
 from bson.raw_bson import RawBSONDocument
 
 from dedup_job.mongo.ids import as_field, document, elements, id_of
+from dedup_job.mongo.rows import id_of_row, row_key
 from tests.integration.conftest import RAW, Job
+from tests.integration.moments import install
+from tests.integration.test_undo import OTHERS, kinds, state, undo
 
 SYMBOL_ID = document(b"\x0e_id\0\x04\0\0\0sym\0")
 POINTER_ID = document(b"\x0c_id\0\x02\0\0\0c\0" + bytes(range(12)))
@@ -204,3 +207,73 @@ def test_records_that_do_not_fit_into_one_reply_of_the_server_arrive_as_they_lef
 
     assert job.decide("backfill").counts.read == 8
     assert kept(job).keys() == {bytes(record.raw) for record in job.source.with_options(RAW).find()}
+
+
+EQUALS = [
+    [25, 25.0, Int64(25), Decimal128("25"), Decimal128("25.0")],
+    [0, 0.0, -0.0],
+    [2.5, Decimal128("2.5")],
+    [2**40, float(2**40)],
+    [{"n": 25}, {"n": 25.0}],
+    [float("nan"), Decimal128("NaN")],
+]
+
+
+@pytest.mark.parametrize("ids", EQUALS, ids=str)
+def test_an_id_that_comes_again_as_an_equal_one_of_another_type_has_a_row_of_its_own(
+    job: Job, monkeypatch: pytest.MonkeyPatch, ids: list[Any]
+) -> None:
+    install(monkeypatch)
+    job.source.insert_many([{"_id": f"k{n}", "text": OTHERS[n]} for n in range(len(ids))])
+    job.decide("backfill")
+    states = []
+    runs = []
+    for n, raw_id in enumerate(ids):
+        states.append(state(job))
+        job.source.delete_many({"_id": raw_id})
+        job.source.insert_one({"_id": raw_id, "text": OTHERS[n]})
+        runs.append(job.decide("run").run)
+        assert kinds(job) == []
+
+    rows = [bytes(row.raw) for row in job.ledger("dropped").with_options(RAW).find()]
+    assert {id_of_row(row) for row in rows} == {encode({"_id": raw_id}) for raw_id in ids}
+    assert len(rows) == len(ids)
+    assert {RawBSONDocument(row)["keeper"] for row in rows} == {f"k{n}" for n in range(len(ids))}
+    for run, before in zip(reversed(runs), reversed(states), strict=True):
+        undo(job, run)
+        assert state(job) | {"head": None} == before | {"head": None}
+        assert set(kinds(job)) <= {"undecided"}
+
+
+def test_a_dropped_record_with_an_equal_id_is_restored_by_its_own(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch)
+    job.source.insert_many([{"_id": 1, "text": OTHERS[0]}, {"_id": 25, "text": OTHERS[0]}])
+    job.decide("backfill")
+    job.source.delete_one({"_id": 25})
+    job.source.insert_one({"_id": 25.0, "text": OTHERS[0], "n": 1})
+    job.decide("run")
+
+    done = job.command("restore", "25.0")
+
+    assert done.returncode == 0, done.stderr
+    assert job.target.find_one({"_id": 25}) == {"_id": 25.0, "text": OTHERS[0], "n": 1}
+    assert kinds(job) == []
+    assert [id_of_row(bytes(row.raw)) for row in job.ledger("dropped").with_options(RAW).find()] == [
+        encode({"_id": 25})
+    ]
+
+
+def test_an_id_that_looks_like_a_key_of_a_row_is_told_from_one() -> None:
+    raw_id = encode({"_id": {"of": 1, "bytes": b"x", "adopted": False}})
+    for is_adopted in (False, True):
+        assert id_of_row(row_key(raw_id, is_adopted)) == raw_id
+    assert len({raw_id, row_key(raw_id), row_key(raw_id, True)}) == 3
+
+
+def test_keys_of_rows_are_the_ids_and_tell_all_ids_apart() -> None:
+    ids = [*raw_ids(), *(encode({"_id": value}) for some in EQUALS for value in some)]
+    assert [id_of_row(row_key(raw_id)) for raw_id in ids] == ids
+    assert [id_of_row(row_key(raw_id, is_adopted=True)) for raw_id in ids] == ids
+    assert row_key(encode({"_id": ObjectId(b"x" * 12)})) == encode({"_id": ObjectId(b"x" * 12)})

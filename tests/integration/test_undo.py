@@ -15,7 +15,7 @@ import pytest
 from bson import Timestamp, encode
 from pymongo import MongoClient
 
-from dedup_job import config, inspection, reversal, wiring
+from dedup_job import adoption, config, inspection, reversal, wiring
 from dedup_job.audit import sampling, verification
 from dedup_job.document import Counts
 from dedup_job.errors import ConfigError, LeaseHeld, NotPermitted, StateError, UsageError
@@ -406,6 +406,27 @@ def test_others_beside_what_an_undo_left_are_foreign_all_the_same(job: Job) -> N
     assert kinds(job) == ["foreign", "numbers"]
     with pytest.raises(ConfigError, match="no run put there"):
         job.decide("backfill")
+
+
+def test_an_undone_backfill_leaves_the_rows_of_the_adoption_before_it(job: Job) -> None:
+    job.target.insert_many([{"_id": 1}, *texts(2, 3), {"_id": 3, "text": ""}])
+    job.source.insert_many([{"_id": 1}, *texts(2, 4)])
+    with Parts(config.check(job.tables, "test")) as parts:
+        adoption.adopt(parts, lambda batch, plan: None)
+    before = state(job)
+    assert kinds(job) == []
+    run = job.decide("backfill")
+    assert run.counts.unjudged == {"missing": 1}
+    assert kinds(job) == []
+    with Parts(config.check(job.tables, "test")) as parts:
+        assert inspection.why(parts, "1")["run"] == run.run
+
+    undo(job, run.run)
+
+    assert kinds(job) == []
+    assert state(job)["exceptions"] == before["exceptions"]
+    with Parts(config.check(job.tables, "test")) as parts:
+        assert inspection.why(parts, "1")["reason"] == "missing"
 
 
 def test_a_record_whose_empty_time_the_server_set_is_undone_like_any_other(job: Job) -> None:
