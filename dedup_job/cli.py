@@ -343,7 +343,6 @@ def reconcile(config: Path, content: bool, **options: Any) -> int:
     """Decide what runs have missed; say which decided records vanished from the source, or changed."""
     from tqdm import tqdm
 
-    from dedup_job import wiring
     from dedup_job.audit import reconciliation
     from dedup_job.parts import Parts
 
@@ -354,7 +353,7 @@ def reconcile(config: Path, content: bool, **options: Any) -> int:
     ):
         done = reconciliation.reconcile(parts, content, bar.update)
     output.show(done.as_text(), done.as_json())
-    return wiring.exit_code(done.missed.counts) if done.missed else 0
+    return done.missed.exit_code if done.missed else 0
 
 
 @commands.command()
@@ -465,7 +464,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
         with Progress(mode, total) as progress:
             done = wiring.decide(parts, mode, progress.observe, _consent(options))
     _finish(output, settings, done.as_text(), done.as_json())
-    return wiring.exit_code(done.counts)
+    return done.exit_code
 
 
 def _consent(options: dict[str, Any]) -> Any:

@@ -65,8 +65,9 @@ def decide(parts: Parts, mode: str, observe: Observe, consent: Consent = Consent
 
         counts, is_full = Look(parts, ledger, head, mode, looked)(window, decided)
         ledger.covered(looked, newest, is_full)
-        report = Report(run.name, mode, counts, time.monotonic() - started, *parts.basis(keepers))
-        ledger.close({**report.as_json(), "exit_code": exit_code(counts)})
+        seconds = time.monotonic() - started
+        report = Report(run.name, mode, counts, seconds, *parts.basis(keepers), ledger.untold())
+        ledger.close({**report.as_json(), "exit_code": report.exit_code})
     return report
 
 
@@ -232,8 +233,3 @@ def new_run(mode: str) -> RunId:
     """Name a run after the time at which it starts."""
     now = datetime.now(UTC)
     return RunId(f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}", mode, now)
-
-
-def exit_code(counts: Counts) -> int:
-    """Return 0, or 3 when the target refused something."""
-    return 3 if sum(counts.refused.values()) else 0

@@ -104,6 +104,8 @@ class Protocol:
     spares_later  unaccepted plans are deleted by lower fence, not by number alone
     signs         an amended plan has the fence of the run that amended it
     notes_first   right rows are written before wrong ones are deleted, and never deleted
+    recognises    a record counts as landed though the server changed what it sets itself, and the source has
+                  it no more
     checks_places before a plan is accepted, and when it is carried out, the target is still the one it was
     """
 
@@ -116,6 +118,7 @@ class Protocol:
     spares_later: bool = True
     signs: bool = True
     notes_first: bool = True
+    recognises: bool = True
     checks_places: bool = True
 
 
@@ -175,6 +178,8 @@ class Model:
         found = process._replace(at="land", plan_id=pending, plan=plan, recovering=True)
         yield "", world, found
         gone = [record for record, _, _ in plan.of("U") if record in self.refused]
+        if not self.protocol.recognises:
+            gone += [record for record, _, _ in plan.of("U") if record in world.target]
         if gone:
             failed = tuple((record, "vanished") for record in gone)
             yield "", world, found._replace(at="store_amended", failed=failed)

@@ -60,6 +60,11 @@ def test_the_fence_guards_nothing_but_the_deletion_of_unaccepted_plans() -> None
     assert search(Model(protocol=Protocol(fenced=False, cleans=False)), Mishaps(kills=1, losses=0)).finished
 
 
+def test_a_record_that_has_landed_and_is_not_recognised_is_copied_twice() -> None:
+    with pytest.raises(Violation, match=r"no accepted plan keeps|doubled"):
+        search(Model(protocol=Protocol(recognises=False)), Mishaps(kills=1, losses=0))
+
+
 def test_no_run_goes_on_with_a_target_that_was_dropped() -> None:
     assert search(Model(), Mishaps(kills=1, losses=0, drops=1)).finished
 

@@ -9,8 +9,9 @@ import xxhash
 
 from dedup_job.audit.questions import ALTERED, HEAD, LEDGER, MISSING, NUMBERS, Kind
 from dedup_job.audit.subject import Audit
+from dedup_job.mongo.arrival import has_landed
 from dedup_job.mongo.head import counts_key
-from dedup_job.mongo.ids import arrived, extended
+from dedup_job.mongo.ids import extended
 from dedup_job.report.verified import Difference
 
 SAMPLES = 5
@@ -75,13 +76,11 @@ def of_records(audit: Audit, kinds: Iterable[Kind]) -> Iterator[Difference]:
 def _settle_times(audit: Audit) -> None:
     """Take back that a record is altered where the server only set the times that it sets on insertion."""
     for some in audit.book.pages(ALTERED.question, IDS_AT_ONCE):
-        here, there = audit.parts.source.fetch(some), audit.parts.target.fetch(some)
+        there = audit.parts.target.fetch(some)
         audit.book.arrived(
             raw_id
-            for raw_id, sent in here.items()
-            if raw_id in there
-            and xxhash.xxh3_128_digest(sent) == audit.book.hash_of(raw_id)
-            and arrived(sent, there[raw_id])
+            for raw_id in some
+            if raw_id in there and has_landed(there[raw_id], audit.book.hash_of(raw_id) or b"")
         )
 
 

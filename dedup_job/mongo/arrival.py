@@ -9,6 +9,7 @@ import numpy as np
 import xxhash
 
 from dedup_job.document import Action, Verdict
+from dedup_job.mongo.ids import as_sent
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.plan import Plan
@@ -20,33 +21,50 @@ class Records:
 
     raws     raw BSON by row; None where there is no such record any more
     changed  rows whose record is another than the one that was judged
+    taken    rows with no such record any more, whose id another one has in the target
     """
 
     raws: Sequence[bytes | None]
     changed: frozenset[int] = frozenset()
+    taken: frozenset[int] = frozenset()
 
 
 def records_now(plan: Plan, source: Source, target: Target) -> Records:
     """Return what became of a pending plan's records since it was decided.
 
-    A record that is already in the target as it was judged counts as it is there.
+    A record that is already in the target as it was judged counts as it is there, with the times that the
+    server set when it was inserted.
     """
     there = target.fetch(plan.ids)
     here = source.fetch(plan.ids)
     raws: list[bytes | None] = []
-    changed = set()
+    changed, taken = set(), set()
     for row, raw_id in enumerate(plan.ids):
-        judged = [raw for raw in (there.get(raw_id), here.get(raw_id)) if raw and _is_judged(plan, row, raw)]
-        raws.append(judged[0] if judged else here.get(raw_id))
-        if not judged and raw_id in here:
+        stored, raw = there.get(raw_id), here.get(raw_id)
+        if stored is not None and has_landed(stored, plan.hashes[row].tobytes()):
+            raws.append(stored)
+            continue
+        raws.append(raw)
+        if raw is not None and not _is_judged(plan, row, raw):
             changed.add(row)
-    return Records(raws, frozenset(changed))
+        if raw is None and stored is not None:
+            taken.add(row)
+    return Records(raws, frozenset(changed), frozenset(taken))
+
+
+def has_landed(stored: bytes, judged: bytes) -> bool:
+    """Return whether a record in the target is the one with this 128-bit hash, as the server stores it."""
+    return any(xxhash.xxh3_128_digest(sent) == judged for sent in as_sent(stored))
 
 
 def landed(plan: Plan, records: Records, target: Target) -> dict[int, Verdict]:
     """Insert what the plan keeps; returns the rows that did not land as planned, with their new verdict."""
     rows = plan.rows(Action.UNIQUE, Action.UNJUDGED)
-    failed = {row: Verdict(Action.REFUSED, "vanished") for row in rows if records.raws[row] is None}
+    failed = {
+        row: Verdict(Action.REFUSED, "conflict" if row in records.taken else "vanished")
+        for row in rows
+        if records.raws[row] is None
+    }
     for row in records.changed.intersection(rows):
         raw = records.raws[row]
         if raw is not None and not _is_judged(plan, row, raw):

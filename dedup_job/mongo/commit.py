@@ -32,7 +32,7 @@ from dedup_job.mongo.ids import selector
 from dedup_job.mongo.lease import SECONDS, Holder
 from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.mongo.places import Places, check_same
-from dedup_job.mongo.plans import ADOPT, BACKFILL, PlanId, StoredPlan, pack, unpack
+from dedup_job.mongo.plans import ADOPT, BACKFILL, NIGHTLY, RECONCILE, PlanId, StoredPlan, pack, unpack
 from dedup_job.mongo.rows import dropped_row, exception_row, row_key, row_keys
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target, record_errors
@@ -40,6 +40,14 @@ from dedup_job.plan import Plan
 from dedup_job.signals import SHIELD
 
 LEAVING_SECONDS = 3.0
+TOLD = (0, 3)  # exit codes of a run that ended and said what was refused
+DECIDING = (BACKFILL, NIGHTLY, RECONCILE)
+UNTOLD: Mapping[str, Any] = {
+    "mode": {"$in": DECIDING},
+    "exit_code": {"$nin": TOLD},
+    "undone": {"$exists": False},
+    "told_by": {"$exists": False},
+}
 NEVER: Mapping[str, Any] = {"covered": None, "seen": None, "looked": None}
 BEFORE = (*NEVER, "filter")  # what the head says before a run, and after it was undone
 
@@ -191,6 +199,20 @@ class Ledger(LedgerReader):
             self._rest.result()
             self._rest = None
 
+    def untold(self) -> Mapping[str, int]:
+        """Return how many records earlier runs had refused, by reason, that ended without saying so.
+
+        They were killed, or broken off with another exit code; this run goes on from there.
+        """
+        with named_errors("the ledger"):
+            runs = self._patience(lambda: list(self._named("runs").find(UNTOLD, {"_id": 1})))
+            names = [row["_id"] for row in runs if row["_id"] != self._run.name]
+            refused = {"$match": {"run": {"$in": names}, "action": "refused"}}
+            by_reason = {"$group": {"_id": "$reason", "records": {"$sum": 1}}}
+            rows = self._named("exceptions")
+            found = self._patience(lambda: list(rows.aggregate([refused, by_reason]))) if names else []
+        return {row["_id"]: row["records"] for row in found}
+
     def adopting(self, is_begun: bool) -> None:
         """Record that the target's own records are being taken in, or that they have been."""
         self.settle()
@@ -216,6 +238,9 @@ class Ledger(LedgerReader):
             self._writer.shutdown(wait=False)
         runs, changes = self._named("runs"), {"$set": {**outcome, "ended": datetime.now(UTC)}}
         with named_errors("the ledger"):
+            if outcome.get("exit_code") in TOLD and self._run.mode in DECIDING:
+                others = {**UNTOLD, "_id": {"$ne": self._run.name}}
+                self._patience(lambda: runs.update_many(others, {"$set": {"told_by": self._run.name}}))
             self._patience(lambda: runs.update_one({"_id": self._run.name}, changes))
         self._swap({}, {"lease": None})
 

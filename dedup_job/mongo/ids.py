@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain, combinations
 from math import isnan
 from struct import Struct
 from typing import Any
@@ -31,6 +32,7 @@ HEAD = 4  # bytes of a document's length
 OBJECT_ID, TIMESTAMP = 0x07, 0x11
 EMPTY_TIME = re.compile(b"\x11[^\0]*+\0{9}")  # may be elsewhere in a record, too
 NAME = b"_id\0"
+MOST_TIMES = 8
 # So that every id and row can be shown: dates out of Python's range and bad UTF-8 too.
 SHOWABLE: CodecOptions[Any] = CodecOptions(
     tz_aware=True,
@@ -77,6 +79,28 @@ def arrived(sent: bytes, stored: bytes) -> bool:
     for start in _empty_times(sent):
         masked[start : start + 8] = bytes(8)
     return masked == sent
+
+
+def as_sent(stored: bytes) -> Iterator[bytes]:
+    """Yield what a stored record may have been when it was sent: as it is, or with some of its times empty.
+
+    Of more than eight times it is all or none, as their choices are too many.
+
+    >>> from bson import Timestamp, decode, encode
+    >>> [decode(sent)["at"].time for sent in as_sent(encode({"_id": 1, "at": Timestamp(9, 1)}))]
+    [9, 0]
+    """
+    places = [
+        value
+        for start, value, _ in _fields(stored)
+        if stored[start] == TIMESTAMP and stored[start + 1 : value] != NAME
+    ]
+    sizes = range(len(places) + 1) if len(places) <= MOST_TIMES else (0, len(places))
+    for chosen in chain.from_iterable(combinations(places, size) for size in sizes):
+        sent = bytearray(stored)
+        for place in chosen:
+            sent[place : place + 8] = bytes(8)
+        yield bytes(sent)
 
 
 def has_empty_time(raw: bytes) -> bool:

@@ -31,6 +31,7 @@ from bson import encode
 
 from dedup_job.document import Action
 from dedup_job.errors import Unreachable, UsageError
+from dedup_job.mongo.arrival import has_landed
 from dedup_job.mongo.client import named_errors
 from dedup_job.mongo.commit import BEFORE, Ledger
 from dedup_job.mongo.decided import Decided
@@ -196,7 +197,7 @@ def _why_left(raw: bytes, sent: bytes | None, judged: bytes) -> str | None:
     """Return why a record stays in the target, or None where the source has it as it was judged."""
     if sent is not None and _is(sent, judged) and arrived(sent, raw):
         return None
-    if not _is(raw, judged):
+    if not has_landed(raw, judged):
         return ALTERED
     return VANISHED if sent is None else CHANGED
 

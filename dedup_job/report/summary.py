@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dedup_job.document import Counts
@@ -13,7 +13,10 @@ from dedup_job.document import Counts
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run did; `recipe` is the digest, `about` what it decides by, `index` what it looked through."""
+    """What a run did; `recipe` is the digest, `about` what it decides by, `index` what it looked through.
+
+    `untold` counts what the target had refused runs before this one, by reason, that ended without saying so.
+    """
 
     run: str
     mode: str
@@ -22,15 +25,22 @@ class Report:
     recipe: str
     about: str = ""
     index: str = ""
+    untold: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def docs_per_second(self) -> float:
         """Records decided in a second."""
         return self.counts.read / self.seconds if self.seconds else 0.0
 
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 when the target refused something, in this run or in one that this one went on from."""
+        return 3 if sum(self.counts.refused.values()) + sum(self.untold.values()) else 0
+
     def as_json(self) -> dict[str, Any]:
         """Return the report as one JSON object."""
         counts = self.counts
+        untold = {"refused_before": dict(self.untold)} if self.untold else {}
         return {
             "run": self.run,
             "mode": self.mode,
@@ -44,13 +54,14 @@ class Report:
             "peak_rss_mb": round(peak_rss_mb(), 1),
             "recipe": self.recipe,
             "index": self.index,
+            **untold,
         }
 
     def as_text(self) -> str:
         """Return the report for people."""
         counts = self.counts
         if not counts.read:
-            return f"{self.mode} {self.run}: nothing new to decide"
+            return "\n".join([f"{self.mode} {self.run}: nothing new to decide", *self._before()])
         rows = [
             ("read", counts.read, ""),
             ("unique", counts.unique, ""),
@@ -69,7 +80,12 @@ class Report:
         lines.append(f"  recipe {self.recipe[:12]}: {self.about}".rstrip(": "))
         if self.index:
             lines.append(f"  index: {self.index}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._before()])
+
+    def _before(self) -> list[str]:
+        if not self.untold:
+            return []
+        return [f"  refused in runs that were broken off before: {_reasons(self.untold)}"]
 
 
 def _reasons(reasons: Mapping[str, int]) -> str:

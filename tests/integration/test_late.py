@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -9,14 +10,16 @@ from random import Random
 from typing import Any
 
 import pytest
-from bson import Binary, ObjectId
+from bson import Binary, ObjectId, Timestamp
 
 from dedup_job.mongo.commit import Ledger
 from dedup_job.mongo.ids import value
 from dedup_job.mongo.plans import unpack
 from tests.integration.conftest import RAW, Job
 from tests.integration.test_foreign import Killed, killed_at
+from tests.integration.test_undo import kinds
 
+EMPTY = Timestamp(0, 0)
 POOL = [
     f"{chr(0x4E00 + 97 * n) * 3}的第{n * 7919}次旅行从{chr(0x5000 + 89 * n) * 4}开始，一路向北。"
     for n in range(40)
@@ -132,3 +135,65 @@ def test_what_changes_between_decision_and_commit_is_kept_as_it_is_then(
     assert target.keys() | dropped.keys() | deleted == set(range(30))
     assert set(dropped.values()) <= target.keys() - edited, "none stands for what it is not"
     assert job.decide("run").counts.read == 0
+
+
+@pytest.mark.parametrize("times", [{"at": EMPTY}, {"at": EMPTY, "other": Timestamp(5, 6), "third": EMPTY}])
+def test_a_record_whose_time_the_server_set_has_landed_though_the_source_has_it_no_more(
+    job: Job, monkeypatch: pytest.MonkeyPatch, times: dict[str, Timestamp]
+) -> None:
+    """Killed between insertion and advance; then the source's records are deleted."""
+    job.source.insert_many([{"_id": n, "text": POOL[n % 4], **times} for n in range(8)])
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "_close_plan", killed_at(1, Ledger._close_plan))
+        with pytest.raises(Killed):
+            job.decide("backfill")
+    job.source.delete_many({"_id": {"$lt": 4}})
+
+    done = job.command("run", "--json")
+
+    assert (done.returncode, json.loads(done.stdout)["read"]) == (0, 0), done.stderr
+    assert sorted(record["_id"] for record in job.target.find()) == [0, 1, 2, 3]
+    assert {row["_id"]: row["keeper"] for row in job.ledger("dropped").find()} == {
+        n: n - 4 for n in range(4, 8)
+    }
+    assert job.ledger("exceptions").count_documents({}) == 0
+    assert kinds(job) == []
+
+
+def test_what_a_killed_run_was_refused_counts_for_the_exit_code_of_the_run_that_ends_it(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.set("limits", batch_records=5)
+    job.database.create_collection("unique", validator={"bad": {"$exists": False}})
+    job.source.insert_many(
+        [{"_id": n, "text": POOL[n], **({"bad": 1} if n in (1, 7) else {})} for n in range(20)]
+    )
+    for number in (1, 3):
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "_carried_out", killed_at(number, Ledger._carried_out))
+            with pytest.raises(Killed):
+                job.decide("backfill")
+
+    done = job.command("run", "--json")
+
+    assert done.returncode == 3, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["refused"], told["refused_before"]) == ({}, {"validator": 2})
+    assert job.command("run").returncode == 0, "it is said once"
+
+
+def test_a_vanished_record_whose_id_another_has_in_the_target_is_a_conflict(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.source.insert_many([{"_id": n, "text": POOL[n]} for n in range(4)])
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "_close_plan", killed_at(1, Ledger._close_plan))
+        with pytest.raises(Killed):
+            job.decide("backfill")
+    job.source.delete_one({"_id": 2})
+    job.target.update_one({"_id": 2}, {"$set": {"mine": 1}})
+
+    job.decide("run")
+
+    assert {row["_id"]: row["reason"] for row in job.ledger("exceptions").find()} == {2: "conflict"}
+    assert kinds(job) == []
