@@ -7,7 +7,7 @@ import time
 
 from dedup_job.document import UNIQUE, Action, Counts, Verdict
 from dedup_job.engine.ahead import read_ahead
-from dedup_job.job import planned
+from dedup_job.job import in_parts, planned
 from dedup_job.mongo.commit import Consent
 from dedup_job.mongo.head import Head
 from dedup_job.mongo.ledger import LedgerReader
@@ -36,7 +36,7 @@ def adopt(parts: Parts, observe: Observe, consent: Consent = Consent()) -> Repor
         for batch, prints in engine.fingerprinted(batches):
             verdicts = [Verdict(Action.UNJUDGED, reason) if reason else UNIQUE for reason in prints.reasons]
             plan = planned(batch, prints, verdicts, parts.recipe.matching)
-            ledger.commit(plan, batch.raws, parts.target.as_it_is())
+            in_parts(plan, batch.raws, lambda plan, raws: ledger.commit(plan, raws, parts.target.as_it_is()))
             observe(batch, plan)
             counts += plan.counts
         ledger.adopting(False)

@@ -22,6 +22,8 @@ from dedup_job.match.shingle_index import prefixes
 from dedup_job.match.surroundings import look_around
 from dedup_job.plan import Plan
 
+PLAN_BYTES = 6 << 20  # a document has 16 MiB at most, and so has a command that names a plan's ids
+
 
 class Engine(Protocol):
     """Where fingerprinting runs."""
@@ -63,11 +65,23 @@ def run(job: Job) -> Counts:
         while gone := job.absent(relied_on(verdicts) - set(batch.ids)):
             job.keepers.forget(gone)
             verdicts = decide(batch.ids, prints, job.matching, job.keepers, held)
-        plan = job.commit(planned(batch, prints, verdicts, job.matching), batch.raws)
+        plan = in_parts(planned(batch, prints, verdicts, job.matching), batch.raws, job.commit)
         job.keepers.admit(plan, prints.shingles)
         job.observe(batch, plan)
         counts += plan.counts
     return counts
+
+
+def in_parts(plan: Plan, raws: Sequence[bytes], commit: Callable[[Plan, Sequence[bytes]], Plan]) -> Plan:
+    """Commit a plan, in parts where it is too large to be stored; returns the whole as it ended.
+
+    What a part's refusal of a keeper means for later parts is what it means within one.
+    """
+    for start, stop in plan.bounds(PLAN_BYTES):
+        done = commit(plan.part(start, stop), raws[start:stop])
+        if failed := {start + row: done.verdicts[row] for row in done.rows(Action.REFUSED)}:
+            plan = plan.without(failed)
+    return plan
 
 
 def relied_on(verdicts: Iterable[Verdict]) -> set[bytes]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -108,6 +109,28 @@ class Plan:
     def counts(self) -> Counts:
         """How many records have which verdict."""
         return Counts.of(self.verdicts)
+
+    def bounds(self, nbytes: int) -> list[tuple[int, int]]:
+        """Return where to cut it so that no part has more bytes of ids and keepers, or a single record."""
+        ends = [0]
+        size = 0
+        for row, (raw_id, verdict) in enumerate(zip(self.ids, self.verdicts, strict=True)):
+            own = len(raw_id) + (len(verdict.match.keeper) if verdict.match is not None else 0)
+            if row > ends[-1] and size + own > nbytes:
+                ends.append(row)
+                size = 0
+            size += own
+        return list(pairwise([*ends, len(self)]))
+
+    def part(self, start: int, stop: int) -> Plan:
+        """Return some of its records, in their order."""
+        if (start, stop) == (0, len(self)):
+            return self
+        rows = np.arange(start, stop)
+        columns: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        for name, column in columns.items():
+            columns[name] = column.take(rows) if isinstance(column, Ragged) else column[start:stop]
+        return replace(self, **columns)
 
     def rows(self, *actions: Action) -> list[int]:
         """Rows whose verdict has one of these actions."""

@@ -3,9 +3,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dedup_job import job
 from dedup_job.document import UNIQUE, Action, Counts, Match, Verdict, digests
 from dedup_job.plan import Plan
 from dedup_job.ragged import Ragged
@@ -133,3 +135,30 @@ def test_rows_are_those_with_one_of_the_actions() -> None:
     plan = plan_of([0, 1, 2], [UNIQUE, Verdict(Action.UNJUDGED, "empty"), REFUSED])
     assert plan.rows(Action.UNIQUE, Action.REFUSED) == [0, 2]
     assert plan.rows(Action.DUPLICATE) == []
+
+
+@given(plans(), st.sets(st.integers(0, 11)), st.integers(1, 60))
+def test_a_plan_that_is_carried_out_in_parts_ends_as_one_that_is_carried_out_whole(
+    plan: Plan, bad: set[int], nbytes: int
+) -> None:
+    refused = {b"id%d" % row for row in bad}
+    parts: list[Plan] = []
+
+    def commit(part: Plan, _: Sequence[bytes]) -> Plan:
+        while failed := {row: REFUSED for row in part.rows(Action.UNIQUE) if part.ids[row] in refused}:
+            part = part.without(failed)
+        parts.append(part)
+        return part
+
+    raws = [b""] * len(plan)
+    whole = commit(plan, raws)
+    parts.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "PLAN_BYTES", nbytes)
+        ended = job.in_parts(plan, raws, commit)
+
+    assert list(ended.verdicts) == list(whole.verdicts)
+    assert [verdict for part in parts for verdict in part.verdicts] == list(whole.verdicts)
+    assert [raw_id for part in parts for raw_id in part.ids] == list(plan.ids)
+    for start, stop in plan.bounds(nbytes):
+        assert stop - start == 1 or len(plan.part(start, stop).bounds(nbytes)) == 1

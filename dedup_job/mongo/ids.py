@@ -33,6 +33,7 @@ OBJECT_ID, TIMESTAMP = 0x07, 0x11
 EMPTY_TIME = re.compile(b"\x11[^\0]*+\0{9}")  # may be elsewhere in a record, too
 NAME = b"_id\0"
 MOST_TIMES = 8
+PORTION_BYTES = 4 << 20
 # So that every id and row can be shown: dates out of Python's range and bad UTF-8 too.
 SHOWABLE: CodecOptions[Any] = CodecOptions(
     tz_aware=True,
@@ -181,6 +182,20 @@ def selector(ids: Iterable[bytes]) -> Mapping[str, Any]:
     array = document(*(as_field(raw_id, str(i)) for i, raw_id in enumerate(ids)))
     condition = document(b"\x04$in\0" + array)
     return RawBSONDocument(document(b"\x03_id\0" + condition))
+
+
+def portions(ids: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield the ids in turn, in lists that fit into a command."""
+    some: list[bytes] = []
+    nbytes = 0
+    for raw_id in ids:
+        if some and nbytes + len(raw_id) > PORTION_BYTES:
+            yield some
+            some, nbytes = [], 0
+        some.append(raw_id)
+        nbytes += len(raw_id)
+    if some:
+        yield some
 
 
 def value(raw_id: bytes) -> Any:

@@ -16,7 +16,7 @@ from pymongo.collection import Collection
 
 from dedup_job.document import Batch
 from dedup_job.mongo.client import RAW, Patience, named_errors
-from dedup_job.mongo.ids import id_of, selector, value
+from dedup_job.mongo.ids import id_of, portions, selector, value
 from dedup_job.mongo.pace import Pace
 from dedup_job.mongo.window import Window
 
@@ -257,10 +257,13 @@ def absent(collection: Collection[Any], ids: Iterable[bytes], patience: Patience
     wanted = set(ids)
     if not wanted:
         return wanted
-    condition = selector(wanted)
-    with named_errors(what):
-        there = patience(lambda: list(collection.find(condition, {"_id": 1}, hint={"_id": 1})))
-    return wanted - {bytes(document.raw) for document in there}
+    there: set[bytes] = set()
+    for some in portions(wanted):
+        condition = selector(some)
+        with named_errors(what):
+            found = patience(lambda: list(collection.find(condition, {"_id": 1}, hint={"_id": 1})))  # noqa: B023
+        there.update(bytes(document.raw) for document in found)
+    return wanted - there
 
 
 def fetch(
@@ -271,6 +274,18 @@ def fetch(
     nbytes: int | None = None,
 ) -> dict[bytes, bytes]:
     """Return the records that exist of these ids, by id; in `_id` order and cut off once `nbytes` came."""
+    found: dict[bytes, bytes] = {}
+    for some in portions(ids):
+        left = None if nbytes is None else nbytes - sum(map(len, found.values()))
+        if left is not None and left <= 0:
+            break
+        found |= _fetched(collection, some, patience, what, left)
+    return found
+
+
+def _fetched(
+    collection: Collection[Any], ids: Iterable[bytes], patience: Patience, what: str, nbytes: int | None
+) -> dict[bytes, bytes]:
     condition = selector(ids)
 
     def drained() -> dict[bytes, bytes]:

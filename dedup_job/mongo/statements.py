@@ -17,7 +17,7 @@ from dedup_job.document import Match
 from dedup_job.errors import StateError
 from dedup_job.mongo.client import RAW, named_errors
 from dedup_job.mongo.head import Head
-from dedup_job.mongo.ids import as_field, document, elements, selector
+from dedup_job.mongo.ids import as_field, document, elements, portions, selector
 from dedup_job.mongo.lease import Holder
 from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.mongo.overrides import KEEP
@@ -128,8 +128,12 @@ class Statements(LedgerReader):
     def rows_on(self, name: str, ids: Sequence[bytes]) -> list[bytes]:
         """Return the raw rows on some records."""
         rows = self._named(name).with_options(RAW)
-        with named_errors("the ledger"):
-            return self._patience(lambda: [bytes(row.raw) for row in rows.find(selector(row_keys(ids)))])
+        found: list[bytes] = []
+        for keys in portions(row_keys(ids)):
+            condition = selector(keys)
+            with named_errors("the ledger"):
+                found += self._patience(lambda: [bytes(row.raw) for row in rows.find(condition)])  # noqa: B023
+        return found
 
     def restored(self) -> int:
         """Return how many records a person put back against the plan that dropped them."""

@@ -181,7 +181,7 @@ def test_a_signal_ends_a_run_whose_workers_hang(filled: Job) -> None:
 
 def test_workers_die_with_a_parent_that_is_killed(filled: Job) -> None:
     """Even those that do not come to look at the pipe from it."""
-    with halted(filled, 50) as process:
+    with halted(filled, 70) as process:
         every = descendants(process.pid)
         workers = {pid for child in every for pid in descendants(child)}
         assert len(workers) == 2
