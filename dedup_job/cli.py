@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
@@ -495,15 +496,21 @@ def _finish(output: Output, settings: Any, text: str, values: dict[str, Any]) ->
     """Print a report, and leave it in the report directory where one is set."""
     directory: Path | None = settings.report.directory
     if directory is not None:
-        directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"{values['run']}.json"
-        path.write_text(json.dumps(values, ensure_ascii=False, indent=2, default=str) + "\n", "utf-8")
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(values, ensure_ascii=False, indent=2, default=str) + "\n", "utf-8")
+        except OSError as error:
+            output.show(text, values)
+            raise StorageFull(f"it is done, but {path} cannot be written: {error.strerror}") from error
         text += f"\n  report in {path}"
     output.show(text, values)
 
 
 def main() -> NoReturn:
     """Run a command and exit with its code; an error is one line on stderr."""
+    _open_streams()
+    _find_temporary_directory()
     signals.end_soon(_stopped)
     gc.disable()  # until the code is loaded, which makes much, and all to stay
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more threads are of no use, and spin
@@ -513,6 +520,25 @@ def main() -> NoReturn:
     except Stopped as stopped:
         code = _stopped(stopped)
     _leave(code)
+
+
+def _open_streams() -> None:
+    """Let nothing else take the place of a standard stream that is closed: a connection, for instance."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
+
+
+def _find_temporary_directory() -> None:
+    """Name one where Python finds none, as it may write no file to try it; folders may be made all the same."""
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        tempfile.tempdir = os.environ.get("TMPDIR", "/tmp")
 
 
 def _run() -> int:

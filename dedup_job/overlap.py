@@ -37,8 +37,9 @@ def alone(config: Path) -> Iterator[None]:
             _check_stopped(os.pread(descriptor, 20, 0))
             yield
             return
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        with suppress(OSError):  # no room: who holds it is then not told
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         try:
             yield
         finally:

@@ -68,11 +68,11 @@ def _age(now: datetime, then: datetime | None) -> float | None:
 
 
 def _lease(head: Head, now: datetime) -> dict[str, Any] | None:
-    """Return who holds the lease, and whether that process lives; None where only another host can tell."""
+    """Return who holds the lease, and whether that process lives; None where that cannot be told here."""
     if head.lease is None:
         return None
     holder, until = Holder.read(head.lease), head.lease["until"]
-    is_alive = not holder.is_gone() if holder.host == Holder.me().host else None
+    is_alive = not holder.is_gone() if holder.is_near() else None
     return {
         "host": holder.host,
         "pid": holder.pid,

@@ -201,8 +201,8 @@ class HeadDocument:
     def take_lease(self, head: Head, holder: Holder) -> Head:
         """Become the one that decides; raises LeaseHeld while another is.
 
-        A lease is free when its time is over by the server's clock, or when its holder ran on this host and
-        is gone.  Each take raises the fence, so that an earlier holder's swaps fail from then on.
+        A lease is free when its time is over by the server's clock, or when it is proven that its holder is
+        gone.  Each take raises the fence, so that an earlier holder's swaps fail from then on.
         """
         free = head.lease is None or Holder.read(head.lease).is_gone()
         condition = {**KEY, "fence": head.fence} | ({} if free else EXPIRED)

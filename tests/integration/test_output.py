@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +15,7 @@ import pytest
 
 from scripts.corpus import generate
 from tests.integration.conftest import ROOT, Job
+from tests.integration.moments import install
 
 
 @pytest.fixture
@@ -75,3 +78,57 @@ def test_no_file_stays_behind(filled: Job, tmp_path: Path) -> None:
     with started(filled, subprocess.DEVNULL, TMPDIR=str(folder)) as process:
         assert ended(process)[0] == 0
     assert list(folder.iterdir()) == []
+
+
+CLOSED = {"stdin": 0, "stdout": 1, "stderr": 2}
+
+
+@pytest.mark.parametrize("closed", [["stderr"], ["stdout"], [*CLOSED]], ids="+".join)
+@pytest.mark.parametrize("command", ["backfill", "run", "report", "status", "verify", "reconcile"])
+def test_a_command_whose_streams_are_closed_ends_as_any_other(
+    filled: Job, monkeypatch: pytest.MonkeyPatch, command: str, closed: list[str]
+) -> None:
+    if command not in ("backfill", "report"):
+        install(monkeypatch)
+        filled.decide("backfill")
+
+    def close() -> None:
+        for name in closed:
+            os.close(CLOSED[name])
+
+    done = subprocess.run(
+        [sys.executable, "-m", "dedup_job", command, "-c", str(filled.config_file())],
+        capture_output=True,
+        preexec_fn=close,
+        env={**os.environ, "DEDUP_SOURCE_URI": filled.uri},
+        cwd=ROOT,
+        check=False,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert bool(done.stdout) == ("stdout" not in closed)
+
+
+@pytest.mark.parametrize("command", ["backfill", "report", "status"])
+def test_a_command_that_may_write_no_file_ends_as_any_other(filled: Job, command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "dedup_job", command, "-c", str(filled.config_file())],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
+        env={**os.environ, "DEDUP_SOURCE_URI": filled.uri},
+        cwd=ROOT,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_may_write_no_file_and_has_to_says_so(filled: Job, tmp_path: Path) -> None:
+    filled.set("report", directory=str(tmp_path / "reports"))
+    no_files = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
+    with started(filled, subprocess.DEVNULL, no_files) as process:
+        code, (line,) = ended(process)
+    assert (code, line.startswith("dedup-job: it is done, but ")) == (74, True)
+    assert exit_codes(filled) == [0]
