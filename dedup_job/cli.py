@@ -534,7 +534,7 @@ def _open_streams() -> None:
 
 
 def _find_temporary_directory() -> None:
-    """Name one where Python finds none, as it may write no file to try it; folders may be made all the same."""
+    """Name one where Python finds none, as it may write no file there to try it; folders it may make."""
     try:
         tempfile.gettempdir()
     except FileNotFoundError:

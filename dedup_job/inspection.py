@@ -10,7 +10,7 @@ from bson import decode
 
 from dedup_job.errors import UsageError
 from dedup_job.mongo.commit import check_fits
-from dedup_job.mongo.ids import SHOWABLE, document, elements, extended, id_of, readings
+from dedup_job.mongo.ids import SHOWABLE, document, elements, extended, id_of, readings, with_equals
 from dedup_job.mongo.overrides import Override
 from dedup_job.mongo.rows import id_of_row
 from dedup_job.parts import Parts
@@ -66,7 +66,7 @@ def why(parts: Parts, given: str) -> dict[str, Any]:
     walking the plans, which takes as long as a run needs to begin: minutes for tens of millions.
     """
     found = records_named(parts, given)
-    ids = [found[0].id] if found else readings(given)
+    ids = [found[0].id] if found else with_equals(readings(given))
     answer = _noted(parts, ids) or _planned(parts, ids)
     if answer is None:
         answer = _undecided(parts, _first_found(parts, given))

@@ -9,7 +9,7 @@ from dedup_job.document import Batch
 from dedup_job.errors import StateError, UsageError
 from dedup_job.inspection import why as answer_of
 from dedup_job.mongo.head import Head, Origin
-from dedup_job.mongo.ids import extended, readings
+from dedup_job.mongo.ids import extended, readings, with_equals
 from dedup_job.mongo.restore import Dropped, RestoreLedger
 from dedup_job.mongo.rows import id_of_row
 from dedup_job.mongo.undo import UndoLedger
@@ -71,7 +71,7 @@ def _origin(parts: Parts, head: Head) -> Origin:
 
 def _dropped(parts: Parts, given: str) -> Dropped | None:
     """Return the dropped record that a command line names, or None for one that is restored already."""
-    reader, ids = parts.ledger_reader(), readings(given)
+    reader, ids = parts.ledger_reader(), with_equals(readings(given))
     row = reader.row("dropped", ids)
     if row is None:
         _check_restored(parts, given, ids)

@@ -130,10 +130,11 @@ def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
     reader = parts.ledger_reader()
     head = None if rehearsal.fresh else reader.head()
     if head:
-        check_fits(head, parts.origin)
-        check_filter(head, parts.origin, rehearsal.consent)
+        origin = parts.origin
+        check_fits(head, origin)
+        check_filter(head, origin, rehearsal.consent)
         check_whole(head)
-        check_places(head, parts.origin, rehearsal.consent)
+        check_places(head, origin, rehearsal.consent)
         if rehearsal.consent.filter or rehearsal.consent.moved:
             head = replace(head, looked=None)
     if not rehearsal.fresh:
@@ -144,7 +145,7 @@ def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
         target = RehearsalTarget(parts.target, parts.source)
         keepers = parts.keepers(target.fetch, engine)
         window = parts.window(mode, head)
-        held = [parts.left()]
+        held = [] if rehearsal.fresh else [parts.left()]
         if head:
             window = window.without(restored(reader, head, keepers, held))
             check_landed(keepers, parts.target)

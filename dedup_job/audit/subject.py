@@ -65,9 +65,10 @@ def head_of(parts: Parts, reader: LedgerReader) -> Head:
     head = reader.head()
     if head is None:
         raise ConfigError(f"[target]: {target_name(parts)} has no ledger; nothing was decided for it yet")
-    check_fits(head, parts.origin)
-    check_filter(head, parts.origin)
-    check_places(head, parts.origin)
+    origin = parts.origin
+    check_fits(head, origin)
+    check_filter(head, origin)
+    check_places(head, origin)
     check_whole(head)
     return head
 

@@ -47,6 +47,7 @@ STORAGE = frozenset({14031, 8})
 DENIED = re.compile(r'not authorized on (\S+) to execute command \{ (\w+): (?:"([^"]*)")?')
 ACTIONS = {
     "count": "find",
+    "create": "insert",
     "aggregate": "find",
     "delete": "remove",
     "findAndModify": "find and update",

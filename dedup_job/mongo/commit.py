@@ -218,7 +218,7 @@ class Ledger(LedgerReader):
         self.settle()
         self._swap({"pending": None}, {"adopting": is_begun})
 
-    def covered(self, seen: datetime, newest: datetime | None, is_full: bool) -> None:
+    def covered(self, seen: datetime, newest: datetime | None = None, is_full: bool = False) -> None:
         """Record that all that was in the source then is decided, and whether all ids were compared.
 
         `newest` is the time in the newest ObjectId of that moment: by it, and no clock that may be wrong, the

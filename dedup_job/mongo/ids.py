@@ -18,12 +18,22 @@ from typing import Any
 from bson import decode, encode, json_util
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.errors import InvalidId
+from bson.int64 import Int64
 from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from bson.regex import Regex
 
 INT32, INT64, FLOAT64 = Struct("<i"), Struct("<q"), Struct("<d")
-DOUBLE, DOCUMENT, ARRAY, SYMBOL, SCOPED_CODE, LONG, DECIMAL = 0x01, 0x03, 0x04, 0x0E, 0x0F, 0x12, 0x13
+INT, DOUBLE, DOCUMENT, ARRAY, SYMBOL, SCOPED_CODE, LONG, DECIMAL = (
+    0x10,
+    0x01,
+    0x03,
+    0x04,
+    0x0E,
+    0x0F,
+    0x12,
+    0x13,
+)
 FIXED = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16}
 FIXED |= {0x7F: 0, 0xFF: 0}
 STRINGS = {0x02: 4, 0x0D: 4, 0x0E: 4, 0x05: 5, 0x0C: 16}  # bytes beside those that the length counts
@@ -233,6 +243,20 @@ def readings(given: str) -> list[bytes]:
             with suppress(Exception):  # a number that is too large, a text that is not valid UTF-8
                 found.append(encode({"_id": value}))
     return list(dict.fromkeys(found))
+
+
+def with_equals(ids: Iterable[bytes]) -> list[bytes]:
+    """Return ids, and behind them those numbers of other types that are equal to one of them.
+
+    >>> from bson import encode
+    >>> [value(raw_id) for raw_id in with_equals([encode({"_id": 42}), encode({"_id": "a"})])]
+    [42, 'a', 42, 42.0]
+    """
+    ids = list(ids)
+    numbers = [value(raw_id) for raw_id in ids if raw_id[HEAD] in (DOUBLE, INT, LONG)]
+    whole = [int(number) for number in numbers if number == number // 1 and abs(number) < 2**63]
+    others = [kind(number) for number in whole for kind in (int, Int64, float)]
+    return list(dict.fromkeys([*ids, *(encode({"_id": number}) for number in others)]))
 
 
 def extended(raw_id: bytes) -> Any:

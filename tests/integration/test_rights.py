@@ -154,7 +154,7 @@ def test_restore_works_with_the_documented_rights_and_undo_needs_one_more(
         ("target", "find", "find on dst.unique"),
         ("target", "insert", "insert on dst.unique"),
         ("ledger", "find", "find on dst.unique.dedup.head"),
-        ("ledger", "insert", "find, update and insert on dst.unique.dedup.head"),
+        ("ledger", "insert", "insert on dst.unique.dedup.plans"),
         ("ledger", "update", "find, update and insert on dst.unique.dedup.head"),
         ("ledger", "remove", "remove on dst.unique.dedup.plans"),
     ],
