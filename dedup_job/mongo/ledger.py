@@ -116,7 +116,8 @@ class LedgerReader:
         condition = {} if is_decided else {"decided": {"$exists": False}}
         rows = self._named("left").with_options(codec_options=RAW)
         with named_errors("the ledger"):
-            found = self._patience(lambda: list(rows.find(condition, {"_id": 1})))
+            most = self._patience.milliseconds  # as for the head
+            found = self._patience(lambda: list(rows.find(condition, {"_id": 1}, max_time_ms=most)))
         return [id_of_row(bytes(document.raw)) for document in found]
 
     def now(self) -> datetime:

@@ -30,12 +30,12 @@ class Places:
 
     def prepare(self) -> None:
         """Make the target and the ledger's collections, so that they have a UUID before the first plan."""
-        create_alike(self._source, self._target, self._patience)
         there = self._uuids(self._target, self._in_target.values(), "the target")
-        for name in self._in_target.values():
-            if name not in there:
+        for part, name in self._in_target.items():
+            if part != "target" and name not in there:
                 with named_errors("the ledger"):
                     self._patience(lambda: created(self._target.database[name]))  # noqa: B023
+        create_alike(self._source, self._target, self._patience)
 
     def now(self) -> Noted:
         """Return the UUIDs of those that exist, as `{"collections": {"source": ..., "plans": ...}}`."""

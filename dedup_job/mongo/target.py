@@ -47,8 +47,12 @@ class Target:
             return self._patience(lambda: self._has_other(known))
 
     def _has_other(self, known: Known[bytes]) -> bool:
-        """Look at one record more than are known, at most."""
-        with self._collection.find({}, ID_KEY, hint=ID_KEY) as cursor:
+        """Look at one record more than are known, at most.
+
+        Where no majority has the collection yet, the server would wait for it without end.
+        """
+        most = self._patience.milliseconds
+        with self._collection.find({}, ID_KEY, hint=ID_KEY, max_time_ms=most) as cursor:
             return any(bytes(document.raw) not in known for document in cursor)
 
     def insert(self, records: Sequence[bytes]) -> dict[int, str]:
