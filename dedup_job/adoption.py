@@ -35,7 +35,7 @@ def adopt(parts: Parts, observe: Observe, consent: Consent = Consent()) -> Repor
         batches = read_ahead(parts.held.batches(rest_of_adoption(ledger, head)))
         for batch, prints in engine.fingerprinted(batches):
             verdicts = [Verdict(Action.UNJUDGED, reason) if reason else UNIQUE for reason in prints.reasons]
-            plan = planned(batch, prints, verdicts, parts.recipe.matching)
+            plan = planned(batch, prints, verdicts)
             in_parts(plan, batch.raws, lambda plan, raws: ledger.commit(plan, raws, parts.target.as_it_is()))
             observe(batch, plan)
             counts += plan.counts

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from itertools import tee
-
-import numpy as np
-import numpy.typing as npt
+from dataclasses import replace
 
 from dedup_job import job
 from dedup_job.document import Action, Batch, Fingerprints
 from dedup_job.errors import ConfigError, UsageError
-from dedup_job.fingerprint.recipe import Matching
-from dedup_job.fingerprint.simhash import hamming
+from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.inspection import records_named
-from dedup_job.match.keepers import Keepers
-from dedup_job.match.similarity import jaccard
+from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.mongo.ids import extended, readings
 from dedup_job.mongo.window import Window
 from dedup_job.parts import Parts, first_records
+from dedup_job.plan import RawIds
 from dedup_job.report import tuning
 from dedup_job.report.labelled import Evaluation, Judged, Labelled
+from dedup_job.report.rules import distance, similarity
+from dedup_job.report.scoring import Setting
 from dedup_job.report.tuned import Tuning
 
 IDS_AT_ONCE = 10_000
+NOTHING_OLDER = Recollection(lambda _: {}, lambda _: Fingerprints.join([]))
 MOST_SHINGLES = 20_000_000  # in a sample: bounds its memory, whatever the size of the texts
 
 
@@ -37,14 +35,13 @@ def evaluate(parts: Parts, pairs: Sequence[Labelled]) -> Evaluation:
         ids = _ids_of(parts, pairs)
         prints = Fingerprints.join([found for _, found in engine.fingerprinted(_named(parts, ids.values()))])
         place = {raw_id: row for row, raw_id in enumerate(dict.fromkeys(ids.values()))}
-        nothing_kept = parts.keepers(parts.source.fetch, engine)
         judged = []
         for pair in pairs:
             rows = [place[ids[pair.first]], place[ids[pair.second]]]
             if rows[0] == rows[1]:
                 raise UsageError(f"line {pair.line}: names the same record twice")
-            judged.append(_judged(pair, prints.take(rows), parts.recipe.matching, nothing_kept))
-    return Evaluation(parts.setting, parts.recipe.digest, judged)
+            judged.append(_judged(pair, prints.take(rows), parts.recipe))
+    return Evaluation(Setting.of(parts.recipe.matching), parts.recipe.digest, judged)
 
 
 def _ids_of(parts: Parts, pairs: Sequence[Labelled]) -> dict[str, bytes]:
@@ -75,14 +72,17 @@ def _named(parts: Parts, ids: Iterable[bytes]) -> Iterator[Batch]:
         yield Batch(some, [found[raw_id] for raw_id in some])
 
 
-def _judged(pair: Labelled, prints: Fingerprints, matching: Matching, nothing_kept: Keepers) -> Judged:
+def _judged(pair: Labelled, prints: Fingerprints, recipe: Recipe) -> Judged:
     """Decide two records alone, the fingerprints of which are given."""
-    verdict = job.decide([b"first", b"second"], prints, matching, nothing_kept)[1]
+    ids = [b"first", b"second"]
+    keepers = Keepers(recipe, 1, NOTHING_OLDER)
+    texts = keepers.enter(RawIds.of(ids), prints).texts
+    verdict = job.decide(ids, prints, texts, recipe.matching, keepers)[1]
     return Judged(
         pair,
         found=verdict.action is Action.DUPLICATE,
-        distance=int(hamming(*prints.bits)) if prints.near.all() else None,
-        similarity=jaccard(*prints.shingles),
+        distance=distance(prints),
+        similarity=similarity(prints),
         unjudged=", ".join(sorted(set(prints.reasons) - {""})),
     )
 
@@ -93,38 +93,35 @@ def _runs(ids: Sequence[bytes], length: int) -> Iterator[Sequence[bytes]]:
 
 
 def tune(parts: Parts, records: int, at: float, told: Callable[[int], object]) -> Tuning:
-    """Try a grid of settings on the first records of the source; `told` of how many more were read."""
+    """Try bands of several shapes on the first records of the source; `told` of how many more were read."""
     sample = _sample(parts, records, told)
-    rows = list(tuning.rows(sample, tuning.grid(parts.setting), at))
-    note = ""
-    try:
-        rows += tuning.yardstick(sample, at)
-    except ImportError:
-        note = "for MinHash beside it: pip install 'dedup-job[tune]'"
-    return Tuning(sample, at, parts.setting, parts.source.estimated_count(), rows, note)
+    present, pairs = Setting.of(parts.recipe.matching), tuning.near_duplicates(sample, at)
+    tried = tuning.grid(replace(present, min_similarity=at), sample.width)
+    return Tuning(
+        sample=sample,
+        at=at,
+        present=present,
+        records=parts.source.estimated_count(),
+        pairs=pairs,
+        rows=list(tuning.rows(sample, tried, pairs)),
+        levels=list(tuning.levels(sample, present, at, pairs)),
+    )
 
 
 def _sample(parts: Parts, records: int, told: Callable[[int], object]) -> tuning.Sample:
-    """Fingerprint the first records at each width, side by side, until they are enough."""
+    """Fingerprint the first records, until they are enough."""
     taken: list[Fingerprints] = []
-    bits: dict[int, list[npt.NDArray[np.uint64]]] = {width: [] for width in tuning.RADII}
     shingles = 0
-    with ExitStack() as stack:
-        engines = [stack.enter_context(parts.engine(width)) for width in bits]
-        batches = tee(first_records(parts.source.batches(Window()), records), len(engines))
-        streams = [engine.fingerprinted(some) for engine, some in zip(engines, batches, strict=True)]
-        for found in zip(*streams, strict=True):
-            taken.append(found[0][1])
-            for width, (_, prints) in zip(bits, found, strict=True):
-                bits[width].append(prints.bits)
-            told(len(taken[-1]))
-            shingles += len(taken[-1].shingles.values)
+    with parts.engine() as engine:
+        for _, prints in engine.fingerprinted(first_records(parts.source.batches(Window()), records)):
+            taken.append(prints)
+            told(len(prints))
+            shingles += len(prints.shingles.values)
             if shingles >= MOST_SHINGLES:
                 break
     if not taken:
         raise ConfigError(f"{parts.source_name} has no records to try settings on")
-    columns = {width: np.concatenate(column) for width, column in bits.items()}
-    sample = tuning.Sample.of(Fingerprints.join(taken), columns, parts.recipe.matching.short_text)
+    sample = tuning.Sample.of(Fingerprints.join(taken))
     if not len(sample):
         reasons = ", ".join(sorted({reason for prints in taken for reason in prints.reasons}))
         raise ConfigError(f"no text in the first {sample.read:,} records ({reasons}); see [source] fields")

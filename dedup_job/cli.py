@@ -395,7 +395,7 @@ def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
 @SAME_FROM
 @common
 def tune(config: Path, sample: int, at: float, **options: Any) -> int:
-    """Show what other settings would find in the first records; writes nothing to MongoDB.
+    """Show what bands of other shapes would find in the first records; writes nothing to MongoDB.
 
     The near-duplicates among them are found by comparing all their texts.
     """

@@ -7,6 +7,7 @@ import os
 import stat
 import tomllib
 from collections.abc import Callable
+from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -18,7 +19,7 @@ from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.fields import TextFields
 from dedup_job.fingerprint.idf import jieba_idf_path, read_idf
-from dedup_job.fingerprint.profile import PROFILES, Calibration
+from dedup_job.fingerprint.profile import PROFILES
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe, Resource
 from dedup_job.fingerprint.segment import read_stop_words, read_user_words
 from dedup_job.fingerprint.terms import TermRule
@@ -29,7 +30,7 @@ CollectionName = Annotated[str, Field(pattern=r"^[^.$\x00]+(\.[^.$\x00]+)*$")]
 SOURCE_URI = "DEDUP_SOURCE_URI"
 TARGET_URI = "DEDUP_TARGET_URI"
 
-T = TypeVar("T")
+T = TypeVar("T", TermRule, Matching)
 
 
 class Section(BaseModel):
@@ -114,18 +115,15 @@ class RecipeSettings(Section):
     user_words: Path | None = Field(None, strict=False)
 
 
-class IndexSettings(Section):
-    """`[index]`: how near two fingerprints must be."""
+class MatchSettings(Section):
+    """`[match]`: what makes two texts match; what is not set here is the profile's choice."""
 
     radius: int | None = Field(None, ge=0, le=128)
-
-
-class VerifySettings(Section):
-    """`[verify]`: how much two texts must have in common."""
-
+    bands: int | None = Field(None, ge=0, le=64)
+    rows: int | None = Field(None, ge=1, le=16)
+    band_radius: int | None = Field(None, ge=0, le=128)
     min_similarity: float | None = Field(None, ge=0, le=1)
     shingle: int | None = Field(None, ge=1, le=32)
-    short_text: int | None = Field(None, ge=0, le=1000)
     numbers: Literal["ignore", "distinguish"] = "ignore"
     cache_mb: int = Field(256, ge=1)
 
@@ -165,8 +163,7 @@ class Settings(Section):
     target: TargetSettings
     clean: CleanSettings = CleanSettings()
     recipe: RecipeSettings = RecipeSettings()
-    index: IndexSettings = IndexSettings()
-    verify: VerifySettings = VerifySettings()
+    match: MatchSettings = MatchSettings()
     engine: EngineSettings = EngineSettings()
     limits: LimitSettings = LimitSettings()
     report: ReportSettings = ReportSettings()
@@ -176,37 +173,33 @@ class Settings(Section):
         """Return how the text of a record is read."""
         return Reader(TextFields(self.source.fields), Cleaner(self.clean.drop_after, self.clean.max_chars))
 
-    def make_recipe(self, found: Calibration) -> Recipe:
-        """Return the recipe for a collection; raises ConfigError for a file or value that cannot be used."""
-        recipe, verify = self.recipe, self.verify
-        chosen = PROFILES[recipe.profile](found)
-        bits = _or(recipe.bits, chosen.bits)
-        radius = _or(self.index.radius, chosen.radius)
-        if radius > bits:
-            raise ConfigError(f"[index] radius: {radius} is more than the {bits} bits of a fingerprint")
+    def make_recipe(self) -> Recipe:
+        """Return the recipe; raises ConfigError for a file or value that cannot be used."""
+        recipe, profile = self.recipe, PROFILES[self.recipe.profile]
+        bits = recipe.bits or profile.bits
+        for name in ("radius", "band_radius"):
+            if (radius := getattr(self.match, name) or 0) > bits:
+                raise ConfigError(f"[match] {name}: {radius} is more than the {bits} bits of a fingerprint")
         try:
             reader = self.reader
         except ValueError as error:
             raise ConfigError(str(error)) from None
+        matching = _with(_with(profile.matching, recipe), self.match)
+        if matching.bands and not matching.min_similarity:
+            raise ConfigError(
+                "[match] min_similarity: with 0 no texts are compared, and bands bring unlike ones; "
+                "set bands = 0 too, or min_similarity above 0"
+            )
+        if matching.numbers == "distinguish" and not matching.min_similarity:
+            raise ConfigError(
+                "[match] numbers: texts are told apart by comparing them; set min_similarity above 0"
+            )
         return Recipe(
             reader=reader,
             segmenter=recipe.segmenter,
-            terms=TermRule(
-                features=_or(recipe.features, chosen.features),
-                min_length=_or(recipe.min_length, chosen.min_length),
-                tf=_or(recipe.tf, chosen.tf),
-                idf=_or(recipe.idf, chosen.idf),
-                top=_or(recipe.top, chosen.top),
-            ),
+            terms=_with(profile.terms, recipe),
             bits=bits,
-            matching=Matching(
-                radius=radius,
-                min_terms=_or(recipe.min_terms, chosen.min_terms),
-                short_text=_or(verify.short_text, chosen.short_text),
-                min_similarity=_or(verify.min_similarity, chosen.min_similarity),
-                shingle=_or(verify.shingle, chosen.shingle),
-                numbers=verify.numbers,
-            ),
+            matching=matching,
             idf_table=_resource(recipe.idf_table, read_idf) or Resource.at(jieba_idf_path()),
             stop_words=_resource(recipe.stop_words, read_stop_words),
             user_words=_resource(recipe.user_words, read_user_words),
@@ -274,8 +267,10 @@ def _first_fault(error: ValidationError) -> str:
     return f"{where}: {wrong}, not {'a connection string' if '://' in shown else shown}"
 
 
-def _or(value: T | None, otherwise: T) -> T:
-    return otherwise if value is None else value
+def _with(chosen: T, section: Section) -> T:
+    """Return what a profile has chosen, with what a section sets of the same names in its place."""
+    names = {field.name for field in fields(chosen)} & set(type(section).model_fields)
+    return replace(chosen, **{name: value for name in names if (value := getattr(section, name)) is not None})
 
 
 def _resource(path: Path | None, read: Callable[[Path], object]) -> Resource | None:

@@ -46,7 +46,7 @@ class Batch:
 
 def digests(values: Iterable[bytes]) -> npt.NDArray[np.uint64]:
     """Return the 128-bit xxh3 of each value, uint64 (n, 2)."""
-    return np.frombuffer(b"".join(map(xxhash.xxh3_128_digest, values)), np.uint64).reshape(-1, 2)
+    return np.frombuffer(bytearray().join(map(xxhash.xxh3_128_digest, values)), np.uint64).reshape(-1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class Fingerprints:
 
     reasons   n strings; "" for a record that can be judged, else why it is unjudged
     bits      uint64 (n, bits / 64), the simhash, least significant word first; 0 where `near` is False
-    near      bool (n,), whether the text has enough terms to be found by its fingerprint
-    short     bool (n,), whether it has so few that it is found by its shingles
-    digests   uint64 (n, 2), 128-bit hash of the cleaned text
+    near      bool (n,), whether the text has terms enough for a fingerprint
+    keys      uint32 (n, bands), the keys of its bands; zeros where it has no shingles
+    digests   uint64 (n, 2), 128-bit hash of the cleaned text; zeros where there is none to judge
     hashes    uint64 (n, 2), 128-bit hash of the raw record
     shingles  the sorted distinct 32-bit shingle hashes of each text
     """
@@ -65,7 +65,7 @@ class Fingerprints:
     reasons: Sequence[str]
     bits: npt.NDArray[np.uint64]
     near: npt.NDArray[np.bool_]
-    short: npt.NDArray[np.bool_]
+    keys: npt.NDArray[np.uint32]
     digests: npt.NDArray[np.uint64]
     hashes: npt.NDArray[np.uint64]
     shingles: Ragged
@@ -80,7 +80,7 @@ class Fingerprints:
             reasons=[reason for part in parts for reason in part.reasons],
             bits=np.concatenate([part.bits for part in parts]),
             near=np.concatenate([part.near for part in parts]),
-            short=np.concatenate([part.short for part in parts]),
+            keys=np.concatenate([part.keys for part in parts]),
             digests=np.concatenate([part.digests for part in parts]),
             hashes=np.concatenate([part.hashes for part in parts]),
             shingles=Ragged.join([part.shingles for part in parts]),
@@ -92,20 +92,20 @@ class Fingerprints:
             reasons=[self.reasons[row] for row in rows],
             bits=self.bits[rows],
             near=self.near[rows],
-            short=self.short[rows],
+            keys=self.keys[rows],
             digests=self.digests[rows],
             hashes=self.hashes[rows],
             shingles=self.shingles.take(rows),
         )
 
     @classmethod
-    def unjudged(cls, reason: str, words: int, raw: bytes) -> Fingerprints:
+    def unjudged(cls, reason: str, words: int, bands: int, raw: bytes) -> Fingerprints:
         """Return the row of one record that could not be looked at."""
         return cls(
             reasons=[reason],
             bits=np.zeros((1, words), np.uint64),
             near=np.zeros(1, np.bool_),
-            short=np.zeros(1, np.bool_),
+            keys=np.zeros((1, bands), np.uint32),
             digests=np.zeros((1, 2), np.uint64),
             hashes=digests([raw]),
             shingles=Ragged.empty(1),
@@ -125,7 +125,7 @@ class Action(IntEnum):
 class Match:
     """A confirmed candidate: the keeper that stands for a record, and how near it is.
 
-    distance  bits in which the fingerprints differ; None where it was found by shingles alone
+    distance  bits in which the fingerprints differ; None where one of the two has none
     similarity   similarity of the shingle sets; None where the texts were not compared
     """
 

@@ -62,8 +62,8 @@ def explained(parts: Parts, first: str, second: str) -> dict[str, Any]:
 def why(parts: Parts, given: str) -> dict[str, Any]:
     """Return what the ledger says of one record, as JSON values; raises UsageError when nobody knows it.
 
-    What was dropped, unjudged or refused has a row of its own.  The plan that kept a unique record is found by
-    walking the plans, which takes as long as a run needs to begin: minutes for tens of millions.
+    What was dropped, unjudged or refused has a row of its own.  The plan that kept a unique record is found
+    by walking the plans, which takes as long as a run needs to begin: minutes for tens of millions.
     """
     found = records_named(parts, given)
     ids = [found[0].id] if found else with_equals(readings(given))

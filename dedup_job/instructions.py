@@ -22,16 +22,6 @@ def popcount(_context: Any, bits: Any) -> Any:
 
 
 @instruction
-def lowest(_context: Any, bits: Any) -> Any:
-    """Place of the lowest bit set in a uint64 that is not 0."""
-
-    def build(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.IntType(1)(1))
-
-    return types.int64(bits), build
-
-
-@instruction
 def prefetch(_context: Any, array: Any, place: Any) -> Any:
     """Ask for the memory of an array's element, counted along the flat array, without waiting for it."""
 
@@ -45,25 +35,3 @@ def prefetch(_context: Any, array: Any, place: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.int64), build
-
-
-def differing(builder: Any, entries: Any, wanted: Any) -> Any:
-    """Build the number of bits in which the lanes of two vectors differ."""
-    kind = entries.type
-    name = f"llvm.ctpop.v{kind.count}{kind.element}"
-    popcount = builder.module.declare_intrinsic(name, (), ir.FunctionType(kind, [kind]))
-    return builder.call(popcount, [builder.xor(entries, wanted)])
-
-
-def lesser(builder: Any, one: Any, other: Any) -> Any:
-    """Build a vector of the lesser of two numbers in each lane."""
-    return builder.select(builder.icmp_unsigned("<", one, other), one, other)
-
-
-def spread(builder: Any, value: Any, lanes: int) -> Any:
-    """Build a vector that has the value in each lane."""
-    unset = ir.Constant(ir.VectorType(value.type, lanes), ir.Undefined)
-    first = builder.insert_element(unset, value, ir.IntType(32)(0))
-    return builder.shuffle_vector(
-        first, unset, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-    )

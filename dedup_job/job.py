@@ -1,8 +1,8 @@
 """The job on one page: read, fingerprint, decide, commit.  Read this first.
 
-A record is a duplicate when an earlier kept record has the same cleaned text, or lies within the radius and,
-when texts are compared, has enough shingles in common.  The nearest keeper wins, the earliest of the nearest.
-A record that is a duplicate itself stands for nothing: a chain A ~ B ~ C never drops C for A.
+A record is a duplicate when an earlier kept record has the same cleaned text, or is a candidate and, when
+texts are compared, has enough shingles in common.  The nearest keeper wins, the earliest of the nearest.  A
+record that is a duplicate itself stands for nothing: a chain A ~ B ~ C never drops C for A.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from math import isnan
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from dedup_job.document import UNIQUE, Action, Batch, Counts, Fingerprints, Match, Verdict
 from dedup_job.fingerprint.recipe import Matching
+from dedup_job.match._found import NO_DISTANCE
 from dedup_job.match.judge import Judgement
-from dedup_job.match.keepers import Keepers
-from dedup_job.match.shingle_index import prefixes
+from dedup_job.match.keepers import Entered, Keepers
 from dedup_job.match.surroundings import look_around
-from dedup_job.plan import Plan
+from dedup_job.plan import Plan, RawIds
 
 PLAN_BYTES = 6 << 20  # a document has 16 MiB at most, and so has a command that names a plan's ids
 
@@ -60,13 +61,14 @@ def run(job: Job) -> Counts:
     """Decide every batch in turn and make each plan final before the next is decided."""
     counts = Counts()
     for batch, prints in job.engine.fingerprinted(job.batches):
+        entered = job.keepers.enter(RawIds.of(batch.ids), prints)
         held = job.held(batch.ids)
-        verdicts = decide(batch.ids, prints, job.matching, job.keepers, held)
+        verdicts = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, held)
         while gone := job.absent(relied_on(verdicts) - set(batch.ids)):
             job.keepers.forget(gone)
-            verdicts = decide(batch.ids, prints, job.matching, job.keepers, held)
-        plan = in_parts(planned(batch, prints, verdicts, job.matching), batch.raws, job.commit)
-        job.keepers.admit(plan, prints.shingles)
+            verdicts = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, held)
+        plan = in_parts(planned(batch, prints, verdicts), batch.raws, job.commit)
+        admit(plan, entered, prints, job.keepers)
         job.observe(batch, plan)
         counts += plan.counts
     return counts
@@ -89,45 +91,72 @@ def relied_on(verdicts: Iterable[Verdict]) -> set[bytes]:
     return {verdict.match.keeper for verdict in verdicts if verdict.match is not None}
 
 
-def planned(batch: Batch, prints: Fingerprints, verdicts: Sequence[Verdict], matching: Matching) -> Plan:
+def planned(batch: Batch, prints: Fingerprints, verdicts: Sequence[Verdict]) -> Plan:
     """Return the plan for a batch: its verdicts, and what the index is later rebuilt from."""
-    shortened = prefixes(prints.shingles, prints.short, matching.min_similarity)
-    return Plan(batch.ids, verdicts, prints.bits, prints.near, shortened, prints.digests, prints.hashes)
+    return Plan(batch.ids, verdicts, prints.bits, prints.near, prints.keys, prints.digests, prints.hashes)
+
+
+def admit(plan: Plan, entered: Entered, prints: Fingerprints, keepers: Keepers) -> None:
+    """Let what a plan has kept, now that it is carried out, stand for later records."""
+    rows = plan.rows(Action.UNIQUE)
+    is_kept = np.zeros(len(plan), np.bool_)
+    is_kept[rows] = True
+    keepers.keep(entered, is_kept, plan.ids)
+    keepers.remember(entered.texts[rows], prints.shingles.take(rows))
+
+
+def in_memory(batch: Batch, prints: Fingerprints, matching: Matching, keepers: Keepers) -> Plan:
+    """Decide a batch against keepers that no target holds, and let what is unique be one of them."""
+    entered = keepers.enter(RawIds.of(batch.ids), prints)
+    plan = planned(batch, prints, decide(batch.ids, prints, entered.texts, matching, keepers))
+    admit(plan, entered, prints, keepers)
+    return plan
 
 
 def decide(
     ids: Sequence[bytes],
     prints: Fingerprints,
+    texts: npt.NDArray[np.int64],
     matching: Matching,
     keepers: Keepers,
     held: Collection[bytes] = (),
 ) -> list[Verdict]:
     """Return the verdict of each record, in order, against the keepers and the batch's earlier records.
 
-    An id that the target held before is never dropped: the record is there already, or the target refuses it.
+    texts  int64 (n,), the numbers of their texts among those of the keepers, where they have been entered
+    held   ids that the target held before; they are never dropped: they are there, or the target refuses them
     """
-    same_text = keepers.with_text(prints.digests)
-    is_passed = np.array([reason != "" for reason in prints.reasons], np.bool_)
-    may_be_dropped = ~is_passed & np.array([raw_id not in held for raw_id in ids], np.bool_)
-    around = look_around(prints, may_be_dropped & (same_text < 0), matching, keepers)
-    found = around.judged(matching.min_similarity)
+    is_droppable = np.array([raw_id not in held for raw_id in ids], np.bool_)
+    surroundings = look_around(prints, texts, matching, keepers)
+    found = surroundings.judged(is_droppable, matching.min_similarity)
+    is_judged, is_dropped = texts >= 0, found.keeper >= 0
+    kept_here = _first_ids(ids, texts, np.flatnonzero(is_judged & ~is_dropped))
 
     def verdict(row: int) -> Verdict:
-        if is_passed[row]:
+        if not is_judged[row]:
             return Verdict(Action.UNJUDGED, prints.reasons[row])
-        if same_text[row] >= 0:
-            return Verdict(Action.DUPLICATE, "exact", Match(keepers.id(int(same_text[row])), 0, 1.0))
-        inside = found.keeper[row] - len(around.landed)
-        keeper = ids[inside] if inside >= 0 else keepers.id(int(around.landed[found.keeper[row]]))
-        return Verdict(Action.DUPLICATE, "exact" if found.exact[row] else "near", _match(found, row, keeper))
+        place = found.keeper[row]
+        text = int(surroundings.texts[place])
+        keeper = keepers.id(text) if surroundings.stood[place] else kept_here[text]
+        return Verdict(
+            Action.DUPLICATE, "exact" if text == texts[row] else "near", _match(found, row, keeper)
+        )
 
-    is_dropped = may_be_dropped & ((same_text >= 0) | (found.keeper >= 0))
     verdicts = [UNIQUE] * len(ids)
-    for row in np.flatnonzero(is_passed | is_dropped).tolist():
+    for row in np.flatnonzero(~is_judged | is_dropped).tolist():
         verdicts[row] = verdict(row)
     return verdicts
 
 
+def _first_ids(
+    ids: Sequence[bytes], texts: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]
+) -> dict[int, bytes]:
+    """Return for each text the id of the first of these rows that has it."""
+    return {text: ids[row] for text, row in zip(texts[rows][::-1].tolist(), rows[::-1].tolist(), strict=True)}
+
+
 def _match(found: Judgement, row: int, keeper: bytes) -> Match:
     distance, similarity = int(found.distance[row]), float(found.similarity[row])
-    return Match(keeper, distance if distance >= 0 else None, None if isnan(similarity) else similarity)
+    return Match(
+        keeper, None if distance == NO_DISTANCE else distance, None if isnan(similarity) else similarity
+    )

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from datetime import datetime
 from math import inf
-from statistics import median
 from typing import Any, Self, TypeVar
 
 from dedup_job import job
 from dedup_job.config import Settings
-from dedup_job.document import Batch, Fingerprints
+from dedup_job.document import Batch
 from dedup_job.engine.local import Capacity, LocalEngine
 from dedup_job.errors import ConfigError, DedupError, StateError
-from dedup_job.fingerprint.profile import Calibration
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.fingerprint.shingles import normalised
 from dedup_job.match.keepers import Fetch, Keepers, Recollection
 from dedup_job.mongo import namespace
 from dedup_job.mongo.client import Patience, connect
@@ -33,12 +29,9 @@ from dedup_job.mongo.statements import Statements
 from dedup_job.mongo.target import Target
 from dedup_job.mongo.window import Window, rest_of_backfill, since
 from dedup_job.plan import RawIds
-from dedup_job.report.scoring import Setting
 
 L = TypeVar("L", bound=Ledger)
 
-CALIBRATION_RECORDS = 1_000
-LARGE_RECORD = 64 << 10  # bytes
 BEGINNING = 60  # characters of a text that evidence shows
 
 
@@ -77,9 +70,7 @@ class Parts:
         self.places = Places(source, target, self.patience)
         self.source_scan = Scan(source, "the source", self.patience, condition=self.settings.source.condition)
         self.held = Source(target, {}, size, self.patience)
-        head = self.ledger_reader().head()
-        self.calibration = head.calibration if head else self._calibrated()
-        self.recipe: Recipe = self.settings.make_recipe(self.calibration)
+        self.recipe: Recipe = self.settings.make_recipe()
 
     def _check_source(self, source: Any) -> None:
         """Raise ConfigError unless the source can be read, StateError when it is there no more."""
@@ -101,51 +92,23 @@ class Parts:
     def origin(self) -> Origin:
         """What a new ledger is made from, and an old one must have been made from."""
         recipe, condition = self.recipe, self.settings.source.plain_filter
-        made_from = (self.source_name, recipe.settings, recipe.digest, self.calibration)
+        made_from = (self.source_name, recipe.settings, recipe.digest)
         return Origin(*made_from, filter=condition, places=self.places.noted())
 
     @property
     def about(self) -> str:
-        """What the recipe decides by, and what it was chosen for."""
-        matching, found = self.recipe.matching, self.calibration
-        texts = f"similarity {matching.min_similarity} of {matching.shingle}-character shingles"
-        return (
-            f"{self.recipe.bits} bits, radius {matching.radius}, "
-            f"{texts if matching.min_similarity else 'texts not compared'}; "
-            f"chosen for {found.records:,} records of about {found.median_length:,} letters"
-        )
+        """What the recipe decides by."""
+        return self.recipe.about
 
     def basis(self, keepers: Keepers) -> tuple[str, str, str]:
-        """Return the digest of the recipe, what it decides by, and how the index looks for it."""
-        return self.recipe.digest, self.about, keepers.layout
+        """Return the digest of the recipe, what it decides by, and what the index holds."""
+        return self.recipe.digest, self.about, keepers.summary
 
-    def _calibrated(self) -> Calibration:
-        """Look at the source's size and at its first texts, in `_id` order."""
-        batches = first_records(self.source.batches(Window()), CALIBRATION_RECORDS)
-        lengths = [length for batch in batches for length in self._lengths(batch.raws) if length]
-        return Calibration(self.source.estimated_count(), int(median(lengths)) if lengths else 0)
-
-    def _lengths(self, raws: Sequence[bytes]) -> list[int]:
-        """Return about how long the texts of these records are, in letters.
-
-        A large record counts with its bytes: cleaning it may take long, and nobody could put an end to it.
-        """
-        texts = self.settings.reader.texts([raw for raw in raws if len(raw) <= LARGE_RECORD])[0]
-        large = [len(raw) for raw in raws if len(raw) > LARGE_RECORD]
-        return [len(normalised(text)) for text in texts] + large
-
-    def engine(self, bits: int | None = None) -> LocalEngine:
-        """Return the engine, not started yet; for fingerprints of another width where `bits` says so."""
+    def engine(self) -> LocalEngine:
+        """Return the engine, not started yet."""
         limits = self.settings.limits
         workers = self.settings.engine.workers
-        recipe = replace(self.recipe, bits=bits or self.recipe.bits)
-        return LocalEngine(recipe, Capacity(workers, limits.in_flight_mb << 20, limits.record_seconds))
-
-    @property
-    def setting(self) -> Setting:
-        """What decides how much is found, of all settings."""
-        matching = self.recipe.matching
-        return Setting(self.recipe.bits, matching.radius, matching.min_similarity)
+        return LocalEngine(self.recipe, Capacity(workers, limits.in_flight_mb << 20, limits.record_seconds))
 
     def ledger_reader(self) -> LedgerReader:
         """Return the ledger for reading alone."""
@@ -178,11 +141,12 @@ class Parts:
 
     def keepers(self, fetch: Fetch, engine: LocalEngine) -> Keepers:
         """Return an empty set of keepers, whose texts are fetched when they are not at hand."""
-        matching, verify = self.recipe.matching, self.settings.verify
         recall = Recollection(fetch, engine.fingerprint)
-        keepers = Keepers(self.recipe.bits, matching.radius, verify.cache_mb << 20, recall)
+        keepers = Keepers(self.recipe, self.settings.match.cache_mb << 20, recall)
         # The compiled code that decides is loaded now, while the workers still load theirs.
-        job.decide([b""], Fingerprints.unjudged("empty", self.recipe.bits // 64, b""), matching, keepers)
+        nothing = self.recipe.unjudged("empty", b"")
+        texts = keepers.enter(RawIds.of([b""]), nothing).texts
+        job.decide([b""], nothing, texts, self.recipe.matching, keepers)
         return keepers
 
     def is_foreign(self, head: Head | None) -> bool:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dedup_job.document import UNIQUE, Action, Counts, Match, Verdict
-from dedup_job.ragged import Ragged
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +32,9 @@ class RawIds:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def __getitem__(self, row: int) -> bytes:
+        return self.values[self.offsets[row] : self.offsets[row + 1]].tobytes()
 
     def __iter__(self) -> Iterator[bytes]:
         whole, ends = self.values.tobytes(), self.offsets.tolist()
@@ -68,14 +69,18 @@ class RawIds:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """The unique records of a plan as columns, in the order of decision; as in Plan, n rows each."""
+class Texts:
+    """The records of a plan that could be judged, as columns in the order of decision; n rows, as in Plan.
+
+    is_kept  bool (n,), those that are unique
+    """
 
     ids: RawIds
     bits: npt.NDArray[np.uint64]
     near: npt.NDArray[np.bool_]
-    prefixes: Ragged
+    keys: npt.NDArray[np.uint32]
     digests: npt.NDArray[np.uint64]
+    is_kept: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -88,9 +93,9 @@ class Plan:
     ids       raw BSON `{"_id": value}` of each record, in the order of decision
     verdicts  one for each record
     bits      uint64 (n, bits / 64), the fingerprints
-    near      bool (n,), which records are found by their fingerprint
-    prefixes  shingles by which short texts are found; empty rows for others
-    digests   uint64 (n, 2), of the cleaned texts
+    near      bool (n,), which records have a fingerprint
+    keys      uint32 (n, bands), the keys of their bands; zeros where there are none
+    digests   uint64 (n, 2), of the cleaned texts; zeros where there is none to judge
     hashes    uint64 (n, 2), of the raw records
     """
 
@@ -98,7 +103,7 @@ class Plan:
     verdicts: Sequence[Verdict]
     bits: npt.NDArray[np.uint64]
     near: npt.NDArray[np.bool_]
-    prefixes: Ragged
+    keys: npt.NDArray[np.uint32]
     digests: npt.NDArray[np.uint64]
     hashes: npt.NDArray[np.uint64]
 
@@ -126,22 +131,21 @@ class Plan:
         """Return some of its records, in their order."""
         if (start, stop) == (0, len(self)):
             return self
-        rows = np.arange(start, stop)
-        columns: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
-        for name, column in columns.items():
-            columns[name] = column.take(rows) if isinstance(column, Ragged) else column[start:stop]
-        return replace(self, **columns)
+        return replace(self, **{one.name: getattr(self, one.name)[start:stop] for one in fields(self)})
 
     def rows(self, *actions: Action) -> list[int]:
         """Rows whose verdict has one of these actions."""
         return [row for row, verdict in enumerate(self.verdicts) if verdict.action in actions]
 
     @property
-    def kept(self) -> Kept:
-        """The unique records."""
-        rows = self.rows(Action.UNIQUE)
-        ids = RawIds.of(self.ids[row] for row in rows)
-        return Kept(ids, self.bits[rows], self.near[rows], self.prefixes.take(rows), self.digests[rows])
+    def texts(self) -> Texts:
+        """The records that could be judged."""
+        rows = np.flatnonzero(self.digests.any(axis=1))
+        is_kept = np.array([verdict.action is Action.UNIQUE for verdict in self.verdicts], np.bool_)
+        ids = RawIds.of(self.ids[row] for row in rows.tolist())
+        return Texts(
+            ids, self.bits[rows], self.near[rows], self.keys[rows], self.digests[rows], is_kept[rows]
+        )
 
     def without(self, failed: Mapping[int, Verdict]) -> Plan:
         """Give these rows another verdict and promote what was dropped because of them.
@@ -153,8 +157,8 @@ class Plan:
         >>> a = Match(b"a", 2, 0.9)
         >>> verdicts = [UNIQUE, Verdict(Action.DUPLICATE, "near", a), Verdict(Action.DUPLICATE, "near", a)]
         >>> column = np.zeros((3, 2), np.uint64)
-        >>> near, prefixes = np.ones(3, bool), Ragged.empty(3)
-        >>> plan = Plan([b"a", b"b", b"c"], verdicts, column, near, prefixes, column, column)
+        >>> near, keys = np.ones(3, bool), np.ones((3, 8), np.uint32)
+        >>> plan = Plan([b"a", b"b", b"c"], verdicts, column, near, keys, column, column)
         >>> [v.action.name for v in plan.without({0: Verdict(Action.REFUSED, "validator")}).verdicts]
         ['REFUSED', 'UNIQUE', 'DUPLICATE']
         """

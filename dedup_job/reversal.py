@@ -66,7 +66,7 @@ def _head(parts: Parts) -> Head:
 
 def _origin(parts: Parts, head: Head) -> Origin:
     """Return the source that the settings name; the rest, on which no reversal depends, is the ledger's."""
-    return Origin(parts.source_name, head.recipe, head.digest, head.calibration, head.filter, head.places)
+    return Origin(parts.source_name, head.recipe, head.digest, head.filter, head.places)
 
 
 def _dropped(parts: Parts, given: str) -> Dropped | None:

@@ -2,13 +2,19 @@
 
     python -m scripts.bench_accuracy --data DIR --tools DIR [--sets leetcode,medical_qa,reuters21578]
         [--profiles default,thorough,classic] [--peers "the usual job,rensa RMinHash"] [--workers 1]
+        [--together] [--seeds 1,2,3]
 
-DIR/SET/docs.jsonl.gz holds the records of a set (`_id`, `data`), DIR/SET/gt_jaccard.tsv.gz the similarity of
-its pairs; the tools are `score_kept.py`, which judges everyone, and `seed_baseline.py`, the usual job.
+DIR/SET/docs.jsonl.gz holds the records of a set (`_id`, `data`), DIR/SET/gt_places.tsv.gz the similarity of
+its pairs, DIR/SET/gt_jaccard.tsv.gz that of letters and digits alone; the tools are `score_kept.py`, which
+judges everyone, `similarity_pairs.py`, which defines similarity, and `seed_baseline.py`, the usual job.
 
 All decide keep-first in `_id` order.  The job runs end to end, from a MongoDB collection of raw records to a
 target collection, and its whole process is timed, start and HTML included.  The peers and the usual job are
 timed in memory, from the text to the rows kept: no start, no database, and no HTML but where it says raw.
+Shingles that a peer is handed are cut within its time.
+
+With `--together` the job also gets all sets in one collection, their `_id`s dealt out anew by each seed, so
+that the sets are mixed; each set is then scored alone.  At the end stand the recipes of all runs of the job.
 """
 
 from __future__ import annotations
@@ -26,43 +32,55 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from pymongo import MongoClient
 
-from dedup_job.fingerprint.profile import PROFILES, default
+from dedup_job.fingerprint.profile import PROFILES
 from scripts.local_mongod import open_server
-from scripts.measure import DATABASE, SETTINGS, documents, fill, watched
+from scripts.measure import DATABASE, SETTINGS, fill, numbers, table, watched
+from scripts.measure import row as print_row
 from scripts.peers import PEERS
-from scripts.reference import Judge, Score, TextSet, arguments, chosen, wanted
+from scripts.reference import Judge, Mixed, Score, TextSet, arguments, chosen, wanted
 
-SET_HEADER = """\
-| set | records | median letters | near pairs |
-|---|---|---|---|"""
-HEADER = """
-| set | who | recall | precision | F1 | near recall | wiped out | documents/s |
-|---|---|---|---|---|---|---|---|"""
+SETS = ("set", "records", "median letters", "near pairs")
+SCORES = (
+    "set", "who", "recall", "precision", "F1", "near recall", "wiped out",
+    "F1 by letters", "documents/s",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What somebody kept of a set, and the seconds that it took."""
+    """What somebody kept, and the seconds that it took; of our job also the digest of its recipe."""
 
-    ids: Sequence[str]
+    ids: Sequence[Any]
     seconds: float
+    recipe: str = ""
 
 
-def our_job(uri: str, profile: str, workers: str, texts: TextSet) -> Kept:
+@dataclass(frozen=True, slots=True)
+class RunRecipe:
+    """The digest of the recipe that one run of our job decided by."""
+
+    collection: str
+    who: str
+    digest: str
+
+
+def our_job(uri: str, profile: str, workers: str, texts: TextSet | Mixed) -> Kept:
     """Run `dedup-job backfill` as a process of its own; the collection is loaded before the clock starts."""
     with tempfile.TemporaryDirectory() as folder, MongoClient[dict[str, Any]](uri) as client:
         settings = Path(folder) / "bench.toml"
         settings.write_text(SETTINGS.format(profile=profile))
-        fill(documents(texts.file), client)
+        fill(texts.records, client)
         command = [sys.executable, "-m", "dedup_job", "backfill", "-c", str(settings), "--json"]
-        usage, _ = watched([*command, "--workers", workers], {**os.environ, "DEDUP_SOURCE_URI": uri})
-        return Kept([record["_id"] for record in client[DATABASE].unique.find({}, {"_id": 1})], usage.seconds)
+        usage, said = watched([*command, "--workers", workers], {**os.environ, "DEDUP_SOURCE_URI": uri})
+        ids = [record["_id"] for record in client[DATABASE].unique.find({}, {"_id": 1})]
+        return Kept(ids, usage.seconds, said["recipe"])
 
 
 def usual_job(script: Path, given: Callable[[TextSet], Iterable[str]], texts: TextSet) -> Kept:
@@ -90,42 +108,76 @@ USUAL: dict[str, Callable[[TextSet], Iterable[str]]] = {
 
 def peer(name: str, texts: TextSet) -> Kept:
     """Run a peer in a fresh process; what has no text is kept without asking it."""
-    asked = [row for row, text in enumerate(texts.texts) if text]
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        given = [texts.texts[row] for row in asked]
-        rows, seconds = pool.submit(_timed_rows, name, given, default(texts.calibration).shingle).result()
-    spared = set(range(len(texts.ids))).difference(asked)
-    return Kept([texts.ids[row] for row in sorted(spared.union(asked[row] for row in rows))], seconds)
+        rows, seconds = pool.submit(_timed_rows, name, texts.asked).result()
+    return Kept(texts.kept(rows), seconds)
 
 
-def _timed_rows(name: str, texts: Sequence[str], length: int) -> tuple[list[int], float]:
-    PEERS[name](texts[:10], length)  # imports and dictionaries are loaded before the clock starts
+def _timed_rows(name: str, texts: Sequence[str]) -> tuple[list[int], float]:
+    PEERS[name](texts[:10])  # imports and dictionaries are loaded before the clock starts
     started = time.perf_counter()
-    rows = PEERS[name](texts, length)
+    rows = PEERS[name](texts)
     return rows, time.perf_counter() - started
 
 
-def set_row(texts: TextSet, judge: Judge) -> str:
-    """Return a line of the table of sets."""
-    letters = texts.calibration.median_length
-    return f"| {texts.name} | {len(texts.ids):,} | {letters} | {len(judge.near_pairs):,} |"
-
-
-def row(name: str, who: str, score: Score, rate: float) -> str:
-    """Return a line of the table."""
-    return (
-        f"| {name} | {who} | {score.recall:.4f} | {score.precision:.4f} | {score.f1:.4f} | {score.near:.4f} "
-        f"| {score.wiped:,} | {rate:,.0f} |"
-    )
+def print_score(name: str, who: str, score: Score, rate: float) -> None:
+    """Print a line of the table; `rate` is in documents a second."""
+    shares = (score.recall, score.precision, score.f1, score.near)
+    print_row(name, who, *(f"{share:.4f}" for share in shares), score.wiped, f"{score.letters_f1:.4f}", rate)
 
 
 def contestants(args: argparse.Namespace, uri: str) -> Iterator[tuple[str, Callable[[TextSet], Kept]]]:
     """Yield who takes part, by name, and how each is run on a set."""
     for profile in args.profiles:
-        yield f"**dedup-job, {profile}**", partial(our_job, uri, profile, args.workers)
+        yield ours(profile), partial(our_job, uri, profile, args.workers)
     for name in args.peers:
         script = args.tools / "seed_baseline.py"
         yield name, partial(usual_job, script, USUAL[name]) if name in USUAL else partial(peer, name)
+
+
+def ours(profile: str) -> str:
+    """Return what the table calls our job."""
+    return f"**dedup-job, {profile}**"
+
+
+def alone(sets: Sequence[tuple[TextSet, Judge]], args: argparse.Namespace, uri: str) -> Iterator[RunRecipe]:
+    """Run everyone on each set, print how they did, and yield the recipes of our runs."""
+    for texts, judge in sets:
+        for who, run in contestants(args, uri):
+            try:
+                kept = run(texts)
+            except ImportError as error:
+                print_row(texts.name, who, f"{error.name} is not installed")
+                continue
+            print_score(texts.name, who, judge.score(kept.ids), len(texts.ids) / kept.seconds)
+            if kept.recipe:
+                yield RunRecipe(texts.name, who, kept.recipe)
+
+
+def together(
+    sets: Sequence[tuple[TextSet, Judge]], args: argparse.Namespace, uri: str
+) -> Iterator[RunRecipe]:
+    """Run our job on all sets in one collection, for each seed; print each set's score, yield the recipes."""
+    for profile, seed in product(args.profiles, args.seeds):
+        mixed = Mixed.dealt([texts for texts, _ in sets], seed)
+        found = our_job(uri, profile, args.workers, mixed)
+        rate = len(mixed.origins) / found.seconds
+        for (texts, judge), kept in zip(sets, mixed.kept(found.ids), strict=True):
+            print_score(f"{texts.name}, together, seed {seed}", ours(profile), judge.score(kept), rate)
+        yield RunRecipe(f"together, seed {seed}", ours(profile), found.recipe)
+
+
+def print_recipes(recipes: Sequence[RunRecipe]) -> None:
+    """Print the recipe of each run, and whether those of a profile are equal."""
+    print()
+    table("collection", "who", "recipe")
+    for one in recipes:
+        print_row(one.collection, one.who, one.digest)
+    for who in dict.fromkeys(one.who for one in recipes):
+        digests = [one.digest for one in recipes if one.who == who]
+        different = len(set(digests))
+        said = "all equal" if different == 1 else f"NOT EQUAL, {different} different ones"
+        print(f"\n{who}, recipes of {len(digests)} runs: {said}")
 
 
 def main() -> None:
@@ -134,20 +186,22 @@ def main() -> None:
     parser.add_argument("--profiles", type=chosen(*PROFILES), default=list(PROFILES))
     parser.add_argument("--peers", type=chosen(*USUAL, *PEERS), default=[*USUAL, *PEERS])
     parser.add_argument("--workers", default="1")
+    parser.add_argument("--together", action="store_true", help="the sets in one collection too")
+    parser.add_argument("--seeds", type=numbers, default=[1, 2, 3], help="of the orders of that collection")
     args = parser.parse_args()
     sets = list(wanted(args))
-    print(SET_HEADER, *(set_row(*one) for one in sets), HEADER, sep="\n", flush=True)
+    table(*SETS)
+    for texts, judge in sets:
+        print_row(texts.name, len(texts.ids), texts.median_letters, judge.near_pairs)
+    print()
+    table(*SCORES)
     with ExitStack() as stack:
         uri = stack.enter_context(open_server()).uri if args.profiles else ""
-        for texts, judge in sets:
-            for who, run in contestants(args, uri):
-                try:
-                    kept = run(texts)
-                except ImportError as error:
-                    print(f"| {texts.name} | {who} | {error.name} is not installed |", flush=True)
-                else:
-                    score = judge.score(kept.ids)
-                    print(row(texts.name, who, score, len(texts.ids) / kept.seconds), flush=True)
+        recipes = list(alone(sets, args, uri))
+        if args.together:
+            recipes += together(sets, args, uri)
+    if recipes:
+        print_recipes(recipes)
 
 
 if __name__ == "__main__":

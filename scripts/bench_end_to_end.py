@@ -1,7 +1,7 @@
 """Times `dedup-job backfill`, MongoDB to MongoDB, beside the job as it is usually done, and beside the floor.
 
     python -m scripts.bench_end_to_end [docs.jsonl.gz ...] [--baseline seed_baseline.py] [--generated 200000]
-        [--runs 3] [--workers 2] [--quick]
+        [--runs 3] [--workers 2] [--quick] [--before DIR]
 
 All work on the same records: one JSON object a line with `_id` and `data`, or made-up ones with HTML.  The
 usual job works in memory.  All take turns.  Each is timed as a whole process, start-up included,
@@ -10,6 +10,9 @@ apart.
 
 The floor is what nobody can do without: a bare find, a bare parse of what is HTML, a bare rjieba.cut, and a
 bare insert_many of what we kept, each for the same records on as many processes as we have workers.
+
+With `--before` none of that is run: the same records are decided by this checkout and by another one of the
+project, which has its own .venv, in turn, and the processor time of both is compared pair by pair.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -63,12 +66,16 @@ def made_up(count: int, folder: Path) -> Path:
     return file
 
 
-def ours(server: Server, workers: str) -> Outcome:
-    """Run the backfill on what the source holds."""
+def ours(server: Server, workers: str, checkout: Path | None = None) -> Outcome:
+    """Run the backfill on what the source holds, by this checkout or by another one."""
     with job_commands(server) as commands, MongoClient[dict[str, Any]](server.uri) as client:
         forget(client)
+        if checkout:
+            folder = checkout.resolve()
+            commands = replace(commands, program=[str(folder / ".venv/bin/dedup-job")], folder=folder)
         usage, report = commands.run("backfill", "--workers", workers)
-    return Outcome(usage, report["docs_per_second"], report["unique"] + sum(report["unjudged"].values()))
+    unjudged = report.get("unjudged") or report.get("passed") or {}  # an earlier version's word
+    return Outcome(usage, report["docs_per_second"], report["unique"] + sum(unjudged.values()))
 
 
 def usual(script: Path, file: Path) -> Outcome:
@@ -130,6 +137,25 @@ def compare(name: str, file: Path, args: argparse.Namespace, server: Server) -> 
     row(name, "from pair to pair", "", "", f"{min(above):.2f} to {max(above):.2f}", "", "", "")
 
 
+def compare_before(name: str, file: Path, args: argparse.Namespace, server: Server) -> None:
+    """Run this checkout and the one before in turn, and print both and the ratio of their processor time."""
+    with MongoClient[dict[str, Any]](server.uri) as client:
+        count = fill(documents(file), client)
+    checkouts = (None, args.before)
+    for checkout in checkouts:  # not counted: what is compiled and kept for later runs is made now
+        ours(server, args.workers, checkout)
+    pairs = []
+    for run in range(args.runs):
+        order = checkouts if run % 2 == 0 else checkouts[::-1]
+        outcomes = {checkout: ours(server, args.workers, checkout) for checkout in order}
+        pairs.append((outcomes[None], outcomes[args.before]))
+    show(name, "**this checkout**", count, [mine for mine, _ in pairs])
+    show(name, "the one before", count, [before for _, before in pairs])
+    ratios = [mine.usage.cpu / before.usage.cpu for mine, before in pairs]
+    row(name, "CPU a record, this against before, times", "", "", median(ratios), "", "", "")
+    row(name, "from pair to pair", "", "", f"{min(ratios):.2f} to {max(ratios):.2f}", "", "", "")
+
+
 def show_floor(name: str, count: int, floors: Sequence[Floor]) -> None:
     """Print the medians of what the bare steps took, together and one by one."""
     seconds, cpu = (median(floor.sum(key) for floor in floors) for key in ("seconds", "cpu"))
@@ -158,6 +184,7 @@ def main() -> None:
     )
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--workers", default="2")
+    parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout to compare with, alone")
     parser.add_argument("--quick", action="store_true", help="one run, and 10,000 generated records")
     args = parser.parse_args()
     if args.quick:
@@ -165,7 +192,7 @@ def main() -> None:
     table(*HEADER)
     with tempfile.TemporaryDirectory() as folder, open_server() as server:
         for name, file in sources(args, Path(folder)):
-            compare(name, file, args, server)
+            (compare_before if args.before else compare)(name, file, args, server)
 
 
 if __name__ == "__main__":

@@ -25,25 +25,24 @@ from selectolax.lexbor import LexborHTMLParser
 
 from dedup_job import config
 from dedup_job.document import digests
+from dedup_job.fingerprint.bands import band_keys
 from dedup_job.fingerprint.characters import lower_case
 from dedup_job.fingerprint.fingerprinter import Fingerprinter, shared_idf
 from dedup_job.fingerprint.pieces import Rows
-from dedup_job.fingerprint.profile import Calibration
 from dedup_job.fingerprint.recipe import Reader, Recipe
 from dedup_job.fingerprint.segment import rust_segmenter, segmentable
-from dedup_job.fingerprint.shingles import letter_shingles
+from dedup_job.fingerprint.shingles import shingles_of
 from dedup_job.fingerprint.simhash import fold
 from dedup_job.fingerprint.terms import Vocabulary, weigh
 from dedup_job.fingerprint.tokens import Tokenizer, token_rows
 from scripts.measure import documents
 
 BATCH = 1000
-MEDIAN_LENGTH = 500  # letters and digits: shingles of 5 characters
 TABLE = {
     "source": {"database": "d", "collection": "c", "fields": ["data"]},
     "target": {"database": "d", "collection": "u"},
 }
-CLEANED = ("lower case", "segment", "weigh, fold", "shingles", "digests")
+CLEANED = ("lower case", "segment", "weigh, fold", "shingles", "bands", "digests")
 STAGES = ("fields", "clean", *CLEANED, "cleaned text", "all", "bare segmenter", "bare parser", "ratio")
 
 P = ParamSpec("P")
@@ -87,7 +86,9 @@ class Stages:
         codes = clock("lower case", lower_case, texts)
         rows = clock("segment", self._rows, texts, codes)
         clock("weigh, fold", self._folded, rows)
-        clock("shingles", letter_shingles, codes, self._recipe.matching.shingle)
+        matching = self._recipe.matching
+        sets = clock("shingles", shingles_of, codes, matching.shingle)
+        clock("bands", band_keys, sets, matching.bands, matching.rows)
         clock("digests", lambda: (digests(text.encode() for text in texts), digests(raws)))
         return given, texts
 
@@ -124,7 +125,7 @@ def parsed(text: str) -> str:
 def timed(path: Path, passes: int) -> dict[str, float]:
     """Return the medians of all stages over some passes."""
     raws = [encode(record) for record in documents(path)]
-    recipe = config.check(TABLE, "bench").make_recipe(Calibration(len(raws), MEDIAN_LENGTH))
+    recipe = config.check(TABLE, "bench").make_recipe()
     Fingerprinter(recipe)(raws[:1])  # tables are made
     found = [one_pass(recipe, raws) for _ in range(passes)]
     return {stage: median(one[stage] for one in found) for stage in STAGES}

@@ -17,24 +17,12 @@ from pymongo import MongoClient
 
 from dedup_job import config, wiring
 from dedup_job.document import Batch
-from dedup_job.engine.local import LocalEngine
 from dedup_job.engine.resident import family, held
-from dedup_job.match.keepers import Fetch, Keepers
-from dedup_job.parts import Parts
 from dedup_job.plan import Plan
 from scripts.corpus import Mix, generate
 from scripts.local_mongod import open_server
 from scripts.measure import MB, fill, job_commands, mongod_of, row, table
-
-
-class OpenParts(Parts):
-    """The parts of a run that let us look at its keepers."""
-
-    seen: Keepers
-
-    def keepers(self, fetch: Fetch, engine: LocalEngine) -> Keepers:
-        self.seen = super().keepers(fetch, engine)
-        return self.seen
+from scripts.watched_job import OpenParts
 
 
 @dataclass

@@ -3,10 +3,10 @@
     python -m scripts.bench_peers --data DIR --tools DIR [--sets leetcode,medical_qa,reuters21578]
         [--peers "rensa RMinHash,gaoya MinHash"] [--runs 3] [--quick]
 
-DIR/SET/docs.jsonl.gz holds the records of a set, DIR/SET/gt_jaccard.tsv.gz the similarity of its pairs, and
-the tools hold `score_kept.py`.  No one parses HTML or talks to a database here: all are given the same
-cleaned texts and answer with the rows that they keep.  Ours fingerprints in chunks and decides as a run does.
-Each run is a process of its own, all that it needs loaded before the clock starts; figures are medians.
+Data and tools are those of `bench_accuracy`.  No one parses HTML or talks to a database here: all are given
+the same cleaned texts and answer with the rows that they keep.  Ours fingerprints in chunks and decides as a
+run does; the MinHash peers are handed shingles, which are cut here and within their time.  Each run is a
+process of its own, all that it needs loaded before the clock starts; figures are medians.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dedup_job import job
 from dedup_job.document import Action, Batch, Fingerprints
 from dedup_job.fingerprint.fields import TextFields
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.fingerprint.profile import Calibration, default
+from dedup_job.fingerprint.profile import PROFILES
 from dedup_job.fingerprint.recipe import Reader
 from dedup_job.match.keepers import Keepers, Recollection
 from scripts.measure import row, table
@@ -57,8 +57,8 @@ class CleanedTexts(Reader):
 class Ours:
     """Our way from cleaned texts to the rows kept, with everything loaded."""
 
-    def __init__(self, found: Calibration) -> None:
-        self._recipe = recipe(default(found), CleanedTexts(TextFields(("data",))))
+    def __init__(self) -> None:
+        self._recipe = recipe(PROFILES["default"], CleanedTexts(TextFields(("data",))))
         self._fingerprint = Fingerprinter(self._recipe)
 
     def rows(self, texts: Sequence[str]) -> list[int]:
@@ -68,28 +68,19 @@ class Ours:
         by_id = dict(zip(ids, raws, strict=True))
         matching = self._recipe.matching
         recall = Recollection(lambda some: {one: by_id[one] for one in some}, self._fingerprint)
-        keepers = Keepers(self._recipe.bits, matching.radius, CACHE, recall)
+        keepers = Keepers(self._recipe, CACHE, recall)
         kept: list[int] = []
         for first in range(0, len(texts), CHUNK):
             batch = Batch(ids[first : first + CHUNK], raws[first : first + CHUNK])
             prints: Fingerprints = self._fingerprint(batch.raws)
-            verdicts = job.decide(batch.ids, prints, matching, keepers)
-            plan = job.planned(batch, prints, verdicts, matching)
-            keepers.admit(plan, prints.shingles)
+            plan = job.in_memory(batch, prints, matching, keepers)
             kept += [first + place for place in plan.rows(Action.UNIQUE)]
         return kept
 
 
-def rows_of(name: str, found: Calibration) -> Callable[[Sequence[str]], Sequence[int]]:
-    """Return how one of us works, with everything loaded."""
-    if name == OURS:
-        return Ours(found).rows
-    return lambda texts: PEERS[name](texts, default(found).shingle)
-
-
-def taken(name: str, texts: Sequence[str], found: Calibration) -> Taken:
-    """Run one of us on texts; runs in a process of its own."""
-    work = rows_of(name, found)
+def taken(name: str, texts: Sequence[str]) -> Taken:
+    """Run one of us on texts, with everything loaded; runs in a process of its own."""
+    work: Callable[[Sequence[str]], Sequence[int]] = Ours().rows if name == OURS else PEERS[name]
     work(texts[:50])
     started, busy = time.perf_counter(), time.process_time()
     rows = work(texts)
@@ -97,26 +88,23 @@ def taken(name: str, texts: Sequence[str], found: Calibration) -> Taken:
     return Taken(rows, seconds, cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
-def runs(name: str, given: Sequence[str], found: Calibration, count: int) -> Iterator[Taken]:
+def runs(name: str, given: Sequence[str], count: int) -> Iterator[Taken]:
     """Run one of us so often, each time in a fresh process."""
     for _ in range(count):
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            yield pool.submit(taken, name, given, found).result()
+            yield pool.submit(taken, name, given).result()
 
 
 def compare(texts: TextSet, judge: Judge, args: argparse.Namespace) -> None:
     """Print a row for each of us on one set; what has no text is kept without asking."""
-    asked = [place for place, text in enumerate(texts.texts) if text]
-    given = [texts.texts[place] for place in asked]
-    spared = set(range(len(texts.ids))).difference(asked)
+    given = texts.asked
     for name in (OURS, *args.peers):
         try:
-            found = list(runs(name, given, texts.calibration, args.runs))
+            found = list(runs(name, given, args.runs))
         except ImportError as error:
             row(texts.name, name, f"{error.name} is not installed")
             continue
-        rows = spared.union(asked[place] for place in found[0].rows)
-        score = judge.score([texts.ids[place] for place in sorted(rows)])
+        score = judge.score(texts.kept(found[0].rows))
         rate, cpu = (median(len(given) / getattr(one, key) for one in found) for key in ("seconds", "cpu"))
         peak = median(one.peak for one in found)
         row(texts.name, name, rate, cpu, peak, f"{score.f1:.4f}", f"{score.recall:.4f}", score.wiped)

@@ -69,8 +69,8 @@ class PartsWithAnswers(Parts):
 
     answers: LocalEngine | None = None
 
-    def engine(self, bits: int | None = None) -> LocalEngine:
-        return self.answers or super().engine(bits)
+    def engine(self) -> LocalEngine:
+        return self.answers or super().engine()
 
 
 def parent_alone(settings: Path) -> Parent:

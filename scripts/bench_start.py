@@ -22,38 +22,38 @@ from pymongo import MongoClient
 from pymongo.collection import Collection
 
 from dedup_job.document import UNIQUE, Counts
-from dedup_job.fingerprint.profile import Calibration
+from dedup_job.fingerprint.fields import TextFields
+from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.mongo.head import Head
 from dedup_job.mongo.ledger import LedgerReader
 from dedup_job.mongo.plans import BACKFILL, PlanId, StoredPlan, pack
 from dedup_job.mongo.window import Window, since
 from dedup_job.plan import Plan
-from dedup_job.ragged import Ragged
 from dedup_job.wiring import restored
-from scripts.bench_index import numbers, scattered
+from scripts.bench_index import scattered
 from scripts.local_mongod import LocalMongod
+from scripts.measure import numbers
 
 A_PLAN = 5_000
 FIRST = datetime(2020, 1, 1, tzinfo=UTC)
 
 
-def stored(number: int, bits: int) -> StoredPlan:
+def stored(number: int, matching: Matching) -> StoredPlan:
     """Make a plan up: one record a second, all of them unique."""
     rows = np.arange(number * A_PLAN, (number + 1) * A_PLAN, dtype=np.uint64)
     start = int(FIRST.timestamp())
     ids = [encode({"_id": ObjectId((start + row).to_bytes(4, "big") + bytes(8))}) for row in rows.tolist()]
-    digests = scattered(rows + np.uint64(1 << 40), 2)
-    near, prefixes = np.ones(A_PLAN, np.bool_), Ragged.empty(A_PLAN)
-    prints = scattered(rows, bits // 64)
-    plan = Plan(ids, [UNIQUE] * A_PLAN, prints, near, prefixes, digests, digests)
+    digests, near = scattered(rows + np.uint64(1 << 40), 2), np.ones(A_PLAN, np.bool_)
+    keys = scattered(rows + np.uint64(1 << 41), matching.bands).astype(np.uint32)
+    plan = Plan(ids, [UNIQUE] * A_PLAN, scattered(rows, 1), near, keys, digests, digests)
     previous = PlanId(number - 1, 1) if number else None
     return StoredPlan(PlanId(number, 1), previous, "made-up", BACKFILL, FIRST, plan)
 
 
-def written(collection: Collection[dict[str, object]], plans: range, bits: int) -> None:
+def written(collection: Collection[dict[str, object]], plans: range, matching: Matching) -> None:
     """Write these plans."""
-    packed = (pack(stored(number, bits)) for number in plans)
+    packed = (pack(stored(number, matching)) for number in plans)
     while some := list(islice(packed, 16)):
         collection.insert_many(some)
 
@@ -61,7 +61,7 @@ def written(collection: Collection[dict[str, object]], plans: range, bits: int) 
 def head(plans: int) -> Head:
     """Return the head of a ledger of so many plans."""
     last, counts = PlanId(plans - 1, 1), Counts(unique=plans * A_PLAN)
-    return Head("made-up", {}, "", Calibration(0, 0), 1, None, None, FIRST, None, last, plans, counts)
+    return Head("made-up", {}, "", 1, None, None, FIRST, None, last, plans, counts)
 
 
 def no_texts(_: object) -> dict[bytes, bytes]:
@@ -69,9 +69,7 @@ def no_texts(_: object) -> dict[bytes, bytes]:
     raise AssertionError
 
 
-def phases(
-    reader: LedgerReader, plans: int, bits: int, radius: int
-) -> Iterator[tuple[str, tuple[float, float]]]:
+def phases(reader: LedgerReader, plans: int, recipe: Recipe) -> Iterator[tuple[str, tuple[float, float]]]:
     """Yield what is done, and the seconds and CPU seconds that it takes, until a batch can be decided."""
     marks = [(time.perf_counter(), time.process_time())]
 
@@ -79,14 +77,13 @@ def phases(
         marks.append((time.perf_counter(), time.process_time()))
         return marks[-1][0] - marks[-2][0], marks[-1][1] - marks[-2][1]
 
-    keepers = Keepers(bits, radius, 0, Recollection(no_texts, no_texts))  # type: ignore[arg-type]
+    keepers = Keepers(recipe, 0, Recollection(no_texts, no_texts))  # type: ignore[arg-type]
     window = since(FIRST + timedelta(seconds=plans * A_PLAN), timedelta(hours=48), only_object_ids=True)
     window = window.without(restored(reader, head(plans), keepers, []))
     yield "the ledger is taken in", passed()
-    rows = np.arange(1_000, dtype=np.uint64)
-    keepers.near(scattered(rows, bits // 64))
-    keepers.with_text(scattered(rows + np.uint64(1 << 40), 2))
-    yield f"a first batch is looked up ({keepers.nbytes / len(keepers):.1f} bytes a record)", passed()
+    texts = stored(plans, recipe.matching).plan.texts
+    keepers.candidates(keepers.enter(texts.ids, texts).texts, texts.keys)
+    yield f"a first batch is looked up ({keepers.nbytes / keepers.texts:.1f} bytes a record)", passed()
     Window().without(reader.landed(head(plans)))
     yield "all its ids are left out, where they hold no time", passed()
 
@@ -95,19 +92,18 @@ def main() -> None:
     """Write the ledgers, the smaller ones being the beginnings of the larger, and time each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--counts", type=numbers, default=[1_000_000], help="records in the ledger")
-    parser.add_argument("--bits", type=int, default=64)
-    parser.add_argument("--radius", type=int, default=7)
     options = parser.parse_args()
+    recipe = Recipe(Reader(TextFields(("data",))), 64, Matching())
     print("| records | until | seconds | CPU seconds | CPU us a record | 50 M, extrapolated: CPU seconds |")
     print("|---|---|---|---|---|---|")
     with LocalMongod() as server, MongoClient[dict[str, object]](server.uri, tz_aware=True) as client:
         there = 0
         for count in sorted(options.counts):
             plans = count // A_PLAN
-            written(client["ledger"]["unique.dedup.plans"], range(there, plans), options.bits)
+            written(client["ledger"]["unique.dedup.plans"], range(there, plans), recipe.matching)
             there = plans
             reader = LedgerReader(client["ledger"], "unique")
-            for what, (seconds, cpu) in phases(reader, plans, options.bits, options.radius):
+            for what, (seconds, cpu) in phases(reader, plans, recipe):
                 each = f"{cpu / count * 1e6:.2f} | {cpu / count * 5e7:.0f}"
                 print(f"| {count:,} | {what} | {seconds:.2f} | {cpu:.2f} | {each} |", flush=True)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

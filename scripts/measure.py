@@ -83,17 +83,22 @@ def forget(client: MongoClient[dict[str, Any]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """The commands of the job, with settings of a file, on a server."""
+    """The commands of the job, with settings of a file, on a server; of this checkout by default.
+
+    folder  where they run: workers import what is there before what is installed
+    """
 
     server: Server
     settings: Path
+    program: Sequence[str] = (sys.executable, "-m", "dedup_job")
+    folder: Path | None = None
 
     def run(self, name: str, *options: str) -> tuple[Usage, dict[str, Any]]:
         """Run a command, watched; returns what it took and the JSON object that it printed."""
-        command = [sys.executable, "-m", "dedup_job", name, "-c", str(self.settings), "--json", *options]
+        command = [*self.program, name, "-c", str(self.settings), "--json", *options]
         environment = {**os.environ, "DEDUP_SOURCE_URI": self.server.uri}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # where the job is installed, its code is compiled
-        return watched(command, environment, mongod_of(self.server))
+        return watched(command, environment, mongod_of(self.server), self.folder)
 
 
 @contextmanager
@@ -111,12 +116,15 @@ def mongod_of(server: Server) -> int | None:
 
 
 def watched(
-    command: Sequence[str], environment: dict[str, str] | None = None, mongod: int | None = None
+    command: Sequence[str],
+    environment: dict[str, str] | None = None,
+    mongod: int | None = None,
+    folder: Path | None = None,
 ) -> tuple[Usage, dict[str, Any]]:
     """Run a command to its end and watch its processes; it prints one JSON object."""
     before = cpu_seconds(mongod) if mongod else 0.0
     started = perf_counter()
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=folder) as process:
         watcher = Watcher(process.pid)
         watcher.start()
         printed, _ = process.communicate()

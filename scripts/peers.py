@@ -1,73 +1,99 @@
 """Peers: other deduplicators, each as a function from texts to the rows that it keeps.
 
-All decide keep-first, in memory, in one process, from cleaned texts that are not empty.  Their settings are
-those of the best mean F1 among the ones named in docs/accuracy.md, on the sets of that page.  The packages
-are the extra `bench`; each is imported by its own function, so that one that is missing costs one row.
+All decide keep-first, in memory, in one process, from cleaned texts that are not empty.  datasketch, rensa
+and gaoya's MinHash are given the shingles that similarity is defined on; their thresholds and bands are those
+of the best mean F1 that `python -m scripts.explore_peers` finds.  The packages are the extra `bench`; each is
+imported by its own function, so that one that is missing costs one row.
 """
 
 from __future__ import annotations
 
 import logging
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from xxhash import xxh64_intdigest
 
-from dedup_job.fingerprint.shingles import normalised
-
 PERMUTATIONS = 128
 LARGEST_COUNT = 50
+CJK = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+SHINGLE = re.compile(f"(?=([{CJK}].{{2}}|[^{CJK}].{{4}}))", re.DOTALL)
 Rows = list[int]
 
 
-def datasketch_rows(texts: Sequence[str], length: int) -> Rows:
+@dataclass(frozen=True, slots=True)
+class Sketching:
+    """How a MinHash library looks for what is similar.
+
+    threshold  least similarity of two sketches, an estimate, at which the later text is left out
+    bands      texts whose sketches agree on one of so many bands are compared
+    rows       values of a sketch in one band; bands times rows is at most 128
+    """
+
+    threshold: float
+    bands: int
+    rows: int
+
+
+# Each has the best mean F1 over leetcode, medical_qa and reuters21578 by `gt_places.tsv.gz`, among the
+# thresholds from 0.70 to 0.85 and the two shapes of bands that `explore_peers` tries: 0.9973, 0.9988, 0.9976.
+DATASKETCH = Sketching(0.75, 32, 4)
+RENSA = Sketching(0.76, 32, 4)
+GAOYA = Sketching(0.76, 18, 7)
+
+
+def datasketch_rows(texts: Sequence[str], by: Sketching = DATASKETCH) -> Rows:
     """Return what datasketch's MinHashLSH keeps when its candidates are estimated to be similar enough."""
     from datasketch import MinHash, MinHashLSH
 
-    index = MinHashLSH(num_perm=PERMUTATIONS, params=(18, 7))
+    index = MinHashLSH(num_perm=PERMUTATIONS, params=(by.bands, by.rows))
     kept: dict[int, Any] = {}
     for row, text in enumerate(texts):
         sketch = MinHash(PERMUTATIONS)
-        sketch.update_batch([run.encode() for run in set(runs(text, length))])
-        if all(sketch.jaccard(kept[other]) < 0.75 for other in index.query(sketch)):
+        sketch.update_batch([shingle.encode() for shingle in shingles(text)])
+        if all(sketch.jaccard(kept[other]) < by.threshold for other in index.query(sketch)):
             index.insert(row, sketch)
             kept[row] = sketch
     return list(kept)
 
 
-def rensa_rows(texts: Sequence[str], length: int) -> Rows:
+def rensa_rows(texts: Sequence[str], by: Sketching = RENSA) -> Rows:
     """Return what rensa's RMinHashDeduplicator keeps."""
     from rensa import RMinHash, RMinHashDeduplicator
 
-    seen = RMinHashDeduplicator(0.75, PERMUTATIONS, use_lsh=True, num_bands=32)
+    permutations = by.bands * by.rows
+    seen = RMinHashDeduplicator(by.threshold, permutations, use_lsh=True, num_bands=by.bands)
     kept = []
     for row, text in enumerate(texts):
-        sketch = RMinHash(PERMUTATIONS, 42)
-        sketch.update(list(set(runs(text, length))))
+        sketch = RMinHash(permutations, 42)
+        sketch.update(list(shingles(text)))
         if seen.add(str(row), sketch):
             kept.append(row)
     return kept
 
 
-def gaoya_minhash_rows(texts: Sequence[str], length: int) -> Rows:
-    """Return what gaoya's MinHashStringIndex keeps; it cuts the shingles itself."""
+def gaoya_minhash_rows(texts: Sequence[str], by: Sketching = GAOYA) -> Rows:
+    """Return what gaoya's MinHashStringIndex keeps; with a function for an analyzer it takes shingles too."""
     from gaoya.minhash import MinHashStringIndex
 
-    index = MinHashStringIndex(32, 0.78, 32, 4, analyzer="char", ngram_range=(length, length))
-    return _unlike_all_before(index, texts)
+    index = MinHashStringIndex(32, by.threshold, by.bands, by.rows, analyzer=list)
+    return _unlike_all_before(index, map(shingles, texts))
 
 
-def gaoya_simhash_rows(texts: Sequence[str], _length: int) -> Rows:
+def gaoya_simhash_rows(texts: Sequence[str]) -> Rows:
     """Return what gaoya's SimHashStringIndex keeps; its distance is exclusive, so that 7 finds 6 bits."""
     from gaoya.simhash import SimHashStringIndex
 
     index = SimHashStringIndex(64, num_blocks=8, hamming_distance=7, analyzer="char", ngram_range=(4, 4))
-    return _unlike_all_before(index, texts)
+    return _unlike_all_before(index, map(counted, texts))
 
 
-def simhash_rows(texts: Sequence[str], _length: int) -> Rows:
+def simhash_rows(texts: Sequence[str]) -> Rows:
     """Return what the `simhash` package keeps with the features that it would take, runs of 4 characters.
 
     A count above 50 is given as a float: an integer breaks it under numpy 2 (1e0ng/simhash, issue 74).
@@ -80,7 +106,7 @@ def simhash_rows(texts: Sequence[str], _length: int) -> Rows:
     return _far_from_all_before(features, bits=5)
 
 
-def simhash_keyword_rows(texts: Sequence[str], _length: int) -> Rows:
+def simhash_keyword_rows(texts: Sequence[str]) -> Rows:
     """Return what the `simhash` package keeps with jieba's 30 heaviest keywords and their weights."""
     import jieba
     from jieba.analyse import extract_tags
@@ -89,7 +115,7 @@ def simhash_keyword_rows(texts: Sequence[str], _length: int) -> Rows:
     return _far_from_all_before((extract_tags(text, 30, withWeight=True) for text in texts), bits=3)
 
 
-def datatrove_rows(texts: Sequence[str], _length: int) -> Rows:
+def datatrove_rows(texts: Sequence[str]) -> Rows:
     """Return what datatrove's four MinHash steps keep, through files in one process; words are characters."""
     from datatrove.data import Document
     from datatrove.pipeline import dedup
@@ -97,7 +123,7 @@ def datatrove_rows(texts: Sequence[str], _length: int) -> Rows:
 
     logger.disable("datatrove")
     config = dedup.MinhashConfig(n_grams=5, num_buckets=14, hashes_per_bucket=8)
-    documents = [Document(text=normalised(text), id=str(row)) for row, text in enumerate(texts)]
+    documents = [Document(text=counted(text), id=str(row)) for row, text in enumerate(texts)]
     with TemporaryDirectory() as folder:
         signatures = dedup.MinhashDedupSignature(f"{folder}/signatures", config)
         signatures.word_tokenizer = _Characters()
@@ -117,7 +143,7 @@ class _Characters:
         return list(text)
 
 
-PEERS: dict[str, Callable[[Sequence[str], int], Rows]] = {
+PEERS: dict[str, Callable[[Sequence[str]], Rows]] = {
     "datasketch MinHashLSH": datasketch_rows,
     "rensa RMinHash": rensa_rows,
     "gaoya MinHash": gaoya_minhash_rows,
@@ -128,21 +154,55 @@ PEERS: dict[str, Callable[[Sequence[str], int], Rows]] = {
 }
 
 
+class _Counting(dict[int, str | None]):
+    """For `str.translate`: letters, marks, digits, symbols and the signs # % & @ stay, all others go."""
+
+    def __missing__(self, code: int) -> str | None:
+        character = chr(code)
+        counts = unicodedata.category(character)[0] in "LMNS" or character in "#%&@"
+        self[code] = character if counts else None
+        return self[code]
+
+
+COUNTING = _Counting()
+
+
+def counted(text: str) -> str:
+    """Return what similarity looks at of a cleaned text.
+
+    >>> counted("C++ is (not) C#!")
+    'c++isnotc#'
+    """
+    return text.lower().translate(COUNTING)
+
+
+def shingles(text: str) -> set[str]:
+    """Return the shingles by place of a cleaned text; one that has none is its own only one.
+
+    From a Chinese, Japanese or Korean character on a shingle has three characters, from any other five.
+
+    >>> sorted(shingles("a C++ 价格表"))
+    ['++价格表', 'ac++价', 'c++价格', '价格表']
+    """
+    text = counted(text)
+    return set(SHINGLE.findall(text)) or {text}
+
+
 def runs(text: str, length: int) -> list[str]:
-    """Return the runs of so many letters and digits in a text; a shorter text is its own only one.
+    """Return the runs of so many counted characters in a text; a shorter text is its own only one.
 
     >>> runs("A, b c!", 2)
     ['ab', 'bc']
     """
-    text = normalised(text)
+    text = counted(text)
     return [text[start : start + length] for start in range(max(1, len(text) - length + 1))]
 
 
-def _unlike_all_before(index: Any, texts: Sequence[str]) -> Rows:
+def _unlike_all_before(index: Any, documents: Iterable[Any]) -> Rows:
     kept = []
-    for row, text in enumerate(map(normalised, texts)):
-        if not index.query(text):
-            index.insert_document(row, text)
+    for row, document in enumerate(documents):
+        if not index.query(document):
+            index.insert_document(row, document)
             kept.append(row)
     return kept
 

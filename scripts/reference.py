@@ -1,27 +1,28 @@
 """Sets of texts whose similar pairs are known: how they are read, and the judge of what was kept of one.
 
-`--data DIR` has a folder for each set: `docs.jsonl.gz` holds its records (`_id`, `data`), `gt_jaccard.tsv.gz`
-the similarity of its pairs.  `--tools DIR` has `score_kept.py`, which judges everyone.
+`--data DIR` has a folder for each set: `docs.jsonl.gz` holds its records (`_id`, `data`), `gt_places.tsv.gz`
+the similarity of its pairs by the shingles that the job compares, `gt_jaccard.tsv.gz` that of letters and
+digits alone, by which earlier versions were judged.  `--tools DIR` has `score_kept.py`, which judges
+everyone, and `similarity_pairs.py`, the definition of similarity.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-from collections.abc import Callable, Iterator, Sequence
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from dedup_job.document import Unjudged
 from dedup_job.fingerprint.clean import Cleaner
-from dedup_job.fingerprint.profile import Calibration, Choice
-from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
-from dedup_job.fingerprint.shingles import normalised
-from dedup_job.fingerprint.terms import TermRule
-from dedup_job.parts import CALIBRATION_RECORDS
+from dedup_job.fingerprint.profile import Profile
+from dedup_job.fingerprint.recipe import Reader, Recipe
 from scripts.measure import documents
 
 AT = 0.8
@@ -33,7 +34,6 @@ class TextSet:
     """The records of a set in `_id` order, and their cleaned texts ("" where there is nothing to judge)."""
 
     name: str
-    file: Path
     ids: Sequence[str]
     raw: Sequence[str]
     texts: Sequence[str]
@@ -44,23 +44,74 @@ class TextSet:
         file = data / name / "docs.jsonl.gz"
         records = sorted(documents(file), key=lambda record: record["_id"].encode())
         raw = [record["data"] for record in records]
-        return cls(name, file, [record["_id"] for record in records], raw, list(map(cleaned, raw)))
+        return cls(name, [record["_id"] for record in records], raw, list(map(cleaned, raw)))
 
     @property
-    def calibration(self) -> Calibration:
-        """What our profiles choose their settings by."""
-        first = self.texts[:CALIBRATION_RECORDS]
-        return Calibration(len(self.ids), int(median(len(normalised(text)) for text in first if text)))
+    def records(self) -> Iterator[dict[str, Any]]:
+        """The records as the job is given them."""
+        return ({"_id": key, "data": raw} for key, raw in zip(self.ids, self.raw, strict=True))
+
+    @property
+    def median_letters(self) -> int:
+        """Letters and digits of the middle one of the texts."""
+        return int(median(sum(map(str.isalnum, text)) for text in self.asked))
+
+    @property
+    def asked(self) -> list[str]:
+        """The texts that a peer is asked about: those with anything to judge."""
+        return [text for text in self.texts if text]
+
+    def kept(self, rows: Iterable[int]) -> list[str]:
+        """Return the ids kept, given the rows of `asked` that a peer keeps; the other texts stay."""
+        answers = set(rows)
+        row = count()
+        return [
+            key for key, text in zip(self.ids, self.texts, strict=True) if not text or next(row) in answers
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """Several sets in one collection: the place of a record there is its `_id`.
+
+    origins   set and row of the record with each `_id`
+    """
+
+    sets: Sequence[TextSet]
+    origins: Sequence[tuple[int, int]]
+
+    @classmethod
+    def dealt(cls, sets: Sequence[TextSet], seed: int) -> Mixed:
+        """Deal out the `_id`s by a seed, each order of all records as likely as any other."""
+        origins = [(one, row) for one, texts in enumerate(sets) for row in range(len(texts.ids))]
+        random.Random(seed).shuffle(origins)
+        return cls(sets, origins)
+
+    @property
+    def records(self) -> Iterator[dict[str, Any]]:
+        """The records as the job is given them."""
+        return (
+            {"_id": place, "data": self.sets[one].raw[row]} for place, (one, row) in enumerate(self.origins)
+        )
+
+    def kept(self, ids: Iterable[int]) -> list[list[str]]:
+        """Return for each set the ids that its kept records have there."""
+        found: list[list[str]] = [[] for _ in self.sets]
+        for one, row in (self.origins[place] for place in ids):
+            found[one].append(self.sets[one].ids[row])
+        return found
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How good a set of kept records is.
+    """How good a set of kept records is; all but the last by the similarity that the job compares by.
 
-    recall     share of the pairs at or above 0.8 of which at most one side was kept, identical texts included
-    near       the same, of pairs of distinct texts alone: each text counts once
-    precision  share of the dropped records that a kept one still stands for
-    wiped      dropped records that nothing kept resembles
+    recall      share of the pairs at or above 0.8 of which at most one was kept, identical texts included
+    precision   share of the dropped records that a kept one still stands for
+    f1          harmonic mean of the two
+    wiped       dropped records that nothing kept resembles
+    near        recall of the pairs of distinct texts alone: each text counts once
+    letters_f1  F1 by letters and digits alone
     """
 
     recall: float
@@ -68,21 +119,23 @@ class Score:
     f1: float
     wiped: int
     near: float
+    letters_f1: float
 
 
-class Judge:
-    """The reference pairs of one set, and the scorer from the folder of tools."""
+class References:
+    """The reference pairs of one set by one similarity, and the scorer that reads them."""
 
-    def __init__(self, tools: Path, data: Path, name: str) -> None:
-        self._scorer = _module(tools / "score_kept.py")
-        self._texts = self._scorer.read_texts([str(data / name / "docs.jsonl.gz")])
-        pairs = [str(data / name / "gt_jaccard.tsv.gz")]
-        self._groups, self._close, self._root = self._scorer.read_pairs(pairs, self._texts)
+    def __init__(self, scorer: Any, docs: Path, pairs: Path, clean: Callable[[str], str]) -> None:
+        self._scorer = scorer
+        self._texts = scorer.read_texts([str(docs)], clean=clean)
+        self._groups, self._close, self._root = scorer.read_pairs([str(pairs)], self._texts)
 
-    def score(self, kept: Sequence[str]) -> Score:
-        """Score a set of kept ids."""
-        found = self._scorer.score(self._texts, kept, self._groups, self._close, self._root, AT)
-        return Score(found["recall"], found["precision"], found["f1"], found["wiped"], self._near(kept))
+    def score(self, kept: Sequence[str]) -> dict[str, Any]:
+        """Return what `score_kept.py` says of a set of kept ids."""
+        found: dict[str, Any] = self._scorer.score(
+            self._texts, kept, self._groups, self._close, self._root, AT
+        )
+        return found
 
     @cached_property
     def near_pairs(self) -> list[tuple[str, str]]:
@@ -94,10 +147,32 @@ class Judge:
             if group < other and similarity >= AT
         ]
 
-    def _near(self, kept: Sequence[str]) -> float:
+    def near(self, kept: Sequence[str]) -> float:
+        """Return the share of the near pairs of which at most one text was kept."""
         survivors = {self._root(one) for one in kept}
         missed = sum(group in survivors and other in survivors for group, other in self.near_pairs)
         return 1 - missed / len(self.near_pairs) if self.near_pairs else 1.0
+
+
+class Judge:
+    """Judges what was kept of one set by its references: those that count, and those of earlier versions."""
+
+    def __init__(self, tools: Path, data: Path, name: str) -> None:
+        scorer, definition = _module(tools / "score_kept.py"), _module(tools / "similarity_pairs.py")
+        docs = data / name / "docs.jsonl.gz"
+        self._places = References(scorer, docs, data / name / "gt_places.tsv.gz", definition.compared)
+        self._letters = References(scorer, docs, data / name / "gt_jaccard.tsv.gz", scorer.cleaned)
+
+    @property
+    def near_pairs(self) -> int:
+        """How many pairs of distinct texts are at or above 0.8."""
+        return len(self._places.near_pairs)
+
+    def score(self, kept: Sequence[str]) -> Score:
+        """Score a set of kept ids."""
+        found, letters = self._places.score(kept), self._letters.score(kept)
+        near = self._places.near(kept)
+        return Score(found["recall"], found["precision"], found["f1"], found["wiped"], near, letters["f1"])
 
 
 def cleaned(text: str) -> str:
@@ -108,16 +183,9 @@ def cleaned(text: str) -> str:
         return ""
 
 
-def recipe(choice: Choice, reader: Reader) -> Recipe:
-    """Return the recipe that a profile's choice makes."""
-    return Recipe(
-        reader=reader,
-        bits=choice.bits,
-        matching=Matching(
-            choice.radius, choice.min_terms, choice.short_text, choice.min_similarity, choice.shingle
-        ),
-        terms=TermRule(choice.features, choice.min_length, choice.tf, choice.idf, choice.top),
-    )
+def recipe(profile: Profile, reader: Reader) -> Recipe:
+    """Return the recipe that a profile makes."""
+    return Recipe(reader=reader, bits=profile.bits, matching=profile.matching, terms=profile.terms)
 
 
 def chosen(*known: str) -> Callable[[str], list[str]]:

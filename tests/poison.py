@@ -402,7 +402,7 @@ def _padded(name: str, size: int) -> bytes:
 @cache
 def recipe() -> Recipe:
     """Return a recipe with the defaults, which reads the field `text`."""
-    return recipe_of("text", median_length=60)
+    return recipe_of("text")
 
 
 def measure(poison: Poison) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from pydantic import ValidationError
 
 from dedup_job.config import SOURCE_URI, TARGET_URI, Settings, check, load, with_workers
 from dedup_job.errors import ConfigError
-from dedup_job.fingerprint.profile import Calibration
+from dedup_job.fingerprint.profile import PROFILES
+from dedup_job.fingerprint.recipe import Matching
 
 SMALLEST = """
 [source]
@@ -21,7 +23,6 @@ database = "crawl"
 collection = "unique"
 """
 PASSWORD = "s3cret-word"
-FOUND = Calibration(records=1_000, median_length=500)
 
 
 @pytest.fixture(autouse=True)
@@ -67,10 +68,10 @@ def test_the_smallest_file_is_enough(file: Path) -> None:
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"index": {"radis": 3}}, "[index] radis: unknown key; did you mean radius?"),
-        ({"indx": {"radius": 3}}, "[indx]: unknown key; did you mean index?"),
+        ({"match": {"radis": 3}}, "[match] radis: unknown key; did you mean radius?"),
+        ({"mach": {"radius": 3}}, "[mach]: unknown key; did you mean match?"),
         ({"source": {"field": "body"}}, "[source] field: unknown key; did you mean fields?"),
-        ({"index": {"zzz": 3}}, "[index] zzz: unknown key; known: radius"),
+        ({"report": {"zzz": 3}}, "[report] zzz: unknown key; known: directory, samples, groups"),
     ],
 )
 def test_an_unknown_key_is_an_error_with_a_proposal(sections: dict[str, Any], message: str) -> None:
@@ -95,12 +96,12 @@ def test_what_is_missing_is_named(file: Path, cut: str, where: str) -> None:
 @pytest.mark.parametrize(
     ("sections", "start"),
     [
-        ({"index": {"radius": "3"}}, "[index] radius: Input should be a valid integer, not '3'"),
-        ({"index": {"radius": 3.0}}, "[index] radius: Input should be a valid integer"),
-        ({"index": {"radius": True}}, "[index] radius: Input should be a valid integer"),
-        ({"index": {"radius": -1}}, "[index] radius: Input should be greater than or equal to 0"),
-        ({"index": {"radius": 129}}, "[index] radius: Input should be less than or equal to 128"),
-        ({"index": 3}, "[index]: Input should be"),
+        ({"match": {"radius": "3"}}, "[match] radius: Input should be a valid integer, not '3'"),
+        ({"match": {"radius": 3.0}}, "[match] radius: Input should be a valid integer"),
+        ({"match": {"radius": True}}, "[match] radius: Input should be a valid integer"),
+        ({"match": {"radius": -1}}, "[match] radius: Input should be greater than or equal to 0"),
+        ({"match": {"radius": 129}}, "[match] radius: Input should be less than or equal to 128"),
+        ({"match": 3}, "[match]: Input should be"),
         ({"source": {"fields": "body"}}, "[source] fields: Input should be a valid list, not 'body'"),
         ({"source": {"fields": []}}, "[source] fields: "),
         ({"source": {"fields": [1]}}, "[source] fields.0: Input should be a valid string"),
@@ -111,8 +112,8 @@ def test_what_is_missing_is_named(file: Path, cut: str, where: str) -> None:
         ({"recipe": {"segmenter": "nltk"}}, "[recipe] segmenter: Input should be 'rjieba' or 'jieba'"),
         ({"recipe": {"features": "chars:0"}}, "[recipe] features: "),
         ({"recipe": {"features": "words:"}}, "[recipe] features: "),
-        ({"verify": {"min_similarity": 1.5}}, "[verify] min_similarity: "),
-        ({"verify": {"min_similarity": float("nan")}}, "[verify] min_similarity: "),
+        ({"match": {"min_similarity": 1.5}}, "[match] min_similarity: "),
+        ({"match": {"min_similarity": float("nan")}}, "[match] min_similarity: "),
         ({"engine": {"workers": 0}}, "[engine] workers: "),
         ({"limits": {"batch_records": 5_001}}, "[limits] batch_records: "),
     ],
@@ -122,7 +123,7 @@ def test_a_wrong_value_is_named_with_its_place(sections: dict[str, Any], start: 
 
 
 def test_whole_numbers_will_do_for_fractions() -> None:
-    assert settings(verify={"min_similarity": 1}).verify.min_similarity == 1.0
+    assert settings(match={"min_similarity": 1}).match.min_similarity == 1.0
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def test_a_file_that_is_not_there_is_named(file: Path) -> None:
 
 def test_settings_cannot_be_changed() -> None:
     with pytest.raises(ValidationError):
-        settings().index.radius = 5  # type: ignore[misc]
+        settings().match.radius = 5  # type: ignore[misc]
 
 
 def test_the_number_of_workers_can_be_given_beside_the_file() -> None:
@@ -190,9 +191,8 @@ def test_the_recipe_has_what_the_file_says(tmp_path: Path) -> None:
             "bits": 128,
             "stop_words": str(words),
         },
-        index={"radius": 9},
-        verify={"min_similarity": 0.5, "shingle": 3},
-    ).make_recipe(FOUND)
+        match={"radius": 9, "bands": 6, "min_similarity": 0.5, "shingle": 3},
+    ).make_recipe()
     assert made.reader.fields.paths == ("body",)
     assert (made.reader.cleaner.drop_after, made.reader.cleaner.max_chars) == (("Share:",), 50)
     assert (made.terms.features, made.terms.min_length, made.terms.tf, made.terms.top) == (
@@ -201,7 +201,7 @@ def test_the_recipe_has_what_the_file_says(tmp_path: Path) -> None:
         "raw",
         30,
     )
-    assert (made.matching.radius, made.matching.min_similarity, made.matching.shingle) == (9, 0.5, 3)
+    assert made.matching == Matching(radius=9, bands=6, min_similarity=0.5, shingle=3)
     assert made.bits == 128
     assert made.stop_words.path == str(words)
 
@@ -210,7 +210,7 @@ def test_the_recipe_has_what_the_file_says(tmp_path: Path) -> None:
 def test_a_file_of_the_recipe_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
     path = tmp_path / "absent.txt"
     with pytest.raises(ConfigError, match=r"absent\.txt: No such file"):
-        settings(recipe={name: str(path)}).make_recipe(FOUND)
+        settings(recipe={name: str(path)}).make_recipe()
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_file_of_the_recipe_that_is_malformed_is_named_before_a_worker_starts(
     path = tmp_path / "given.txt"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"given\.txt"):
-        settings(recipe={name: str(path)}).make_recipe(FOUND)
+        settings(recipe={name: str(path)}).make_recipe()
 
 
 @pytest.mark.parametrize(
@@ -241,20 +241,45 @@ def test_a_value_that_only_its_part_can_judge_is_a_mistake_in_the_configuration(
     sections: dict[str, Any],
 ) -> None:
     with pytest.raises(ConfigError):
-        settings(**sections).make_recipe(FOUND)
+        settings(**sections).make_recipe()
 
 
 def test_a_radius_beyond_the_fingerprint_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"\[index\] radius: 65 is more than the 64 bits"):
-        settings(index={"radius": 65}, recipe={"bits": 64}).make_recipe(FOUND)
-    assert settings(index={"radius": 65}, recipe={"bits": 128}).make_recipe(FOUND).matching.radius == 65
+    with pytest.raises(ConfigError, match=r"\[match\] radius: 65 is more than the 64 bits"):
+        settings(match={"radius": 65}, recipe={"bits": 64}).make_recipe()
+    assert settings(match={"radius": 65}, recipe={"bits": 128}).make_recipe().matching.radius == 65
 
 
-@pytest.mark.parametrize("profile", ["default", "thorough", "classic"])
-@pytest.mark.parametrize("records", [0, 2_000_000, 2_000_001, 20_000_001])
-def test_a_profile_can_be_used_as_it_is_for_any_size(profile: str, records: int) -> None:
-    made = settings(recipe={"profile": profile}).make_recipe(Calibration(records, 500))
-    assert made.matching.radius <= made.bits
+def test_a_band_radius_beyond_the_fingerprint_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"\[match\] band_radius: 65 is more than the 64 bits"):
+        settings(match={"band_radius": 65}).make_recipe()
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_is_what_it_says_where_nothing_else_is_set(name: str) -> None:
+    made = settings(recipe={"profile": name}).make_recipe()
+    assert (made.matching, made.terms, made.bits) == (
+        PROFILES[name].matching,
+        PROFILES[name].terms,
+        PROFILES[name].bits,
+    )
+
+
+def test_what_a_file_sets_takes_the_place_of_a_profile_and_zero_is_a_value() -> None:
+    made = settings(recipe={"profile": "thorough", "top": 0}, match={"bands": 0}).make_recipe()
+    assert made.matching == replace(PROFILES["thorough"].matching, bands=0)
+
+
+def test_bands_need_texts_that_are_compared() -> None:
+    """They bring texts 18 bits apart, and those without a fingerprint at any distance."""
+    with pytest.raises(ConfigError, match=r"\[match\] min_similarity: .* set bands = 0 too"):
+        settings(match={"min_similarity": 0}).make_recipe()
+    assert settings(match={"min_similarity": 0, "bands": 0}).make_recipe().matching.min_similarity == 0.0
+
+
+def test_numbers_cannot_tell_texts_apart_that_are_not_compared() -> None:
+    with pytest.raises(ConfigError, match=r"\[match\] numbers: .* set min_similarity above 0"):
+        settings(recipe={"profile": "classic"}, match={"numbers": "distinguish"}).make_recipe()
 
 
 def uri_file(tmp_path: Path, text: str = f"mongodb://user:{PASSWORD}@db/\n", mode: int = 0o600) -> str:

@@ -1,102 +1,129 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from dedup_job.document import UNIQUE, Action, Fingerprints, Match, Verdict
 from dedup_job.estimate import growth
+from dedup_job.estimate.estimate import _wrong
 from dedup_job.estimate.growth import _Model
 from dedup_job.estimate.sample import LEAST, MOST, MOST_BYTES, enough
+from dedup_job.estimate.trial import Decided
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.mongo.source import Storage
 from dedup_job.plan import Plan
-from dedup_job.ragged import Ragged
+from tests.recipes import recipe_of
 
 COPY = Verdict(Action.DUPLICATE, "exact", Match(bytes(22), 0, 1.0))
-BITS = np.random.default_rng(1).integers(1 << 64, size=(500, 1), dtype=np.uint64)
+NEAR = Verdict(Action.DUPLICATE, "near", Match(bytes(22), 2, 0.9))
+RNG = np.random.default_rng(1)
+BITS = RNG.integers(1 << 64, size=(500, 1), dtype=np.uint64)
+RECIPE = recipe_of("data")
 
 
 def keepers() -> Keepers:
-    return Keepers(64, 3, 1 << 20, Recollection(lambda _: {}, lambda _: nothing(0)))
+    return Keepers(RECIPE, 1 << 20, Recollection(lambda _: {}, lambda _: Fingerprints.join([])))
 
 
-def nothing(rows: int) -> Fingerprints:
-    return Fingerprints(
-        reasons=[""] * rows,
-        bits=BITS[:rows],
-        near=np.ones(rows, np.bool_),
-        short=np.zeros(rows, np.bool_),
-        digests=np.repeat(BITS[:rows], 2, axis=1),
-        hashes=np.zeros((rows, 2), np.uint64),
-        shingles=Ragged.empty(rows),
+def plan_of(bits: np.ndarray, near: float = 1.0, keys: np.ndarray | None = None) -> Plan:
+    """A plan of unique records with these fingerprints, uint64 (n, 1)."""
+    n = len(bits)
+    return Plan(
+        ids=[b"0123456789" + row.to_bytes(12, "big") for row in range(n)],
+        verdicts=[UNIQUE] * n,
+        bits=bits,
+        near=np.arange(n) < near * n,
+        keys=RNG.integers(1, 1 << 32, size=(n, 9), dtype=np.uint32) if keys is None else keys,
+        digests=np.arange(2 * n, dtype=np.uint64).reshape(n, 2) + np.uint64(1),
+        hashes=np.zeros((n, 2), np.uint64),
     )
 
 
-def model(lengths: Sequence[int], bits: npt.NDArray[np.uint64] = BITS) -> _Model:
-    like = Plan(
-        [bytes(22)],
-        [UNIQUE],
-        np.zeros((1, 1), np.uint64),
-        np.ones(1, np.bool_),
-        Ragged.empty(1),
-        np.zeros((1, 2), np.uint64),
-        np.zeros((1, 2), np.uint64),
-    )
-    return _Model(like, bits, near=0.9, lengths=np.array(lengths))
-
-
-def filled(count: int, lengths: Sequence[int]) -> Keepers:
-    full, made = keepers(), model(lengths)
-    while len(full) < count:
-        full.admit(made.plan(min(5_000, count - len(full))))
-    full.near(nothing(500).bits)  # an index is made when something is looked up
-    full.with_text(nothing(500).digests)
+def filled(count: int) -> Keepers:
+    full, made = keepers(), _Model.of([plan_of(BITS, near=0.9)])
+    while full.texts < count:
+        full.restore(made.texts(min(5_000, count - full.texts)))
+    full.enter(made.texts(0).ids, made.texts(0))  # texts are put in order when one is looked up
     return full
 
 
-@pytest.mark.parametrize(("lengths", "tried"), [([0], 60_000), ([0, 4, 20], 60_000), ([0], 120_000)])
-def test_the_bytes_of_many_keepers_are_foretold_from_those_that_were_tried_out(
-    lengths: Sequence[int], tried: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("tried", [60_000, 120_000])
+def test_the_bytes_of_many_texts_are_foretold_from_those_that_were_tried_out(
+    tried: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unique = 120_000
+    texts = 120_000
     monkeypatch.setattr(growth, "LARGEST", tried)
-    foretold = growth.grown(keepers(), nothing(500), [model(lengths).plan(1_000)], unique).nbytes
-    # An index is cut anew as it grows, so the bytes grow in steps.
-    assert foretold == pytest.approx(filled(unique, lengths).nbytes, rel=0.1)
+    foretold = growth.grown(keepers(), [plan_of(BITS, near=0.9)], texts).nbytes
+    # Keys are put in order from time to time, so the bytes grow in steps.
+    assert foretold == pytest.approx(filled(texts).nbytes, rel=0.15)
 
 
-def test_a_handful_of_keepers_needs_no_forecast() -> None:
-    few = growth.grown(keepers(), nothing(10), [model([0]).plan(10)], 1.0)
+def test_a_handful_of_texts_needs_no_forecast() -> None:
+    few = growth.grown(keepers(), [plan_of(BITS[:10])], 1.0)
     assert few.look_up >= 0
     assert few.nbytes > 0
 
 
-def test_made_up_plans_are_like_the_one_that_was_decided() -> None:
-    plan = model([0, 10]).plan(2_000)
-    assert len(set(plan.ids)) == len(np.unique(plan.bits)) == 2_000
-    assert {len(raw_id) for raw_id in plan.ids} == {22}
-    assert plan.near.mean() == pytest.approx(0.9, abs=0.03)
-    assert np.diff(plan.prefixes.offsets).mean() == pytest.approx(5, abs=0.5)
+def test_made_up_texts_are_like_those_that_were_decided() -> None:
+    model = _Model.of([plan_of(BITS, near=0.9)])
+    texts = model.texts(2_000)
+    assert len(set(texts.ids)) == len(np.unique(texts.digests, axis=0)) == 2_000
+    assert {len(raw_id) for raw_id in texts.ids} == {22}
+    assert len(np.unique(texts.bits)) > 1_990
+    assert texts.near.mean() == pytest.approx(0.9, abs=0.03)
+    assert texts.keys.shape == (2_000, 9)
+    assert len(np.unique(texts.keys)) > 15_900
+    assert texts.is_kept.all()
 
 
 def test_made_up_fingerprints_crowd_as_real_ones_do() -> None:
     crowded = BITS & np.roll(BITS, 1)  # each bit is 1 in a quarter of them
-    made = np.unpackbits(model([0], crowded).plan(2_000).bits.view(np.uint8), axis=1).mean(axis=0)
+    made = np.unpackbits(_Model.of([plan_of(crowded)]).texts(2_000).bits.view(np.uint8), axis=1).mean(axis=0)
     real = np.unpackbits(crowded.view(np.uint8), axis=1).mean(axis=0)
     assert made == pytest.approx(real, abs=0.06)
 
 
+def test_a_sample_without_fingerprints_gives_texts_without_them() -> None:
+    texts = _Model.of([plan_of(np.zeros((50, 1), np.uint64), near=0.0)]).texts(10)
+    assert not texts.near.any()
+    assert not texts.bits.any()
+    growth.grown(keepers(), [plan_of(BITS[:10], near=0.0)], 100.0)
+
+
 def test_a_text_that_most_of_the_sample_repeats_is_one_of_the_made_up_ones() -> None:
-    plan, full = model([0]).plan(100), keepers()
-    bits = np.concatenate([plan.bits[:20], plan.bits[:1].repeat(80, axis=0)])
-    plan = replace(plan, verdicts=[UNIQUE] * 20 + [COPY] * 80, bits=bits)
-    growth.grown(full, nothing(100), [plan], 5_000)
-    assert len(full) == 5_000
-    assert len(full.near(plan.bits[:1]).positions) < 5
+    bits = np.concatenate([BITS[:20], BITS[:1].repeat(80, axis=0)])
+    plan = replace(plan_of(bits), verdicts=[UNIQUE] * 20 + [COPY] * 80)
+    assert len(_Model.of([plan]).bits) == 20
+
+
+def decided(plan: Plan) -> Decided:
+    full = keepers()
+    full.restore(plan.texts)
+    return Decided([plan], full, 0.0, 0)
+
+
+def test_candidates_that_are_none_are_counted_once_and_against_all_pairs() -> None:
+    """100 kept texts: the tenth and ninetieth are within the radius of the first, no other pair is near."""
+    bits = BITS[:100].copy()
+    bits[[10, 90]] = bits[0] ^ np.uint64(1)
+    assert _wrong(decided(plan_of(bits))) == 2 * 2 / 100**2  # the first, and for the second also the tenth
+    assert _wrong(decided(plan_of(BITS[:100]))) == 0.0
+
+
+def test_keepers_that_one_form_finds_again_and_again_are_few() -> None:
+    """1,000 texts of one form share their keys: the first ones are found by all, and stay at hand."""
+    bits = BITS[:1].repeat(1_000, axis=0)
+    form = plan_of(bits, keys=np.full((1_000, 9), 7, np.uint32))
+    assert 0 < _wrong(decided(form)) < 2 * 50 / 1_000**2
+
+
+def test_dropped_texts_are_no_keepers_found_in_vain() -> None:
+    bits = BITS[:2].repeat(2, axis=0)
+    plan = replace(plan_of(bits), verdicts=[UNIQUE, NEAR, UNIQUE, NEAR])
+    assert _wrong(decided(plan)) == 0.0
+    assert _wrong(decided(replace(plan, verdicts=[NEAR] * 4))) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from dedup_job.document import UNIQUE, Action, Batch, Match, Verdict
 from dedup_job.plan import Plan
-from dedup_job.ragged import Ragged
 from dedup_job.report import evidence as module
 from dedup_job.report.evidence import Evidence, as_json, as_text
 
 
-def near(keeper: bytes, jaccard: float | None = 0.9) -> Verdict:
-    return Verdict(Action.DUPLICATE, "near", Match(keeper, 2, jaccard))
+def near(keeper: bytes, similarity: float | None = 0.9) -> Verdict:
+    return Verdict(Action.DUPLICATE, "near", Match(keeper, 2, similarity))
 
 
 def exact(keeper: bytes) -> Verdict:
@@ -25,7 +24,7 @@ def exact(keeper: bytes) -> Verdict:
 def observed(evidence: Evidence, verdicts: Sequence[Verdict], first: int = 0) -> Evidence:
     n = len(verdicts)
     ids, column = [b"%d" % (first + row) for row in range(n)], np.zeros((n, 2), np.uint64)
-    plan = Plan(ids, verdicts, column, np.ones(n, bool), Ragged.empty(n), column, column)
+    plan = Plan(ids, verdicts, column, np.ones(n, bool), np.ones((n, 8), np.uint32), column, column)
     evidence.observe(Batch(ids, ids), plan)
     return evidence
 

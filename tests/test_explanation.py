@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,12 +70,37 @@ def test_the_rule_that_failed_is_named_in_the_first_line() -> None:
         return as_text(explained([first, second], RECIPES[name])).splitlines()[0]
 
     assert line(LONG, f"<p>{LONG}</p>") == "exact duplicate: the cleaned texts are the same"
-    assert line(LONG, LONG + "。续").startswith("near duplicate: the fingerprints are ")
-    assert " bits apart, at most 19 count as near; 296 and 296 shingles" in line(*DIFFERENT)
+    assert line(LONG, LONG + "。续").startswith("near duplicate: all 9 bands are the same, within 18 bits")
+    assert line(LONG * 9, LONG * 9 + "续").startswith("near duplicate: the fingerprints are ")
+    assert "similarity 0.0000, at least 0.8 is needed" in line(*DIFFERENT)
+    assert "bits apart, at most 3 count as near" in line(LONG, OTHER, "classic")
     assert line("", LONG) == "no match: the first cannot be judged (empty)"
-    assert line("甲板", "海鸥").startswith("no match: Jaccard similarity 0.0000, at least 0.8 is needed")
+    assert line("甲板", "海鸥").startswith("no match: similarity 0.0000, at least 0.8 is needed")
     numbered = "第{}页" + LONG
     assert line(numbered.format(1), numbered.format(2), "numbers") == "no match: the numbers in them differ"
+
+
+def test_texts_that_are_similar_and_share_no_key_say_so() -> None:
+    """A pair that no key finds is missed however similar; here its keys are taken away."""
+    chosen = RECIPES["default"]
+    raws = [raw(LONG), raw(LONG + "。续")]
+    prints = made(chosen)(raws)
+    prints.keys[1] += np.uint32(1)
+    prints.bits[1] = ~prints.bits[0]
+    first, second = (Record(number, "source", LONG) for number in (1, 2))
+    shown = as_json((first, second), prints, chosen)
+    assert shown["decided_by"] == ["radius", "bands"]
+    assert shown["shared_keys"] == {"segments": [], "bands": []}
+    assert shown["similarity"] >= 0.8
+    assert as_text(shown).startswith("no match: the fingerprints are 64 bits apart")
+    assert "none of 9 bands is the same" in " ".join(as_text(shown).split())
+
+
+def test_the_chance_of_the_present_bands_is_shown_where_there_are_bands() -> None:
+    shown = explained([LONG, LONG + "。续"], RECIPES["default"])
+    assert shown["band_chance"] == pytest.approx(1 - (1 - shown["similarity"] ** 4) ** 8, abs=1e-3)
+    assert f"{shown['band_chance']:.4f}  that texts so similar share one of 9 bands of 4" in as_text(shown)
+    assert "bands of" not in as_text(explained([LONG, OTHER], RECIPES["classic"]))
 
 
 def test_containment_tells_which_text_is_part_of_which() -> None:

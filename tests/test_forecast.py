@@ -107,6 +107,14 @@ def test_memory_and_disk_add_up_and_keep_to_the_limits() -> None:
     assert FORECAST.disk["ledger"] == int(1_000_000 * (50 + FORECAST.dropped.likely * 70))
 
 
+def test_the_texts_of_near_duplicates_are_remembered_beside_those_that_are_kept() -> None:
+    assert FORECAST.dropped.likely == pytest.approx(0.5)
+    assert FORECAST.sampled.texts == pytest.approx(1_000_000 * 0.75)  # a quarter are exact copies
+    assert changed("sampled", near=1.0).sampled.texts == pytest.approx(1_000_000)
+    assert changed("sampled", near=0.0).sampled.texts == pytest.approx(FORECAST.sampled.unique)
+    assert changed("sampled", judged=0.5).sampled.texts == pytest.approx(1_000_000 * (0.5 - 0.125))
+
+
 def test_records_that_cannot_be_judged_are_never_dropped() -> None:
     half = changed("sampled", judged=0.5)
     assert half.dropped.likely == pytest.approx(FORECAST.dropped.likely / 2)

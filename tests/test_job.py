@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,11 +11,16 @@ from hypothesis import strategies as st
 
 from dedup_job.document import UNIQUE, Action, Batch, Counts, Fingerprints, Match, Verdict, digests
 from dedup_job.fingerprint.recipe import Matching
-from dedup_job.job import Job, decide, planned, run
+from dedup_job.job import Job, admit, decide, planned, run
+from dedup_job.match import index
+from dedup_job.match._found import NO_DISTANCE
 from dedup_job.match.keepers import Keepers, Recollection
-from dedup_job.plan import Plan
+from dedup_job.plan import Plan, RawIds
 from dedup_job.ragged import Ragged
 from tests.recipes import PLAIN
+from tests.sieve import Bounds, Sieved, candidates, columns
+
+BOUNDS = Bounds()
 
 
 @dataclass(frozen=True)
@@ -25,26 +31,31 @@ class Text:
     bits: int = 0
     shingles: frozenset[int] = frozenset({1})
     near: bool = True
-    short: bool = False
+    keys: tuple[int, ...] = (0,)
     reason: str = ""
 
+    @property
+    def sieved(self) -> Sieved:
+        return Sieved(self.bits if self.near else None, self.keys)
 
-def matching(radius: int = 3, min_similarity: float = 0.0) -> Matching:
-    return replace(PLAIN.matching, radius=radius, min_similarity=min_similarity)
+
+def matching(radius: int = 3, min_similarity: float = 0.0, band_radius: int = 16) -> Matching:
+    return replace(
+        PLAIN.matching, radius=radius, bands=1, band_radius=band_radius, min_similarity=min_similarity
+    )
 
 
 def prints_of(texts: Sequence[Text], words: int = 1) -> Fingerprints:
     shingles = [sorted(text.shingles) for text in texts]
-    values = [
-        [text.bits >> 64 * word & (2**64 - 1) for word in range(words)] if text.near else [0] * words
-        for text in texts
-    ]
+    bits, near, keys = columns([text.sieved for text in texts], 64 * words, 1)
+    names = digests(text.name.encode() for text in texts)
+    names[[bool(text.reason) for text in texts]] = 0
     return Fingerprints(
         reasons=[text.reason for text in texts],
-        bits=np.array(values, np.uint64).reshape(-1, words),
-        near=np.array([text.near and not text.reason for text in texts], bool),
-        short=np.array([text.short and not text.reason for text in texts], bool),
-        digests=digests(text.name.encode() for text in texts),
+        bits=bits,
+        near=near,
+        keys=keys,
+        digests=names,
         hashes=digests(text.name.encode() for text in texts),
         shingles=Ragged(
             np.cumsum([0, *map(len, shingles)], dtype=np.int64),
@@ -56,22 +67,26 @@ def prints_of(texts: Sequence[Text], words: int = 1) -> Fingerprints:
 class World:
     """A source of texts, a target, and the keepers between them; record i has the id b"i"."""
 
-    def __init__(self, matching: Matching, cache_bytes: int = 1 << 20, bits: int = 64) -> None:
+    def __init__(
+        self, matching: Matching, cache_bytes: int = 1 << 20, bits: int = 64, bounds: Bounds = BOUNDS
+    ) -> None:
         self.matching, self.words = matching, bits // 64
         self.target: dict[bytes, Text] = {}
-        self.keepers = Keepers(
-            bits, matching.radius, cache_bytes, Recollection(self._fetch, self._fingerprint)
-        )
+        recipe = replace(PLAIN, bits=bits, matching=matching)
+        with mock.patch.multiple(index, LISTED=bounds.listed, FOUND=bounds.found):
+            self.keepers = Keepers(recipe, cache_bytes, Recollection(self._fetch, self._fingerprint))
         self.verdicts: list[Verdict] = []
         self._named: dict[bytes, Text] = {}
 
-    def decide(self, *texts: Text) -> list[Verdict]:
-        """Decide one batch and carry it out."""
+    def decide(self, *texts: Text, held: Collection[int] = ()) -> list[Verdict]:
+        """Decide one batch and carry it out; the target has held records with these numbers before."""
         ids = [b"%d" % (len(self.verdicts) + row) for row in range(len(texts))]
         prints = prints_of(texts, self.words)
-        verdicts = decide(ids, prints, self.matching, self.keepers)
-        plan = planned(Batch(ids, ids), prints, verdicts, self.matching)
-        self.keepers.admit(plan, prints.shingles)
+        entered = self.keepers.enter(RawIds.of(ids), prints)
+        there = {b"%d" % number for number in held}
+        verdicts = decide(ids, prints, entered.texts, self.matching, self.keepers, there)
+        plan = planned(Batch(ids, ids), prints, verdicts)
+        admit(plan, entered, prints, self.keepers)
         self.target |= {ids[row]: texts[row] for row in plan.rows(Action.UNIQUE)}
         self.verdicts += verdicts
         return verdicts
@@ -89,43 +104,40 @@ def exact(keeper: int) -> Verdict:
     return Verdict(Action.DUPLICATE, "exact", Match(b"%d" % keeper, 0, 1.0))
 
 
-def near(keeper: int, distance: int | None, jaccard: float | None = None) -> Verdict:
-    return Verdict(Action.DUPLICATE, "near", Match(b"%d" % keeper, distance, jaccard))
+def near(keeper: int, distance: int | None, similarity: float | None = None) -> Verdict:
+    return Verdict(Action.DUPLICATE, "near", Match(b"%d" % keeper, distance, similarity))
 
 
-def keep_first(texts: Sequence[Text], matching: Matching) -> list[Verdict]:
-    """The contract, one record and one keeper at a time."""
-    kept: list[tuple[int, Text]] = []
+def keep_first(
+    records: Sequence[Text], matching: Matching, bits: int, bounds: Bounds = BOUNDS
+) -> list[Verdict]:
+    """The contract, one record and one candidate at a time."""
+    texts = list(dict.fromkeys(text for text in records if not text.reason))
+    found = candidates([text.sieved for text in texts], matching, bits, bounds)
+    kept: dict[Text, int] = {}
     verdicts = []
-    for number, text in enumerate(texts):
-        verdict = Verdict(Action.UNJUDGED, text.reason) if text.reason else _compared(text, kept, matching)
-        if verdict is UNIQUE:
-            kept.append((number, text))
-        verdicts.append(verdict)
+    for number, text in enumerate(records):
+        if text.reason:
+            verdicts.append(Verdict(Action.UNJUDGED, text.reason))
+        elif text in kept:
+            verdicts.append(exact(kept[text]))
+        else:
+            near_texts = [(distance, texts[other]) for distance, other in found[texts.index(text)]]
+            verdicts.append(_compared(text, near_texts, kept, matching))
+            if verdicts[-1] is UNIQUE:
+                kept[text] = number
     return verdicts
 
 
-def _compared(text: Text, kept: Sequence[tuple[int, Text]], matching: Matching) -> Verdict:
-    same = [number for number, keeper in kept if keeper.name == text.name]
-    if same:
-        return exact(same[0])
-    near_matches, short_matches = [], []
-    for number, keeper in kept:
-        distance = (keeper.bits ^ text.bits).bit_count()
-        union = keeper.shingles | text.shingles
-        jaccard = len(keeper.shingles & text.shingles) / len(union) if union else 0.0
-        if jaccard < matching.min_similarity:
-            continue
-        if text.near and keeper.near and distance <= matching.radius:
-            near_matches.append((distance, number, jaccard if matching.min_similarity else None))
-        if text.short and keeper.short:
-            short_matches.append((-jaccard, number))
-    if near_matches:
-        distance, number, similarity = min(near_matches)
-        return near(number, distance, similarity)
-    if short_matches:
-        dissimilarity, number = min(short_matches)
-        return near(number, None, -dissimilarity)
+def _compared(
+    text: Text, found: Sequence[tuple[int, Text]], kept: Mapping[Text, int], matching: Matching
+) -> Verdict:
+    for distance, other in found:
+        union = other.shingles | text.shingles
+        similarity = len(other.shingles & text.shingles) / len(union) if union else 0.0
+        if other in kept and similarity >= matching.min_similarity:
+            known = None if distance == NO_DISTANCE else distance
+            return near(kept[other], known, similarity if matching.min_similarity else None)
     return UNIQUE
 
 
@@ -138,30 +150,31 @@ def streams(draw: st.DrawFn, bits: int) -> list[Text]:
         flips = draw(st.sets(st.integers(0, 7) | st.integers(0, bits - 1), max_size=4))
         value = draw(st.sampled_from(centres)) ^ sum(1 << bit for bit in flips)
         shingles = draw(st.frozensets(st.integers(0, 4), max_size=5))
-        kind = draw(st.integers(0, 9))
-        reason = "empty" if kind == 1 else ""
-        texts.append(Text(f"t{number}", value, shingles, kind not in (0, 2), kind in (2, 3), reason))
+        kind, key = draw(st.integers(0, 9)), draw(st.integers(0, 3))
+        texts.append(
+            Text(f"t{number}", value, shingles, kind not in (0, 2), (key,), "empty" if kind == 1 else "")
+        )
     return draw(st.lists(st.sampled_from(texts), min_size=1, max_size=30))
 
 
 @pytest.mark.parametrize("bits", [64, 128])
 @pytest.mark.parametrize("cache_bytes", [0, 400, 1 << 20])
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_verdicts_are_those_of_keep_first_whatever_the_batches(
+def test_verdicts_are_those_of_keep_first_whatever_the_batches_and_however_crowded_the_keys(
     bits: int, cache_bytes: int, data: st.DataObject
 ) -> None:
-    texts = data.draw(streams(bits))
-    rule = matching(data.draw(st.integers(0, 8)), data.draw(st.sampled_from([0.0, 0.3, 0.5, 1.0])))
-    if not rule.min_similarity:
-        texts = [replace(text, short=False) for text in texts]
-    world = World(rule, cache_bytes, bits)
+    records = data.draw(streams(bits))
+    radius, least = data.draw(st.integers(0, 8)), data.draw(st.sampled_from([0.0, 0.3, 0.5, 1.0]))
+    rule = matching(radius, least, data.draw(st.sampled_from([2, 16])))
+    bounds = Bounds(data.draw(st.sampled_from([1, 2, 256])), data.draw(st.sampled_from([1, 2, 32])))
+    world = World(rule, cache_bytes, bits, bounds)
     start = 0
-    while start < len(texts):
+    while start < len(records):
         stop = start + data.draw(st.integers(1, 8))
-        world.decide(*texts[start:stop])
+        world.decide(*records[start:stop])
         start = stop
-    assert world.verdicts == keep_first(texts, rule)
+    assert world.verdicts == keep_first(records, rule, bits, bounds)
 
 
 A, B, C = Text("a", 0b000), Text("b", 0b011), Text("c", 0b111100)
@@ -219,6 +232,15 @@ def test_a_copy_of_a_near_duplicate_goes_to_a_keeper_that_is_nearer_by_now(split
     assert verdicts == [UNIQUE, near(0, 2), UNIQUE, near(2, 1)]
 
 
+def test_a_copy_of_a_near_duplicate_is_kept_when_the_keeper_is_gone() -> None:
+    a, b = Text("a", 0b0), Text("b", 0b11)
+    world = World(matching())
+    world.decide(a, b)
+    world.keepers.forget([b"0"])
+    assert world.decide(b, b) == [UNIQUE, exact(2)]
+    assert world.decide(b) == [exact(2)]
+
+
 @BATCHES
 def test_ties_go_to_the_earliest_keeper(split: Split) -> None:
     left, right, between = Text("left", 0b0011), Text("right", 0b1100), Text("between", 0b0110)
@@ -259,10 +281,19 @@ def test_a_text_with_too_few_terms_matches_an_exact_copy_alone(split: Split) -> 
 
 
 @BATCHES
-def test_a_short_text_goes_to_the_most_similar_short_keeper(split: Split) -> None:
-    texts = [frozenset({1, 2, 3, 9}), frozenset({1, 2, 3, 4, 8}), frozenset({1, 2, 3, 4})]
-    short = [Text(str(number), 0, shingles, near=False, short=True) for number, shingles in enumerate(texts)]
-    assert decided(World(matching(min_similarity=0.6)), split, *short) == [UNIQUE, UNIQUE, near(1, None, 0.8)]
+def test_a_text_without_a_fingerprint_goes_to_the_first_of_its_bands_that_is_similar_enough(
+    split: Split,
+) -> None:
+    sets = [frozenset({1, 2, 9}), frozenset({1, 2, 3, 4, 8}), frozenset({1, 2, 3, 4})]
+    texts = [Text(str(number), 0, shingles, False, (7,)) for number, shingles in enumerate(sets)]
+    assert decided(World(matching(min_similarity=0.6)), split, *texts) == [UNIQUE, UNIQUE, near(1, None, 0.8)]
+
+
+@BATCHES
+def test_a_shared_band_makes_a_match_beyond_the_radius(split: Split) -> None:
+    a, b = Text("a", 0, frozenset({1, 2}), keys=(7,)), Text("b", 0xFF, frozenset({1, 2}), keys=(7,))
+    assert decided(World(matching(min_similarity=0.9)), split, a, b) == [UNIQUE, near(0, 8, 1.0)]
+    assert decided(World(matching(min_similarity=0.9, band_radius=7)), split, a, b) == [UNIQUE, UNIQUE]
 
 
 @BATCHES
@@ -348,6 +379,37 @@ def test_a_run_goes_on_from_the_plan_as_it_ended() -> None:
     assert counts.read == 4
 
 
+def test_keepers_that_are_gone_are_looked_for_until_all_that_stand_are_there() -> None:
+    """`between` is near both; when the first is found to be gone the second is asked for, and is gone too."""
+    left, right, between = Text("left", 0b0), Text("right", 0b111100), Text("between", 0b1100)
+    world, asked = World(matching(radius=2)), []
+    names = {text.name.encode(): text for text in (left, right, between)}
+
+    class Named:
+        def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
+            return ((batch, prints_of([names[raw] for raw in batch.raws])) for batch in batches)
+
+    def absent(ids: Collection[bytes]) -> set[bytes]:
+        asked.append(set(ids))
+        return set(ids)
+
+    batches = [Batch([b"0", b"1"], [b"left", b"right"]), Batch([b"2"], [b"between"])]
+    seen: list[Plan] = []
+    run(
+        Job(
+            batches=batches,
+            engine=Named(),
+            matching=world.matching,
+            keepers=world.keepers,
+            absent=absent,
+            commit=lambda plan, _: plan,
+            observe=lambda _, plan: seen.append(plan),
+        )
+    )
+    assert [ids for ids in asked if ids] == [{b"0"}, {b"1"}]
+    assert seen[1].verdicts == [UNIQUE]
+
+
 def test_a_commit_gets_the_raw_records_of_its_plan() -> None:
     given_raws: list[Sequence[bytes]] = []
 
@@ -363,6 +425,5 @@ def test_an_id_that_the_target_held_before_is_never_dropped_and_its_text_still_s
     world = World(matching())
     world.decide(Text("a", bits=0))
     texts = [Text("a", bits=0), Text("b", bits=1), Text("c", reason="empty"), Text("a", bits=0)]
-    ids = [b"10", b"11", b"12", b"13"]
-    verdicts = decide(ids, prints_of(texts), world.matching, world.keepers, held={b"10", b"11", b"12"})
+    verdicts = world.decide(*texts, held=[1, 2, 3])
     assert verdicts == [UNIQUE, UNIQUE, Verdict(Action.UNJUDGED, "empty"), exact(0)]

@@ -3,10 +3,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pytest
 
-from dedup_job.match.judge import Judgement, Neighbours, Rows, Sets, Short, judge
-from dedup_job.match.shingle_index import MOST_KEEPERS
+from dedup_job.match.judge import Judgement, Near, Rows, Sets, judge
 
 
 def numbers(values: Sequence[int]) -> np.ndarray:
@@ -18,58 +16,68 @@ def ends(rows: Sequence[Sequence[object]]) -> np.ndarray:
 
 
 def judged(
+    texts: Sequence[int],
     sets: Sequence[Sequence[int]],
     near: Sequence[Sequence[tuple[int, int]]],
-    short: Sequence[Sequence[int]] = (),
-    taken: Sequence[int] = (),
+    stands: Sequence[int] = (),
+    held: Sequence[int] = (),
     min_similarity: float = 0.7,
 ) -> Judgement:
-    """Judge rows with these neighbours (set, distance) and shingles; the first sets are landed keepers'."""
-    rows = len(near)
-    short = short or [[]] * rows
+    """Judge records with these texts; `near` has the candidates (text, distance) of each text."""
     return judge(
-        Rows(np.ones(rows, bool), numbers(range(rows))),
-        Neighbours(
+        Rows(numbers(texts), np.array([row not in held for row in range(len(texts))], bool)),
+        Near(
             ends(near),
             numbers([other for row in near for other, _ in row]),
             numbers([distance for row in near for _, distance in row]),
         ),
-        Short(
-            ends(short),
-            numbers([shingle for row in short for shingle in row]),
-            numbers(taken),
-            numbers([0] * (rows + 1)),
-            numbers([]),
-            numbers([1] * rows),
-        ),
         Sets(ends(sets), np.array([value for row in sets for value in row], np.uint32)),
+        np.array([text in stands for text in range(len(sets))], bool),
         min_similarity,
     )
 
 
-SETS = [[1, 2, 3], [1, 2, 3, 4], [7, 8], [7, 8]]
-NEAR = [[(0, 5)], [], [(2, 3)]]
+SETS = [[1, 2, 3], [1, 2, 3, 4], [7, 8], [7, 8, 9, 10]]
+NEAR: list[list[tuple[int, int]]] = [[], [(0, 5)], [], [(2, 3)]]
 
 
 def test_the_worked_example() -> None:
-    found = judged(SETS, NEAR)
-    assert found.keeper.tolist() == [0, -1, 2]
-    assert found.distance.tolist() == [5, -1, 3]
-    assert found.similarity[[0, 2]].tolist() == [0.75, 1.0]
+    found = judged([1, 2, 3, 2], SETS, NEAR, stands=[0])
+    assert found.keeper.tolist() == [0, -1, -1, 2]
+    assert found.distance.tolist() == [5, 0, 0, 0]
+    assert found.similarity[[0, 3]].tolist() == [0.75, 1.0]
 
 
-def test_without_comparing_texts_the_nearest_is_taken_unseen() -> None:
-    found = judged([[]] * 4, NEAR, min_similarity=0.0)
-    assert found.keeper.tolist() == [0, -1, 2]
+def test_a_candidate_that_does_not_stand_is_passed_over() -> None:
+    assert judged([1], SETS, NEAR).keeper.tolist() == [-1]
+
+
+def test_a_dropped_record_stands_for_nothing() -> None:
+    sets, near = [[1, 2, 3], [1, 2, 3, 4], [2, 3, 4]], [[], [(0, 1)], [(1, 1)]]
+    assert judged([0, 1, 2], sets, near).keeper.tolist() == [-1, 0, -1]
+
+
+def test_the_first_candidate_that_is_similar_enough_wins() -> None:
+    sets = [[1, 2, 3, 4], [9], [1, 2, 3, 4, 5], [1, 2, 3, 4]]
+    near: list[list[tuple[int, int]]] = [[], [], [], [(1, 0), (2, 1), (0, 2)]]
+    found = judged([3], sets, near, stands=[0, 1, 2])
+    assert (found.keeper.tolist(), found.similarity.tolist()) == ([2], [0.8])
+
+
+def test_without_a_least_similarity_the_nearest_is_taken_unseen() -> None:
+    found = judged([1], SETS, [[], [(2, 1), (0, 2)], [], []], stands=[0, 2], min_similarity=0.0)
+    assert found.keeper.tolist() == [2]
     assert np.isnan(found.similarity[0])
 
 
-def test_a_row_that_is_a_duplicate_stands_for_nothing() -> None:
-    chain = [[1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5]]
-    assert judged(chain, [[(0, 1)], [(1, 1), (0, 9)]], min_similarity=0.7).keeper.tolist() == [0, -1]
+def test_a_record_without_a_text_is_left_out() -> None:
+    assert judged([-1, 0, -1, 0], SETS, NEAR).keeper.tolist() == [-1, -1, -1, 0]
 
 
-@pytest.mark.parametrize(("taken", "keeper"), [(MOST_KEEPERS - 1, 0), (MOST_KEEPERS, -1)])
-def test_a_shingle_finds_no_more_rows_than_it_may(taken: int, keeper: int) -> None:
-    found = judged([[1], [1]], [[], []], short=[[0], [0]], taken=[taken])
-    assert found.keeper.tolist() == [-1, keeper]
+def test_a_record_that_must_not_be_dropped_stands_for_its_copies() -> None:
+    found = judged([1, 1, 1], SETS, NEAR, stands=[0], held=[1])
+    assert found.keeper.tolist() == [0, -1, 1]
+
+
+def test_a_text_whose_shingles_are_unknown_matches_nothing() -> None:
+    assert judged([1], [[], [1, 2]], [[], [(0, 0)]], stands=[0]).keeper.tolist() == [-1]

@@ -9,14 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.document import UNIQUE, Action, Fingerprints, Match, Verdict, digests
+from dedup_job.job import admit
 from dedup_job.match.ids import Ids
-from dedup_job.match.keepers import Keepers, Ordinals, Recollection
+from dedup_job.match.keepers import Entered, Keepers, Recollection
 from dedup_job.match.recent import ENTRY
-from dedup_job.match.shingle_index import prefixes
 from dedup_job.plan import Plan, RawIds
 from dedup_job.ragged import Ragged
+from tests.recipes import recipe_of
 
 UNJUDGED = Verdict(Action.UNJUDGED, "empty")
+REFUSED = Verdict(Action.REFUSED, "validator")
+RECIPE = recipe_of("text", match={"bands": 1})
 COPY = Verdict(Action.DUPLICATE, "exact", Match(b"k", 0, 1.0))
 
 
@@ -27,7 +30,7 @@ def prints_of(texts: Sequence[bytes], near: bool = True) -> Fingerprints:
         reasons=[""] * len(texts),
         bits=np.array([[len(text)] for text in texts], np.uint64).reshape(-1, 1),
         near=np.full(len(texts), near),
-        short=np.full(len(texts), not near),
+        keys=np.array([[len(text)] for text in texts], np.uint32).reshape(-1, 1),
         digests=digests(texts),
         hashes=digests(texts),
         shingles=Ragged(
@@ -39,8 +42,7 @@ def prints_of(texts: Sequence[bytes], near: bool = True) -> Fingerprints:
 
 def plan_of(texts: Sequence[bytes], prints: Fingerprints, verdicts: Sequence[Verdict]) -> Plan:
     ids = [b"id:" + text for text in texts]
-    found_by = prefixes(prints.shingles, prints.short, 0.5)
-    return Plan(ids, verdicts, prints.bits, prints.near, found_by, prints.digests, prints.hashes)
+    return Plan(ids, verdicts, prints.bits, prints.near, prints.keys, prints.digests, prints.hashes)
 
 
 class Records:
@@ -49,56 +51,79 @@ class Records:
     def __init__(self, cache_bytes: int = 0) -> None:
         self.there: dict[bytes, bytes] = {}
         self.asked: list[list[bytes]] = []
-        self.keepers = Keepers(64, 3, cache_bytes, Recollection(self._fetch, prints_of))
+        self.keepers = Keepers(RECIPE, cache_bytes, Recollection(self._fetch, prints_of))
 
     def keep(self, *texts: bytes, near: bool = True) -> None:
         """Admit texts as keepers, each under the id `id:<text>`."""
         self.admit(texts, [UNIQUE] * len(texts), near)
         self.there |= {b"id:" + text: text for text in texts}
 
-    def admit(self, texts: Sequence[bytes], verdicts: Sequence[Verdict], near: bool = True) -> None:
+    def admit(self, texts: Sequence[bytes], verdicts: Sequence[Verdict], near: bool = True) -> Entered:
         prints = prints_of(texts, near)
-        self.keepers.admit(plan_of(texts, prints, verdicts), prints.shingles)
+        plan = plan_of(texts, prints, verdicts)
+        entered = self.keepers.enter(RawIds.of(plan.ids), prints)
+        admit(plan, entered, prints, self.keepers)
+        return entered
 
     def _fetch(self, ids: Sequence[bytes]) -> dict[bytes, bytes]:
         self.asked.append(list(ids))
         return {raw_id: self.there[raw_id] for raw_id in ids if raw_id in self.there}
 
 
-def test_only_unique_records_are_taken_in() -> None:
+def standing(keepers: Keepers, texts: Sequence[int]) -> list[bool]:
+    return keepers.standing(np.array(texts, np.int64)).tolist()
+
+
+def test_texts_are_numbered_as_they_first_come_and_what_cannot_be_judged_has_none() -> None:
     records = Records()
-    records.admit([b"a", b"b", b"c"], [UNIQUE, UNJUDGED, COPY])
-    assert len(records.keepers) == 1
-    assert records.keepers.with_text(digests([b"a", b"b", b"c"])).tolist() == [0, -1, -1]
+    prints = prints_of([b"b", b"a", b"b", b"c"])
+    prints.digests[3] = 0
+    first = records.keepers.enter(RawIds.of([b"1", b"2", b"3", b"4"]), prints)
+    assert (first.texts.tolist(), first.is_new.tolist()) == ([0, 1, 0, -1], [True, True, False, False])
+    second = records.keepers.enter(RawIds.of([b"5", b"6"]), prints_of([b"d", b"a"]))
+    assert (second.texts.tolist(), second.is_new.tolist()) == ([2, 1], [True, False])
+    assert records.keepers.texts == 3
 
 
-def test_ordinals_count_the_keepers_in_the_order_of_decision() -> None:
+def test_only_unique_records_stand_for_their_texts() -> None:
     records = Records()
-    records.admit([b"a", b"b", b"c"], [UNIQUE, UNJUDGED, UNIQUE])
-    records.admit([b"d", b"e"], [COPY, UNIQUE])
-    assert [records.keepers.id(ordinal) for ordinal in range(3)] == [b"id:a", b"id:c", b"id:e"]
+    records.admit([b"a", b"b", b"c"], [UNIQUE, REFUSED, COPY])
+    assert (len(records.keepers), records.keepers.texts) == (1, 3)
+    assert standing(records.keepers, [0, 1, 2]) == [True, False, False]
 
 
-def test_a_near_keeper_is_found_by_its_ordinal_among_all_keepers() -> None:
+def test_a_record_that_is_not_the_first_with_its_text_stands_for_it() -> None:
     records = Records()
-    records.keep(b"poor", near=False)
-    records.keep(b"abcdefg")
-    found = records.keepers.near(np.array([[0b111]], np.uint64))
-    assert (found.positions.tolist(), found.distances.tolist()) == ([1], [0])
+    entered = records.keepers.enter(RawIds.of([b"1", b"2"]), prints_of([b"a", b"a"]))
+    records.keepers.keep(entered, np.array([False, True]), [b"1", b"2"])
+    assert (records.keepers.id(0), standing(records.keepers, [0])) == (b"2", [True])
 
 
-def test_a_poor_text_is_found_as_the_same_text_and_never_as_near() -> None:
+def test_of_two_records_with_one_text_the_second_stands_when_the_first_is_gone() -> None:
     records = Records()
-    records.keep(b"poor", near=False)
-    assert records.keepers.with_text(digests([b"poor"])).tolist() == [0]
-    assert records.keepers.near(np.array([[4]], np.uint64)).positions.size == 0
+    for raw_id in (b"1", b"2"):
+        entered = records.keepers.enter(RawIds.of([raw_id]), prints_of([b"a"]))
+        records.keepers.keep(entered, np.array([True]), [raw_id])
+    assert (len(records.keepers), records.keepers.id(0)) == (2, b"1")
+    records.keepers.forget([b"1"])
+    assert (records.keepers.id(0), standing(records.keepers, [0])) == (b"2", [True])
+    records.keepers.forget([b"2"])
+    assert standing(records.keepers, [0]) == [False]
+
+
+def test_a_dropped_text_is_found_too_as_what_a_key_finds_must_not_depend_on_what_was_kept() -> None:
+    records = Records()
+    prints = prints_of([b"aa", b"bb", b"cc"])
+    records.admit([b"aa", b"bb", b"cc"], [UNIQUE, COPY, UNIQUE])
+    found = records.keepers.candidates(np.array([2]), prints.keys[2:])
+    assert found.texts.tolist() == [0, 1]
 
 
 def test_no_keepers_and_no_questions_are_fine() -> None:
     keepers = Records().keepers
-    assert keepers.near(np.zeros((2, 1), np.uint64)).offsets.tolist() == [0, 0, 0]
-    assert keepers.near(np.zeros((0, 1), np.uint64)).offsets.tolist() == [0]
-    assert keepers.with_text(digests([])).tolist() == []
+    entered = keepers.enter(RawIds.of([]), prints_of([]))
+    assert entered.texts.tolist() == []
+    assert keepers.candidates(entered.texts, np.empty((0, 1), np.uint32)).offsets.tolist() == [0]
     assert keepers.shingles([]) == {}
 
 
@@ -160,8 +185,7 @@ def test_the_shingles_that_are_remembered_do_not_hold_the_whole_batch_in_memory(
 
 def test_admitting_without_shingles_recalls_them_later() -> None:
     records = Records(cache_bytes=1 << 10)
-    prints = prints_of([b"ab"])
-    records.keepers.admit(plan_of([b"ab"], prints, [UNIQUE]))
+    records.keepers.restore(plan_of([b"ab"], prints_of([b"ab"]), [UNIQUE]).texts)
     records.there[b"id:ab"] = b"ab"
     assert records.keepers.shingles([0])[0].tolist() == [97, 98]
 
@@ -199,40 +223,26 @@ def test_some_of_the_ids_are_taken(chunks: list[RawIds], data: st.DataObject) ->
         assert ids.between(start, stop).joined.tobytes() == b"".join(flat[start:stop])
 
 
-@given(st.lists(st.lists(st.integers(0, 3), max_size=5)))
-def test_ordinals_are_remembered_from_where_they_differ(gaps: list[list[int]]) -> None:
-    ordinals, expected = Ordinals(), []
-    for chunk in gaps:
-        last = expected[-1] if expected else -1
-        new = [last + place + sum(chunk[: place + 1]) + 1 for place in range(len(chunk))]
-        ordinals.extend(np.array(new, np.int64))
-        expected += new
-    assert ordinals.of(np.arange(len(expected), dtype=np.uint32)).tolist() == expected
-    assert (ordinals.nbytes == 0) == (expected == list(range(len(expected))))
-
-
-def test_what_is_restored_as_columns_is_what_is_admitted_as_a_plan() -> None:
+def test_what_is_restored_as_columns_is_what_was_decided() -> None:
     admitted, restored = Records(), Records()
     texts = [bytes([97 + number % 7]) * (1 + number % 60) for number in range(400)]
     for first in range(0, 400, 50):
         chunk = texts[first : first + 50]
         prints = prints_of(chunk, near=bool(first % 100))
         verdicts = [(UNIQUE, UNJUDGED, COPY)[number % 3] for number in range(50)]
+        prints.digests[1::3] = 0
         plan = plan_of(chunk, prints, verdicts)
-        admitted.keepers.admit(plan, prints.shingles)
-        restored.keepers.restore(plan.kept)
-        assert list(plan.kept.ids) == [plan.ids[row] for row in plan.rows(Action.UNIQUE)]
-    asked = prints_of(texts)
+        admit(plan, admitted.keepers.enter(RawIds.of(plan.ids), prints), prints, admitted.keepers)
+        restored.keepers.restore(plan.texts)
     one, other = admitted.keepers, restored.keepers
-    assert len(one) == len(other) == 136
-    assert [one.id(ordinal) for ordinal in range(136)] == [other.id(ordinal) for ordinal in range(136)]
-    assert (one.with_text(asked.digests) == other.with_text(asked.digests)).all()
-    for column in ("offsets", "positions", "distances"):
-        assert np.array_equal(getattr(one.near(asked.bits), column), getattr(other.near(asked.bits), column))
-    found_by = prefixes(asked.shingles, np.ones(400, bool), 0.5)
-    owners = one.owners(found_by.values)
-    assert len(owners.values)
-    assert [row.tolist() for row in owners] == [row.tolist() for row in other.owners(found_by.values)]
+    assert (len(one), one.texts) == (len(other), other.texts) == (136, 264)
+    every = np.arange(one.texts)
+    assert standing(one, every) == standing(other, every)
+    assert [one.id(text) for text in every.tolist()] == [other.id(text) for text in every.tolist()]
+    keys = np.array([[len(one.id(text)) - 3] for text in every.tolist()], np.uint32)
+    for column in ("offsets", "texts", "distances"):
+        found = [getattr(keepers.candidates(every, keys), column) for keepers in (one, other)]
+        assert np.array_equal(*found)
     assert one.parts == other.parts
 
 

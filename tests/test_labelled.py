@@ -6,7 +6,7 @@ from dedup_job.errors import UsageError
 from dedup_job.report.labelled import Evaluation, Judged, Labelled, read
 from dedup_job.report.scoring import Score, Setting
 
-SETTING = Setting(128, 19, 0.8)
+SETTING = Setting(radius=3, bands=8, rows=4, band_radius=16, min_similarity=0.8)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_similarity_counts_as_same_from_the_level_on() -> None:
         ["id1\tid2\tlabel", "a b\tc\t1", "d\te,f\t0"],
         ["id1\tid2\tLabel\tnote", "", "a b\tc\t1\tseen", "d\te,f\t0\t"],
         ["a b,c,1", 'd,"e,f",0'],
-        ["one,other,similarity,more", "a b,c,0.9,x", 'd,"e,f",0.1,y'],
+        ["one,other,jaccard,more", "a b,c,0.9,x", 'd,"e,f",0.1,y'],
         ['{"id1": "a b", "id2": "c", "label": 1}', '{"id1": "d", "id2": "e,f", "label": false, "more": 2}'],
         ['{"id1": "a b", "id2": "c", "label": true}', "", '{"id1": "d", "id2": "e,f", "label": "different"}'],
     ],
@@ -81,8 +81,8 @@ def test_a_malformed_line_is_named(lines: list[str], message: str) -> None:
     assert caught.value.exit_code == 64
 
 
-def judged(line: int, same: bool, found: bool, jaccard: float = 0.5, **more: str) -> Judged:
-    return Judged(Labelled(line, f"a{line}", f"b{line}", same), found, 7, jaccard, **more)
+def judged(line: int, same: bool, found: bool, similarity: float = 0.5, **more: str) -> Judged:
+    return Judged(Labelled(line, f"a{line}", f"b{line}", same), found, 7, similarity, **more)
 
 
 def test_an_evaluation_counts_every_pair() -> None:

@@ -11,9 +11,10 @@ from functools import cache
 import pytest
 from bson import encode
 
+from dedup_job.document import Batch
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.job import decide
+from dedup_job.job import in_memory
 from dedup_job.match.keepers import Keepers, Recollection
 from tests.recipes import recipe_of
 
@@ -71,7 +72,7 @@ PAIRS = [
 
 @cache
 def recipe(numbers: str = "ignore") -> Recipe:
-    return recipe_of("text", median_length=60, verify={"numbers": numbers})
+    return recipe_of("text", match={"numbers": numbers})
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +82,9 @@ def fingerprinter() -> Fingerprinter:
 
 def verdict(made: Recipe, ready: Fingerprinter, first: str, second: str) -> str:
     prints = ready([encode({"_id": n, "text": text}) for n, text in enumerate((first, second))])
-    nothing = Recollection(lambda ids: {}, ready)
-    keepers = Keepers(made.bits, made.matching.radius, 1 << 20, nothing)
-    verdicts = decide([b"first", b"second"], prints, made.matching, keepers)
-    return verdicts[1].reason or "unique"
+    keepers = Keepers(made, 1 << 20, Recollection(lambda ids: {}, ready))
+    ids = [b"first", b"second"]
+    return in_memory(Batch(ids, ids), prints, made.matching, keepers).verdicts[1].reason or "unique"
 
 
 @pytest.mark.parametrize(

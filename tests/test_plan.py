@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from dedup_job import job
 from dedup_job.document import UNIQUE, Action, Counts, Match, Verdict, digests
 from dedup_job.plan import Plan
-from dedup_job.ragged import Ragged
 
 REFUSED = Verdict(Action.REFUSED, "validator")
 OLD = b"old"
@@ -22,7 +21,7 @@ def plan_of(texts: Sequence[int], verdicts: Sequence[Verdict]) -> Plan:
     ids = [b"id%d" % row for row in range(n)]
     column = np.zeros((n, 1), np.uint64)
     texts_digests = digests(b"%d" % text for text in texts)
-    return Plan(ids, verdicts, column, np.ones(n, bool), Ragged.empty(n), texts_digests, column)
+    return Plan(ids, verdicts, column, np.ones(n, bool), np.ones((n, 2), np.uint32), texts_digests, column)
 
 
 @st.composite

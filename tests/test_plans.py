@@ -23,8 +23,7 @@ from dedup_job.document import UNIQUE, Action, Match, Verdict
 from dedup_job.errors import StateError
 from dedup_job.mongo.ids import document
 from dedup_job.mongo.plans import COLUMNS, PlanId, StoredPlan, _raw_ids, landed, pack, unpack
-from dedup_job.plan import Kept, Plan, RawIds
-from dedup_job.ragged import Ragged
+from dedup_job.plan import Plan, RawIds, Texts
 
 VALUES: list[Any] = [
     None, True, 7, Int64(7), 7.0, float("nan"), Decimal128("7"), "", "文", "a\0b", ObjectId(b"0" * 12),
@@ -67,15 +66,14 @@ def stored_plans(draw: st.DrawFn) -> StoredPlan:
         values = draw(st.lists(st.integers(0, 2**64 - 1), min_size=n * width, max_size=n * width))
         return np.array(values, np.uint64).reshape(n, width)
 
-    rows = st.lists(st.integers(0, 2**32 - 1), max_size=3)
-    prefixes = draw(st.lists(rows, min_size=n, max_size=n))
-    offsets = np.cumsum([0, *map(len, prefixes)], dtype=np.int64)
+    bands = draw(st.integers(0, 3))
+    keys = draw(st.lists(st.integers(0, 2**32 - 1), min_size=n * bands, max_size=n * bands))
     plan = Plan(
         ids=draw(st.lists(IDS, min_size=n, max_size=n)),
         verdicts=verdicts,
         bits=column(words),
         near=np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n)), bool),
-        prefixes=Ragged(offsets, np.array([value for row in prefixes for value in row], np.uint32)),
+        keys=np.array(keys, np.uint32).reshape(n, bands),
         digests=column(2),
         hashes=column(2),
     )
@@ -93,7 +91,7 @@ def stored_plans(draw: st.DrawFn) -> StoredPlan:
 def as_values(stored: StoredPlan) -> tuple[Any, ...]:
     """A plan as values that can be compared."""
     plan = stored.plan
-    arrays = (plan.bits, plan.near, plan.digests, plan.hashes, plan.prefixes.offsets, plan.prefixes.values)
+    arrays = (plan.bits, plan.near, plan.digests, plan.hashes, plan.keys)
     columns = [(array.dtype, array.tolist()) for array in arrays]
     place = (stored.id, stored.previous, stored.run, stored.mode, stored.at)
     return (*place, list(plan.ids), list(plan.verdicts), columns)
@@ -106,19 +104,27 @@ def test_a_plan_comes_back_from_the_ledger_as_it_went_in(stored: StoredPlan) -> 
 
 
 @given(stored_plans())
-def test_the_columns_of_a_plan_are_those_of_its_unique_records(stored: StoredPlan) -> None:
+def test_the_columns_of_a_plan_are_those_of_its_texts(stored: StoredPlan) -> None:
     columns, plan = landed(pack(stored)), stored.plan
     assert (columns.id, columns.previous, columns.mode) == (stored.id, stored.previous, stored.mode)
     assert list(columns.ids) == list(plan.ids)
-    assert as_kept(columns.kept) == as_kept(plan.kept)
+    assert as_columns(columns.texts) == as_columns(plan.texts)
 
 
 FIRST = st.binary(min_size=1, max_size=4)
 
 
-def as_kept(kept: Kept) -> tuple[Any, ...]:
-    arrays = (kept.bits, kept.near, kept.digests, kept.prefixes.offsets, kept.prefixes.values)
-    return list(kept.ids), [(array.dtype, array.shape, array.tolist()) for array in arrays]
+def as_columns(texts: Texts) -> tuple[Any, ...]:
+    arrays = (texts.bits, texts.near, texts.keys, texts.digests, texts.is_kept)
+    return list(texts.ids), [(array.dtype, array.shape, array.tolist()) for array in arrays]
+
+
+def test_what_could_not_be_judged_is_no_text() -> None:
+    column, keys = np.arange(6, dtype=np.uint64).reshape(3, 2), np.ones((3, 1), np.uint32)
+    digests = np.array([[1, 0], [0, 0], [2, 2]], np.uint64)
+    verdicts = [Verdict(Action.REFUSED, "validator"), Verdict(Action.UNJUDGED, "empty"), UNIQUE]
+    plan = Plan([b"a", b"b", b"c"], verdicts, column, np.ones(3, bool), keys, digests, column)
+    assert (list(plan.texts.ids), plan.texts.is_kept.tolist()) == ([b"a", b"c"], [False, True])
 
 
 @given(st.lists(IDS | st.binary(min_size=12, max_size=12).map(lambda raw: encode({"_id": ObjectId(raw)}))))
@@ -162,11 +168,8 @@ def test_a_flipped_bit_is_noticed(stored: StoredPlan, data: st.DataObject) -> No
 def example() -> StoredPlan:
     column = np.arange(4, dtype=np.uint64).reshape(2, 2)
     verdicts = [UNIQUE, Verdict(Action.DUPLICATE, "near", Match(encode({"_id": 1}), 3, 0.5))]
-    ids, prefixes = (
-        [encode({"_id": 1}), encode({"_id": 2})],
-        Ragged(np.array([0, 1, 3]), np.array([1, 2, 3], np.uint32)),
-    )
-    plan = Plan(ids, verdicts, column[:, :1], np.ones(2, bool), prefixes, column, column)
+    ids, keys = [encode({"_id": 1}), encode({"_id": 2})], np.array([[1], [2]], np.uint32)
+    plan = Plan(ids, verdicts, column[:, :1], np.ones(2, bool), keys, column, column)
     return StoredPlan(PlanId(5, 2), PlanId(4, 2), "run", "run", datetime(2026, 1, 2, tzinfo=UTC), plan)
 
 
@@ -201,11 +204,8 @@ def test_a_changed_reason_is_noticed() -> None:
 def test_a_plan_of_the_largest_batch_fits_into_one_document() -> None:
     n, verdict = 5_000, Verdict(Action.DUPLICATE, "near", Match(encode({"_id": "k" * 1_000}), 64, 0.5))
     column = np.zeros((n, 2), np.uint64)
-    ids, prefixes = (
-        [encode({"_id": "i" * 1_000})] * n,
-        Ragged(np.arange(n + 1) * 20, np.zeros(n * 20, np.uint32)),
-    )
-    plan = Plan(ids, [verdict] * n, column, np.ones(n, bool), prefixes, column, column)
+    ids, keys = [encode({"_id": "i" * 1_000})] * n, np.zeros((n, 20), np.uint32)
+    plan = Plan(ids, [verdict] * n, column, np.ones(n, bool), keys, column, column)
     stored = StoredPlan(PlanId(0, 0), None, "run", "run", datetime(2026, 1, 2, tzinfo=UTC), plan)
     assert len(encode(pack(stored))) < 16 << 20
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.fingerprint.characters import offsets_of
-from dedup_job.match.recent import BLOCKS, ENTRY, RecentShingles
+from dedup_job.match.recent import BLOCKS, ENTRY, RecentShingles, _Block
 from dedup_job.ragged import Ragged
 
 
@@ -74,6 +74,18 @@ def test_a_keeper_put_again_is_found_as_it_was_put_last() -> None:
     assert recent.get(1).tolist() == [2, 2, 2]  # type: ignore[union-attr]
     put(recent, 8, 5)  # now the first of the two goes
     assert recent.get(1).tolist() == [2, 2, 2]  # type: ignore[union-attr]
+
+
+def test_a_keeper_put_again_may_be_forgotten_before_the_block_that_it_was_in_first() -> None:
+    """That block was used since, for another keeper in it."""
+    recent = RecentShingles(4 * (20 + ENTRY))
+    recent._enter(_Block([1, 2], ragged([shingles(5), shingles(5)])))
+    put(recent, 1, 5, 7)
+    assert recent.get(2) is not None
+    for ordinal in range(3, 9):
+        put(recent, ordinal, 5)
+    assert [ordinal for ordinal in range(9) if ordinal in recent] == [5, 6, 7, 8]
+    assert recent.nbytes == 4 * (20 + ENTRY)
 
 
 def test_what_was_never_put_is_not_there() -> None:

@@ -18,9 +18,9 @@ class Engine:
         for batch in batches:
             n = len(batch)
             shingles = Ragged(np.arange(n + 1), np.arange(n, dtype=np.uint32))
-            yes = np.ones(n, bool)
+            yes, keys = np.ones(n, bool), np.full((n, 3), 5, np.uint32)
             bits, hashes = np.full((n, 2), 7, np.uint64), digests(batch.raws)
-            yield batch, Fingerprints(["", "", "empty", ""], bits, yes, yes, hashes, hashes, shingles)
+            yield batch, Fingerprints(["", "", "empty", ""], bits, yes, keys, hashes, hashes, shingles)
 
 
 def prints_of(restored: set[bytes]) -> Fingerprints:
@@ -30,11 +30,12 @@ def prints_of(restored: set[bytes]) -> Fingerprints:
     return prints
 
 
-def test_a_restored_record_is_passed_and_has_no_fingerprint() -> None:
+def test_a_restored_record_is_unjudged_and_has_no_fingerprint() -> None:
     prints = prints_of({b"\1", b"\2"})
 
     assert list(prints.reasons) == ["", "restored", "restored", ""]
-    assert prints.near.tolist() == prints.short.tolist() == [True, False, False, True]
+    assert prints.near.tolist() == [True, False, False, True]
+    assert prints.keys.tolist() == [[5] * 3, [0] * 3, [0] * 3, [5] * 3]
     assert prints.bits.tolist() == [[7, 7], [0, 0], [0, 0], [7, 7]]
     assert prints.hashes.tolist() == digests(RAWS).tolist()
     assert [row.tolist() for row in prints.shingles] == [[0], [], [], [3]]

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dedup_job.fingerprint.recipe import Matching
 from dedup_job.report.scoring import NOTHING, Score, Setting, wilson
+from tests.recipes import recipe_of
 
 COUNTS = st.integers(0, 10**6)
 SCORES = st.builds(Score, COUNTS, COUNTS, COUNTS, COUNTS)
@@ -101,10 +105,9 @@ def test_scores_add_up(one: Score, other: Score) -> None:
 
 
 def test_settings_can_be_pasted_into_a_configuration_file() -> None:
-    import tomllib
-
-    assert tomllib.loads(Setting(128, 19, 0.8).as_toml()) == {
-        "recipe": {"bits": 128},
-        "index": {"radius": 19},
-        "verify": {"min_similarity": 0.8},
+    matching = Matching(radius=2, bands=10, rows=5, band_radius=12, min_similarity=0.75)
+    table = tomllib.loads(Setting.of(matching).as_toml())
+    assert table == {
+        "match": {"radius": 2, "bands": 10, "rows": 5, "band_radius": 12, "min_similarity": 0.75}
     }
+    assert recipe_of("text", match=table["match"]).matching == matching

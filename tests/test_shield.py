@@ -25,16 +25,16 @@ import numpy as np
 
 from dedup_job import cli, signals
 from dedup_job.errors import Stopped
-from dedup_job.match.judge import Neighbours, Rows, Sets, Short, judge
+from dedup_job.match.judge import Near, Rows, Sets, judge
 from dedup_job.signals import Shield
 
 n = 20_000
 none, zeros, shingles = np.zeros(0, np.int64), np.zeros(n + 1, np.int64), np.zeros(0, np.uint32)
 batch = (
-    Rows(np.ones(n, np.bool_), np.arange(n)),
-    Neighbours(zeros, none, none),
-    Short(zeros, none, none, zeros, none, np.ones(n, np.int64)),
+    Rows(np.arange(n), np.ones(n, np.bool_)),
+    Near(zeros, none, none),
     Sets(zeros, shingles),
+    np.zeros(n, np.bool_),
     0.7,
 )
 judge(*batch)

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import unicodedata
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.characters import lower_case
-from dedup_job.fingerprint.shingles import letter_shingles, normalised, shingles
+from dedup_job.fingerprint.characters import COMPARED, lower_case
+from dedup_job.fingerprint.shingles import compared, shingles
 
 MASK = 2**64 - 1
-TEXTS = st.text(alphabet=st.sampled_from("ab中文\U00020000x1"), max_size=12)
+TEXTS = st.text(alphabet=st.sampled_from("aB 中文\U00020000x1,#+İΣのकि"), max_size=14)
+LENGTHS = st.none() | st.integers(1, 6)
 
 
 def slow_hash(window: str) -> int:
@@ -21,35 +24,55 @@ def slow_hash(window: str) -> int:
     return (state >> 16) & 0xFFFF_FFFF
 
 
-def slow_shingles(text: str, length: int) -> list[int]:
-    windows = {text[i : i + length] for i in range(max(len(text) - length + 1, min(len(text), 1)))}
-    return sorted({slow_hash(window) for window in windows})
+def slow_shingles(text: str, length: int | None) -> list[int]:
+    text = "".join(sign for sign in text.lower() if counts(sign))
+    lengths = [length or (3 if is_cjk(sign) else 5) for sign in text]
+    windows = {text[i : i + n] for i, n in enumerate(lengths) if i + n <= len(text)}
+    return sorted({slow_hash(window) for window in windows or ([text] if text else [])})
 
 
-@given(st.lists(TEXTS, max_size=5), st.integers(1, 6))
-def test_shingles_are_the_sorted_hashes_of_all_windows(texts: list[str], length: int) -> None:
-    found = shingles(texts, length)
-    assert [row.tolist() for row in found] == [slow_shingles(text, length) for text in texts]
+def counts(sign: str) -> bool:
+    return unicodedata.category(sign)[0] in "LMNS" or sign in "#%&@"
 
 
-@given(TEXTS, st.lists(TEXTS, max_size=3), st.lists(TEXTS, max_size=3), st.integers(1, 6))
+def is_cjk(sign: str) -> bool:
+    code = ord(sign)
+    return (
+        0x2E80 <= code <= 0x9FFF
+        or 0xAC00 <= code <= 0xD7AF
+        or 0xF900 <= code <= 0xFAFF
+        or 0x20000 <= code <= 0x3FFFF
+    )
+
+
+@given(st.lists(TEXTS, max_size=5), LENGTHS)
+def test_shingles_are_the_sorted_hashes_of_all_windows(texts: list[str], length: int | None) -> None:
+    assert [row.tolist() for row in shingles(texts, length)] == [
+        slow_shingles(text, length) for text in texts
+    ]
+
+
+@given(st.lists(st.text(max_size=30), max_size=3))
+def test_whatever_characters_there_are(texts: list[str]) -> None:
+    assert [row.tolist() for row in shingles(texts)] == [slow_shingles(text, None) for text in texts]
+
+
+@given(TEXTS, st.lists(TEXTS, max_size=3), st.lists(TEXTS, max_size=3), LENGTHS)
 def test_the_neighbours_of_a_text_do_not_change_its_shingles(
-    text: str, before: list[str], after: list[str], length: int
+    text: str, before: list[str], after: list[str], length: int | None
 ) -> None:
     alone = shingles([text], length)[0]
     assert shingles([*before, text, *after], length)[len(before)].tolist() == alone.tolist()
 
 
-@given(st.lists(st.text(st.one_of(st.characters(), st.sampled_from("aBΣİ_ 中，1")))), st.integers(1, 6))
-def test_letter_shingles_are_the_shingles_of_the_normalised_texts(texts: list[str], length: int) -> None:
-    found = letter_shingles(lower_case(texts), length)
-    assert [row.tolist() for row in found] == [
-        row.tolist() for row in shingles([normalised(text) for text in texts], length)
-    ]
+def test_every_character_counts_or_not_as_its_category_says() -> None:
+    every = [chr(code) for code in range(0x110000) if len(chr(code).lower()) == 1]
+    found = lower_case(["".join(every).replace("Σ", "σ")]).values & COMPARED
+    assert found.astype(bool).tolist() == [counts(sign.lower()) for sign in every]
 
 
 def test_golden_values_stay_for_ever() -> None:
-    assert shingles(["今天天气很好"], 3)[0].tolist() == [1336790915, 1436162124, 2283796287, 4240182178]
+    assert shingles(["今天天气很好"])[0].tolist() == [1336790915, 1436162124, 2283796287, 4240182178]
 
 
 def test_two_characters_each_give_three_distinct_shingles() -> None:
@@ -78,13 +101,35 @@ def test_a_lone_surrogate_is_a_character_like_any_other() -> None:
     "spelling", ["Hello, World! 价格：100", "hello world价格 100", "HELLO_WORLD (价格) 1-00"]
 )
 def test_case_punctuation_and_spacing_are_no_part_of_a_shingle(spelling: str) -> None:
-    assert normalised(spelling) == "helloworld价格100"
+    assert compared(spelling) == "helloworld价格100"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("C++ is a language", "C# is a language"),
+        ("good 😀", "good 😡"),
+        ("x = y", "x ≠ y"),
+        ("कि", "की"),
+        ("5%", "5&"),
+    ],
+)
+def test_symbols_and_marks_tell_texts_apart(one: str, other: str) -> None:
+    assert compared(one) != compared(other)
+    first, second = shingles([one, other])
+    assert first.tolist() != second.tolist()
+
+
+def test_a_chinese_place_has_three_characters_and_any_other_five() -> None:
+    """`天气好` `气好w` `好we`, and `weath` `eathe` `ather`: behind these no five are left."""
+    assert shingles(["天气好weather"])[0].tolist() == slow_shingles("天气好weather", None)
+    assert len(shingles(["天气好weather"])[0]) == 6
 
 
 @given(st.text())
-def test_normalising_twice_is_normalising_once(text: str) -> None:
-    once = normalised(text)
-    assert normalised(once) == once
+def test_what_counts_of_what_counts_is_the_same(text: str) -> None:
+    once = compared(text)
+    assert compared(once) == once
 
 
 def test_shingle_arrays_are_unsigned_32_bit_and_ascending() -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.match.similarity import jaccard
+from dedup_job.match.similarity import jaccard, similarity_from
 
 SETS = st.sets(st.integers(0, 20) | st.integers(2**32 - 5, 2**32 - 1))
 
@@ -42,3 +42,19 @@ def test_worked_examples(a: set[int], b: set[int], expected: float) -> None:
 def test_rows_of_a_larger_array_are_taken_as_they_are() -> None:
     values = np.array([9, 1, 2, 3, 2, 3, 4], np.uint32)
     assert jaccard(values[1:4], values[4:7]) == 0.5
+
+
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=60),
+    st.sampled_from([0.1, 1 / 3, 0.5, 0.6, 2 / 3, 0.75, 0.8, 0.85, 0.9999999, 1.0]),
+)
+def test_what_is_similar_enough_is_told_exactly_and_nothing_else_seems_so(
+    sides: list[int], least: float
+) -> None:
+    """Values are in the first set (0), in the second (1) or in both (2)."""
+    first = as_array({value for value, side in enumerate(sides) if side != 1})
+    second = as_array({value for value, side in enumerate(sides) if side != 0})
+    exact = sides.count(2) / len(sides)
+    found = similarity_from(first, second, least)
+    assert (found >= least) == (exact >= least)
+    assert found == exact or exact < least

@@ -8,7 +8,9 @@ from dedup_job.document import Counts
 from dedup_job.report.summary import Report, peak_rss_mb
 
 COUNTS = Counts(6_000, 2_000, 1_000, {"empty": 900, "null": 50}, {"validator": 50})
-REPORT = Report("20260101T000000-abcd", "backfill", COUNTS, 4.0, "f" * 64, "", "3 fingerprints, all compared")
+REPORT = Report(
+    "20260101T000000-abcd", "backfill", COUNTS, 4.0, "f" * 64, "", "8,000 different texts, 6,000 records kept"
+)
 
 
 def test_the_json_object_has_the_documented_keys_and_numbers() -> None:
@@ -25,7 +27,7 @@ def test_the_json_object_has_the_documented_keys_and_numbers() -> None:
         "seconds": 4.0,
         "docs_per_second": 2_500.0,
         "recipe": "f" * 64,
-        "index": "3 fingerprints, all compared",
+        "index": "8,000 different texts, 6,000 records kept",
     }
 
 
@@ -43,7 +45,7 @@ def test_the_parts_of_the_json_object_add_up_to_what_was_read() -> None:
         "  duplicate         3,000   30.0 %  exact 2,000, near 1,000",
         "  unjudged            950    9.5 %  empty 900, null 50",
         "  refused              50    0.5 %  validator 50",
-        "  index: 3 fingerprints, all compared",
+        "  index: 8,000 different texts, 6,000 records kept",
     ],
 )
 def test_people_read_each_count_with_its_share(line: str) -> None:

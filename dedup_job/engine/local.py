@@ -103,7 +103,7 @@ class LocalEngine:
             return Fingerprints.join([self._settled(*half) for half in halves])
         # A second chance: the worker may have died of another record, or of something else.
         again = _outcome(self._submit(worker.work, raws))
-        return again or Fingerprints.unjudged(POISON, self._recipe.bits // 64, raws[0])
+        return again or self._recipe.unjudged(POISON, raws[0])
 
 
 def _outcome(future: Future[T]) -> T | None:

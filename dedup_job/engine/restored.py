@@ -34,10 +34,12 @@ class WithRestored:
     def _passed(self, batch: Batch, prints: Fingerprints) -> Fingerprints:
         if not any(raw_id in self.restored for raw_id in batch.ids):
             return prints
-        words = prints.bits.shape[1]
+        words, bands = prints.bits.shape[1], prints.keys.shape[1]
         return Fingerprints.join(
             [
-                Fingerprints.unjudged(REASON, words, raw) if raw_id in self.restored else prints.take([row])
+                Fingerprints.unjudged(REASON, words, bands, raw)
+                if raw_id in self.restored
+                else prints.take([row])
                 for row, (raw_id, raw) in enumerate(zip(batch.ids, batch.raws, strict=True))
             ]
         )

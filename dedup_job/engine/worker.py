@@ -51,7 +51,7 @@ def _alone(fingerprinter: Fingerprinter, raw: bytes) -> Fingerprints:
     try:
         return fingerprinter([raw])
     except Exception as error:
-        return Fingerprints.unjudged(f"failed:{type(error).__name__}", fingerprinter.words, raw)
+        return fingerprinter.unjudged(f"failed:{type(error).__name__}", raw)
 
 
 def count_terms(raws: Sequence[bytes]) -> tuple[int, Counter[str]]:

@@ -42,7 +42,7 @@ def estimate(parts: Parts, records: int | None, told: Told) -> Forecast:
         done = decided(parts, engine, sample, found.prints)
         worker = _worker_bytes(parts.settings.engine.workers)
         sampled = _sampled(parts, sample, done)
-        growth = grown(parts.keepers(parts.source.fetch, engine), found.prints, done.plans, sampled.unique)
+        growth = grown(parts.keepers(parts.source.fetch, engine), done.plans, sampled.texts)
     return Forecast(
         sampled=sampled,
         machine=Machine(
@@ -92,12 +92,19 @@ def _sampled(parts: Parts, sample: Sample, decided: Decided) -> Sampled:
 
 
 def _wrong(decided: Decided) -> float:
-    """Return how likely a keeper lies within the radius of a record that it does not stand for."""
-    bits = [plan.bits[row] for plan in decided.plans for row in plan.rows(Action.UNIQUE) if plan.near[row]]
-    if len(bits) < 2:
-        return 0.0
-    within = len(decided.keepers.near(np.stack(bits)).positions) - len(bits)  # each is near itself
-    return within / len(bits) ** 2
+    """Return how likely a keeper is a candidate for a record that it does not stand for.
+
+    Each is counted once: one that keys find again and again is at hand from then on.
+    """
+    kept, found = 0, set[int]()
+    for texts in (plan.texts for plan in decided.plans):
+        own = decided.keepers.enter(texts.ids, texts).texts[texts.is_kept]  # all are there already
+        candidates = decided.keepers.candidates(own, texts.keys[texts.is_kept])
+        is_earlier = candidates.texts < np.repeat(own, np.diff(candidates.offsets))
+        earlier = candidates.texts[is_earlier]
+        found |= set(earlier[decided.keepers.standing(earlier)].tolist())
+        kept += int(texts.is_kept.sum())
+    return 2 * len(found) / max(1, kept) ** 2
 
 
 def _worker_bytes(workers: int) -> int | None:
@@ -142,7 +149,7 @@ def _limits(parts: Parts, sample: Sample) -> Limits:
     return Limits(
         chunk=max(1, int(min(limits.batch_records, chunk_bytes, limits.max_docs_per_second or inf))),
         in_flight=limits.in_flight_mb << 20,
-        cache=parts.settings.verify.cache_mb << 20,
+        cache=parts.settings.match.cache_mb << 20,
         records_per_second=limits.max_docs_per_second or inf,
         bytes_per_second=(limits.max_mb_per_second or inf) * (1 << 20),
     )

@@ -1,4 +1,4 @@
-"""Growth: what keepers cost when they are many, tried out with made-up ones."""
+"""Growth: what the texts of a collection cost when they are many, tried out with made-up ones."""
 
 from __future__ import annotations
 
@@ -10,74 +10,87 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.document import UNIQUE, Fingerprints
 from dedup_job.match.keepers import Keepers
-from dedup_job.plan import Plan
-from dedup_job.ragged import Ragged
+from dedup_job.plan import Plan, RawIds, Texts
 
-LARGEST = 400_000  # made-up keepers
+LARGEST = 400_000  # made-up texts
 A_PLAN = 5_000  # of them at once
 TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What many keepers cost: seconds for a look-up when half of them are there, bytes when all are."""
+    """What many texts cost.
+
+    look_up  seconds more that it takes to enter a text and look for it among half of them than among few
+    nbytes   held when all are there
+    """
 
     look_up: float
     nbytes: int
 
 
-def grown(keepers: Keepers, prints: Fingerprints, plans: Sequence[Plan], unique: float) -> Growth:
-    """Fill empty keepers with made-up ones, as many as there will be or as serve, and look up; then go on.
+def grown(keepers: Keepers, plans: Sequence[Plan], texts: float) -> Growth:
+    """Fill empty keepers with made-up texts, as many as there will be or as serve, and look up; then go on.
 
-    prints  what is looked for
-    plans   what the made-up ones are like
-    unique  keepers that there will be
+    plans  what the made-up ones are like
+    texts  different texts that there will be
     """
-    trial = int(min(unique, LARGEST))
-    lengths = np.concatenate([np.diff(plan.prefixes.offsets) for plan in plans])
-    kept = [plan.kept for plan in plans]
-    bits = np.concatenate([one.bits[one.near] for one in kept])
-    model = _Model(plans[0], bits, float(prints.near.mean()), lengths)
+    model = _Model.of(plans)
+    trial = int(min(texts, LARGEST))
+    at_once = _look_up(keepers, model)
     marks = []
     for goal in (trial // 2, trial):
-        while len(keepers) < goal:
-            keepers.admit(model.plan(min(A_PLAN, goal - len(keepers))))
-        marks.append((len(keepers), _look_up(keepers, prints), keepers.nbytes))
-    (few, fast, small), (many, slow, large) = marks
+        while keepers.texts < goal:
+            keepers.restore(model.texts(min(A_PLAN, goal - keepers.texts)))
+        marks.append((keepers.texts, keepers.nbytes, _look_up(keepers, model)))
+    (few, small, fast), (many, large, slow) = marks
     steps = max(1, many - few)
+    among_half = fast + max(0.0, slow - fast) / steps * (texts / 2 - few)
     return Growth(
-        look_up=fast + max(0.0, slow - fast) / steps * (unique / 2 - few),
-        nbytes=int(large + (large - small) / steps * (unique - many)),
+        look_up=max(0.0, among_half - at_once),
+        nbytes=int(large + (large - small) / steps * (texts - many)),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """Makes plans up that are like one that was decided: as many near, as long prefixes, ids as long.
+    """Makes texts up that are like some that were decided: as many with a fingerprint, ids as long.
 
     Each byte of a fingerprint is that of another real one, so that they crowd in the index as real ones do.
+    Keys of bands are random.
+
+    raw_id  one of the ids
+    bits    uint64 (n, words), the fingerprints
+    near    share of texts that have one
+    bands   keys of each text
     """
 
-    like: Plan
+    raw_id: bytes
     bits: npt.NDArray[np.uint64]
     near: float
-    lengths: npt.NDArray[np.int64]
+    bands: int
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
 
-    def plan(self, rows: int) -> Plan:
-        """Return a plan of so many unique records."""
-        lengths = self.rng.choice(self.lengths, rows)
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        return Plan(
-            ids=[self._id() for _ in range(rows)],
-            verdicts=[UNIQUE] * rows,
+    @classmethod
+    def of(cls, plans: Sequence[Plan]) -> _Model:
+        """Take the texts of some plans."""
+        decided = [plan.texts for plan in plans]
+        near = np.concatenate([one.near for one in decided])
+        bits = np.concatenate([one.bits for one in decided])
+        kept = np.concatenate([one.is_kept for one in decided])  # repeated ones would crowd too much
+        bands = plans[0].keys.shape[1]
+        return cls(plans[0].ids[0], bits[near & kept], float(near.mean()) if len(near) else 0.0, bands)
+
+    def texts(self, rows: int) -> Texts:
+        """Return so many texts, all kept."""
+        return Texts(
+            ids=RawIds.of(self._id() for _ in range(rows)),
             bits=self._bits(rows),
             near=self.rng.random(rows) < self.near,
-            prefixes=Ragged(offsets, self.rng.integers(1 << 32, size=offsets[-1], dtype=np.uint32)),
-            digests=self._words(rows, 2),
-            hashes=np.zeros((rows, 2), np.uint64),
+            keys=self.rng.integers(1 << 32, size=(rows, self.bands), dtype=np.uint32),
+            digests=self.rng.integers(1 << 64, size=(rows, 2), dtype=np.uint64),
+            is_kept=np.ones(rows, np.bool_),
         )
 
     def _bits(self, rows: int) -> npt.NDArray[np.uint64]:
@@ -89,22 +102,16 @@ class _Model:
 
     def _id(self) -> bytes:
         """Return an id of the same type and length, the document that it is in left as it was."""
-        like = self.like.ids[0]
-        return like[:9] + self.rng.bytes(max(0, len(like) - 10)) + like[-1:]
-
-    def _words(self, rows: int, words: int) -> npt.NDArray[np.uint64]:
-        return self.rng.integers(1 << 64, size=(rows, words), dtype=np.uint64)
+        return self.raw_id[:9] + self.rng.bytes(max(0, len(self.raw_id) - 10)) + self.raw_id[-1:]
 
 
-def _look_up(keepers: Keepers, prints: Fingerprints) -> float:
-    """Return the seconds that it takes to look for a record's text, and for its fingerprint if it is new."""
-    few = prints.take(range(min(A_PLAN, len(prints))))
-    first = np.unique(few.digests, axis=0, return_index=True)[1]
-    bits = few.bits[np.intersect1d(first, np.flatnonzero(few.near))]
+def _look_up(keepers: Keepers, model: _Model) -> float:
+    """Return the seconds that it takes to enter a text and to look for its candidates."""
     times = []
     for _ in range(TRIES):
+        texts = model.texts(A_PLAN)
         began = time.perf_counter()
-        keepers.near(bits)
-        keepers.with_text(few.digests)
-        times.append((time.perf_counter() - began) / max(1, len(few)))
+        entered = keepers.enter(texts.ids, texts)
+        keepers.candidates(entered.texts, texts.keys)
+        times.append((time.perf_counter() - began) / len(texts))
     return median(times)

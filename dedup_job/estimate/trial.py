@@ -17,7 +17,7 @@ from dedup_job.estimate.sample import Sample
 from dedup_job.match.keepers import Keepers
 from dedup_job.mongo.window import Window
 from dedup_job.parts import Parts
-from dedup_job.plan import Plan
+from dedup_job.plan import Plan, RawIds
 from dedup_job.report.summary import peak_rss_mb
 
 PIECES_FOR_ONE = 8  # pieces that each worker gets when all work at once, so that they end together
@@ -113,8 +113,8 @@ def decided(parts: Parts, engine: LocalEngine, sample: Sample, prints: Fingerpri
 
 def _plan(batch: Batch, prints: Fingerprints, parts: Parts, keepers: Keepers) -> Plan:
     """Decide a chunk and take its keepers in."""
-    matching = parts.recipe.matching
-    verdicts = job.decide(batch.ids, prints, matching, keepers)
-    plan = job.planned(batch, prints, verdicts, matching)
-    keepers.admit(plan, prints.shingles)
+    entered = keepers.enter(RawIds.of(batch.ids), prints)
+    verdicts = job.decide(batch.ids, prints, entered.texts, parts.recipe.matching, keepers)
+    plan = job.planned(batch, prints, verdicts)
+    job.admit(plan, entered, prints, keepers)
     return plan

@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.document import Fingerprints, digests
+from dedup_job.fingerprint.bands import band_keys
 from dedup_job.fingerprint.characters import joined, lower_case
 from dedup_job.fingerprint.idf import Idf, read_idf
 from dedup_job.fingerprint.recipe import Recipe, Resource
 from dedup_job.fingerprint.segment import SEGMENTERS, read_stop_words, read_user_words
-from dedup_job.fingerprint.shingles import letter_shingles, number_seeds
+from dedup_job.fingerprint.shingles import number_seeds, shingles_of
 from dedup_job.fingerprint.simhash import fold
 from dedup_job.fingerprint.terms import Vocabulary, weigh
 from dedup_job.fingerprint.tokens import Tokenizer, token_rows
@@ -38,10 +39,9 @@ class Fingerprinter:
         self._tokens = Tokenizer(recipe.terms, segmenter, self._stop_words)
         self._know_nothing()
 
-    @property
-    def words(self) -> int:
-        """64-bit words of a fingerprint."""
-        return self._recipe.bits // 64
+    def unjudged(self, reason: str, raw: bytes) -> Fingerprints:
+        """Return the row of one record that could not be looked at."""
+        return self._recipe.unjudged(reason, raw)
 
     def __call__(self, raws: Sequence[bytes]) -> Fingerprints:
         """Fingerprint raw BSON records; what cannot be judged gets a reason and zeros."""
@@ -63,13 +63,14 @@ class Fingerprinter:
         matching = self._recipe.matching
         near = counts >= matching.min_terms
         bits[~near] = 0
-        short = (np.diff(sets.offsets) <= matching.short_text) & (matching.min_similarity > 0)
+        hashes = digests(text.encode("utf-8", "surrogatepass") for text in places)
+        hashes[[not text for text in places]] = 0
         return Fingerprints(
             reasons=reasons,
             bits=bits[place],
             near=near[place],
-            short=short[place],
-            digests=digests(text.encode("utf-8", "surrogatepass") for text in places)[place],
+            keys=band_keys(sets, matching.bands, matching.rows)[place],
+            digests=hashes[place],
             hashes=digests(raws),
             shingles=sets.take(place.tolist()),
         )
@@ -89,7 +90,7 @@ class Fingerprinter:
     def _shingles(self, texts: Sequence[str], codes: Ragged) -> Ragged:
         matching = self._recipe.matching
         seeds = number_seeds(texts) if matching.numbers == "distinguish" else None
-        return letter_shingles(codes, matching.shingle, seeds)
+        return shingles_of(codes, matching.shingle, seeds)
 
     def _bits(
         self, texts: Sequence[str], codes: Ragged

@@ -144,7 +144,7 @@ _frequent_mark = lru_cache(maxsize=4096)(_new_mark)
 
 
 def visible(text: str) -> str:
-    """Return the text of HTML, or of a plain text with entities; raises Unjudged("too_complex") or ("suspect").
+    """Return the text of HTML, or of a plain text with entities; raises Unjudged: `too_complex`, `suspect`.
 
     A name of another vocabulary (`o:p`, `my-box`) or in mixed case (`Object`) is a tag when it has a value,
     closes itself or is closed somewhere.  A text is HTML when it has a declaration; a known element's closing

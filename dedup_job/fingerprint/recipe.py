@@ -10,12 +10,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from dedup_job.document import Fingerprints
 from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.fields import TextFields
 from dedup_job.fingerprint.idf import jieba_idf_path
 from dedup_job.fingerprint.terms import TermRule
 
-FORMAT = 1  # raised when the same settings would give other fingerprints
+FORMAT = 2  # raised when the same settings would give other fingerprints
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +36,31 @@ class Resource:
 class Matching:
     """What makes two fingerprinted texts match.
 
-    radius       greatest Hamming distance, in bits
-    min_terms    a text with fewer distinct terms is not found by its fingerprint
-    short_text   a text with at most so many shingles is found by them as well, when texts are compared
+    radius       greatest Hamming distance, in bits, at which fingerprints are near whatever the keys
+    bands, rows  keys over the shingles, and MinHash values of each; 0 bands for none
+    band_radius  greatest Hamming distance, in bits, of two texts that share a band
+    min_terms    a text with fewer distinct terms has no fingerprint
     min_similarity  least similarity of the shingle sets; 0 takes the fingerprint's word for it
-    shingle      length of a shingle, in characters
+    shingle      length of a shingle, in characters; None for three or five, by the character it begins with
     numbers      "ignore", or "distinguish": two texts with different numbers in them never match
     """
 
-    radius: int
-    min_terms: int
-    short_text: int
-    min_similarity: float
-    shingle: int
+    radius: int = 3
+    bands: int = 9
+    rows: int = 4
+    band_radius: int = 18
+    min_terms: int = 8
+    min_similarity: float = 0.8
+    shingle: int | None = None
     numbers: str = "ignore"
+
+    @property
+    def about(self) -> str:
+        """Say in a line what makes a match."""
+        bands = f" or {self.bands} bands of {self.rows} within {self.band_radius}" if self.bands else ""
+        length = "3 or 5" if self.shingle is None else self.shingle
+        texts = f"similarity {self.min_similarity:g} of shingles of {length} characters"
+        return f"radius {self.radius}{bands}; {texts if self.min_similarity else 'texts not compared'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +108,15 @@ class Recipe:
         values["segmenter"] = f"{self.segmenter} {version(self.segmenter)}"
         values["selectolax"] = version("selectolax")
         return dict(sorted(values.items()))
+
+    def unjudged(self, reason: str, raw: bytes) -> Fingerprints:
+        """Return the row of one record that could not be looked at."""
+        return Fingerprints.unjudged(reason, self.bits // 64, self.matching.bands, raw)
+
+    @property
+    def about(self) -> str:
+        """Say in a line what it decides by."""
+        return f"{self.bits} bits, {self.matching.about}"
 
     @property
     def digest(self) -> str:

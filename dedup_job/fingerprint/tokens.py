@@ -20,11 +20,11 @@ from dedup_job.fingerprint.characters import (
     decoded,
     is_chinese,
     joined,
+    letters_and_digits,
     offsets_of,
 )
 from dedup_job.fingerprint.pieces import Pieces, Rows
 from dedup_job.fingerprint.segment import Segmenter, pieces, segmentable
-from dedup_job.fingerprint.shingles import normalised
 from dedup_job.fingerprint.terms import SPACE, TermRule, Vocabulary
 from dedup_job.ragged import Ragged
 
@@ -68,7 +68,7 @@ class Tokenizer:
         return words + CHINESE.findall(text)
 
     def _characters(self, text: str) -> list[str]:
-        text = normalised(text)
+        text = letters_and_digits(text)
         return [text[i : i + self._length] for i in range(len(text) - self._length + 1)]
 
 

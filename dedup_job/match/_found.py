@@ -1,4 +1,4 @@
-"""What the compiled loops of the segment index find: neighbours, written down as they are met."""
+"""What the compiled loops of the index find: texts that are near, written down as they are met."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from dedup_job.compiled import compiled, inlined
 from dedup_job.instructions import popcount
 
 Fingerprints = npt.NDArray[np.uint64]  # (n, words)
+
+
+NO_DISTANCE = 255  # where one of the texts has no fingerprint
 
 
 class Found(NamedTuple):

@@ -19,11 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.compiled import compiled
-from dedup_job.match.shingle_index import ROUNDING
 from dedup_job.match.similarity import jaccard
 from dedup_job.ragged import Ragged
 
 Rows = npt.NDArray[np.int64]
+
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,251 +1,212 @@
-"""The segment index: which fingerprints seen so far lie within a Hamming radius of these ones."""
+"""The index: which other texts are candidates for these ones, found by equal keys.
+
+Two kinds of keys are looked at side by side.
+
+A fingerprint is cut into segments of 16 bits.  Two fingerprints of s segments that differ in fewer than s
+bits agree in one segment and differ in one bit at most in the next one (the last is followed by the first):
+else each segment without a difference would be followed by one with two, and there would be s of them at
+least.  So a map for each segment, with the segment and the next one for a key, finds all that is within the
+radius, when it is asked for the key itself and for the 16 that differ in one bit of the lower half (Manku,
+Jain and Das Sarma, "Detecting near-duplicates for web crawling", WWW 2007, section 3, has such maps).
+
+Bands find what is similar and not that near; `fingerprint.bands` has them.
+
+A form that was filled in a hundred thousand times has the same keys a hundred thousand times.  So a key is
+remembered with the first texts alone that have it, and the keys of one map find the first near enough ones
+alone.  What is found depends on the texts and their order, never on which of them were kept: all are in the
+index, kept or not.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
-from itertools import combinations
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.match import _found, _kernel, _scan
+from dedup_job.compiled import compiled
+from dedup_job.fingerprint.recipe import Matching
+from dedup_job.match import _found
 from dedup_job.match._column import make_room
-from dedup_job.match.cut import WORD_BITS
-from dedup_job.match.layout import Layout, cheapest, cheapest_inside, folded_words
-from dedup_job.match.likeness import Sample
+from dedup_job.match.keymap import LOWER, SEGMENT_BITS, KeyMap, Prints, Rule
 
 Fingerprints = npt.NDArray[np.uint64]
+Numbers = npt.NDArray[np.int64]
+Keys = npt.NDArray[np.uint32]
 
-LARGEST_BITS = 256
-LARGEST_RADIUS = 255  # distances are uint8
-LARGEST_COUNT = 1 << 32  # positions are uint32
+WORD_BITS = 64
+LARGEST_COUNT = 1 << 32  # numbers of texts are uint32
 QUERIES_AT_ONCE = (1 << 24) - 1  # as many as a number in Found can tell apart
-FEW = 4  # neighbours of a query
-GROWTH = 2.0  # times as many as were settled: then all are settled anew,
-SCAN_GROWTH = 1.2  # and as long as all are compared, the layout is only looked for
-# Measured, in nanoseconds.
-HOP_COST = 4.0  # passing a fresh entry
-SETTLE_COST = 16.0  # settling an entry
-KEY_COST = 2.0  # making a bucket
+FEW = 4  # candidates of a query, at least
+MOST_WAITING = 1 << 20  # texts that are entered into the maps at once, or half as many as are there
+LISTED = 64  # texts that a key is remembered with
+FOUND = 16  # texts that the keys of one map find for another text
+# Entries of a bucket: segments are looked for in several, a band in one.  With less than 8 for segments there
+# would be more buckets than their keys have bits for, before there are 2**32 texts.
+SEGMENT_LOAD, BAND_LOAD = 8, 32
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The neighbours of the n queries of one batch: those of query q are rows offsets[q] to offsets[q+1].
+    """The candidates of n texts: those of text i are rows offsets[i] to offsets[i+1].
 
-    Within a query they ascend by distance, then by position: the nearest and earliest comes first.
+    Within a text they ascend by distance, then by number: the nearest and earliest comes first.
     """
 
     offsets: npt.NDArray[np.int64]  # (n + 1,)
-    positions: npt.NDArray[np.uint32]
-    distances: npt.NDArray[np.uint8]  # in bits
+    texts: Keys  # numbers
+    distances: npt.NDArray[np.uint8]  # in bits; NO_DISTANCE where one of the two has no fingerprint
 
 
-def pairs_within(fingerprints: Fingerprints, radius: int) -> Candidates:
-    """Find for each row of one batch the earlier rows of the same batch within the radius.
+class Index:
+    """All texts so far by their keys; texts are numbered in the order in which they are added.
 
-    fingerprints: (n, words); positions in the answer are row numbers. Compares all pairs, so it is meant
-    for n up to about 5,000.
-    """
-    words = fingerprints.shape[-1]
-    rows = _checked(fingerprints, words)
-    _check_radius(radius, words * WORD_BITS)
-    layout = cheapest_inside(words * WORD_BITS, radius, len(rows))
-    if layout.cuts:
-        return _candidates(len(rows), lambda found: _join(rows, radius, layout, found))
-    ends, room = np.arange(len(rows)), _room(words * WORD_BITS, radius)
-    return _candidates(len(rows), lambda found: _scan.scan(rows, rows, ends, radius, room, found))
-
-
-def _join(rows: Fingerprints, radius: int, layout: Layout, found: _found.Found) -> None:
-    nodes = np.empty((len(rows), len(layout.cuts), 2), np.uint32)
-    _kernel.join(rows, radius, _table(rows, layout, 0)._replace(nodes=nodes), found)
-
-
-class SegmentIndex:
-    """All fingerprints within a Hamming radius, exactly, while the collection grows.
-
-    A fingerprint is `bits` / 64 uint64 words, the least significant first. It is cut into segments, and each
-    segment has a map of its own, from the segment's value to the bucket of fingerprints with that value. Cut
-    into four, 0x4444_3333_2222_1111 lies in bucket 0x1111 of map 0, 0x2222 of map 1, 0x3333 of map 2 and
-    0x4444 of map 3. `layout` says how it is cut now.
-
-    Most fingerprints are settled: each map has their entries in one array, in the order of the buckets. The
-    latest are fresh: in each bucket a chain. From time to time all become settled, in another layout if that
-    is cheaper by now.
-
-    An index belongs to one thread at a time.
+    Belongs to one thread at a time.
     """
 
-    def __init__(self, bits: int = 64, radius: int = 3) -> None:
-        """Make an empty index; ValueError for bits or a radius that it cannot serve."""
-        if bits % WORD_BITS or not 0 < bits <= LARGEST_BITS:
-            raise ValueError(f"bits must be 64, 128, 192 or 256, not {bits}")
-        _check_radius(radius, bits)
-        self._bits = bits
-        self._radius = radius
+    def __init__(self, bits: int, matching: Matching) -> None:
+        """Make an empty index for fingerprints of 64 or 128 bits; ValueError for others."""
+        if bits not in (64, 128):
+            raise ValueError(f"bits must be 64 or 128, not {bits}")
+        self._radius, self._found = matching.radius, FOUND
         self._count = 0
-        self._settled = 0  # fingerprints before this position are settled,
-        self._entered = 0  # those before this one at least fresh
-        self._walked = 0  # fresh entries that searches met since all were settled
-        self._usual = FEW  # neighbours of a query, twice as many as there were last time
-        self.layout = Layout(bits, radius)
-        self._table = _table(np.empty((0, bits // WORD_BITS), np.uint64), self.layout, 0)
+        self._usual = FEW  # candidates of a query, twice as many as there were last time
+        self._mapped = 0  # texts before this number are in the maps,
+        self._waiting: list[Keys] = []  # the keys of the others' bands are here
+        self._bits = np.empty((0, bits // WORD_BITS), np.uint64)
+        self._has_print = np.empty(0, np.bool_)
+        by_segment = Rule(matching.radius, LISTED, FOUND, SEGMENT_LOAD)
+        by_band = Rule(matching.band_radius, LISTED, FOUND, BAND_LOAD)
+        self._is_exhaustive = matching.radius >= bits // SEGMENT_BITS
+        places = range(0 if self._is_exhaustive else bits // SEGMENT_BITS)
+        self._segments = [KeyMap(replace(by_segment, segment=place)) for place in places]
+        self._bands = [KeyMap(by_band) for _ in range(matching.bands)]
 
     def __len__(self) -> int:
-        """Fingerprints added so far."""
+        """Texts added so far."""
         return self._count
 
-    def __repr__(self) -> str:
-        where = f"{self._bits} bits within {self._radius}, {self.layout}"
-        return f"<SegmentIndex: {self._count:,} fingerprints of {where}>"
-
     @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        columns = (self._table.fingerprints, *self._table[2:])
-        return sum(column.nbytes for column in columns)
+    def parts(self) -> dict[str, int]:
+        """Bytes held by each part."""
+        return {
+            "fingerprints": self._bits.nbytes + self._has_print.nbytes,
+            "segments": sum(one.nbytes for one in self._segments),
+            "bands": sum(one.nbytes for one in self._bands),
+        }
 
-    def add(self, fingerprints: Fingerprints) -> int:
-        """Add n fingerprints, shape (n, words), at the next n positions, and return the first of these.
+    def add(self, bits: Fingerprints, has_print: npt.NDArray[np.bool_], keys: Keys) -> None:
+        """Add n texts at the next n numbers; OverflowError when there would be more than 2**32.
 
-        Equal fingerprints may be added as often as wanted. ValueError for a wrong shape or dtype;
-        OverflowError when there would be more than 2**32.
+        bits       uint64 (n, words), their fingerprints
+        has_print  bool (n,), which of them have one
+        keys       uint32 (n, bands), zeros for one that has none
         """
-        rows = _checked(fingerprints, self._table.fingerprints.shape[1])
-        first, last = self._count, self._count + len(rows)
+        last = self._count + len(bits)
         if last > LARGEST_COUNT:
-            raise OverflowError(f"an index holds at most {LARGEST_COUNT} fingerprints")
-        make_room(self._table.fingerprints, last)
-        self._table.fingerprints[first:last] = rows
+            raise OverflowError(f"an index holds at most {LARGEST_COUNT:,} texts")
+        make_room(self._bits, last)
+        make_room(self._has_print, last)
+        self._bits[self._count : last] = bits
+        self._has_print[self._count : last] = has_print
         self._count = last
-        return first
+        self._waiting.append(keys)
+        if self._count - self._mapped > max(MOST_WAITING, self._mapped // 2):
+            self._map()
 
-    def within(self, fingerprints: Fingerprints) -> Candidates:
-        """Find everything added so far within the radius of each fingerprint, shape (n, words)."""
-        queries = _checked(fingerprints, self._table.fingerprints.shape[1])
-        self._enter()
-        search = self._look if self.layout.cuts else self._scan
-        found = _candidates(len(queries), lambda found: search(queries, found), self._usual)
-        self._usual = max(FEW, 2 * len(found.positions) // max(1, len(queries)))
-        return found
+    def _map(self) -> None:
+        """Enter the texts that wait into all maps; thousands of plans at once when a run begins."""
+        first, keys = self._mapped, self._waiting
+        if self._count == first:
+            return
+        has_print = self._has_print[first : self._count]
+        for place, segment_map in enumerate(self._segments):
+            segment_map.add(segment_keys(self._bits[first : self._count], place), has_print)
+        has_keys = np.concatenate([one.any(axis=1) for one in keys])
+        for place, band_map in enumerate(self._bands):
+            band_map.add(np.concatenate([one[:, place] for one in keys]), has_keys)
+        self._mapped, self._waiting = self._count, []
 
-    def _scan(self, queries: Fingerprints, found: _found.Found) -> None:
-        ends, stored = np.full(len(queries), self._count), self._table.fingerprints[: self._count]
-        _scan.scan(queries, stored, ends, self._radius, _room(self._bits, self._radius), found)
+    def candidates(self, texts: Numbers, keys: Keys) -> Candidates:
+        """Return what the keys of some of the texts find among all others.
 
-    def _look(self, queries: Fingerprints, found: _found.Found) -> None:
-        self._walked += _kernel.look(queries, self._radius, self._settled, self._table, found)
-
-    def _enter(self) -> None:
-        """Enter what was added since the last search into the maps."""
-        if self._settling_pays():
-            self._settle()
-        elif self.layout.cuts and self._entered < self._count:
-            make_room(self._table.nodes, self._count - self._settled)
-            _kernel.chain(self._entered, self._count, self._settled, self._table)
-            self._entered = self._count
-
-    def _settling_pays(self) -> bool:
-        """Return whether there are many more than were settled, or passing the fresh has cost as much by now.
-
-        That costs at most twice what it would cost to settle at the best moments.
+        texts  int64 (n,), their numbers
+        keys   uint32 (n, bands), as they were added
         """
-        if self._count > (GROWTH if self.layout.cuts else SCAN_GROWTH) * self._settled:
-            return True
-        keys = sum(1 << cut.width for cut in self.layout.cuts)
-        return self._walked * HOP_COST > self._count * len(self.layout.cuts) * SETTLE_COST + keys * KEY_COST
+        if len(texts) > QUERIES_AT_ONCE:
+            raise ValueError(f"look for at most {QUERIES_AT_ONCE:,} texts at once, not {len(texts):,}")
+        self._map()
+        prints = Prints(self._bits[: self._count], self._has_print[: self._count])
+        bits = self._bits[texts]
+        by_print = np.where(self._has_print[texts], texts, -1)
+        by_band = np.where(keys.any(axis=1), texts, -1)
 
-    def _settle(self) -> None:
-        """Enter all anew, each map in one array, in the layout that is cheapest by now."""
-        stored = self._table.fingerprints
-        self.layout = cheapest(
-            self._bits, self._radius, self._count, Sample(stored[: self._count], self._radius)
-        )
-        del self._table  # the old maps go before the new ones come
-        self._table = _table(stored, self.layout, self._count)
-        _kernel.settle(self._count, self._table)
-        self._settled = self._entered = self._count
-        self._walked = 0
+        def search(found: _found.Found) -> None:
+            for place, segment_map in enumerate(self._segments):
+                segment_map.search(segment_keys(bits, place), by_print, prints, found)
+            if self._is_exhaustive:
+                compare_all(by_print, prints, self._radius, self._found, found)
+            for place, band_map in enumerate(self._bands):
+                band_map.search(np.ascontiguousarray(keys[:, place]), by_band, prints, found)
 
+        return self._gathered(len(texts), search)
 
-def _table(fingerprints: Fingerprints, layout: Layout, settled: int) -> _kernel.Table:
-    """Return empty maps that have room for so many settled fingerprints."""
-    cuts, masks, limits = _cuts(layout)
-    maps, keys = len(layout.cuts), sum(1 << cut.width for cut in layout.cuts)
-    return _kernel.Table(
-        fingerprints=fingerprints,
-        cuts=cuts,
-        masks=masks,
-        limits=limits,
-        starts=np.zeros(keys + 2 * maps, np.uint32),
-        sketches=np.empty((maps, settled + _kernel.UNIT), np.uint32),
-        positions=np.empty((maps, settled), np.uint32),
-        newest=np.zeros(keys, np.uint32),
-        nodes=np.empty((0, maps, 2), np.uint32),
-    )
-
-
-@cache
-def _cuts(layout: Layout) -> tuple[_kernel.Cuts, npt.NDArray[np.uint32], npt.NDArray[np.uint32]]:
-    """Return a layout as the kernel has it, the differences of keys that are probed, and their limits."""
-    probed = [_masks(layout, i) for i in range(len(layout.cuts))]
-    masks, limits = np.concatenate([np.empty((0, 2), np.uint32), *probed]).T.copy()
-    keys = np.array([1 << cut.width for cut in layout.cuts], np.int64)
-    cuts = _kernel.Cuts(
-        first=np.array([cut.first for cut in layout.cuts], np.int64),
-        width=np.array([cut.width for cut in layout.cuts], np.int64),
-        starts=np.cumsum(keys + 2) - keys - 2,
-        newest=np.cumsum(keys) - keys,
-        masks=np.cumsum([0, *map(len, probed)]),
-    )
-    return cuts, masks, limits
-
-
-def _masks(layout: Layout, i: int) -> npt.NDArray[np.uint32]:
-    """Return the differences of keys that map i is probed with, each with the limit of the sketch."""
-    cut = layout.cuts[i]
-    masks = [
-        (sum(1 << bit for bit in flipped), layout.limit(i, flips))
-        for flips in range(cut.flips + 1)
-        if layout.limit(i, flips) >= 0
-        for flipped in combinations(range(cut.width), flips)
-    ]
-    return np.array(masks, np.uint32).reshape(-1, 2)
-
-
-def _room(bits: int, radius: int) -> _scan.Room:
-    return _scan.room_for(folded_words(bits, radius), bits // WORD_BITS)
-
-
-def _check_radius(radius: int, bits: int) -> None:
-    most = min(bits, LARGEST_RADIUS)
-    if not 0 <= radius <= most:
-        raise ValueError(f"radius must be between 0 and {most} for {bits} bits, not {radius}")
-
-
-def _checked(fingerprints: Fingerprints, words: int) -> Fingerprints:
-    if fingerprints.dtype != np.uint64 or fingerprints.ndim != 2 or fingerprints.shape[1] != words:
-        given = f"{fingerprints.dtype} of shape {fingerprints.shape}"
-        raise ValueError(f"fingerprints must be uint64 of shape (n, {words}), not {given}")
-    return np.require(fingerprints, requirements=["C", "A", "W"])  # one kind of array: compiled once
-
-
-def _candidates(queries: int, search: Callable[[_found.Found], None], each: int = FEW) -> Candidates:
-    """Search with room for so many neighbours each, and again with room for all where that was not enough."""
-    if queries > QUERIES_AT_ONCE:
-        raise ValueError(f"look for at most {QUERIES_AT_ONCE} fingerprints at once, not {queries}")
-    found = _empty(each * queries)
-    search(found)
-    if found.total[0] > len(found.numbers):
-        found = _empty(int(found.total[0]))
+    def _gathered(self, queries: int, search: Callable[[_found.Found], None]) -> Candidates:
+        """Search with room for about as many as last time, and again with room for all if there are more."""
+        found = _empty(self._usual * queries)
         search(found)
-    numbers = found.numbers[: found.total[0]]
-    numbers.sort()
-    distances = (numbers >> np.uint64(32)).astype(np.uint8)
-    return Candidates(_found.offsets(numbers, queries), numbers.astype(np.uint32), distances)
+        if found.total[0] > len(found.numbers):
+            found = _empty(int(found.total[0]))
+            search(found)
+        self._usual = max(FEW, 2 * int(found.total[0]) // max(1, queries))
+        numbers = found.numbers[: found.total[0]]
+        numbers.sort()
+        numbers = numbers[
+            np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]
+        ]  # keys may find the same
+        distances = (numbers >> np.uint64(32)).astype(np.uint8)
+        return Candidates(_found.offsets(numbers, queries), numbers.astype(np.uint32), distances)
+
+
+def segment_keys(bits: Fingerprints, place: int) -> Keys:
+    """Return keys made of a segment of each fingerprint and the next one, uint32 (n,).
+
+    The segment is scattered, because segments of real texts crowd: first come its upper 13 bits, then the
+    next segment as it is, then the lower 3 bits.
+
+    >>> keys = segment_keys(np.array([[0x1111], [0x2_1111], [0x1_0000_1111]], np.uint64), 0)
+    >>> [hex(key ^ keys[0]) for key in keys]
+    ['0x0', '0x10', '0x0']
+    """
+    segments = np.ascontiguousarray(bits, "<u8").view("<u2").astype(np.uint32)
+    own, following = _scattered(segments[:, place]), segments[:, (place + 1) % segments.shape[1]]
+    upper, lower = own >> np.uint32(LOWER), own & np.uint32((1 << LOWER) - 1)
+    keys: Keys = upper << np.uint32(SEGMENT_BITS + LOWER) | following << np.uint32(LOWER) | lower
+    return keys
+
+
+def _scattered(segments: Keys) -> Keys:
+    """Return another number of 16 bits for each segment, different ones for different ones."""
+    first: Keys = (segments ^ segments >> np.uint32(8)) * np.uint32(0x88B5) & np.uint32(0xFFFF)
+    second: Keys = (first ^ first >> np.uint32(7)) * np.uint32(0xDB2D) & np.uint32(0xFFFF)
+    return second ^ second >> np.uint32(9)
+
+
+@compiled()
+def compare_all(texts: Numbers, prints: Prints, radius: int, most: int, found: _found.Found) -> None:
+    """Note the first `most` texts within the radius of each text, comparing it with all of them."""
+    for query in range(len(texts)):
+        noted = 0
+        for other in range(len(prints.bits) if texts[query] >= 0 else 0):
+            if other == texts[query] or not prints.is_there[other]:
+                continue
+            distance = _found.differing_bits(prints.bits, texts[query], prints.bits, other)
+            if distance <= radius:
+                _found.note(query, distance, other, found)
+                noted += 1
+                if noted == most:
+                    break
 
 
 def _empty(room: int) -> _found.Found:

@@ -1,26 +1,31 @@
-"""Keepers: the records kept so far, found by same text or near fingerprint and compared by shingles."""
+"""Keepers: every different text so far, and the kept records that stand for it."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.document import Action, Fingerprints
+from dedup_job.document import Fingerprints
 from dedup_job.fingerprint.characters import offsets_of
+from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.match._column import make_room
 from dedup_job.match.ids import Ids
-from dedup_job.match.index import Candidates, SegmentIndex
+from dedup_job.match.index import Candidates, Index
 from dedup_job.match.recent import RecentShingles, Shingles
-from dedup_job.match.shingle_index import ShingleIndex
 from dedup_job.match.texts import TextIndex
-from dedup_job.plan import Kept, Plan
+from dedup_job.plan import RawIds, Texts
 from dedup_job.ragged import Ragged
 
 Fetch = Callable[[Sequence[bytes]], Mapping[bytes, bytes]]
+Numbers = npt.NDArray[np.int64]
+
+DRAWS = 8  # texts drawn for each keeper of a sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +44,42 @@ class Recollection:
         return [texts.get(raw_id) for raw_id in ids]
 
 
-class Keepers:
-    """Grows by whole plans, once they are carried out; ordinals count keepers in the order of decision."""
+class Entered(NamedTuple):
+    """The texts of n records.
 
-    def __init__(self, bits: int, radius: int, cache_bytes: int, recall: Recollection) -> None:
-        """Make an empty set for fingerprints of `bits` bits, found up to `radius` bits apart.
+    texts   int64 (n,), their numbers; -1 where there is none to judge
+    is_new  bool (n,), whether the text came for the first time
+    """
+
+    texts: Numbers
+    is_new: npt.NDArray[np.bool_]
+
+
+class Keepers:
+    """Texts are numbered in the order in which they first came, those of dropped records too.
+
+    What a key finds depends on how many texts have it, kept or not.  So a text is entered before it is
+    decided on, and `keep` says afterwards which records were kept.
+    """
+
+    def __init__(self, recipe: Recipe, cache_bytes: int, recall: Recollection) -> None:
+        """Make an empty set.
 
         The shingles of recent keepers are held within `cache_bytes`; those of others come from `recall`.
         """
         self._texts = TextIndex()
-        self._near = SegmentIndex(bits, radius)
-        self._near_ordinals = Ordinals()
-        self._short = ShingleIndex()
-        self._ids = Ids()
+        self._index = Index(recipe.bits, recipe.matching)
+        self._ids = Ids()  # of the record that a text first came with
+        self._is_kept = np.empty(0, np.bool_)
+        self._others: dict[int, list[bytes]] = {}  # kept records of a text, where they are not just the first
+        self._kept = 0
         self._recent = RecentShingles(cache_bytes)
         self._recall = recall
         self._gone: set[bytes] = set()
 
     def __len__(self) -> int:
-        return len(self._ids)
+        """Records kept."""
+        return self._kept
 
     @property
     def nbytes(self) -> int:
@@ -68,63 +90,80 @@ class Keepers:
     def parts(self) -> dict[str, int]:
         """Bytes held by each part."""
         return {
-            "fingerprints": self._near.nbytes,
+            **self._index.parts,
             "texts": self._texts.nbytes,
-            "ids": self._ids.nbytes,
-            "ordinals": self._near_ordinals.nbytes,
-            "short texts": self._short.nbytes,
+            "ids": self._ids.nbytes + self._is_kept.nbytes,
         }
 
     @property
-    def layout(self) -> str:
-        """How many fingerprints there are, and how they are cut by now."""
-        return f"{len(self._near):,} fingerprints, {self._near.layout}"
+    def texts(self) -> int:
+        """Different texts."""
+        return len(self._index)
 
-    def admit(self, plan: Plan, shingles: Ragged | None = None) -> None:
-        """Take in the unique records of a plan that was carried out, with their shingles where at hand."""
-        first = len(self)
-        self.restore(plan.kept)
-        if shingles is not None:
-            self._recent.put(range(first, len(self)), shingles.take(plan.rows(Action.UNIQUE)))
+    @property
+    def summary(self) -> str:
+        """How many texts there are, for people."""
+        return f"{self.texts:,} different texts, {len(self):,} records kept"
 
-    def restore(self, kept: Kept) -> None:
-        """Take in unique records of a plan that was carried out, as columns."""
-        ordinals = np.arange(len(self), len(self) + len(kept))
-        self._texts.add(kept.digests)
-        self._near.add(kept.bits[kept.near])
-        self._near_ordinals.extend(ordinals[kept.near])
-        self._short.add(ordinals, kept.prefixes)
-        self._ids.extend(kept.ids)
+    def enter(self, ids: RawIds, prints: Fingerprints | Texts) -> Entered:
+        """Number the texts of some records; new texts are entered."""
+        numbers, new = self._numbered(prints.digests)
+        self._texts.add(prints.digests[new])
+        self._index.add(prints.bits[new], prints.near[new], prints.keys[new])
+        self._ids.extend(ids.take(new))
+        make_room(self._is_kept, self.texts)
+        self._is_kept[self.texts - len(new) : self.texts] = False
+        is_new = np.zeros(len(numbers), np.bool_)
+        is_new[new] = True
+        return Entered(numbers, is_new)
 
-    def with_text(self, digests: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """Return the ordinal of the keeper of each text, uint64 (n, 2) digests, or -1."""
-        offsets, ordinals = self._texts.find(digests)
-        rows = np.repeat(np.arange(len(digests)), np.diff(offsets))
-        stand = self.standing(ordinals)
-        earliest = np.full(len(digests), -1)
-        earliest[rows[stand][::-1]] = ordinals[stand][::-1]  # the first is written last
-        return earliest
+    def _numbered(self, digests: npt.NDArray[np.uint64]) -> tuple[Numbers, npt.NDArray[np.intp]]:
+        """Return the number of each text, and the rows in which new ones come first."""
+        numbers = self._texts.find(digests)
+        rows = np.flatnonzero((numbers < 0) & digests.any(axis=1))
+        _, first, which = np.unique(digests[rows].view("V16"), return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        place = np.empty(len(first), np.int64)
+        place[order] = np.arange(len(first))
+        numbers[rows] = self.texts + place[which.ravel()]
+        return numbers, rows[first[order]]
 
-    def near(self, bits: npt.NDArray[np.uint64]) -> Candidates:
-        """Return the keepers near each fingerprint, by ordinal, nearest and earliest first."""
-        found = self._near.within(bits)
-        return Candidates(found.offsets, self._near_ordinals.of(found.positions), found.distances)
+    def keep(self, entered: Entered, is_kept: npt.NDArray[np.bool_], ids: Sequence[bytes] | RawIds) -> None:
+        """Let those of the records that were kept, bool (n,), stand for their texts."""
+        firsts = entered.texts[is_kept & entered.is_new]
+        self._is_kept[firsts] = True
+        self._kept += len(firsts)
+        for row in np.flatnonzero(is_kept & ~entered.is_new).tolist():
+            self._keep_another(int(entered.texts[row]), ids[row])
 
-    def owners(self, shingles: npt.NDArray[np.uint32]) -> Ragged:
-        """Return for each of n shingles the short keepers that it finds, by ordinal."""
-        return self._short.owners(shingles)
+    def _keep_another(self, text: int, raw_id: bytes) -> None:
+        """Let a record stand for a text that an earlier one came with first, be that one kept or not."""
+        kept = self._others.setdefault(text, [self._ids[text]] if self._is_kept[text] else [])
+        kept.append(raw_id)
+        self._is_kept[text] = True
+        self._kept += 1
 
-    def shingles(self, ordinals: Sequence[int]) -> dict[int, Shingles]:
-        """Return the shingles of these keepers; a keeper that is gone or has another text now is left out."""
-        found = {
-            ordinal: shingles for ordinal in ordinals if (shingles := self._recent.get(ordinal)) is not None
-        }
-        missing = [ordinal for ordinal in dict.fromkeys(ordinals) if ordinal not in found]
-        recalled = self._recall([self.id(ordinal) for ordinal in missing]) if missing else []
+    def restore(self, texts: Texts) -> None:
+        """Take in what a plan that was carried out has decided."""
+        self.keep(self.enter(texts.ids, texts), texts.is_kept, texts.ids)
+
+    def remember(self, texts: Numbers, shingles: Ragged) -> None:
+        """Have the shingles of these keepers at hand."""
+        self._recent.put(texts.tolist(), shingles)
+
+    def candidates(self, texts: Numbers, keys: npt.NDArray[np.uint32]) -> Candidates:
+        """Return the candidates of each of these among all texts, kept or not, later ones too."""
+        return self._index.candidates(texts, keys)
+
+    def shingles(self, texts: Sequence[int]) -> dict[int, Shingles]:
+        """Return the shingles of these keepers; one that is gone or has another text now is left out."""
+        found = {text: shingles for text in texts if (shingles := self._recent.get(text)) is not None}
+        missing = [text for text in dict.fromkeys(texts) if text not in found]
+        recalled = self._recall([self.id(text) for text in missing]) if missing else []
         again = {
-            ordinal: text[1]
-            for ordinal, text in zip(missing, recalled, strict=True)
-            if text is not None and self.with_text(text[0].reshape(1, 2)).item() == ordinal
+            text: one[1]
+            for text, one in zip(missing, recalled, strict=True)
+            if one is not None and self._numbered(one[0].reshape(1, 2))[0].item() == text
         }
         if again:
             sets = list(again.values())
@@ -132,52 +171,28 @@ class Keepers:
         return found | again
 
     def forget(self, ids: Iterable[bytes]) -> None:
-        """Let these keepers stand for nothing any more: they are not in the target."""
+        """Let these records stand for nothing any more: they are not in the target."""
         self._gone.update(ids)
 
-    def standing(self, ordinals: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-        """Tell which of these keepers were not forgotten."""
-        if not self._gone:
-            return np.ones(len(ordinals), np.bool_)
-        return np.array([self.id(ordinal) not in self._gone for ordinal in ordinals.tolist()], np.bool_)
+    def standing(self, texts: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
+        """Tell for which of these texts a record stands."""
+        stands: npt.NDArray[np.bool_] = self._is_kept[texts]
+        if self._gone:
+            for place in np.flatnonzero(stands).tolist():
+                stands[place] = self.id(int(texts[place])) not in self._gone
+        return stands
+
+    def id(self, text: int) -> bytes:
+        """Return the raw id of the first record that stands for a text; of the first one where none does."""
+        kept = self._others.get(text) or [self._ids[text]]
+        return next((raw_id for raw_id in kept if raw_id not in self._gone), kept[0])
 
     def sample(self, count: int) -> list[bytes]:
-        """Return the ids of so many keepers, taken at random; they decide nothing."""
-        return [self.id(ordinal) for ordinal in random.sample(range(len(self)), min(count, len(self)))]
+        """Return the ids of about so many keepers, taken at random; they decide nothing."""
+        drawn = random.sample(range(self.texts), min(DRAWS * count, self.texts))
+        return list(islice((self.id(text) for text in drawn if self._is_kept[text]), count))
 
     def newest(self, count: int) -> list[bytes]:
-        """Return the ids of the last so many keepers."""
-        return [self.id(ordinal) for ordinal in range(max(0, len(self) - count), len(self))]
-
-    def id(self, ordinal: int) -> bytes:
-        """Return the raw id of a keeper."""
-        return self._ids[ordinal]
-
-
-class Ordinals:
-    """The ordinals of fingerprints by position; they take no memory while both are the same."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._differ = False
-        self._ordinals = np.empty(0, np.uint32)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held."""
-        return self._ordinals.nbytes
-
-    def extend(self, ordinals: npt.NDArray[np.int64]) -> None:
-        """Add ordinals at the next positions."""
-        last = self._count + len(ordinals)
-        if not self._differ and not np.array_equal(ordinals, np.arange(self._count, last)):
-            self._differ = True
-            self._ordinals = np.arange(self._count, dtype=np.uint32)
-        if self._differ:
-            make_room(self._ordinals, last)
-            self._ordinals[self._count : last] = ordinals
-        self._count = last
-
-    def of(self, positions: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-        """Return the ordinals of these positions."""
-        return self._ordinals[positions] if self._differ else positions
+        """Return the ids of about the last so many keepers, in order."""
+        last = range(max(0, self.texts - DRAWS * count), self.texts)
+        return [self.id(text) for text in last if self._is_kept[text]][-count:]

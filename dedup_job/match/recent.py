@@ -90,5 +90,5 @@ class RecentShingles:
     def _forget(self, number: int, block: _Block) -> None:
         self._held -= block.nbytes
         for row, ordinal in enumerate(block.ordinals):
-            if self._places[ordinal] == number * ROWS + row:  # else it was put again
+            if self._places.get(ordinal) == number * ROWS + row:  # else it was put again
                 del self._places[ordinal]

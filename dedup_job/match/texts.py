@@ -1,4 +1,4 @@
-"""The text index: which keepers have exactly this text, by the digest of it.
+"""The text index: which text is exactly this one, by the digest of it.
 
 Of each 128-bit digest 96 bits are kept.  Among n texts two different ones are alike in these with a chance
 of about n^2 / 2^97: 1.6e-14 for fifty million.  A table of slots finds them by open addressing (Knuth, The
@@ -48,20 +48,13 @@ class TextIndex:
         self._digests[self._count : last] = _short(digests)
         self._count = last
 
-    def find(self, digests: Digests) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-        """Return which texts have each of these digests, uint64 (n, 2), as offsets (n + 1,) and numbers.
-
-        Those of digest q are `numbers[offsets[q]:offsets[q + 1]]`, in ascending order.
-        """
+    def find(self, digests: Digests) -> npt.NDArray[np.int64]:
+        """Return the number of the text with each of these digests, uint64 (n, 2); -1 where there is none."""
         self._enter()
         short = _short(digests)
-        counts = np.zeros(len(short) + 1, np.int64)
-        numbers = np.empty(2 * len(short), np.uint32)
-        total = find(short, (self._digests, self._slots, self._number_bits), counts, numbers)
-        if total > len(numbers):
-            numbers = np.empty(total, np.uint32)
-            find(short, (self._digests, self._slots, self._number_bits), counts, numbers)
-        return np.cumsum(counts), numbers[:total]
+        numbers = np.empty(len(short), np.int64)
+        find(short, (self._digests, self._slots, self._number_bits), numbers)
+        return numbers
 
     def _enter(self) -> None:
         """Enter what was added since the last search, in a larger table if this one is nearly full."""
@@ -110,32 +103,23 @@ def enter(digests: Short, rows: tuple[int, int], slots: Slots, number_bits: int)
 
 
 @compiled()
-def find(
-    wanted: Short, table: tuple[Short, Slots, int], counts: npt.NDArray[np.int64], numbers: Slots
-) -> int:
-    """Write down how many texts have each digest, at counts[q + 1], and which, while there is room.
-
-    Returns how many there are in all.
-    """
+def find(wanted: Short, table: tuple[Short, Slots, int], numbers: npt.NDArray[np.int64]) -> None:
+    """Write down the number of the first text with each digest, or -1."""
     digests, slots, number_bits = table
     mask = np.uint32((np.uint64(1) << np.uint64(number_bits)) - np.uint64(1))
-    total = 0
     for q in range(len(wanted)):
         if q + AHEAD < len(wanted):
             prefetch(slots, np.int64(home(wanted[q + AHEAD], slots)))
-        place, before = home(wanted[q], slots), total
-        tag = tagged(wanted[q], 0, number_bits)
+        numbers[q] = -1
+        place, tag = home(wanted[q], slots), tagged(wanted[q], 0, number_bits)
         while slots[place]:
             number = np.uint64(slots[place] & mask) - np.uint64(1)
             if slots[place] & ~mask == tag and same(digests[number], wanted[q]):
-                if total < len(numbers):
-                    numbers[total] = number
-                total += 1
+                numbers[q] = number
+                break
             place += np.uint64(1)
             if place == np.uint64(len(slots)):
                 place = np.uint64(0)
-        counts[q + 1] = total - before
-    return total
 
 
 @inlined

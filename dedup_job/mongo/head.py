@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -13,8 +13,8 @@ from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
 from dedup_job.document import Counts
-from dedup_job.errors import LeaseHeld, StateError
-from dedup_job.fingerprint.profile import Calibration
+from dedup_job.errors import ConfigError, LeaseHeld, StateError
+from dedup_job.fingerprint.recipe import FORMAT
 from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.lease import EXPIRED, Holder, until
 from dedup_job.mongo.places import Noted
@@ -71,7 +71,6 @@ class Head:
     source: str
     recipe: Mapping[str, Any]
     digest: str
-    calibration: Calibration
     fence: int
     lease: Mapping[str, Any] | None
     watermark: bytes | None
@@ -89,13 +88,17 @@ class Head:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Head:
-        """Take it from its document."""
+        """Take it from its document; ConfigError for one of another version."""
+        if stored["recipe"].get("format") != FORMAT:
+            raise ConfigError(
+                "the ledger was made by another version of dedup-job, which decided otherwise; choose "
+                "another target, or drop this one and its .dedup collections, and run backfill again"
+            )
         plan_ids = {name: PlanId.read(stored[name]) if stored[name] else None for name in ("pending", "last")}
         return cls(
             source=stored["source"],
             recipe=dict(stored["recipe"]),
             digest=stored["digest"],
-            calibration=Calibration(**stored["calibration"]),
             fence=stored["fence"],
             lease=stored["lease"],
             watermark=stored["watermark"],
@@ -119,7 +122,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a ledger is made from: the source's name, the recipe, what it was chosen by, filter and places.
+    """What a ledger is made from: the source's name, the recipe, filter and places.
 
     The last two are None where they do not matter.
     """
@@ -127,7 +130,6 @@ class Origin:
     source: str
     recipe: Mapping[str, Any]
     digest: str
-    calibration: Calibration
     filter: str | None = None
     places: Noted | None = None
 
@@ -138,7 +140,6 @@ class Origin:
             "source": self.source,
             "recipe": dict(self.recipe),
             "digest": self.digest,
-            "calibration": asdict(self.calibration),
             "filter": self.filter,
             "places": self.places,
         }

@@ -13,8 +13,7 @@ import numpy as np
 from dedup_job.document import UNIQUE, Action, Match, Verdict
 from dedup_job.errors import StateError
 from dedup_job.mongo.ids import split
-from dedup_job.plan import Kept, Plan, RawIds
-from dedup_job.ragged import Ragged
+from dedup_job.plan import Plan, RawIds, Texts
 
 BACKFILL = "backfill"
 NIGHTLY = "run"
@@ -24,8 +23,7 @@ COLUMNS = (
     "ids",
     "bits",
     "near",
-    "prefix_lengths",
-    "prefixes",
+    "keys",
     "digests",
     "hashes",
     "actions",
@@ -70,22 +68,22 @@ class StoredPlan:
 
 @dataclass(frozen=True, slots=True)
 class Landed:
-    """What the next run needs of a stored plan, as columns: all ids, and what is kept of them."""
+    """What the next run needs of a stored plan, as columns: all ids, and the texts that could be judged."""
 
     id: PlanId
     previous: PlanId | None
     mode: str
     ids: RawIds
-    kept: Kept
+    texts: Texts
 
 
 def pack(stored: StoredPlan) -> dict[str, Any]:
     """Return the document of a plan.
 
-    The columns are little-endian arrays: `bits`, `digests` and `hashes` uint64 as in Plan, `actions` and
-    `reasons` (places in `reason_names`) uint8; `prefixes` and their lengths uint32; `keepers`, `distances`
-    (uint8, 255 for none) and `similarities` (float64, NaN where texts were not compared) have an entry for each
-    duplicate alone.  `ids` and `keepers` are BSON documents `{"_id": value}` end to end.
+    The columns are little-endian arrays: `bits`, `digests` and `hashes` uint64 and `keys` uint32 as in Plan,
+    `actions` and `reasons` (places in `reason_names`) uint8; `keepers`, `distances` (uint8, 255 for none) and
+    `similarities` (float64, NaN where texts were not compared) have an entry for each duplicate alone.  `ids`
+    and `keepers` are BSON documents `{"_id": value}` end to end.
     """
     plan = stored.plan
     matches = [verdict.match for verdict in plan.verdicts if verdict.match is not None]
@@ -95,8 +93,7 @@ def pack(stored: StoredPlan) -> dict[str, Any]:
         "ids": b"".join(plan.ids),
         "bits": plan.bits.tobytes(),
         "near": plan.near.tobytes(),
-        "prefix_lengths": np.diff(plan.prefixes.offsets).astype(np.uint32).tobytes(),
-        "prefixes": plan.prefixes.values.tobytes(),
+        "keys": plan.keys.tobytes(),
         "digests": plan.digests.tobytes(),
         "hashes": plan.hashes.tobytes(),
         "actions": bytes(verdict.action for verdict in plan.verdicts),
@@ -128,7 +125,7 @@ def unpack(packed: Mapping[str, Any]) -> StoredPlan:
         verdicts=_verdicts(columns, packed["reason_names"]),
         bits=np.frombuffer(columns["bits"], np.uint64).reshape(count, -1),
         near=near,
-        prefixes=_prefixes(columns),
+        keys=np.frombuffer(columns["keys"], np.uint32).reshape(count, -1),
         digests=np.frombuffer(columns["digests"], np.uint64).reshape(count, 2),
         hashes=np.frombuffer(columns["hashes"], np.uint64).reshape(count, 2),
     )
@@ -140,16 +137,18 @@ def landed(packed: Mapping[str, Any]) -> Landed:
     """Return the columns of a document, without looking at each record; StateError as `unpack`."""
     columns = _checked(packed)
     near = np.frombuffer(columns["near"], np.bool_)
-    rows = np.flatnonzero(np.frombuffer(columns["actions"], np.uint8) == Action.UNIQUE)
+    digests = np.frombuffer(columns["digests"], np.uint64).reshape(-1, 2)
+    rows = np.flatnonzero(digests.any(axis=1))
     ids = _raw_ids(columns["ids"], len(near))
-    kept = Kept(
+    texts = Texts(
         ids=ids.take(rows),
         bits=np.frombuffer(columns["bits"], np.uint64).reshape(len(near), -1)[rows],
         near=near[rows],
-        prefixes=_prefixes(columns).take(rows),
-        digests=np.frombuffer(columns["digests"], np.uint64).reshape(-1, 2)[rows],
+        keys=np.frombuffer(columns["keys"], np.uint32).reshape(len(near), -1)[rows],
+        digests=digests[rows],
+        is_kept=np.frombuffer(columns["actions"], np.uint8)[rows] == Action.UNIQUE,
     )
-    return Landed(PlanId.read(packed["_id"]), _previous(packed), packed["mode"], ids, kept)
+    return Landed(PlanId.read(packed["_id"]), _previous(packed), packed["mode"], ids, texts)
 
 
 def _checked(packed: Mapping[str, Any]) -> dict[str, bytes]:
@@ -195,9 +194,9 @@ def _verdicts(columns: Mapping[str, bytes], names: Sequence[str]) -> list[Verdic
         Match(
             keeper,
             None if distance == NO_DISTANCE else distance,
-            None if np.isnan(jaccard) else float(jaccard),
+            None if np.isnan(similarity) else float(similarity),
         )
-        for keeper, distance, jaccard in zip(
+        for keeper, distance, similarity in zip(
             split(columns["keepers"]), columns["distances"], similarities, strict=True
         )
     )
@@ -207,9 +206,3 @@ def _verdicts(columns: Mapping[str, bytes], names: Sequence[str]) -> list[Verdic
         else UNIQUE
         for action, reason in zip(columns["actions"], columns["reasons"], strict=True)
     ]
-
-
-def _prefixes(columns: Mapping[str, bytes]) -> Ragged:
-    lengths = np.frombuffer(columns["prefix_lengths"], np.uint32)
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
-    return Ragged(offsets, np.frombuffer(columns["prefixes"], np.uint32))

@@ -53,14 +53,21 @@ def _record_lines(name: str, record: Mapping[str, Any]) -> Iterator[str]:
 
 def _rule_lines(rules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for rule in rules:
-        yield f"  {rule['name']:<12} {'yes' if rule['is_met'] else 'no':<4} {rule['what']}"
+        lead = f"  {rule['name']:<15}{'yes' if rule['is_met'] else 'no':<5}"
+        lines = wrapped(rule["what"], " " * len(lead))
+        yield lead + next(lines).strip()
+        yield from lines
 
 
 def _measured_lines(shown: Mapping[str, Any]) -> Iterator[str]:
+    settings = shown["settings"]
     if shown["distance"] is not None:
         segments = " + ".join(map(str, shown["segments"]))
-        yield f"  distance     {shown['distance']} of {shown['settings']['bits']} bits, by segment {segments}"
+        yield f"  distance     {shown['distance']} of {settings['bits']} bits, by segment {segments}"
     yield f"  similarity   {shown['similarity']:.4f}  of the shingles of both are in common"
+    if settings["bands"]:
+        shape = f"{settings['bands']} bands of {settings['rows']}"
+        yield f"  chance       {shown['band_chance']:.4f}  that texts so similar share one of {shape}"
     first, second = shown["containment"]
     yield f"  containment  {first:.4f}  of the first's shingles are in the second, {second:.4f} the other way"
     yield f"  cosine       {shown['cosine']:.4f}  of the TF-IDF vectors"

@@ -12,7 +12,16 @@ import numpy as np
 
 from dedup_job.document import Fingerprints
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.report.rules import distance, jaccard, judged, rules, segment_distances, shared_shingles
+from dedup_job.report.rules import (
+    SharedKeys,
+    band_chance,
+    distance,
+    judged,
+    rules,
+    segment_distances,
+    shared_shingles,
+    similarity,
+)
 from dedup_job.report.votes import WEIGHT, Weighing, flips
 
 BEGINNING = 400  # characters of a text that are shown and compared
@@ -21,7 +30,7 @@ PIECE = re.compile(r"[0-9A-Za-z]{1,40}|.", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One of the two: its id as JSON values, where it was found, its cleaned text ("" when it is unjudged)."""
+    """One of the two: its id as JSON values, where it was found, its cleaned text ("" when unjudged)."""
 
     id: Any
     place: str
@@ -54,7 +63,7 @@ def as_json(records: tuple[Record, Record], prints: Fingerprints, recipe: Recipe
     applied = [] if any(prints.reasons) else rules(texts, prints, recipe.matching, weighing.distinct)
     judgement = judged(prints.reasons, applied)
     counts, shared = np.diff(prints.shingles.offsets).tolist(), shared_shingles(prints)
-    bits = distance(prints)
+    bits, alike = distance(prints), similarity(prints)
     return {
         "verdict": judgement.action.name.lower(),
         "reason": judgement.reason,
@@ -79,7 +88,9 @@ def as_json(records: tuple[Record, Record], prints: Fingerprints, recipe: Recipe
         "rules": [asdict(rule) for rule in applied],
         "distance": bits,
         "segments": None if bits is None else segment_distances(prints),
-        "similarity": round(jaccard(prints), 4),
+        "shared_keys": asdict(SharedKeys.of(prints, recipe.matching)),
+        "band_chance": round(band_chance(alike, recipe.matching), 4),
+        "similarity": round(alike, 4),
         "cosine": round(weighing.cosine, 4),
         "containment": [round(shared / count, 4) if count else 0.0 for count in counts],
         "terms": [

@@ -46,7 +46,7 @@ class Costs:
     alone        one worker that has the machine to itself
     together     all workers at once, each record's share
     ship         the parent's part in that
-    decide       look-up, comparison, and taking in, when half of the collection is decided
+    decide       entering, look-up, comparison, and taking in, when half of the collection is decided
     round_trip   one, for a chunk of records
     """
 
@@ -70,7 +70,7 @@ class Sizes:
     shingles   of a text, as they are sent and kept
     process    of the parent, with nothing in it yet; in all
     worker     of one worker, in all, with its part of what they are forked from; None where nobody tells
-    keepers    of the index over all keepers; in all
+    keepers    of the index over all different texts; in all
     """
 
     record: float
@@ -110,7 +110,7 @@ class Sampled:
     judged     share of them that can be judged
     copies     what they show of duplicates
     near       share of the duplicates that are not exact
-    wrong      how likely a keeper lies within the radius of a record that it does not stand for
+    wrong      how likely a keeper is a candidate for a record that it does not stand for
     """
 
     source: str
@@ -133,6 +133,11 @@ class Sampled:
         """The records that are likely to be kept or copied."""
         return self.records * (1 - self.dropped.likely)
 
+    @property
+    def texts(self) -> float:
+        """The different texts that there are likely to be: those of near-duplicates are remembered too."""
+        return self.records * (self.judged - self.dropped.likely * (1 - self.near))
+
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
@@ -153,7 +158,7 @@ class Forecast:
     def reread(self) -> float:
         """How many keepers' texts are read again for a record, because they are not at hand any more.
 
-        Each near duplicate needs one, and whatever lies within the radius and is none; the cache holds some.
+        Each near duplicate needs one, and each candidate that is none; the cache holds some.
         """
         held = self.limits.cache / max(1.0, self.sizes.at_hand * self.sampled.unique)
         wanted = self.dropped.likely * self.sampled.near + self.sampled.wrong * self.sampled.unique / 2

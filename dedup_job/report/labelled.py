@@ -19,7 +19,7 @@ WORDS = {
     "same": True, "true": True, "yes": True, "duplicate": True,
     "different": False, "false": False, "no": False, "unique": False,
 }  # fmt: skip
-HEADERS = {"label", "similarity", "similarity", "score", "match", "is_duplicate", "is_same"}
+HEADERS = {"label", "similarity", "jaccard", "score", "match", "is_duplicate", "is_same"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,9 @@ MOST_ERRORS = 10  # of each kind are shown
 class Judged:
     """What the settings make of a labelled pair.
 
-    found     whether one of the two would be dropped for the other
-    distance  bits in which the fingerprints differ; None where a text has too few terms to have one
-    similarity   similarity of the shingle sets
+    found       whether the second would be dropped for the first
+    distance    bits in which the fingerprints differ; None where a text has too few terms to have one
+    similarity  of the shingle sets
     unjudged    why a text cannot be judged; "" where both can
     """
 

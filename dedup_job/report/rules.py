@@ -6,7 +6,7 @@ applied to millions of records at once; here each says for itself whether it is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,8 @@ from dedup_job.document import Action, Fingerprints
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.fingerprint.shingles import number_seeds
 from dedup_job.fingerprint.simhash import hamming
-from dedup_job.match import similarity
+from dedup_job.match.keymap import SEGMENT_BITS
+from dedup_job.match.similarity import jaccard
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +37,30 @@ class Judgement:
     by: Sequence[str]
 
 
+@dataclass(frozen=True, slots=True)
+class SharedKeys:
+    """The keys that two texts have in common; segments and bands are counted from 1."""
+
+    segments: Sequence[int]
+    bands: Sequence[int]
+
+    @classmethod
+    def of(cls, prints: Fingerprints, matching: Matching) -> SharedKeys:
+        """Take them from the segments and bands that are looked at."""
+        segments = segments_searched(64 * prints.bits.shape[1], matching.radius) if prints.near.all() else 0
+        alike = [not apart for apart in segment_distances(prints)[:segments]]
+        bands = (prints.keys[0] == prints.keys[1]) & prints.keys.any(axis=1).all()
+        return cls(_places(alike), _places(bands.tolist()))
+
+
 def shared_shingles(prints: Fingerprints) -> int:
     """Return how many shingles two texts have in common."""
     return len(np.intersect1d(prints.shingles[0], prints.shingles[1], assume_unique=True))
 
 
-def jaccard(prints: Fingerprints) -> float:
+def similarity(prints: Fingerprints) -> float:
     """Return the similarity of two texts' shingle sets, as the job measures it."""
-    return similarity.jaccard(prints.shingles[0], prints.shingles[1])
+    return jaccard(prints.shingles[0], prints.shingles[1])
 
 
 def distance(prints: Fingerprints) -> int | None:
@@ -58,64 +75,110 @@ def segment_distances(prints: Fingerprints) -> list[int]:
     return distances
 
 
+def segments_searched(bits: int, radius: int) -> int:
+    """Return how many segments of a fingerprint are keys; 0 where all fingerprints are compared.
+
+    >>> segments_searched(64, 3), segments_searched(128, 3), segments_searched(64, 4)
+    (4, 8, 0)
+    """
+    segments = bits // SEGMENT_BITS
+    return segments if radius < segments else 0
+
+
+def band_chance(alike: float, matching: Matching) -> float:
+    """Return the chance that two texts of this similarity share a band: 1 - (1 - s^rows)^bands.
+
+    >>> round(band_chance(0.8, Matching(bands=8, rows=4)), 4)
+    0.9852
+    """
+    return float(1 - (1 - alike**matching.rows) ** matching.bands)
+
+
 def rules(
     texts: Sequence[str], prints: Fingerprints, matching: Matching, distinct: tuple[int, int]
 ) -> list[Rule]:
-    """Return what two texts must fulfil to match, in the order in which it is looked at."""
-    bits, alike = distance(prints), jaccard(prints)
-    counts = np.diff(prints.shingles.offsets).tolist()
+    """Return what two texts must fulfil to match, in the order in which it is looked at.
+
+    distinct  how many terms each text has
+    """
     same = prints.digests[0].tobytes() == prints.digests[1].tobytes()
+    shared = SharedKeys.of(prints, matching)
     found = [
         Rule("same_text", same, f"the cleaned texts {'are the same' if same else 'differ'}"),
-        Rule(
-            "min_terms",
-            bool(prints.near.all()),
-            f"{distinct[0]:,} and {distinct[1]:,} terms, at least {matching.min_terms} each are needed",
-        ),
-        Rule(
-            "radius",
-            bits is not None and bits <= matching.radius,
-            f"the fingerprints are {bits} bits apart, at most {matching.radius} count as near"
-            if bits is not None
-            else "there are no two fingerprints to compare",
-        ),
+        _radius(prints, matching, shared, distinct),
     ]
+    if matching.bands:
+        found.append(_bands(prints, matching, shared))
     if not matching.min_similarity:
         return found
     if matching.numbers == "distinguish":
         seeds = number_seeds(texts)
         equal = bool(seeds[0] == seeds[1])
         found.append(Rule("numbers", equal, f"the numbers in them {'are the same' if equal else 'differ'}"))
-    return [
-        *found,
-        Rule(
-            "short_text",
-            bool(prints.short.all()),
-            f"{counts[0]:,} and {counts[1]:,} shingles, at most {matching.short_text} each make short texts",
-        ),
-        Rule(
-            "min_similarity",
-            alike >= matching.min_similarity,
-            f"Jaccard similarity {alike:.4f}, at least {matching.min_similarity:g} is needed",
-        ),
-    ]
+    alike, least = similarity(prints), matching.min_similarity
+    what = f"similarity {alike:.4f}, at least {least:g} is needed"
+    return [*found, Rule("min_similarity", alike >= least, what)]
+
+
+def _radius(prints: Fingerprints, matching: Matching, shared: SharedKeys, distinct: tuple[int, int]) -> Rule:
+    apart = distance(prints)
+    if apart is None:
+        lacking = " and ".join(
+            f"the {name} has {terms:,} terms"
+            for name, terms, has in zip(("first", "second"), distinct, prints.near, strict=True)
+            if not has
+        )
+        return Rule("radius", False, f"{lacking}, a fingerprint takes at least {matching.min_terms}")
+    what = f"the fingerprints are {apart} bits apart, at most {matching.radius} count as near"
+    if count := segments_searched(64 * prints.bits.shape[1], matching.radius):
+        what += f"; {_listed('segment', shared.segments, count)}"
+    return Rule("radius", apart <= matching.radius, what)
+
+
+def _bands(prints: Fingerprints, matching: Matching, shared: SharedKeys) -> Rule:
+    apart, what = distance(prints), _listed("band", shared.bands, matching.bands)
+    if not shared.bands:
+        return Rule("bands", False, what)
+    if apart is None:
+        return Rule("bands", True, f"{what}; a text without a fingerprint is not checked by distance")
+    near = apart <= matching.band_radius
+    return Rule("bands", near, f"{what}, {'' if near else 'but not '}within {matching.band_radius} bits")
 
 
 def judged(reasons: Sequence[str], rules: Sequence[Rule]) -> Judgement:
     """Return the verdict that follows from the rules, and the names of those that decided.
 
-    A match is the same text, or else near fingerprints or two short texts, confirmed by their shingles.
+    A match is the same text, or else a candidate by one of its keys that all other rules confirm.
     """
     if any(reasons):
         return Judgement(Action.UNJUDGED if reasons[1] else Action.UNIQUE, reasons[1], ["unjudged"])
     met = {rule.name: rule.is_met for rule in rules}
-    if met["same_text"]:
+    if met.pop("same_text"):
         return Judgement(Action.DUPLICATE, "exact", ["same_text"])
-    by_fingerprint = met["radius"]  # which takes two fingerprints, so enough terms in both
-    if not by_fingerprint and not met.get("short_text"):
-        lacking = "radius" if met["min_terms"] else "min_terms"
-        return Judgement(Action.UNIQUE, "", [lacking, *(["short_text"] if "short_text" in met else [])])
-    if not met.get("min_similarity", True):
-        return Judgement(Action.UNIQUE, "", ["min_similarity" if met.get("numbers", True) else "numbers"])
-    confirmed = ["min_similarity"] if "min_similarity" in met else []
-    return Judgement(Action.DUPLICATE, "near", ["radius" if by_fingerprint else "short_text", *confirmed])
+    keys = {name: met.pop(name) for name in ("radius", "bands") if name in met}
+    for name, is_met in met.items():
+        if not is_met:
+            return Judgement(Action.UNIQUE, "", [name])
+    found_by = [name for name, is_met in keys.items() if is_met]
+    if not found_by:
+        return Judgement(Action.UNIQUE, "", list(keys))
+    return Judgement(Action.DUPLICATE, "near", [*found_by, *(["min_similarity"] if met else [])])
+
+
+def _places(flags: Iterable[bool]) -> list[int]:
+    return [place for place, is_set in enumerate(flags, 1) if is_set]
+
+
+def _listed(name: str, places: Sequence[int], count: int) -> str:
+    """Say which of some keys are the same.
+
+    >>> _listed("band", [], 8), _listed("band", [2], 8), _listed("band", [2, 3, 7], 8)
+    ('none of 8 bands is the same', 'band 2 of 8 is the same', 'bands 2, 3 and 7 of 8 are the same')
+    """
+    if not places:
+        return f"none of {count} {name}s is the same"
+    if len(places) == count > 1:
+        return f"all {count} {name}s are the same"
+    if len(places) == 1:
+        return f"{name} {places[0]} of {count} is the same"
+    return f"{name}s {', '.join(map(str, places[:-1]))} and {places[-1]} of {count} are the same"

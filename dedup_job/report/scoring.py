@@ -10,9 +10,11 @@ come from one large group say less than their number.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from math import sqrt
 from typing import Any
+
+from dedup_job.fingerprint.recipe import Matching
 
 Z95 = 1.959963984540054  # a standard normal lies within so many deviations in 95 % of all cases
 
@@ -40,18 +42,22 @@ NOTHING = Share(None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The settings that decide how much is found: fingerprint bits, radius in bits, least similarity or 0."""
+    """The settings that decide how much is found; `Matching` says what they are."""
 
-    bits: int
     radius: int
+    bands: int
+    rows: int
+    band_radius: int
     min_similarity: float
+
+    @classmethod
+    def of(cls, matching: Matching) -> Setting:
+        """Take them from a recipe."""
+        return cls(**{field.name: getattr(matching, field.name) for field in fields(cls)})
 
     def as_toml(self) -> str:
         """Return them as they stand in a configuration file."""
-        return (
-            f"[recipe]\nbits = {self.bits}\n\n[index]\nradius = {self.radius}\n\n"
-            f"[verify]\nmin_similarity = {self.min_similarity}"
-        )
+        return "\n".join(["[match]", *(f"{name} = {value}" for name, value in asdict(self).items())])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,42 +1,54 @@
-"""The table of `dedup-job tune`, and the settings to take from it, for people and for scripts."""
+"""The tables of `dedup-job tune`, and the settings to take from them, for people and for scripts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from dedup_job.match.minhash import PERMUTATIONS
+from dedup_job.report.rules import segments_searched
 from dedup_job.report.scoring import Setting
-from dedup_job.report.tuning import Row, Sample, best
+from dedup_job.report.tuning import Level, Row, Sample, best
 
 FEW_PAIRS = 30
+LEGEND = (
+    "  > present settings   * the best: the cheapest of those whose recall is within 0.002 of the highest;",
+    "  the present ones, where others save less than a tenth and find no more than may be chance.  For each",
+    "  text: with how many others it is compared, how many of them are no near-duplicates, and bytes in",
+    "  memory of its fingerprint and keys.",
+)
+LEVELS_LEGEND = "  all of them with the present keys; dropped are texts, exact copies not counted"
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """The table, and what to make of it.
+    """The tables, and what to make of them.
 
+    at       least similarity of near-duplicates
+    present  the settings as they are
     records  size of the whole collection
-    note     why a row is missing; "" where none is
+    pairs    near-duplicates in the sample, as pairs of different texts
+    rows     what bands of several shapes find
+    levels   what several levels of `min_similarity` drop
     """
 
     sample: Sample
     at: float
     present: Setting
     records: int
+    pairs: int
     rows: Sequence[Row]
-    note: str = ""
+    levels: Sequence[Level]
 
     @property
-    def best(self) -> Setting | None:
-        """The settings to take; None where the sample has no near-duplicates."""
-        return best(self.rows, self.records, len(self.sample), self.present)
+    def best(self) -> Row | None:
+        """The keys to take; None where the sample has no near-duplicates."""
+        return best(self.rows, self.records, self._now)
 
     @property
-    def pairs(self) -> int:
-        """Near-duplicates in the sample, as pairs of distinct texts."""
-        return self.rows[0].score.hits + self.rows[0].score.misses
+    def _now(self) -> Setting:
+        """The present keys as the rows have them."""
+        return replace(self.present, min_similarity=self.at)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as one JSON object."""
@@ -50,51 +62,69 @@ class Tuning:
             "pairs": self.pairs,
             "records": self.records,
             "present": asdict(self.present),
-            "best": asdict(chosen) if chosen else None,
+            "best": asdict(chosen.setting) if chosen else None,
             "rows": [row.as_json() for row in self.rows],
-            "note": self.note,
+            "levels": [level.as_json() for level in self.levels],
         }
 
     def as_text(self) -> str:
-        """Return the table for people, and the best settings as lines for the configuration file."""
+        """Return the tables for people, and the best settings as lines for the configuration file."""
         sample = self.sample
-        lines = [
-            f"tune: the first {sample.read:,} records in `_id` order: {len(sample):,} distinct texts, "
-            f"{sample.same_text:,} with an earlier one's text, {sample.unjudged:,} unjudged",
-            f"  {self.pairs:,} pairs of distinct texts are near-duplicates: Jaccard {self.at} or more",
-            "",
-            "      bits  radius  min_similarity  recall  precision      F1  probes  candidates    near  dropped",
-            *(self._line(row) for row in self.rows),
-            "",
-            "  > present settings  * cheapest of those with the best F1, within 0.01  # MinHash, a yardstick",
-            "  for a document: buckets probed, fingerprints met in them, and those of them within the radius",
-        ]
-        return "\n".join([*lines, *filter(None, [self.note and f"  {self.note}"]), "", self._advice()])
-
-    def _line(self, row: Row) -> str:
-        setting = row.setting
-        marks = (">" if setting == self.present else " ") + ("*" if setting and setting == self.best else " ")
-        bits, radius = (setting.bits, setting.radius) if setting else (PERMUTATIONS, "-")
-        shares = (row.score.recall.value, row.score.precision.value, row.score.f1.value)
-        recall, precision, f1 = ("-" if share is None else f"{share:.4f}" for share in shares)
-        return (
-            f"{marks if setting else '# '}  {bits:>6}  {radius:>6}  {row.min_similarity or 'none':>11}  "
-            f"{recall:>6}  {precision:>9}  {f1:>6}  "
-            f"{row.probes:>6,}  {row.candidates:>10,.2f}  {row.near:>6,.2f}  {row.dropped:>7,}"
+        return "\n".join(
+            [
+                f"tune: the first {sample.read:,} records in `_id` order: {len(sample):,} different texts, "
+                f"{sample.same_text:,} with an earlier one's text, {sample.unjudged:,} unjudged",
+                f"  {self.pairs:,} pairs of these are near-duplicates: similarity {self.at:g} or more",
+                "",
+                "   bands  rows  band_radius  recall  compared  in vain  bytes",
+                *map(self._line, self.rows),
+                "",
+                *LEGEND,
+                f"  {self._beside}",
+                "",
+                "   min_similarity  recall  precision  dropped",
+                *map(self._level_line, self.levels),
+                "",
+                LEVELS_LEGEND,
+                "",
+                self._advice,
+            ]
         )
 
+    @property
+    def _beside(self) -> str:
+        radius = self.present.radius
+        segments = segments_searched(self.sample.width, radius)
+        by = f"{segments} segments" if segments else "comparing all"
+        return f"Beside the bands, {by} find all fingerprints within radius {radius}."
+
+    def _line(self, row: Row) -> str:
+        setting, chosen = row.setting, self.best
+        mark = (">" if setting == self._now else " ") + ("*" if row == chosen else " ")
+        limit = "any" if setting.band_radius >= row.bits else setting.band_radius
+        shape = f"{setting.rows:>4}  {limit:>11}" if setting.bands else f"{'-':>4}  {'-':>11}"
+        return (
+            f"{mark} {setting.bands:>5}  {shape}  {_share(row.recall.value)}  {row.compared:>8,.2f}  "
+            f"{row.in_vain:>7,.2f}  {row.nbytes:>5}"
+        )
+
+    def _level_line(self, level: Level) -> str:
+        mark = ">" if level.min_similarity == self.present.min_similarity else " "
+        shares = f"{_share(level.score.recall.value)}  {_share(level.score.precision.value):>9}"
+        return f"{mark}  {level.min_similarity or 'none':>14}  {shares}  {level.dropped:>7,}"
+
+    @property
     def _advice(self) -> str:
         chosen = self.best
         if chosen is None:
             return "the sample has no near-duplicates to find; raise --sample"
-        row = next(row for row in self.rows if row.setting == chosen)
-        lines = [
-            f"with 95 % intervals: recall {row.score.recall}, precision {row.score.precision}, for",
-            "",
-            chosen.as_toml(),
-        ]
+        lines = [f"with its 95 % interval: recall {chosen.recall}, for", "", chosen.setting.as_toml()]
         if self.pairs < FEW_PAIRS:
             lines.append(f"\nfrom {self.pairs} pairs alone: raise --sample before you rely on it")
-        if chosen != self.present:
+        if chosen.setting != self.present:
             lines.append("\na target made with other settings must be made anew")
         return "\n".join(lines)
+
+
+def _share(value: float | None) -> str:
+    return f"{'-':>6}" if value is None else f"{value:.4f}"

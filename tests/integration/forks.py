@@ -30,7 +30,6 @@ from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine import warm
 from dedup_job.engine.local import Capacity
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.fingerprint.profile import Calibration
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.mongo.ids import id_of
@@ -141,7 +140,7 @@ def _warm_up() -> None:
     source = {"database": "warm", "collection": "up", "fields": ["data"]}
     target = {"database": "warm", "collection": "on"}
     settings = config.check({"source": source, "target": target}, "warm up")
-    recipe = settings.make_recipe(Calibration(60, 300))
+    recipe = settings.make_recipe()
     raws = [encode(record) for record in generate(60)]
     engine = InlineEngine(recipe)
     recall = Recollection(lambda ids: {}, engine.fingerprint)
@@ -149,7 +148,7 @@ def _warm_up() -> None:
         batches=[Batch([id_of(raw) for raw in half], half) for half in (raws[:30], raws[30:])],
         engine=engine,
         matching=recipe.matching,
-        keepers=Keepers(recipe.bits, recipe.matching.radius, 1 << 20, recall),
+        keepers=Keepers(recipe, 1 << 20, recall),
         absent=lambda keepers: set(),
         commit=lambda plan, raws: plan,
         observe=lambda batch, plan: None,

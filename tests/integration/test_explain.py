@@ -64,17 +64,17 @@ def test_the_command_says_it_in_lines_that_fit_and_writes_nothing(job: Job) -> N
     assert done.stdout.startswith("near duplicate: ")
     assert "[-海鸥-]" in done.stdout
     assert "{+鸽子+}" in done.stdout
-    assert json.loads(job.command("explain", "1", "2", "--json").stdout)["decided_by"] == [
-        "radius",
-        "min_similarity",
-    ]
+    told = json.loads(job.command("explain", "1", "2", "--json").stdout)
+    assert told["decided_by"] == ["radius", "bands", "min_similarity"]
+    assert told["shared_keys"]["segments"]
+    assert told["shared_keys"]["bands"]
     assert job.hash() == before
 
 
-def test_the_settings_come_from_the_ledger_and_another_recipe_is_refused(job: Job) -> None:
+def test_another_recipe_than_the_ledgers_is_refused(job: Job) -> None:
     job.source.insert_many([{"_id": 1, "text": LONG}, {"_id": 2, "text": OTHER}])
     job.decide("backfill")
-    job.ledger("head").update_one({}, {"$set": {"calibration.records": 50_000_000}})
+    job.set("match", bands=10)
 
     with pytest.raises(ConfigError, match="recipe"):
         explained(job, "1", "2")

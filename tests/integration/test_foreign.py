@@ -345,7 +345,7 @@ def test_what_does_not_decide_may_change_from_run_to_run_and_what_does_may_not(j
     job.source.insert_many(records(2))
     job.set("source", lookback_hours=1)
     job.set("limits", batch_records=7, record_seconds=9)
-    job.set("verify", cache_mb=1)
+    job.set("match", cache_mb=1)
     assert job.decide("run").counts.unique == 1
     job.set("clean", drop_after=["分享"])
     with pytest.raises(ConfigError, match="drop_after"):

@@ -24,7 +24,7 @@ RECORDS = 60
 def test_a_signal_ends_a_run_that_waits_for_its_pace(
     job: Job, signum: signal.Signals, pace: list[str]
 ) -> None:
-    job.source.insert_many({"_id": number, "text": f"{number} 号文本"} for number in range(RECORDS))
+    job.source.insert_many({"_id": number, "text": f"第 {number:05} 号文本"} for number in range(RECORDS))
     told = job.folder / "told"
     with told.open("w") as stderr:
         run = subprocess.Popen(

@@ -12,9 +12,7 @@ import pytest
 from bson import encode
 from bson.raw_bson import RawBSONDocument
 
-from dedup_job import config
 from dedup_job.engine import worker
-from dedup_job.parts import Parts
 from scripts.corpus import generate
 from tests import fragile
 from tests.integration.conftest import RAW, ROOT, Job
@@ -47,7 +45,6 @@ def noted(job: Job, name: str) -> dict[Any, Any]:
 def test_every_kind_of_bad_record_gets_its_verdict_and_its_neighbours_keep_theirs(
     job: Job, another_job: Callable[[], Job]
 ) -> None:
-    job.set("verify", shingle=3)  # the collection would choose it, and the two differ
     alone = another_job()
     alone.source.insert_many(ordinary())
     alone.decide("backfill")
@@ -97,11 +94,3 @@ def test_a_record_that_takes_its_worker_down_is_copied_as_poison(
 
     assert (counts.unique, counts.unjudged) == (8, {"poison": 1})
     assert job.target.find_one({"_id": 3.5}) == {"_id": 3.5, "text": order}
-
-
-def test_how_long_texts_are_is_found_out_without_cleaning_large_records(job: Job) -> None:
-    """Before the workers are there, nobody could put an end to it."""
-    job.source.insert_one({"text": "<p>" + " " * 100_000 + "短"})
-    settings = config.check(job.tables, "test")
-    with Parts(settings) as parts:
-        assert parts.calibration.median_length > 100_000

@@ -19,8 +19,8 @@ def told(done: subprocess.CompletedProcess[str]) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("section", "values", "part"),
     [
-        ("index", {"radios": 3}, "did you mean radius?"),
-        ("index", {"radius": "3"}, "[index] radius"),
+        ("match", {"radios": 3}, "did you mean radius?"),
+        ("match", {"radius": "3"}, "[match] radius"),
         ("source", {"collection": "pagez"}, "does not exist; pages is there"),
         ("target", {"collection": "pages"}, "is the source itself"),
         ("recipe", {"idf_table": "/nowhere/idf.txt"}, "/nowhere/idf.txt: No such file"),
@@ -52,12 +52,12 @@ def test_a_malformed_connection_string_is_named(job: Job) -> None:
 def test_another_recipe_on_the_same_ledger_is_refused_with_the_differing_settings(job: Job) -> None:
     job.source.insert_one({"text": "x"})
     job.decide("backfill")
-    job.set("index", radius=3)
+    job.set("match", radius=2)
 
     code, line = told(job.command("run"))
 
     assert code == 78
-    assert "matching.radius was 19 and is 3" in line
+    assert "matching.radius was 3 and is 2" in line
     assert job.command("report").returncode == 78
 
 
@@ -97,3 +97,14 @@ def test_a_damaged_plan_is_noticed(job: Job) -> None:
 
     job.ledger("plans").delete_many({})
     assert told(job.command("run"))[0] == 65
+
+
+@pytest.mark.parametrize("command", ["backfill", "run", "report", "status", "verify"])
+def test_a_ledger_of_an_earlier_version_is_refused_with_a_sentence(job: Job, command: str) -> None:
+    job.source.insert_one({"text": "x"})
+    old = {"_id": "head", "source": "s", "recipe": {"format": 1, "bits": 128}, "calibration": {"records": 1}}
+    job.ledger("head").insert_one({**old, "counts": {"unique": 1, "passed": {}}})
+    done = job.command(command)
+    assert done.returncode == 78
+    assert "made by another version of dedup-job" in done.stderr
+    assert "Traceback" not in done.stderr

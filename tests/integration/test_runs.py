@@ -154,8 +154,8 @@ def test_older_keepers_are_fetched_for_comparison_when_the_cache_is_small(
     small = another_job()
     settings = small.tables
     checked = config.check(settings, "test")
-    tiny = checked.verify.model_copy(update={"cache_mb": 0})
-    with Parts(checked.model_copy(update={"verify": tiny})) as parts:
+    tiny = checked.match.model_copy(update={"cache_mb": 0})
+    with Parts(checked.model_copy(update={"match": tiny})) as parts:
         wiring.decide(parts, "backfill", lambda batch, plan: None)
 
     assert small.outcome() == job.outcome()

@@ -21,6 +21,7 @@ from dedup_job.mongo.target import Target
 from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import RAW, Job
 from tests.integration.moments import Here, install
+from tests.recipes import PLAIN
 
 CANARY = "canary-pässwörd/金丝雀"
 TEXT = "金丝雀在矿井里歌唱，没有人听见 canary-text"
@@ -145,7 +146,7 @@ def test_a_text_that_is_no_valid_bson_string(job: Job, run: Run) -> None:
 class Failing:
     """A fingerprinter that fails with the text in its message."""
 
-    words = 1
+    unjudged = staticmethod(PLAIN.unjudged)
 
     def __call__(self, raws: Sequence[bytes]) -> Fingerprints:
         raise ValueError(TEXT)

@@ -58,9 +58,7 @@ def pairs_file(job: Job, pairs: list[tuple[str, str, int]]) -> Path:
 
 
 def test_each_pair_is_judged_as_a_run_judges_the_two_alone(job: Job, another_job: Callable[[], Job]) -> None:
-    job.set("recipe", bits=64)  # coarse, so that some are missed
-    job.set("index", radius=3)
-    job.set("verify", shingle=5, short_text=20)
+    job.set("match", bands=1, shingle=5)  # coarse, so that some are missed
     lines = [f"{one},{other},{label}" for one, other, label in planted(job, 120)]
 
     judged = evaluated(job, read(lines, 0.8)).judged
@@ -87,7 +85,9 @@ def test_evaluate_prints_scores_with_intervals_and_changes_nothing(job: Job) -> 
     assert told["false_alarms"] == 0
     assert 0.5 < told["recall"]["low"] < told["recall"]["value"] <= told["recall"]["high"] <= 1
     assert len(told["worst_misses"]) == min(10, told["misses"])
-    assert told["settings"] == {"bits": 128, "radius": 19, "min_similarity": 0.8}
+    assert told["settings"] == {
+        "radius": 3, "bands": 9, "rows": 4, "band_radius": 18, "min_similarity": 0.8,
+    }  # fmt: skip
     assert job.hash() == before
 
 
@@ -148,7 +148,7 @@ def test_tune_prints_a_table_and_settings_that_work_and_changes_nothing(job: Job
     assert done.stderr == ""
     assert "the first 250 records" in done.stdout
     assert job.hash() == before
-    chosen = tomllib.loads(done.stdout[done.stdout.index("[recipe]") :].split("\n\na target")[0])
+    chosen = tomllib.loads(done.stdout[done.stdout.index("[match]") :].split("\n\na target")[0])
     job.tables.update(chosen)
     assert job.decide("backfill").counts.near > 20
 
@@ -160,7 +160,7 @@ def test_tune_says_what_the_present_settings_would_drop(job: Job) -> None:
     table = tuned(job)
 
     report = job.decide("backfill").counts
-    (present,) = [row for row in table.rows if row.setting == table.present]
+    (present,) = [one for one in table.levels if one.min_similarity == table.present.min_similarity]
     assert present.dropped + table.sample.same_text == report.duplicate
     assert (table.sample.read, table.sample.unjudged) == (report.read, sum(report.unjudged.values()))
 
@@ -169,27 +169,26 @@ def test_tune_works_on_a_target_that_was_decided_and_on_settings_beyond_the_grid
     job.set("source", fields=["data"])
     job.source.insert_many(list(generate(80, 5, MIX)))
     job.decide("backfill")
-    job.set("recipe", bits=64)
-    job.set("index", radius=5)
-    job.set("verify", min_similarity=0.75)
+    job.set("match", radius=2, bands=7, rows=2, min_similarity=0.75)
 
     told = json.loads(job.command("tune", "--json").stdout)
 
-    assert told["present"] == {"bits": 64, "radius": 5, "min_similarity": 0.75}
-    assert told["present"] in [row["settings"] for row in told["rows"]]
-    assert len([row for row in told["rows"] if row["name"] == "minhash"]) == 4
+    present = {"radius": 2, "bands": 7, "rows": 2, "band_radius": 18, "min_similarity": 0.75}
+    assert told["present"] == present
+    assert {**present, "min_similarity": 0.8} in [row["settings"] for row in told["rows"]]
+    assert {row["settings"]["radius"] for row in told["rows"]} == {2}
+    assert 0.75 in [level["min_similarity"] for level in told["levels"]]
 
 
-def test_without_datasketch_one_line_says_how_to_install_it(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tune_works_where_only_segments_are_keys_and_texts_are_not_compared(job: Job) -> None:
     job.set("source", fields=["data"])
-    job.source.insert_many(list(generate(60, 5, MIX)))
-    monkeypatch.setitem(sys.modules, "datasketch", None)
+    job.set("recipe", profile="classic")
+    job.source.insert_many(list(generate(150, 5, MIX)))
     table = tuned(job)
-    assert all(row.name == "simhash" for row in table.rows)
-    (line,) = [line for line in table.as_text().splitlines() if "pip install" in line]
-    assert "dedup-job[tune]" in line
+    assert (table.present.bands, table.present.min_similarity) == (0, 0.0)
+    assert table.best is not None
+    assert table.best.setting.bands > 0
+    assert "min_similarity = 0.8" in table.as_text()
 
 
 def test_large_texts_end_the_sample_early(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -562,7 +562,7 @@ def test_who_may_not_remove_records_learns_it_before_anything_is_undone(
 
 def test_an_undo_does_not_need_the_recipe_of_the_ledger_but_its_source(job: Job) -> None:
     run = job_with_records(job).decide("backfill").run
-    job.set("index", radius=3)
+    job.set("match", radius=2)
     job.database["others"].insert_one({"text": OTHERS[9]})
     job.set("source", collection="others")
     with pytest.raises(ConfigError, match="was filled from"):
@@ -576,10 +576,10 @@ def test_an_undo_does_not_need_the_recipe_of_the_ledger_but_its_source(job: Job)
 
 def test_when_all_is_undone_another_recipe_may_be_set(job: Job) -> None:
     run = job_with_records(job).decide("backfill").run
-    job.set("index", radius=3)
+    job.set("match", radius=2)
     with pytest.raises(ConfigError, match="radius"):
         job.decide("backfill")
     undo(job, run)
 
     assert job.decide("backfill").counts.unique == 3
-    assert (job.ledger("head").find_one() or {})["recipe"]["matching.radius"] == 3
+    assert (job.ledger("head").find_one() or {})["recipe"]["matching.radius"] == 2
