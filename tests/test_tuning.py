@@ -215,7 +215,7 @@ def row(setting: Setting = PRESENT, found: int = 100, missed: int = 0, wrong: in
 def test_a_key_takes_as_many_bytes_as_the_index_holds_for_it() -> None:
     """Half a million texts, so that directories and room to grow weigh as they do among millions."""
     count, rng = 500_000, np.random.default_rng(1)
-    index = Index(64, RECIPE.matching)
+    index = Index(64, replace(RECIPE.matching, bands=PRESENT.bands))
     for _ in range(count // 5_000):
         bits = rng.integers(1 << 64, size=(5_000, 1), dtype=np.uint64)
         keys = rng.integers(1 << 32, size=(5_000, 8), dtype=np.uint32)

@@ -89,7 +89,8 @@ class Index:
 
     @property
     def parts(self) -> dict[str, int]:
-        """Bytes held by each part."""
+        """Bytes held by each part, all texts being in the maps."""
+        self._map()
         return {
             "fingerprints": self._bits.nbytes + self._has_print.nbytes,
             "segments": sum(one.nbytes for one in self._segments),
