@@ -1,4 +1,4 @@
-"""Rows of different length in one array: shingles, prefixes, code points."""
+"""Rows of different length in one array: shingles, code points."""
 
 from __future__ import annotations
 
