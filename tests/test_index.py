@@ -67,7 +67,8 @@ def test_the_index_finds_what_the_sieve_says_whatever_the_batches(
     cuts = sorted(data.draw(st.sets(st.integers(1, len(texts)), max_size=4)))
     all_of_them = candidates(texts, matching, bits, bounds)
     expected = [[one for one in row if one[1] < number] for number, row in enumerate(all_of_them)]
-    with mock.patch.multiple(keymap, LEAST_FRESH=data.draw(st.sampled_from([0, 3, 1000])), GROWTH=0.1):
+    width = data.draw(st.sampled_from([1, 3, 8]))  # few buckets: entries are moved from one to the next
+    with mock.patch.multiple(keymap, FULL=data.draw(st.sampled_from([0, 0.9, 2])), LEAST_WIDTH=width):
         assert found_in(bounded(bits, matching, bounds), texts, bits, bands, cuts) == expected
 
 

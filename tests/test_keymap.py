@@ -1,9 +1,14 @@
 from __future__ import annotations
 
-import numpy as np
+from unittest import mock
 
+import numpy as np
+import pytest
+
+from dedup_job.match import keymap
 from dedup_job.match._found import Found
-from dedup_job.match.keymap import KeyMap, Prints, Rule
+from dedup_job.match.keymap import KeyMap, Rule
+from dedup_job.match.search import Prints
 
 ANY = 64
 
@@ -20,16 +25,50 @@ def found(whole: KeyMap, keys: np.ndarray, texts: np.ndarray, count: int) -> lis
     return [(int(one) >> 40, int(one) & 0xFFFF_FFFF) for one in numbers]
 
 
-def test_keys_stay_what_they_are_while_buckets_are_split() -> None:
+def added(rule: Rule, keys: np.ndarray, batch: int) -> KeyMap:
+    whole = KeyMap(rule)
+    for start in range(0, len(keys), batch):
+        some = keys[start : start + batch]
+        whole.add(some, np.ones(len(some), bool))
+    return whole
+
+
+@pytest.mark.parametrize("batch", [100, 7_500, 300_000])
+def test_keys_stay_what_they_are_while_buckets_are_split(batch: int) -> None:
     keys = np.random.default_rng(1).integers(0, 1 << 32, 300_000, dtype=np.uint32)
     keys[150_000:] = keys[:150_000]
-    whole = KeyMap(Rule(distance=ANY, listed=10, found=10, load=1))
-    for start in range(0, 300_000, 7_500):
-        whole.add(keys[start : start + 7_500], np.ones(7_500, bool))
-    assert whole.buckets == 2**19
-    queries = np.arange(150_000, 300_000)
-    pairs = set(found(whole, keys[150_000:], queries, 300_000))
+    whole = added(Rule(ANY, listed=10, found=10, load=1), keys, batch)
+    assert whole.buckets >= 2**18
+    pairs = set(found(whole, keys[150_000:], np.arange(150_000, 300_000), 300_000))
     assert all((row, row) in pairs for row in range(150_000))
+
+
+@pytest.mark.parametrize("full", [0.5, 2])
+def test_a_full_bucket_takes_places_from_those_behind_it(full: float) -> None:
+    keys = np.random.default_rng(1).integers(0, 1 << 32, 20_000, dtype=np.uint32)
+    keys[5_000:10_000] >>= np.uint32(4)  # crowded in a sixteenth of the buckets
+    keys[10_000:] = keys[:10_000]
+    with mock.patch.object(keymap, "FULL", full):
+        whole = added(Rule(ANY, 10, 10, 32), keys, 50)
+    pairs = found(whole, keys[10_000:], np.arange(10_000, 20_000), 20_000)
+    assert {(row, row) for row in range(10_000)} <= set(pairs)
+    assert len(pairs) < 10_010
+
+
+def test_a_query_finds_its_key_among_any_number_that_differ_in_their_middle_alone() -> None:
+    keys = np.arange(30_000, dtype=np.uint32) % 60 << np.uint32(8) | np.uint32(0x55_0000_07)
+    whole = added(Rule(ANY, 1_000, 1_000, 1 << 20), keys, 1_000)
+    assert whole.buckets == 256
+    assert found(whole, keys[:1], np.array([0]), 30_000) == [(0, row) for row in range(60, 30_000, 60)]
+
+
+def test_numbers_are_right_where_a_key_is_crowded_and_few_texts_are_entered() -> None:
+    """A map of few entries whose texts have numbers of many bits."""
+    keys = np.full(500_000, 7, np.uint32)
+    keys[-1] = 0xFFFF_FFFF
+    whole = added(Rule(ANY, 3, 3, 32), keys, 100_000)
+    assert found(whole, keys[-2:], np.array([499_998, 0]), 500_000) == [(0, 0), (0, 1), (0, 2), (1, 499_999)]
+    assert whole.nbytes < 200_000
 
 
 def test_a_text_without_a_key_takes_a_number_and_is_not_found() -> None:

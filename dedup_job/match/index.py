@@ -19,7 +19,10 @@ index, kept or not.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,17 +32,19 @@ from dedup_job.compiled import compiled
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.match import _found
 from dedup_job.match._column import make_room
-from dedup_job.match.keymap import LOWER, SEGMENT_BITS, KeyMap, Prints, Rule
+from dedup_job.match.keymap import KeyMap, Rule
+from dedup_job.match.search import LOWER, SEGMENT_BITS, Prints
 
 Fingerprints = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint32]
 
 WORD_BITS = 64
-LARGEST_COUNT = 1 << 32  # numbers of texts are uint32
+LARGEST_COUNT = 1 << 31  # places of entries are uint32
 QUERIES_AT_ONCE = (1 << 24) - 1  # as many as a number in Found can tell apart
 FEW = 4  # candidates of a query, at least
-MOST_WAITING = 1 << 20  # texts that are entered into the maps at once, or half as many as are there
+MANY = 1 << 16  # texts that are entered into several maps side by side
+MOST_WAITING = 1 << 22  # texts that wait to be entered, or half as many as there are
 LISTED = 64  # texts that a key is remembered with
 FOUND = 16  # texts that the keys of one map find for another text
 # Entries of a bucket: segments are looked for in several, a band in one.  With less than 8 for segments there
@@ -90,7 +95,7 @@ class Index:
     @property
     def parts(self) -> dict[str, int]:
         """Bytes held by each part, all texts being in the maps."""
-        self._map()
+        self.fill_maps()
         return {
             "fingerprints": self._bits.nbytes + self._has_print.nbytes,
             "segments": sum(one.nbytes for one in self._segments),
@@ -98,7 +103,9 @@ class Index:
         }
 
     def add(self, bits: Fingerprints, has_print: npt.NDArray[np.bool_], keys: Keys) -> None:
-        """Add n texts at the next n numbers; OverflowError when there would be more than 2**32.
+        """Add n texts at the next n numbers; OverflowError when there would be more than 2**31.
+
+        They wait to be entered into the maps until there are many, or until something is looked for.
 
         bits       uint64 (n, words), their fingerprints
         has_print  bool (n,), which of them have one
@@ -114,19 +121,25 @@ class Index:
         self._count = last
         self._waiting.append(keys)
         if self._count - self._mapped > max(MOST_WAITING, self._mapped // 2):
-            self._map()
+            self.fill_maps()
 
-    def _map(self) -> None:
-        """Enter the texts that wait into all maps; thousands of plans at once when a run begins."""
-        first, keys = self._mapped, self._waiting
-        if self._count == first:
+    def fill_maps(self) -> None:
+        """Enter the texts that wait into all maps.  The more there are, the less each costs."""
+        bits, has_print = self._bits[self._mapped : self._count], self._has_print[self._mapped : self._count]
+        if not len(bits):
             return
-        has_print = self._has_print[first : self._count]
-        for place, segment_map in enumerate(self._segments):
-            segment_map.add(segment_keys(self._bits[first : self._count], place), has_print)
-        has_keys = np.concatenate([one.any(axis=1) for one in keys])
-        for place, band_map in enumerate(self._bands):
-            band_map.add(np.concatenate([one[:, place] for one in keys]), has_keys)
+        waiting = self._waiting
+        has_keys = np.concatenate([one.any(axis=1) for one in waiting])
+
+        def fill_segment(place: int) -> None:
+            self._segments[place].add(segment_keys(bits, place), has_print)
+
+        def fill_band(place: int) -> None:
+            self._bands[place].add(np.concatenate([one[:, place] for one in waiting]), has_keys)
+
+        with _mapping(len(bits)) as each:
+            list(each(fill_segment, range(len(self._segments))))
+            list(each(fill_band, range(len(self._bands))))
         self._mapped, self._waiting = self._count, []
 
     def candidates(self, texts: Numbers, keys: Keys) -> Candidates:
@@ -137,7 +150,7 @@ class Index:
         """
         if len(texts) > QUERIES_AT_ONCE:
             raise ValueError(f"look for at most {QUERIES_AT_ONCE:,} texts at once, not {len(texts):,}")
-        self._map()
+        self.fill_maps()
         prints = Prints(self._bits[: self._count], self._has_print[: self._count])
         bits = self._bits[texts]
         by_print = np.where(self._has_print[texts], texts, -1)
@@ -170,15 +183,25 @@ class Index:
         return Candidates(_found.offsets(numbers, queries), numbers.astype(np.uint32), distances)
 
 
+@contextmanager
+def _mapping(texts: int) -> Iterator[Callable[..., Iterator[None]]]:
+    """Map as `map` does, on all processors where there are many texts: compiled code holds no lock."""
+    if texts < MANY:
+        yield map
+        return
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        yield threads.map
+
+
 def segment_keys(bits: Fingerprints, place: int) -> Keys:
     """Return keys made of a segment of each fingerprint and the next one, uint32 (n,).
 
-    The segment is scattered, because segments of real texts crowd: first come its upper 13 bits, then the
-    next segment as it is, then the lower 3 bits.
+    The segment is scattered, because segments of real texts crowd: first come its upper 14 bits, then the
+    next segment as it is, then the lower 2 bits.
 
     >>> keys = segment_keys(np.array([[0x1111], [0x2_1111], [0x1_0000_1111]], np.uint64), 0)
     >>> [hex(key ^ keys[0]) for key in keys]
-    ['0x0', '0x10', '0x0']
+    ['0x0', '0x8', '0x0']
     """
     segments = np.ascontiguousarray(bits, "<u8").view("<u2").astype(np.uint32)
     own, following = _scattered(segments[:, place]), segments[:, (place + 1) % segments.shape[1]]

@@ -107,26 +107,18 @@ class Keepers:
 
     def enter(self, ids: RawIds, prints: Fingerprints | Texts) -> Entered:
         """Number the texts of some records; new texts are entered."""
-        numbers, new = self._numbered(prints.digests)
-        self._texts.add(prints.digests[new])
+        entered = self._add(ids, prints)
+        self._index.fill_maps()
+        return entered
+
+    def _add(self, ids: RawIds, prints: Fingerprints | Texts) -> Entered:
+        numbers, is_new = self._texts.number(prints.digests)
+        new = np.flatnonzero(is_new)
         self._index.add(prints.bits[new], prints.near[new], prints.keys[new])
         self._ids.extend(ids.take(new))
         make_room(self._is_kept, self.texts)
         self._is_kept[self.texts - len(new) : self.texts] = False
-        is_new = np.zeros(len(numbers), np.bool_)
-        is_new[new] = True
         return Entered(numbers, is_new)
-
-    def _numbered(self, digests: npt.NDArray[np.uint64]) -> tuple[Numbers, npt.NDArray[np.intp]]:
-        """Return the number of each text, and the rows in which new ones come first."""
-        numbers = self._texts.find(digests)
-        rows = np.flatnonzero((numbers < 0) & digests.any(axis=1))
-        _, first, which = np.unique(digests[rows].view("V16"), return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        place = np.empty(len(first), np.int64)
-        place[order] = np.arange(len(first))
-        numbers[rows] = self.texts + place[which.ravel()]
-        return numbers, rows[first[order]]
 
     def keep(self, entered: Entered, is_kept: npt.NDArray[np.bool_], ids: Sequence[bytes] | RawIds) -> None:
         """Let those of the records that were kept, bool (n,), stand for their texts."""
@@ -145,7 +137,7 @@ class Keepers:
 
     def restore(self, texts: Texts) -> None:
         """Take in what a plan that was carried out has decided."""
-        self.keep(self.enter(texts.ids, texts), texts.is_kept, texts.ids)
+        self.keep(self._add(texts.ids, texts), texts.is_kept, texts.ids)
 
     def remember(self, texts: Numbers, shingles: Ragged) -> None:
         """Have the shingles of these keepers at hand."""
@@ -163,7 +155,7 @@ class Keepers:
         again = {
             text: one[1]
             for text, one in zip(missing, recalled, strict=True)
-            if one is not None and self._numbered(one[0].reshape(1, 2))[0].item() == text
+            if one is not None and self._texts.find(one[0].reshape(1, 2)).item() == text
         }
         if again:
             sets = list(again.values())

@@ -8,6 +8,8 @@ number leaves free, a tag of the digest, so that a wrong digest is hardly ever l
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -18,20 +20,28 @@ from dedup_job.match._column import make_room
 Digests = npt.NDArray[np.uint64]  # (n, 2)
 Short = npt.NDArray[np.uint32]  # (n, 3)
 Slots = npt.NDArray[np.uint32]
+Numbers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 SLOTS, FULL = 1.32, 1.11  # slots for each text when the table is made, and when it must be made anew
 AHEAD = 16  # texts by which a loop looks ahead of itself
 
 
+class Table(NamedTuple):
+    """Texts and where they are found: a slot holds a number, counted from 1, of so many bits; 0 is none."""
+
+    digests: Short
+    slots: Slots
+    number_bits: int
+
+
 class TextIndex:
-    """Finds texts by their digests; texts are numbered in the order in which they are added."""
+    """Finds texts by their digests; texts are numbered in the order in which they first come."""
 
     def __init__(self) -> None:
         self._count = 0
-        self._entered = 0
         self._digests = np.empty((0, 3), np.uint32)
         self._slots = np.zeros(1, np.uint32)
-        self._number_bits = 1
 
     def __len__(self) -> int:
         return self._count
@@ -41,31 +51,35 @@ class TextIndex:
         """Bytes held."""
         return self._digests.nbytes + self._slots.nbytes
 
-    def add(self, digests: Digests) -> None:
-        """Add texts by their digests, uint64 (n, 2), at the next n numbers."""
-        last = self._count + len(digests)
-        make_room(self._digests, last)
-        self._digests[self._count : last] = _short(digests)
-        self._count = last
+    def number(self, digests: Digests) -> tuple[Numbers, Flags]:
+        """Return the number of each text, int64 (n,), and which of them came for the first time, bool (n,).
+
+        digests  uint64 (n, 2); zeros where there is no text, and the number is -1
+        """
+        self._make_room(self._count + len(digests))
+        numbers, is_new = np.full(len(digests), -1, np.int64), np.zeros(len(digests), np.bool_)
+        is_there = (digests[:, 0] | digests[:, 1]) != 0
+        self._count = enter(_short(digests), is_there, self._table, self._count, numbers, is_new)
+        return numbers, is_new
 
     def find(self, digests: Digests) -> npt.NDArray[np.int64]:
         """Return the number of the text with each of these digests, uint64 (n, 2); -1 where there is none."""
-        self._enter()
         short = _short(digests)
         numbers = np.empty(len(short), np.int64)
-        find(short, (self._digests, self._slots, self._number_bits), numbers)
+        find(short, self._table, numbers)
         return numbers
 
-    def _enter(self) -> None:
-        """Enter what was added since the last search, in a larger table if this one is nearly full."""
-        if self._count * FULL >= len(self._slots):
+    @property
+    def _table(self) -> Table:
+        return Table(self._digests, self._slots, len(self._slots).bit_length())
+
+    def _make_room(self, texts: int) -> None:
+        """Have room for so many texts, in a larger table if this one would be nearly full."""
+        make_room(self._digests, texts)
+        if texts * FULL >= len(self._slots):
             del self._slots  # before there is another
-            self._slots = np.zeros(int(self._count * SLOTS) + 16, np.uint32)
-            self._number_bits = len(self._slots).bit_length()
-            self._entered = 0
-        if self._entered < self._count:
-            enter(self._digests, (self._entered, self._count), self._slots, self._number_bits)
-            self._entered = self._count
+            self._slots = np.zeros(int(texts * SLOTS) + 16, np.uint32)
+            enter_again(self._table, self._count)
 
 
 def _short(digests: Digests) -> Short:
@@ -88,38 +102,67 @@ def tagged(digest: Short, number: int, number_bits: int) -> np.uint32:
 
 
 @compiled()
-def enter(digests: Short, rows: tuple[int, int], slots: Slots, number_bits: int) -> None:
-    """Enter the texts from row `rows[0]` to `rows[1]`; there must be a slot free for each, and one more."""
-    first, last = rows
-    for row in range(first, last):
-        if row + AHEAD < last:
-            prefetch(slots, np.int64(home(digests[row + AHEAD], slots)))
-        place = home(digests[row], slots)
-        while slots[place]:
-            place += np.uint64(1)
-            if place == np.uint64(len(slots)):
-                place = np.uint64(0)
-        slots[place] = tagged(digests[row], row + 1, number_bits)
+def enter_again(table: Table, count: int) -> None:
+    """Enter the first texts into an empty table."""
+    for row in range(count):
+        if row + AHEAD < count:
+            prefetch(table.slots, np.int64(home(table.digests[row + AHEAD], table.slots)))
+        place = home(table.digests[row], table.slots)
+        while table.slots[place]:
+            place = after(place, table.slots)
+        table.slots[place] = tagged(table.digests[row], row + 1, table.number_bits)
 
 
 @compiled()
-def find(wanted: Short, table: tuple[Short, Slots, int], numbers: npt.NDArray[np.int64]) -> None:
-    """Write down the number of the first text with each digest, or -1."""
-    digests, slots, number_bits = table
-    mask = np.uint32((np.uint64(1) << np.uint64(number_bits)) - np.uint64(1))
+def enter(wanted: Short, is_there: Flags, table: Table, count: int, numbers: Numbers, is_new: Flags) -> int:
+    """Write down the number of each text that is there; new ones are entered.  Returns how many texts are."""
     for q in range(len(wanted)):
         if q + AHEAD < len(wanted):
-            prefetch(slots, np.int64(home(wanted[q + AHEAD], slots)))
-        numbers[q] = -1
-        place, tag = home(wanted[q], slots), tagged(wanted[q], 0, number_bits)
-        while slots[place]:
-            number = np.uint64(slots[place] & mask) - np.uint64(1)
-            if slots[place] & ~mask == tag and same(digests[number], wanted[q]):
-                numbers[q] = number
-                break
-            place += np.uint64(1)
-            if place == np.uint64(len(slots)):
-                place = np.uint64(0)
+            prefetch(table.slots, np.int64(home(wanted[q + AHEAD], table.slots)))
+        if is_there[q]:
+            place = slot_of(wanted[q], table)
+            if not table.slots[place]:
+                table.digests[count], is_new[q] = wanted[q], True
+                count += 1
+                table.slots[place] = tagged(wanted[q], count, table.number_bits)
+            numbers[q] = number_in(table.slots[place], table.number_bits)
+    return count
+
+
+@compiled()
+def find(wanted: Short, table: Table, numbers: Numbers) -> None:
+    """Write down the number of the text with each digest, or -1."""
+    for q in range(len(wanted)):
+        if q + AHEAD < len(wanted):
+            prefetch(table.slots, np.int64(home(wanted[q + AHEAD], table.slots)))
+        numbers[q] = number_in(table.slots[slot_of(wanted[q], table)], table.number_bits)
+
+
+@inlined
+def slot_of(wanted: Short, table: Table) -> np.uint64:
+    """The slot of a text, or the empty one where it would be."""
+    place: np.uint64 = home(wanted, table.slots)
+    while table.slots[place]:
+        number = number_in(table.slots[place], table.number_bits)
+        if tagged(wanted, number + 1, table.number_bits) == table.slots[place] and same(
+            table.digests[number], wanted
+        ):
+            break
+        place = after(place, table.slots)
+    return place
+
+
+@inlined
+def after(place: np.uint64, slots: Slots) -> np.uint64:
+    """The slot behind one; the first one behind the last."""
+    return place + np.uint64(1) if place + np.uint64(1) < np.uint64(len(slots)) else np.uint64(0)
+
+
+@inlined
+def number_in(slot: np.uint32, number_bits: int) -> np.int64:
+    """The number of the text in a slot; -1 for an empty one."""
+    mask = (np.uint64(1) << np.uint64(number_bits)) - np.uint64(1)
+    return np.int64(np.uint64(slot) & mask) - 1
 
 
 @inlined

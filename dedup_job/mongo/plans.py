@@ -138,7 +138,7 @@ def landed(packed: Mapping[str, Any]) -> Landed:
     columns = _checked(packed)
     near = np.frombuffer(columns["near"], np.bool_)
     digests = np.frombuffer(columns["digests"], np.uint64).reshape(-1, 2)
-    rows = np.flatnonzero(digests.any(axis=1))
+    rows = np.flatnonzero(digests[:, 0] | digests[:, 1])
     ids = _raw_ids(columns["ids"], len(near))
     texts = Texts(
         ids=ids.take(rows),

@@ -15,7 +15,7 @@ from dedup_job.document import Action, Fingerprints
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.fingerprint.shingles import number_seeds
 from dedup_job.fingerprint.simhash import hamming
-from dedup_job.match.keymap import SEGMENT_BITS
+from dedup_job.match.search import SEGMENT_BITS
 from dedup_job.match.similarity import jaccard
 
 
