@@ -63,4 +63,5 @@ $(BIN)/pip:
 $(STAMP): requirements.lock pyproject.toml | $(BIN)/pip
 	$(PIP) install --require-hashes --requirement requirements.lock
 	$(PIP) install --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m scripts.compile
 	@touch $@

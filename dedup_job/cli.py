@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import sys
@@ -11,16 +10,16 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
+from threading import Event
 from typing import Any, NoReturn
 
 import click
 
 from dedup_job import __version__, signals
-from dedup_job.engine import warm
 from dedup_job.errors import DedupError, StateError, Stopped, StorageFull, UsageError
-from dedup_job.overlap import alone
+
+IS_TOLD = Event()  # that a signal has ended the run
 
 EXAMPLES = """
 \b
@@ -68,17 +67,6 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
-
-
-def writing(command: Callable[..., int]) -> Callable[..., int]:
-    """Let a command work alone on its target: on one host the second ends before it loads anything."""
-
-    @wraps(command)
-    def alone_there(config: Path, **options: Any) -> int:
-        with alone(config):
-            return command(config=config, **options)
-
-    return alone_there
 
 
 def paced(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -134,7 +122,6 @@ def commands() -> None:
 @consenting
 @paced
 @common
-@writing
 def backfill(config: Path, adopt: bool, **options: Any) -> int:
     """Decide the whole collection, in `_id` order; resumes where it stopped."""
     if adopt:
@@ -146,7 +133,6 @@ def backfill(config: Path, adopt: bool, **options: Any) -> int:
 @consenting
 @paced
 @common
-@writing
 def nightly(config: Path, **options: Any) -> int:
     """Decide what the ledger has not decided yet; made for cron."""
     return _decide("run", config, options)
@@ -163,7 +149,6 @@ def nightly(config: Path, **options: Any) -> int:
 @common
 def report(config: Path, mode: str | None, fresh: bool, limit: int | None, **options: Any) -> int:
     """Say what a backfill or a run would do, with sample pairs; writes nothing to MongoDB."""
-    warm.warmed()
     from dedup_job import wiring
     from dedup_job.mongo.ids import value as readable
     from dedup_job.parts import Parts
@@ -193,7 +178,6 @@ def report(config: Path, mode: str | None, fresh: bool, limit: int | None, **opt
 @common
 def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **options: Any) -> int:
     """Learn how much each term says from the collection; name the file as `[recipe] idf_table`."""
-    warm.warmed()
     from dedup_job import wiring
     from dedup_job.parts import Parts
 
@@ -217,7 +201,6 @@ def explain_pair(config: Path, first: str, second: str, **options: Any) -> int:
 
     An id is an ObjectId's 24 digits, extended JSON of the value ('{"$oid": "..."}', 42, '"42"'), or a text.
     """
-    warm.warmed()
     from dedup_job import inspection
     from dedup_job.parts import Parts
     from dedup_job.report import explained as page
@@ -263,7 +246,6 @@ def show_status(config: Path, **options: Any) -> int:
 @commands.command()
 @click.argument("run")
 @common
-@writing
 def undo(config: Path, run: str, **options: Any) -> int:
     """Take a whole RUN back, as `status` names it: the target and the ledger are as before it.
 
@@ -285,7 +267,6 @@ def undo(config: Path, run: str, **options: Any) -> int:
 @click.argument("records", nargs=-1, required=True)
 @click.option("--why", default="", help="What is remembered with it.")
 @common
-@writing
 def restore(config: Path, records: tuple[str, ...], why: str, **options: Any) -> int:
     """Put dropped RECORDS back into the target, for good; ids are written as for `explain`.
 
@@ -339,7 +320,6 @@ def verify(config: Path, sample: int | None, state: Path | None, **options: Any)
     "--content", is_flag=True, help="Compare the records too, not the ids alone: tells which have changed."
 )
 @common
-@writing
 def reconcile(config: Path, content: bool, **options: Any) -> int:
     """Decide what runs have missed; say which decided records vanished from the source, or changed."""
     from tqdm import tqdm
@@ -369,7 +349,6 @@ def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
     A pair is two ids, as for `explain`, and a label: 1 or 0, same or different, true or false, or a
     similarity.  The file has tabs or commas between them, or lines of JSON with "id1", "id2" and "label".
     """
-    warm.warmed()
     from dedup_job import assessment
     from dedup_job.parts import Parts
     from dedup_job.report import labelled
@@ -401,7 +380,6 @@ def tune(config: Path, sample: int, at: float, **options: Any) -> int:
     """
     from tqdm import tqdm
 
-    warm.warmed()
     from dedup_job import assessment
     from dedup_job.parts import Parts
 
@@ -428,7 +406,6 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
     """
     from tqdm import tqdm
 
-    warm.warmed()
     from dedup_job.estimate.estimate import estimate
     from dedup_job.parts import Parts
 
@@ -443,7 +420,6 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
 
 
 def _adopt(config: Path, options: dict[str, Any]) -> None:
-    warm.warmed()
     from dedup_job import adoption
     from dedup_job.parts import Parts
     from dedup_job.report.progress import Progress
@@ -454,7 +430,6 @@ def _adopt(config: Path, options: dict[str, Any]) -> None:
 
 
 def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
-    warm.warmed()
     from dedup_job import wiring
     from dedup_job.parts import Parts
     from dedup_job.report.progress import Progress
@@ -475,13 +450,10 @@ def _consent(options: dict[str, Any]) -> Any:
 
 
 def _prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
-    """Read the settings and set the log up, when all code is loaded."""
+    """Read the settings and set the log up."""
     from dedup_job import config as configuration
     from dedup_job.report import log
 
-    gc.freeze()  # code stays
-    gc.set_threshold(50_000)  # a batch makes many objects, hardly one of them in a cycle
-    gc.enable()
     log.set_up(options["log_format"], options["verbose"])
     settings = configuration.load(config)
     if options["workers"]:
@@ -512,14 +484,13 @@ def main() -> NoReturn:
     _open_streams()
     _find_temporary_directory()
     signals.end_soon(_stopped)
-    gc.disable()  # until the code is loaded, which makes much, and all to stay
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more threads are of no use, and spin
     try:
         code = _run()
         signals.SHIELD.close()
     except Stopped as stopped:
         code = _stopped(stopped)
-    _leave(code)
+    sys.exit(code)
 
 
 def _open_streams() -> None:
@@ -563,16 +534,11 @@ def _run() -> int:
 
 
 def _stopped(stopped: Stopped) -> int:
-    return _told(str(stopped), stopped.exit_code)
-
-
-def _leave(code: int) -> NoReturn:
-    """Exit at once: all is closed, and taking the compiler behind the kernels down takes most of a second."""
-    warm.cooled()
-    for stream in filter(None, (sys.stdout, sys.stderr)):
-        with suppress(OSError, ValueError):  # nobody reads any more
-            stream.flush()
-    os._exit(code)
+    """Say once what has ended the run: when it has ended, or when its process is ended."""
+    if not IS_TOLD.is_set():
+        IS_TOLD.set()
+        _told(str(stopped), stopped.exit_code)
+    return stopped.exit_code
 
 
 def _told(message: str, code: int) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled
+from dedup_job.native.compiled import compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,7 @@ class Ragged:
         return cls(offsets, np.concatenate([part.values for part in parts]))
 
 
-@compiled(
-    "Tuple((int64[::1], uint32[::1]))"
-    "(Array(int64, 1, 'C', readonly=True), Array(uint32, 1, 'C', readonly=True), int64[::1])"
-)
+@compiled
 def _taken(
     offsets: npt.NDArray[np.int64], values: npt.NDArray[np.uint32], rows: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:

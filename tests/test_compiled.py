@@ -4,16 +4,15 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
-from pkgutil import walk_packages
-from types import FunctionType
+from unittest import mock
 
 import pytest
 
 import dedup_job
-from dedup_job.compiled import _Late, compiled
-from dedup_job.machine_code import with_imports
+from dedup_job.native import cache
+from dedup_job.native import compiled as native_compiled
+from dedup_job.native.compiled import compiled
 
 USED = """
 import sys
@@ -59,11 +58,16 @@ print(similarities(offsets, values, np.array([0]), np.array([1])).item())
 """
 
 
+def kept_code(package: Path) -> dict[Path, int]:
+    """The files of machine code beside a package, and when they were written."""
+    files = (package / "__pycache__" / "native").rglob("*.nb?")
+    return {file: file.stat().st_mtime_ns for file in files}
+
+
 def test_machine_code_is_made_anew_when_a_module_that_it_is_made_of_has_changed(tmp_path: Path) -> None:
     package = installed(tmp_path / "site")
     assert used(package, MADE_OF_OTHERS) == "0.5"
-    kept = set((package / "match" / "__pycache__").iterdir())
-    assert kept
+    assert kept_code(package)
 
     helper = package / "match" / "similarity.py"
     helper.write_text(helper.read_text().replace("return (total", "return 7 + (total"))
@@ -102,85 +106,56 @@ def test_code_that_was_loaded_before_the_files_changed_is_not_kept_for_the_new_o
     assert used(package, REPLACED_MEANWHILE) == "L"  # by those of the new files: 6 + 1, 70 + 5 + 1
 
 
-def test_machine_code_is_kept_while_nothing_that_it_is_made_of_changes(tmp_path: Path) -> None:
+def test_machine_code_is_kept_while_nothing_changes(tmp_path: Path) -> None:
     package = installed(tmp_path / "site")
     used(package, MADE_OF_OTHERS)
-    kept = {file: file.stat().st_mtime_ns for file in (package / "match" / "__pycache__").iterdir()}
-    (package / "cli.py").write_text("changed")
-
+    kept = kept_code(package)
     assert used(package, MADE_OF_OTHERS) == "0.5"
+    assert kept_code(package) == kept
 
-    assert {file: file.stat().st_mtime_ns for file in (package / "match" / "__pycache__").iterdir()} == kept
 
-
-def test_where_machine_code_cannot_be_kept_it_is_made_in_each_process(tmp_path: Path) -> None:
-    """A file stands where the folder for machine code would be, beside the modules and in the home."""
+@pytest.mark.parametrize("home", ["home", None])
+def test_machine_code_is_kept_elsewhere_where_there_is_no_place_beside_the_package(
+    tmp_path: Path, home: str | None
+) -> None:
     package = installed(tmp_path / "site")
-    for folder in (package, *filter(Path.is_dir, package.iterdir())):
-        (folder / "__pycache__").write_text("")
-    home = tmp_path / "home"
-    home.write_text("")
-    assert used(package, USED, HOME=str(home), XDG_CACHE_HOME=str(home / "cache")) == "0.5"
+    (package / "__pycache__").write_text("no folder")
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "nobody").write_text("no folder")
+    places = {"HOME": str(tmp_path / (home or "nobody")), "TMPDIR": str(tmp_path / "temporary")}
+    assert used(package, USED, XDG_CACHE_HOME="", **places) == "0.5"
+    assert list((tmp_path / (home or "temporary")).rglob("*.nbi"))
+    assert not list((tmp_path / ("temporary" if home else "home")).rglob("*.nbi"))
+
+
+def test_no_machine_code_is_kept_where_others_could_write_it(tmp_path: Path) -> None:
+    names = ["of_others", "open_to_all", "link", "file", "ours"]
+    of_others, open_to_all, link, file, ours = folders = [tmp_path / name for name in names]
+    of_others.mkdir()
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    link.symlink_to(tmp_path)
+    file.write_text("")
+    stat = Path.stat
+
+    def owned(path: Path, **options: bool) -> os.stat_result:
+        status = list(stat(path, **options))
+        status[4] += path == of_others
+        return os.stat_result(status)
+
+    with (
+        mock.patch.object(cache, "_folders", return_value=folders),
+        mock.patch.object(Path, "stat", owned),
+    ):
+        assert cache.cache_folder() == ours
+    assert ours.stat().st_mode & 0o777 == 0o700
+
+
+def test_without_a_place_for_machine_code_it_is_compiled_all_the_same() -> None:
+    with mock.patch.object(native_compiled, "FOLDER", None):
+        assert compiled(doubled)(21) == 42
 
 
 def doubled(number: int) -> int:
     """Return twice a number."""
     return 2 * number
-
-
-@pytest.mark.parametrize("signature", [None, "int64(int64)"])
-def test_without_a_place_for_machine_code_it_is_compiled_all_the_same(signature: str | None) -> None:
-    def double(number: int) -> int:
-        return 2 * number
-
-    double.__code__ = double.__code__.replace(co_filename="/nowhere/at/all.py")
-    assert compiled(signature)(double)(21) == 42
-
-
-def test_what_has_a_signature_is_loaded_when_it_is_needed_and_once() -> None:
-    late = compiled("int64(int64)")(doubled)
-    assert "_call" not in vars(late)
-    assert (late(21), late.__doc__) == (42, "Return twice a number.")
-    ready = vars(late)["_call"]
-    assert ready.signatures == [ready.nopython_signatures[0].args]
-    assert (late(4), vars(late)["_call"]) == (8, ready)
-
-
-def test_all_that_is_compiled_into_a_function_is_in_its_stamp() -> None:
-    for module in walk_packages(dedup_job.__path__, "dedup_job."):
-        if module.name not in ("dedup_job.__main__", "dedup_job.engine.preload"):
-            import_module(module.name)
-    checked = 0
-    for late in _Late.all:
-        files = with_imports(Path(late._function.__code__.co_filename))
-        for helper in helpers_of(late._function, set()):
-            assert Path(helper.__code__.co_filename) in files
-            checked += 1
-    assert checked > 30
-
-
-def helpers_of(function: FunctionType, found: set[FunctionType]) -> set[FunctionType]:
-    """Return the functions of this package that compiled code calls, or builds instructions with."""
-    for name in function.__code__.co_names:
-        value = function.__globals__.get(name)
-        helper = getattr(value, "py_func", None) or getattr(value, "_defn", None) or value
-        is_ours = isinstance(helper, FunctionType) and helper.__module__.startswith("dedup_job")
-        if is_ours and helper not in found:
-            found.add(helper)
-            helpers_of(helper, found)
-    return found
-
-
-LOADED = """
-from dedup_job import compiled
-from dedup_job.fingerprint import fingerprinter
-late = compiled._Late.all
-print(any("_call" in vars(one) for one in late), len(late) > 10)
-compiled.load()
-print(all("_call" in vars(one) for one in late))
-"""
-
-
-def test_a_process_loads_no_machine_code_before_it_needs_it_or_is_told_to_load_all() -> None:
-    done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "True", "True"]

@@ -4,13 +4,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.compiled import compiled
 from dedup_job.match.tags import alike, first_of, repeated, without_first
+from dedup_job.native.compiled import compiled
 
 BYTES = st.integers(0, 255)
 
 
-@compiled()
+@compiled
 def places(word: np.uint64, tag: int, fixed: int) -> list[int]:
     marks, found = alike(word, repeated(tag), repeated(fixed)), [np.int64(0) for _ in range(0)]
     while marks:

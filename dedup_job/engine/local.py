@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine import worker
+from dedup_job.engine.forks import fork_server
 from dedup_job.engine.pool import Lost, Pool, Work
-from dedup_job.engine.warm import warmed
 from dedup_job.fingerprint.recipe import Recipe
 
 POISON = "poison"
@@ -46,7 +46,7 @@ class LocalEngine:
         self._capacity = capacity
 
     def __enter__(self) -> LocalEngine:
-        self._pool = Pool(self._recipe, self._capacity.workers, warmed())
+        self._pool = Pool(self._recipe, self._capacity.workers, fork_server())
         return self
 
     def __exit__(

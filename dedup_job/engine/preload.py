@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 import sys
 
 
 def _load() -> None:
-    from dedup_job import compiled
+    from bson import encode
+
     from dedup_job.engine import worker
-    from dedup_job.fingerprint.characters import lower_case
-    from dedup_job.fingerprint.fingerprinter import shared_idf
-    from dedup_job.fingerprint.idf import jieba_idf_path
-    from dedup_job.fingerprint.recipe import Resource
-    from dedup_job.fingerprint.scan import simple_texts
-    from dedup_job.fingerprint.segment import rust_segmenter
+    from dedup_job.fingerprint.fields import TextFields
+    from dedup_job.fingerprint.fingerprinter import Fingerprinter
+    from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
 
     worker.end_with_parent()  # else it lives as long as the last of its children, the workers
-    compiled.load()
-    shared_idf(Resource.at(jieba_idf_path()))
-    rust_segmenter(())
-    lower_case([])  # makes its table
-    simple_texts([""])
+    fingerprinter = Fingerprinter(Recipe(Reader(TextFields(("text",))), 64, Matching()))
+    fingerprinter([encode({"_id": 0, "text": "<p>The first text loads the code, 第一篇文本加载代码。</p>"})])
 
 
 def _nothing(*_: object) -> None:
@@ -31,7 +25,5 @@ def _nothing(*_: object) -> None:
 
 for signum in (signal.SIGINT, signal.SIGTERM):
     signal.signal(signum, signal.SIG_IGN)  # the parent's business
-gc.disable()  # what is made here stays
 _load()
-gc.freeze()
 sys.excepthook = _nothing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import signal
 import sys
 from collections import Counter
@@ -22,7 +21,6 @@ _fingerprinter: Fingerprinter | ConfigError = ConfigError("begin() runs first")
 def begin(recipe: Recipe) -> None:
     """Make this process a worker for a recipe: signals are the parent's business, its death is the end."""
     global _fingerprinter
-    gc.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     end_with_parent()

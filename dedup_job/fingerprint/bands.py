@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled
+from dedup_job.native.compiled import compiled
 from dedup_job.ragged import Ragged
 
 Keys = npt.NDArray[np.uint32]
@@ -37,7 +37,7 @@ def band_keys(sets: Ragged, bands: int, rows: int) -> Keys:
     return keys
 
 
-@compiled("uint32[:, ::1](int64[::1], uint32[::1], int64, int64)")
+@compiled
 def _band_keys(offsets: npt.NDArray[np.int64], values: Keys, bands: int, rows: int) -> Keys:
     keys = np.zeros((len(offsets) - 1, bands), np.uint32)
     bins = bands * rows
@@ -59,7 +59,7 @@ def _band_keys(offsets: npt.NDArray[np.int64], values: Keys, bands: int, rows: i
     return keys
 
 
-@compiled()
+@compiled
 def _full_bin(place: int, is_full: npt.NDArray[np.bool_]) -> np.uint64:
     """The bin itself where it has a value, else the first with one of those that it draws."""
     found, tried = np.uint64(place), np.uint64(0)
@@ -70,7 +70,7 @@ def _full_bin(place: int, is_full: npt.NDArray[np.bool_]) -> np.uint64:
     return found
 
 
-@compiled()
+@compiled
 def _mixed(state: np.uint64) -> np.uint64:
     """Scatter the bits of a number (the finaliser of splitmix64; Steele, Lea and Flood, OOPSLA 2014)."""
     state = (state ^ state >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled, part
+from dedup_job.native.compiled import compiled, part
 from dedup_job.ragged import Ragged
 
 LETTER: Final = np.uint32(1 << 31)
@@ -168,7 +168,7 @@ def is_chinese(code: int) -> bool:
     )
 
 
-@compiled("uint32[::1](uint32[::1], Array(uint32, 1, 'C', readonly=True))")
+@compiled
 def _looked_up(table: npt.NDArray[np.uint32], codes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     found = np.empty(len(codes), np.uint32)
     for i in range(len(codes)):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import reduce
 from typing import Final
 
-from dedup_job.compiled import part
 from dedup_job.fingerprint.markup import LONGEST_TAG
 from dedup_job.fingerprint.names import (
     HAS_VALUE,
@@ -21,6 +20,7 @@ from dedup_job.fingerprint.names import (
     packed,
     value_of,
 )
+from dedup_job.native.compiled import part
 
 SPACE, LESS, GREATER, SLASH, AND, HASH, SEMICOLON, EQUALS, MINUS, MARK, X = map(ord, " <>/&#;=-!x")
 BOM: Final = 0xFEFF

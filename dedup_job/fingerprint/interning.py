@@ -20,9 +20,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled, part
 from dedup_job.fingerprint.characters import strings
-from dedup_job.instructions import prefetch
+from dedup_job.native.compiled import compiled, part
+from dedup_job.native.instructions import prefetch
 from dedup_job.ragged import Ragged
 
 Numbers = npt.NDArray[np.int64]
@@ -133,7 +133,7 @@ def _are_same(given: Codes, start: int, stop: int, codes: Codes, place: int) -> 
     return start == stop and codes[place] == _END
 
 
-@compiled("void(uint64[:, ::1], uint64[:, ::1])")
+@compiled
 def _move(slots: Slots, grown: Slots) -> None:
     """Put what the slots hold into more of them."""
     for old in range(len(slots)):
@@ -146,10 +146,7 @@ def _move(slots: Slots, grown: Slots) -> None:
             grown[slot, 0], grown[slot, 1] = slots[old, 0], slots[old, 1]
 
 
-@compiled(
-    "Tuple((int64[::1], int64[::1]))(int64[::1], Array(uint32, 1, 'C', readonly=True), uint64[:, ::1], "
-    "uint32[::1], int64, int64)",
-)
+@compiled
 def _numbers(
     offsets: Numbers, given: Codes, slots: Slots, codes: Codes, known: int, filled: int
 ) -> tuple[Numbers, Numbers]:

@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled, part
 from dedup_job.fingerprint.characters import encoded
 from dedup_job.fingerprint.markup import BLOCK, FLAGS, FORMATTING, IMPLIED, KNOWN, TELLTALE, VOID, names_of
+from dedup_job.native.compiled import compiled, part
 
 PARTS: Final = names_of("table thead tbody tfoot tr td th")
 CELLS: Final = names_of("td th")
@@ -74,7 +74,7 @@ def _hashed(values: Mapping[str, int]) -> Table:
     return table
 
 
-@compiled()
+@compiled
 def packed(codes: Codes, place: int, is_folded: bool) -> tuple[int, int]:
     """Return where the letters and digits from a place on end, and up to ten of them packed; 0 for more.
 
@@ -95,7 +95,7 @@ def packed(codes: Codes, place: int, is_folded: bool) -> tuple[int, int]:
     return place, key if place - start <= LONGEST_NAME else 0
 
 
-@compiled()
+@compiled
 def _row(table: Table, key: int) -> int:
     """Return the row of a key, or the empty row where it belongs (open addressing)."""
     mask = len(table) - 1

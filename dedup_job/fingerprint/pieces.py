@@ -7,8 +7,8 @@ from array import array
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled
 from dedup_job.fingerprint.interning import Interned, Numbers
+from dedup_job.native.compiled import compiled
 from dedup_job.ragged import Ragged
 
 Rows = tuple[Numbers, Numbers]  # offsets (n + 1,), and rows of a vocabulary
@@ -51,9 +51,7 @@ class Pieces:
         return _rows_of(offsets, numbers, stops, rows)
 
 
-@compiled(
-    "Tuple((int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1], int64[::1])",
-)
+@compiled
 def _rows_of(offsets: Numbers, numbers: Numbers, stops: Numbers, rows: Numbers) -> Rows:
     """Put the rows in the place of each piece: piece n has rows[stops[n] : stops[n + 1]].
 

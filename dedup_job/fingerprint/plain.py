@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled, part
 from dedup_job.fingerprint.characters import offsets_of
+from dedup_job.native.compiled import compiled, part
 
 Octets = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
@@ -107,10 +107,7 @@ def _int32(octets: Octets, place: int) -> int:
     return int(np.int64(np.int32(value)))
 
 
-@compiled(
-    "Tuple((int64[::1], int64[::1]))(int64[::1], Array(uint8, 1, 'C', readonly=True), "
-    "Array(uint8, 1, 'C', readonly=True))",
-)
+@compiled
 def _string_places(offsets: Places, octets: Octets, wanted: Octets) -> tuple[Places, Places]:
     starts, stops = np.empty(len(offsets) - 1, np.int64), np.empty(len(offsets) - 1, np.int64)
     for record in range(len(starts)):

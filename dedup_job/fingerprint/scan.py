@@ -22,7 +22,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled, part
 from dedup_job.fingerprint.characters import joined, strings
 from dedup_job.fingerprint.constructs import (
     AND,
@@ -59,6 +58,7 @@ from dedup_job.fingerprint.names import (
     reference_table,
     tag_table,
 )
+from dedup_job.native.compiled import compiled, part
 from dedup_job.ragged import Ragged
 
 LONGEST: Final = 100_000  # characters
@@ -230,10 +230,7 @@ def _scan(
     return filled if _is_judged(notes, len(codes), filled) else -1, is_done
 
 
-@compiled(
-    "Tuple((int64[::1], b1[::1], b1[::1]))(int64[::1], Array(int32, 1, 'C', readonly=True), int64[:, ::1], "
-    "int64[:, ::1], int32[::1])",
-)
+@compiled
 def _scan_all(
     offsets: npt.NDArray[np.int64], codes: Codes, tags: Table, references: Table, out: Codes
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled
 from dedup_job.fingerprint.characters import CODE, LETTER
+from dedup_job.native.compiled import compiled
 from dedup_job.ragged import Ragged
 
 Segmenter = Callable[[str], list[str]]
@@ -109,9 +109,7 @@ def _gaps() -> npt.NDArray[np.bool_]:
     return gaps
 
 
-@compiled(
-    "Tuple((int64[::1], int64[::1], uint32[::1]))(int64[::1], uint32[::1], bool_[::1])",
-)
+@compiled
 def _cut(
     starts: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32], gaps: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint32]]:

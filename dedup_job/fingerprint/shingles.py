@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from dedup_job.compiled import compiled
 from dedup_job.fingerprint.characters import CODE, COMPARED, is_cjk, is_compared, lower_case
+from dedup_job.native.compiled import compiled
 from dedup_job.ragged import Ragged
 
 CJK_LENGTH, OTHER_LENGTH = 3, 5  # characters
@@ -72,7 +72,7 @@ def shingles_of(
     return Ragged(*_distinct(offsets, values))
 
 
-@compiled("Tuple((int64[::1], uint32[::1]))(int64[::1], uint32[::1])")
+@compiled
 def _compared(
     starts: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
@@ -88,7 +88,7 @@ def _compared(
     return ends, kept[:filled].copy()
 
 
-@compiled("Tuple((int64[::1], uint32[::1]))(int64[::1], uint32[::1], int64, int64, uint64[::1])")
+@compiled
 def _hashed(
     starts: npt.NDArray[np.int64],
     codes: npt.NDArray[np.uint32],
@@ -132,7 +132,7 @@ def _hashed(
     return offsets, values[:filled].copy()
 
 
-@compiled()
+@compiled
 def _go_on(states: npt.NDArray[np.uint64], codes: npt.NDArray[np.uint32], done: int) -> None:
     """Take the next character into each shingle that has one: that `done` places behind where it begins."""
     for place in range(len(codes) - done):
@@ -140,7 +140,7 @@ def _go_on(states: npt.NDArray[np.uint64], codes: npt.NDArray[np.uint32], done: 
         states[place] = state ^ state >> np.uint64(32)
 
 
-@compiled("Tuple((int64[::1], uint32[::1]))(int64[::1], uint32[::1])")
+@compiled
 def _distinct(
     offsets: npt.NDArray[np.int64], values: npt.NDArray[np.uint32]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from dedup_job.compiled import compiled
 from dedup_job.fingerprint.characters import in_utf8
-from dedup_job.instructions import prefetch
+from dedup_job.native.compiled import compiled
+from dedup_job.native.instructions import prefetch
 from dedup_job.ragged import Ragged
 
 AHEAD = 16  # entries by which memory is asked for in advance
@@ -41,9 +41,7 @@ def term_hashes(terms: Ragged, bits: int) -> npt.NDArray[np.uint64]:
     return hashes[:, ::-1].astype(np.uint64)
 
 
-@compiled(
-    "uint64[:, ::1](int64[::1], int64[::1], int64[::1], Array(uint64, 2, 'C', readonly=True))",
-)
+@compiled
 def fold(
     offsets: npt.NDArray[np.int64],
     terms: npt.NDArray[np.int64],

@@ -14,11 +14,11 @@ from math import isqrt, log
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled
 from dedup_job.fingerprint.characters import is_chinese, joined, letters
 from dedup_job.fingerprint.idf import SCALE, Idf
 from dedup_job.fingerprint.interning import Interned
 from dedup_job.fingerprint.simhash import term_hashes
+from dedup_job.native.compiled import compiled
 from dedup_job.ragged import Ragged
 
 DROPPED = -1  # the row of what is no term
@@ -116,7 +116,7 @@ class Vocabulary:
         return np.frombuffer(self._idfs, np.int64)
 
 
-@compiled("bool_[::1](int64[::1], uint32[::1], bool_[::1], int64, boolean)")
+@compiled
 def _are_terms(
     offsets: npt.NDArray[np.int64],
     codes: npt.NDArray[np.uint32],
@@ -179,10 +179,7 @@ def weigh(
     return WeightedTerms(offsets, rows, weights, distinct)
 
 
-@compiled(
-    "Tuple((int64[::1], int64[::1], int64[::1]))"
-    "(int64[::1], int64[::1], Array(int64, 1, 'C', readonly=True), int64[::1])",
-)
+@compiled
 def _weighed(
     offsets: npt.NDArray[np.int64],
     rows: npt.NDArray[np.int64],

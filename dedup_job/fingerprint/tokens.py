@@ -12,7 +12,6 @@ from itertools import chain, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled
 from dedup_job.fingerprint.characters import (
     CHINESE,
     CODE,
@@ -26,6 +25,7 @@ from dedup_job.fingerprint.characters import (
 from dedup_job.fingerprint.pieces import Pieces, Rows
 from dedup_job.fingerprint.segment import Segmenter, pieces, segmentable
 from dedup_job.fingerprint.terms import SPACE, TermRule, Vocabulary
+from dedup_job.native.compiled import compiled
 from dedup_job.ragged import Ragged
 
 UNKNOWN = -3  # the row of a character that was not met
@@ -145,7 +145,7 @@ class WordAndHanRows:
         return _side_by_side(*self._words(texts, codes), offsets, rows)
 
 
-@compiled("Tuple((int64[::1], int64[::1]))(int64[::1], uint32[::1])")
+@compiled
 def _han(starts: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32]) -> Rows:
     """Return the code points of the Chinese characters of each text: what CHINESE finds."""
     found, ends = np.empty(len(codes), np.int64), np.zeros_like(starts)
@@ -160,9 +160,7 @@ def _han(starts: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32]) -> Rows:
     return ends, found[:filled].copy()
 
 
-@compiled(
-    "Tuple((int64[::1], int64[::1]))(int64[::1], int64[::1], int64[::1], int64[::1])",
-)
+@compiled
 def _side_by_side(
     first_offsets: npt.NDArray[np.int64],
     first: npt.NDArray[np.int64],

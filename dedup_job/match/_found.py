@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled, inlined
-from dedup_job.instructions import popcount
+from dedup_job.native.compiled import compiled, inlined
+from dedup_job.native.instructions import popcount
 
 Fingerprints = npt.NDArray[np.uint64]  # (n, words)
 
@@ -41,7 +41,7 @@ def differing_bits(ones: Fingerprints, one: int, others: Fingerprints, other: in
     return distance
 
 
-@compiled()
+@compiled
 def offsets(numbers: npt.NDArray[np.uint64], queries: int) -> npt.NDArray[np.int64]:
     """Where the neighbours of each query begin in sorted numbers, and where the last end: (queries + 1,)."""
     ends = np.zeros(queries + 1, np.int64)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled
 from dedup_job.match.similarity import jaccard
+from dedup_job.native.compiled import compiled
 from dedup_job.ragged import Ragged
 
 Rows = npt.NDArray[np.int64]
@@ -64,7 +64,7 @@ def similar_pairs(sets: Ragged, at: float) -> Pairs:
     return Pairs(left[ascending], right[ascending], similarity[ascending])
 
 
-@compiled("float64[::1](int64[::1], uint32[::1], int64[::1], int64[::1])")
+@compiled
 def similarities(
     offsets: Rows, values: npt.NDArray[np.uint32], left: Rows, right: Rows
 ) -> npt.NDArray[np.float64]:
@@ -93,10 +93,7 @@ def _prefixes(sets: Ragged, sizes: Rows, order: Rows, at: float) -> tuple[Rows, 
     return offsets, keys[starts + np.arange(offsets[-1])] % (len(distinct) + 1)
 
 
-@compiled(
-    "Tuple((int64[::1], int64[::1], float64[::1]))"
-    "(int64[::1], uint32[::1], int64[::1], int64[::1], int64[::1], float64)",
-)
+@compiled
 def _joined(  # the compiler wants columns, not values
     offsets: Rows,
     values: npt.NDArray[np.uint32],

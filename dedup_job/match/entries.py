@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled, inlined
-from dedup_job.instructions import popcount, prefetch
+from dedup_job.native.compiled import compiled, inlined
+from dedup_job.native.instructions import popcount, prefetch
 
 Keys = npt.NDArray[np.uint32]
 Flags = npt.NDArray[np.bool_]
@@ -115,7 +115,7 @@ def times_there(key: int, begin: int, end: int, entries: Entries) -> np.int64:
     return times
 
 
-@compiled()
+@compiled
 def roughly_sorted(keys: Keys, numbers: Keys) -> tuple[Keys, Keys]:
     """Return keys and their numbers by the first 8 bits of the keys, in their order where these are equal.
 
@@ -134,7 +134,7 @@ def roughly_sorted(keys: Keys, numbers: Keys) -> tuple[Keys, Keys]:
     return sorted_keys, sorted_numbers
 
 
-@compiled()
+@compiled
 def enter(keys: Keys, numbers: Keys, listed: int, entries: Entries) -> tuple[int, int]:
     """Add an entry for each key, unless `listed` texts have it already.
 
@@ -170,7 +170,7 @@ def _ask_ahead(row: int, keys: Keys, entries: Entries) -> None:
         prefetch(entries.tags, begin)
 
 
-@compiled()
+@compiled
 def _take_place(bucket: int, entries: Entries) -> bool:
     """Let a full bucket have one place more, from the nearest one behind it that has a free one.
 

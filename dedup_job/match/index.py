@@ -28,12 +28,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.match import _found
 from dedup_job.match._column import make_room
 from dedup_job.match.keymap import KeyMap, Rule
 from dedup_job.match.search import LOWER, SEGMENT_BITS, Prints
+from dedup_job.native.compiled import compiled
 
 Fingerprints = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
@@ -217,7 +217,7 @@ def _scattered(segments: Keys) -> Keys:
     return second ^ second >> np.uint32(9)
 
 
-@compiled()
+@compiled
 def compare_all(texts: Numbers, prints: Prints, radius: int, most: int, found: _found.Found) -> None:
     """Note the first `most` texts within the radius of each text, comparing it with all of them."""
     for query in range(len(texts)):

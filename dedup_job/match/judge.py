@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled
 from dedup_job.match.similarity import similarity_from
+from dedup_job.native.compiled import compiled
 
 Numbers = npt.NDArray[np.int64]
 
@@ -57,7 +57,7 @@ class Judgement(NamedTuple):
     similarity: npt.NDArray[np.float64]
 
 
-@compiled()
+@compiled
 def judge(
     rows: Rows, near: Near, sets: Sets, stands: npt.NDArray[np.bool_], min_similarity: float
 ) -> Judgement:
@@ -85,7 +85,7 @@ def judge(
     return found
 
 
-@compiled()
+@compiled
 def _nearest(
     row: int,
     text: int,

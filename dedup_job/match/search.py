@@ -12,8 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled, inlined
-from dedup_job.instructions import popcount, prefetch
 from dedup_job.match._found import NO_DISTANCE, Found, differing_bits, note
 from dedup_job.match.entries import (
     FREE,
@@ -27,6 +25,8 @@ from dedup_job.match.entries import (
     width_of,
 )
 from dedup_job.match.tags import EIGHT, alike, first_of, repeated, without_first
+from dedup_job.native.compiled import compiled, inlined
+from dedup_job.native.instructions import popcount, prefetch
 
 Numbers = npt.NDArray[np.int64]
 
@@ -70,7 +70,7 @@ class Met(NamedTuple):
     near: npt.NDArray[np.uint64]
 
 
-@compiled()
+@compiled
 def search(
     keys: Keys, texts: Numbers, limits: Limits, prints: Prints, entries: Entries, found: Found
 ) -> None:
@@ -88,12 +88,12 @@ def search(
         _note_near(texts, limits, prints, met, count, found)
 
 
-@compiled()
+@compiled
 def _room_for(pairs: int) -> Met:
     return Met(np.empty(pairs, np.int64), np.empty(pairs, np.int64), np.empty(pairs, np.uint64))
 
 
-@compiled()
+@compiled
 def _meet(
     keys: Keys, texts: Numbers, query: int, segment: int, entries: Entries, met: Met
 ) -> tuple[int, int]:
@@ -153,7 +153,7 @@ def _ask_ahead(query: int, keys: Keys, buckets: int, entries: Entries) -> None:
         prefetch(entries.tags, np.int64(entries.directory[bucket]))
 
 
-@compiled()
+@compiled
 def _name(keys: Keys, texts: Numbers, apart: int, entries: Entries, met: Met, count: int) -> int:
     """Put numbers of texts where places were; leave out free ones, other keys, and queries' own texts.
 
@@ -177,7 +177,7 @@ def _name(keys: Keys, texts: Numbers, apart: int, entries: Entries, met: Met, co
     return left
 
 
-@compiled()
+@compiled
 def _note_near(texts: Numbers, limits: Limits, prints: Prints, met: Met, count: int, found: Found) -> None:
     """Note those that are near enough, or have no fingerprint to tell: the first ones for each query."""
     pair = 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled
 from dedup_job.match.entries import (
     FREE,
     Entries,
@@ -19,6 +18,7 @@ from dedup_job.match.entries import (
     width_of,
 )
 from dedup_job.match.tags import EIGHT
+from dedup_job.native.compiled import compiled
 
 LEAST_USED = 0.9  # of the places that were counted
 SPARE = 4  # one free place for so many taken ones, and one for each bucket
@@ -53,7 +53,7 @@ def _with_places(counts: npt.NDArray[np.uint32]) -> Entries:
     return Entries(directory, np.zeros(places, np.uint8), np.full(places, FREE, np.uint32))
 
 
-@compiled()
+@compiled
 def _count(entries: Entries, keys: Keys, width: int, counts: npt.NDArray[np.uint32]) -> None:
     """Count the entries that each bucket will have."""
     for bucket in range(len(entries.directory) - 1):
@@ -63,7 +63,7 @@ def _count(entries: Entries, keys: Keys, width: int, counts: npt.NDArray[np.uint
         counts[bucket_of(key, width)] += np.uint32(1)
 
 
-@compiled()
+@compiled
 def _move(entries: Entries, anew: Entries, taken: npt.NDArray[np.uint32]) -> None:
     """Put all entries into other buckets, `taken` being how many places of each are taken."""
     width, mask = width_of(anew.directory), number_mask(width_of(entries.directory))
@@ -75,7 +75,7 @@ def _move(entries: Entries, anew: Entries, taken: npt.NDArray[np.uint32]) -> Non
             taken[to] += np.uint32(1)
 
 
-@compiled()
+@compiled
 def _fill(keys: Keys, numbers: Keys, listed: int, anew: Entries, taken: npt.NDArray[np.uint32]) -> None:
     """Put new entries behind those that are there."""
     width = width_of(anew.directory)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled
+from dedup_job.native.compiled import compiled
 
 Shingles = npt.NDArray[np.uint32]
 
 
-@compiled()
+@compiled
 def similarity_from(a: Shingles, b: Shingles, least: float) -> float:
     """Return the Jaccard similarity |a & b| / |a | b| of two sorted arrays of distinct values, or 0.0.
 
@@ -36,7 +36,7 @@ def similarity_from(a: Shingles, b: Shingles, least: float) -> float:
     return (total - apart) / (total + apart) if total and apart <= most else 0.0
 
 
-@compiled()
+@compiled
 def jaccard(a: Shingles, b: Shingles) -> float:
     """Return the Jaccard similarity |a & b| / |a | b| of two sorted arrays; 0.0 when both are empty.
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dedup_job.compiled import inlined
-from dedup_job.instructions import popcount
+from dedup_job.native.compiled import inlined
+from dedup_job.native.instructions import popcount
 
 EIGHT = 8
 EACH = np.uint64(0x0101_0101_0101_0101)

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled, inlined
-from dedup_job.instructions import prefetch
 from dedup_job.match._column import make_room
+from dedup_job.native.compiled import compiled, inlined
+from dedup_job.native.instructions import prefetch
 
 Digests = npt.NDArray[np.uint64]  # (n, 2)
 Short = npt.NDArray[np.uint32]  # (n, 3)
@@ -101,7 +101,7 @@ def tagged(digest: Short, number: int, number_bits: int) -> np.uint32:
     return np.uint32(slot & np.uint64(0xFFFFFFFF))
 
 
-@compiled()
+@compiled
 def enter_again(table: Table, count: int) -> None:
     """Enter the first texts into an empty table."""
     for row in range(count):
@@ -113,7 +113,7 @@ def enter_again(table: Table, count: int) -> None:
         table.slots[place] = tagged(table.digests[row], row + 1, table.number_bits)
 
 
-@compiled()
+@compiled
 def enter(wanted: Short, is_there: Flags, table: Table, count: int, numbers: Numbers, is_new: Flags) -> int:
     """Write down the number of each text that is there; new ones are entered.  Returns how many texts are."""
     for q in range(len(wanted)):
@@ -129,7 +129,7 @@ def enter(wanted: Short, is_there: Flags, table: Table, count: int, numbers: Num
     return count
 
 
-@compiled()
+@compiled
 def find(wanted: Short, table: Table, numbers: Numbers) -> None:
     """Write down the number of the text with each digest, or -1."""
     for q in range(len(wanted)):

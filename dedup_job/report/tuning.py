@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.compiled import compiled
 from dedup_job.document import Fingerprints
 from dedup_job.fingerprint.bands import band_keys
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.match.allpairs import Pairs, similar_pairs, similarities
 from dedup_job.match.index import FOUND, Index
+from dedup_job.native.compiled import compiled
 from dedup_job.ragged import Ragged
 from dedup_job.report.rules import segments_searched
 from dedup_job.report.scoring import Score, Setting, Share, wilson
@@ -237,7 +237,7 @@ def best(tried: Sequence[Row], records: int, present: Setting) -> Row | None:
     return now if is_enough else cheapest
 
 
-@compiled("bool_[::1](int64, int64[::1], int64[::1])")
+@compiled
 def _dropped(texts: int, left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """Return which texts are dropped: those that match an earlier one which is not; pairs ascend by right."""
     dropped = np.zeros(texts, np.bool_)

@@ -27,7 +27,6 @@ from pymongo import common
 
 from dedup_job import cli, config, job, wiring
 from dedup_job.document import Batch, Fingerprints
-from dedup_job.engine import warm
 from dedup_job.engine.local import Capacity
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
@@ -105,9 +104,13 @@ def _run(request: dict[str, Any], output: int) -> None:
         os.dup2(output, stream)
     os.environ.update(request["environment"])
     sys.argv[1:] = request["arguments"]
+    code = 70
     with suppress(BaseException):
-        cli.main()
-    os._exit(70)
+        try:
+            cli.main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+    os._exit(code)
 
 
 class InlineEngine:
@@ -135,7 +138,6 @@ def _fingerprinter(recipe: Recipe) -> Fingerprinter:
 def _warm_up() -> None:
     """Load and compile all that a run needs, and put an engine without workers in place of the real one."""
     vars(wiring)["LocalEngine"] = InlineEngine
-    vars(warm)["warmed"] = lambda: None
     common.MIN_HEARTBEAT_INTERVAL = 0.02  # look soon whether the server is there again
     source = {"database": "warm", "collection": "up", "fields": ["data"]}
     target = {"database": "warm", "collection": "on"}

@@ -1,0 +1,36 @@
+"""Compile, once, what a run needs: decide some made-up records in memory.  `make install` does it.
+
+    python -m scripts.compile
+
+What is compiled is kept (`dedup_job/native/cache.py`), so that the first run is as fast as later ones.
+"""
+
+from __future__ import annotations
+
+from bson import encode
+
+from dedup_job import job
+from dedup_job.document import Batch
+from dedup_job.fingerprint.fields import TextFields
+from dedup_job.fingerprint.fingerprinter import Fingerprinter
+from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
+from dedup_job.match.keepers import Keepers, Recollection
+from scripts.corpus import generate
+
+RECORDS, A_BATCH = 3_000, 500  # the maps of the index are laid out anew in between
+
+
+def main() -> None:
+    """Decide the records in batches, against keepers whose texts are looked up again."""
+    recipe = Recipe(Reader(TextFields(("data",))), 64, Matching())
+    fingerprint = Fingerprinter(recipe)
+    raws = {encode({"_id": record["_id"]}): encode(record) for record in generate(RECORDS)}
+    keepers = Keepers(recipe, 0, Recollection(lambda ids: {one: raws[one] for one in ids}, fingerprint))
+    for number in range(0, RECORDS, A_BATCH):
+        ids = list(raws)[number : number + A_BATCH]
+        batch = Batch(ids, [raws[raw_id] for raw_id in ids])
+        job.in_memory(batch, fingerprint(batch.raws), recipe.matching, keepers)
+
+
+if __name__ == "__main__":
+    main()
