@@ -54,8 +54,8 @@ of every duplicate? Are the decisions those of an undisturbed run?
 - **lost**: records not decided, kept records not in the target, duplicates whose keeper is not there.
 - **doubled**: records decided twice, or in the target though they were not kept.
 - **different**: decisions, rows of the ledger or bytes that an undisturbed run leaves otherwise.
-- **misled**: runs with another exit code than the README says, or later than they should (10 s after a
-  signal, 2 s for the loser of a contest).
+- **misled**: runs with another exit code than docs/operations.md says, or later than they should: 10 s
+  after a signal, and for the loser of a contest.
 
 | campaign | trials | lost | doubled | different | misled | seconds | with |
 |---|---|---|---|---|---|---|---|

@@ -214,7 +214,7 @@ def _named(what: str, error: PyMongoError) -> DedupError:
 
 
 def _refusal(code: int, told: str, name: str) -> str:
-    """Say which right is missing; the README lists those that are needed."""
+    """Say which right is missing; docs/operations.md lists those that are needed."""
     if code == WRONG_PASSWORD:
         return "wrong user name or password in the connection string"
     if "requires authentication" in told:
@@ -223,5 +223,5 @@ def _refusal(code: int, told: str, name: str) -> str:
         database, command, collection = denied.groups()
         place = f"{database}.{collection}" if collection else database
         right = ACTIONS.get(command, command)
-        return f"the user lacks the right to {right} on {place}; see Rights in the README"
-    return f"the user may not do this ({name}); see Rights in the README"
+        return f"the user lacks the right to {right} on {place}; see Rights in docs/operations.md"
+    return f"the user may not do this ({name}); see Rights in docs/operations.md"

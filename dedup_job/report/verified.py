@@ -75,5 +75,7 @@ class Verification:
             lines.append(f"  not looked for: {', '.join(self.left_out)}")
         rate = self.decisions / self.seconds if self.seconds else 0.0
         speed = f"{self.seconds:,.1f} s, {rate:,.0f} decisions/s, peak memory {peak_rss_mb():,.0f} MB"
-        verdict = "all agrees" if self.agrees else "state and data disagree; see Checking in the README"
+        verdict = (
+            "all agrees" if self.agrees else "state and data disagree; see Checking in docs/operations.md"
+        )
         return "\n".join([*lines, f"  {verdict}; {speed}"])

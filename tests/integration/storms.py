@@ -30,7 +30,7 @@ ENDED_BY = {
 }
 LIVES = 5  # kills until a job is let finish
 STARTERS = 8
-LOSER_SECONDS = 2.0
+LOSER_SECONDS = 10.0
 LEAVING_SECONDS = 10.0
 PATIENCE_SECONDS = 300.0  # a run that takes longer hangs
 

@@ -1,4 +1,4 @@
-"""The rights that the README lists are enough, each of them is needed, and `report` needs only to read."""
+"""The rights in docs/operations.md are enough, each of them is needed, and `report` needs only to read."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Privilege = dict[str, Any]
 
 
 def documented() -> list[Privilege]:
-    """Return the privileges of the README's role, for the databases and collections of these tests."""
-    section = (ROOT / "README.md").read_text("utf-8").split("## Rights")[1].split("```")[1]
+    """Return the privileges of the role in the docs, for the databases and collections of these tests."""
+    section = (ROOT / "docs" / "operations.md").read_text("utf-8").split("## Rights")[1].split("```")[1]
     names = json.loads(re.search(r"const ledger = (\[.*?\])", section)[1])  # type: ignore[index]
     found = re.findall(r'collection: "(\w*)(\.dedup\.)?"(?: \+ name)?\}, actions: (\[.*?\])', section)
     assert len(found) == 3
@@ -55,7 +55,7 @@ def without(place: str, action: str) -> list[Privilege]:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[LocalMongod]:
-    """A server that asks for passwords, with the README's users and one who only reads."""
+    """A server that asks for passwords, with the users of the docs and one who only reads."""
     with LocalMongod(auth=True) as server, MongoClient[dict[str, Any]](server.uri) as root:
         root.admin.command("createRole", "dedupTarget", roles=[], privileges=documented())
         reads = [{"role": "read", "db": name} for name in ("src", "dst")]
@@ -167,7 +167,7 @@ def test_each_right_is_needed_and_the_message_names_it(
     with pytest.raises(NotPermitted) as caught:
         guarded_job.decide("backfill")
 
-    assert f"the user lacks the right to {told}; see Rights in the README" in str(caught.value)
+    assert f"the user lacks the right to {told}; see Rights in docs/operations.md" in str(caught.value)
     assert caught.value.exit_code == 77
 
 
