@@ -77,7 +77,7 @@ def _judged(pair: Labelled, prints: Fingerprints, recipe: Recipe) -> Judged:
     ids = [b"first", b"second"]
     keepers = Keepers(recipe, 1, NOTHING_OLDER)
     texts = keepers.enter(RawIds.of(ids), prints).texts
-    verdict = job.decide(ids, prints, texts, recipe.matching, keepers)[1]
+    verdict = job.decide(ids, prints, texts, recipe.matching, keepers).verdicts[1]
     return Judged(
         pair,
         found=verdict.action is Action.DUPLICATE,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isnan
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,11 @@ from dedup_job.document import UNIQUE, Action, Batch, Counts, Fingerprints, Matc
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.match._found import NO_DISTANCE
 from dedup_job.match.judge import Judgement
-from dedup_job.match.keepers import Entered, Keepers
+from dedup_job.match.keepers import Entered, Keepers, Standing
 from dedup_job.match.surroundings import look_around
 from dedup_job.plan import Plan, RawIds
 
+CONFLICT = Verdict(Action.REFUSED, "conflict")
 PLAN_BYTES = 6 << 20  # a document has 16 MiB at most, and so has a command that names a plan's ids
 
 
@@ -42,6 +43,7 @@ class Job:
     keepers   everything that was kept before
     absent    tells which of some keepers are not in the target any more
     held      tells which of some ids the target held before the job began
+    taken     tells the ids of those raw records that the target has another record of
     commit    carries out a plan for these raw records, and returns the plan as it ended; the rows that tell
               of it may be written later
     observe   is told of each batch and its plan, for the report
@@ -55,6 +57,26 @@ class Job:
     commit: Callable[[Plan, Sequence[bytes]], Plan]
     observe: Callable[[Batch, Plan], None]
     held: Callable[[Sequence[bytes]], Collection[bytes]] = field(default=lambda ids: ())
+    taken: Callable[[Sequence[bytes]], Collection[bytes]] = field(default=lambda raws: ())
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Which ids of a batch the target held before the job began; they are never dropped.
+
+    there  all of them
+    taken  those of which it has another record; it is known before anything is decided that these are refused
+    """
+
+    there: Collection[bytes] = ()
+    taken: Collection[bytes] = ()
+
+
+class Decision(NamedTuple):
+    """The verdict of each record of a batch, in order, and the keepers from before it that they rely on."""
+
+    verdicts: list[Verdict]
+    relied_on: set[Standing]
 
 
 def run(job: Job) -> Counts:
@@ -62,12 +84,12 @@ def run(job: Job) -> Counts:
     counts = Counts()
     for batch, prints in job.engine.fingerprinted(job.batches):
         entered = job.keepers.enter(RawIds.of(batch.ids), prints)
-        held = job.held(batch.ids)
-        verdicts = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, held)
-        while gone := job.absent(relied_on(verdicts) - set(batch.ids)):
-            job.keepers.forget(gone)
-            verdicts = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, held)
-        plan = in_parts(planned(batch, prints, verdicts), batch.raws, job.commit)
+        held = held_of(batch, job)
+        decision = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, held)
+        while outdated := outdated_of(decision.relied_on, job):
+            job.keepers.forget(outdated)
+            decision = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, held)
+        plan = in_parts(planned(batch, prints, decision.verdicts), batch.raws, job.commit)
         admit(plan, entered, prints, job.keepers)
         job.observe(batch, plan)
         counts += plan.counts
@@ -79,16 +101,32 @@ def in_parts(plan: Plan, raws: Sequence[bytes], commit: Callable[[Plan, Sequence
 
     What a part's refusal of a keeper means for later parts is what it means within one.
     """
+    known = set(plan.rows(Action.REFUSED))
     for start, stop in plan.bounds(PLAN_BYTES):
         done = commit(plan.part(start, stop), raws[start:stop])
-        if failed := {start + row: done.verdicts[row] for row in done.rows(Action.REFUSED)}:
+        refused = {start + row: done.verdicts[row] for row in done.rows(Action.REFUSED)}
+        if failed := {row: verdict for row, verdict in refused.items() if row not in known}:
             plan = plan.without(failed)
     return plan
 
 
-def relied_on(verdicts: Iterable[Verdict]) -> set[bytes]:
-    """Return the keepers that stand for something in these verdicts."""
-    return {verdict.match.keeper for verdict in verdicts if verdict.match is not None}
+def held_of(batch: Batch, job: Job) -> Held:
+    """Return what the target held before of the ids of a batch."""
+    there = job.held(batch.ids)
+    raws = [raw for raw_id, raw in zip(batch.ids, batch.raws, strict=True) if raw_id in there]
+    return Held(there, job.taken(raws) if raws else ())
+
+
+def outdated_of(standings: Collection[Standing], job: Job) -> set[Standing]:
+    """Return those that stand no more: their record is gone, or was held before and has another text now.
+
+    What a run put there has the text that it had.  A record that was held before may have been deleted and
+    have come again from the source, so its text is looked at.
+    """
+    held = job.held([standing.id for standing in standings])
+    gone = job.absent({standing.id for standing in standings}.difference(held))
+    changed = job.keepers.outdated([standing for standing in standings if standing.id in held])
+    return changed | {standing for standing in standings if standing.id in gone}
 
 
 def planned(batch: Batch, prints: Fingerprints, verdicts: Sequence[Verdict]) -> Plan:
@@ -108,7 +146,8 @@ def admit(plan: Plan, entered: Entered, prints: Fingerprints, keepers: Keepers) 
 def in_memory(batch: Batch, prints: Fingerprints, matching: Matching, keepers: Keepers) -> Plan:
     """Decide a batch against keepers that no target holds, and let what is unique be one of them."""
     entered = keepers.enter(RawIds.of(batch.ids), prints)
-    plan = planned(batch, prints, decide(batch.ids, prints, entered.texts, matching, keepers))
+    verdicts = decide(batch.ids, prints, entered.texts, matching, keepers).verdicts
+    plan = planned(batch, prints, verdicts)
     admit(plan, entered, prints, keepers)
     return plan
 
@@ -119,20 +158,23 @@ def decide(
     texts: npt.NDArray[np.int64],
     matching: Matching,
     keepers: Keepers,
-    held: Collection[bytes] = (),
-) -> list[Verdict]:
-    """Return the verdict of each record, in order, against the keepers and the batch's earlier records.
+    held: Held = Held(),
+) -> Decision:
+    """Decide the records, in order, against the keepers and the batch's earlier records.
 
     texts  int64 (n,), the numbers of their texts among those of the keepers, where they have been entered
-    held   ids that the target held before; they are never dropped: they are there, or the target refuses them
     """
-    is_droppable = np.array([raw_id not in held for raw_id in ids], np.bool_)
+    is_droppable = np.array([raw_id not in held.there for raw_id in ids], np.bool_)
+    is_taken = np.array([raw_id in held.taken for raw_id in ids], np.bool_)
+    texts = np.where(is_taken, -1, texts)
     surroundings = look_around(prints, texts, matching, keepers)
     found = surroundings.judged(is_droppable, matching.min_similarity)
     is_judged, is_dropped = texts >= 0, found.keeper >= 0
     kept_here = _first_ids(ids, texts, np.flatnonzero(is_judged & ~is_dropped))
 
     def verdict(row: int) -> Verdict:
+        if is_taken[row]:
+            return CONFLICT
         if not is_judged[row]:
             return Verdict(Action.UNJUDGED, prints.reasons[row])
         place = found.keeper[row]
@@ -145,7 +187,8 @@ def decide(
     verdicts = [UNIQUE] * len(ids)
     for row in np.flatnonzero(~is_judged | is_dropped).tolist():
         verdicts[row] = verdict(row)
-    return verdicts
+    relied_on = surroundings.relied_on(found, matching.min_similarity).tolist()
+    return Decision(verdicts, {Standing(text, keepers.id(text)) for text in relied_on})
 
 
 def _first_ids(

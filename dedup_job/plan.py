@@ -150,7 +150,7 @@ class Plan:
     def without(self, failed: Mapping[int, Verdict]) -> Plan:
         """Give these rows another verdict and promote what was dropped because of them.
 
-        A keeper that does not land cannot stand for anything: of its duplicates in this plan the first of
+        A keeper that does not land cannot stand for what follows it: of its duplicates there the first of
         each distinct text becomes unique, further copies of that text its exact duplicates.  (Two different
         texts near the lost keeper need not be near each other, so neither is dropped for the other.)
 
@@ -162,12 +162,13 @@ class Plan:
         >>> [v.action.name for v in plan.without({0: Verdict(Action.REFUSED, "validator")}).verdicts]
         ['REFUSED', 'UNIQUE', 'DUPLICATE']
         """
-        lost = {self.ids[row] for row in failed}
+        lost: set[bytes] = set()
         verdicts = list(self.verdicts)
         promoted: dict[tuple[int, ...], bytes] = {}
         for row, verdict in enumerate(self.verdicts):
             if row in failed:
                 verdicts[row] = failed[row]
+                lost.add(self.ids[row])
             elif verdict.match is not None and verdict.match.keeper in lost:
                 text = tuple(self.digests[row].tolist())
                 if text in promoted:

@@ -60,6 +60,7 @@ def decide(parts: Parts, mode: str, observe: Observe, consent: Consent = Consent
                     commit=lambda plan, raws: ledger.commit(plan, raws, parts.target, mode),
                     observe=observe,
                     held=Decided.of(held).among,
+                    taken=parts.target.taken,
                 )
             )
 
@@ -161,6 +162,7 @@ def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
                     commit=accept,
                     observe=observe,
                     held=Decided.of(held).among,
+                    taken=parts.target.taken,
                 )
             )
 

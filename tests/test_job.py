@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -11,10 +12,10 @@ from hypothesis import strategies as st
 
 from dedup_job.document import UNIQUE, Action, Batch, Counts, Fingerprints, Match, Verdict, digests
 from dedup_job.fingerprint.recipe import Matching
-from dedup_job.job import Job, admit, decide, planned, run
+from dedup_job.job import Held, Job, admit, decide, planned, run
 from dedup_job.match import index
 from dedup_job.match._found import NO_DISTANCE
-from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.match.keepers import Keepers, Recollection, Standing
 from dedup_job.plan import Plan, RawIds
 from dedup_job.ragged import Ragged
 from tests.recipes import PLAIN
@@ -83,8 +84,8 @@ class World:
         ids = [b"%d" % (len(self.verdicts) + row) for row in range(len(texts))]
         prints = prints_of(texts, self.words)
         entered = self.keepers.enter(RawIds.of(ids), prints)
-        there = {b"%d" % number for number in held}
-        verdicts = decide(ids, prints, entered.texts, self.matching, self.keepers, there)
+        there = Held({b"%d" % number for number in held})
+        verdicts = decide(ids, prints, entered.texts, self.matching, self.keepers, there).verdicts
         plan = planned(Batch(ids, ids), prints, verdicts)
         admit(plan, entered, prints, self.keepers)
         self.target |= {ids[row]: texts[row] for row in plan.rows(Action.UNIQUE)}
@@ -236,7 +237,7 @@ def test_a_copy_of_a_near_duplicate_is_kept_when_the_keeper_is_gone() -> None:
     a, b = Text("a", 0b0), Text("b", 0b11)
     world = World(matching())
     world.decide(a, b)
-    world.keepers.forget([b"0"])
+    world.keepers.forget([Standing(0, b"0")])
     assert world.decide(b, b) == [UNIQUE, exact(2)]
     assert world.decide(b) == [exact(2)]
 
@@ -427,3 +428,140 @@ def test_an_id_that_the_target_held_before_is_never_dropped_and_its_text_still_s
     texts = [Text("a", bits=0), Text("b", bits=1), Text("c", reason="empty"), Text("a", bits=0)]
     verdicts = world.decide(*texts, held=[1, 2, 3])
     assert verdicts == [UNIQUE, UNIQUE, Verdict(Action.UNJUDGED, "empty"), exact(0)]
+
+
+class Foreign:
+    """A target that others filled, its adopted records the keepers, and a source of the records to decide.
+
+    A record is its id, the name of its text, and what tells it from others with the same text.
+    """
+
+    def __init__(self, texts: Collection[Text], rule: Matching, adopted: Mapping[int, str]) -> None:
+        self.named = {text.name: text for text in texts}
+        self.matching = rule
+        self.target = records(adopted)
+        self.held = set(self.target)
+        recall = Recollection(self._fetch, self._fingerprint)
+        self.keepers = Keepers(replace(PLAIN, matching=rule), 0, recall)
+        entered = self.keepers.enter(RawIds.of(self.target), self._fingerprint([*self.target.values()]))
+        self.keepers.keep(entered, np.ones(len(adopted), np.bool_), [*self.target])
+        self.verdicts: dict[int, Verdict] = {}
+
+    def change(self, lost: Collection[int], edited: Mapping[int, str]) -> None:
+        """Let others delete and edit records of the target."""
+        self.target |= {raw_id: raw for raw_id, raw in records(edited).items() if raw_id in self.target}
+        for number in lost:
+            self.target.pop(b"%d" % number, None)
+
+    def run(self, source: Mapping[int, str], size: int) -> None:
+        """Decide so many records of the source at a time, and hold every plan to the promise."""
+        ids, raws = [*records(source)], [*records(source).values()]
+        job = Job(
+            batches=[Batch(ids[at : at + size], raws[at : at + size]) for at in range(0, len(ids), size)],
+            engine=self,
+            matching=self.matching,
+            keepers=self.keepers,
+            absent=lambda ids: set(ids) - self.target.keys(),
+            commit=self._commit,
+            observe=self._observe,
+            held=self.held.intersection,
+            taken=self._taken,
+        )
+        run(job)
+
+    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
+        return ((batch, self._fingerprint(batch.raws)) for batch in batches)
+
+    def _taken(self, raws: Sequence[bytes]) -> set[bytes]:
+        ids = (raw.split()[0] for raw in raws)
+        return {raw_id for raw_id, raw in zip(ids, raws, strict=True) if self.target.get(raw_id, raw) != raw}
+
+    def _commit(self, plan: Plan, raws: Sequence[bytes]) -> Plan:
+        refused = {}
+        for row in plan.rows(Action.UNIQUE, Action.UNJUDGED):
+            if self.target.setdefault(plan.ids[row], raws[row]) != raws[row]:
+                refused[row] = Verdict(Action.REFUSED, "conflict")
+        return self._commit(plan.without(refused), raws) if refused else plan
+
+    def _observe(self, batch: Batch, plan: Plan) -> None:
+        own = dict(zip(batch.ids, batch.raws, strict=True))
+        for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True):
+            self.verdicts[int(raw_id)] = verdict
+            if verdict.match is not None:
+                there = self.target[verdict.match.keeper]
+                assert verdict.reason != "exact" or self._text(there) == self._text(own[raw_id])
+
+    def _text(self, raw: bytes) -> Text:
+        return self.named[raw.split()[1].decode()]
+
+    def _fetch(self, ids: Sequence[bytes]) -> Mapping[bytes, bytes]:
+        return {raw_id: self.target[raw_id] for raw_id in ids if raw_id in self.target}
+
+    def _fingerprint(self, raws: Sequence[bytes]) -> Fingerprints:
+        return prints_of([self._text(raw) for raw in raws])
+
+
+def records(texts: Mapping[int, str]) -> dict[bytes, bytes]:
+    return {b"%d" % number: b"%d %s" % (number, text.encode()) for number, text in texts.items()}
+
+
+SIZES = pytest.mark.parametrize("size", [1, 2, 3])
+CONFLICT = Verdict(Action.REFUSED, "conflict")
+
+
+def verdicts_of(
+    adopted: Mapping[int, str], lost: Collection[int], source: Mapping[int, str], size: int
+) -> Any:
+    world = Foreign((A, B, C), matching(radius=2), adopted)
+    world.change(lost, {})
+    world.run(source, size)
+    return world.verdicts
+
+
+@SIZES
+def test_an_adopted_record_that_came_again_with_another_text_stands_for_that_one_alone(size: int) -> None:
+    verdicts = verdicts_of({0: "a"}, [0], {0: "c", 1: "a", 2: "c"}, size)
+    assert verdicts == {0: UNIQUE, 1: UNIQUE, 2: exact(0)}
+
+
+@SIZES
+def test_an_adopted_record_that_came_again_with_its_text_stands_after_those_before_it(size: int) -> None:
+    verdicts = verdicts_of({1: "a"}, [1], {0: "a", 1: "a again", 2: "b"}, size)
+    assert verdicts == {0: UNIQUE, 1: UNIQUE, 2: near(0, 2)}
+
+
+@SIZES
+def test_an_adopted_record_stands_though_the_source_has_another_one_of_its_id(size: int) -> None:
+    """The text of the other one stands for nothing: it is nowhere in the target."""
+    verdicts = verdicts_of({0: "a"}, [], {0: "c", 1: "a", 2: "b", 3: "c"}, size)
+    assert verdicts == {0: CONFLICT, 1: exact(0), 2: near(0, 2), 3: UNIQUE}
+
+
+@SIZES
+def test_an_adopted_record_that_others_edit_does_not_stand_for_what_it_was(size: int) -> None:
+    world = Foreign((A, B, C), matching(), {0: "a"})
+    world.change([], {0: "c"})
+    world.run({1: "a", 2: "a"}, size)
+    assert world.verdicts == {1: UNIQUE, 2: exact(1)}
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_adopted_records_give_the_same_verdicts_whatever_the_batches(data: st.DataObject) -> None:
+    """Some are deleted or edited before the run, and some are in the source: alike, changed, of another text.
+
+    Every plan is held to the promise as it is carried out.
+    """
+    texts = [A, *{text.name: text for text in data.draw(streams(64)) if not text.reason}.values()]
+    kinds = st.sampled_from([f"{text.name}{more}" for text in texts for more in ("", " other")])
+    drawn = st.dictionaries(st.integers(0, 8), kinds, max_size=6)
+    adopted, source, edited = data.draw(drawn), dict(sorted(data.draw(drawn).items())), data.draw(drawn)
+    lost = data.draw(st.sets(st.integers(0, 8), max_size=3))
+    rule = matching(data.draw(st.integers(0, 8)), data.draw(st.sampled_from([0.0, 0.3, 1.0])))
+    outcomes = []
+    for size in (1, 2, 9):
+        world = Foreign(texts, rule, adopted)
+        world.change(lost, edited)
+        world.run(source, size)
+        outcomes.append((world.verdicts, world.target))
+    assert outcomes[1:] == outcomes[:1] * 2

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dedup_job.document import UNIQUE, Action, Fingerprints, Match, Verdict, digests
 from dedup_job.job import admit
 from dedup_job.match.ids import Ids
-from dedup_job.match.keepers import Entered, Keepers, Recollection
+from dedup_job.match.keepers import Entered, Keepers, Recollection, Standing
 from dedup_job.match.recent import ENTRY
 from dedup_job.plan import Plan, RawIds
 from dedup_job.ragged import Ragged
@@ -105,10 +105,38 @@ def test_of_two_records_with_one_text_the_second_stands_when_the_first_is_gone()
         entered = records.keepers.enter(RawIds.of([raw_id]), prints_of([b"a"]))
         records.keepers.keep(entered, np.array([True]), [raw_id])
     assert (len(records.keepers), records.keepers.id(0)) == (2, b"1")
-    records.keepers.forget([b"1"])
+    records.keepers.forget([Standing(0, b"1")])
     assert (records.keepers.id(0), standing(records.keepers, [0])) == (b"2", [True])
-    records.keepers.forget([b"2"])
+    records.keepers.forget([Standing(0, b"2")])
     assert standing(records.keepers, [0]) == [False]
+
+
+def test_a_record_that_is_gone_with_one_text_and_comes_with_another_stands_for_that_one() -> None:
+    records = Records()
+    for text in (b"a", b"b"):
+        entered = records.keepers.enter(RawIds.of([b"1"]), prints_of([text]))
+        records.keepers.keep(entered, np.array([True]), [b"1"])
+        if text == b"a":
+            records.keepers.forget([Standing(0, b"1")])
+    assert standing(records.keepers, [0, 1]) == [False, True]
+
+
+def test_a_record_that_is_kept_twice_with_one_text_is_one_keeper() -> None:
+    records = Records()
+    for _ in range(2):
+        entered = records.keepers.enter(RawIds.of([b"1"]), prints_of([b"a"]))
+        records.keepers.keep(entered, np.array([True]), [b"1"])
+    assert (len(records.keepers), standing(records.keepers, [0])) == (1, [True])
+
+
+def test_an_outdated_keeper_is_gone_or_has_another_text() -> None:
+    records = Records()
+    records.keep(b"ab", b"cd", b"ef")
+    del records.there[b"id:ab"]
+    records.there[b"id:cd"] = b"ef"
+    standings = [Standing(text, records.keepers.id(text)) for text in range(3)]
+    assert records.keepers.outdated(standings) == set(standings[:2])
+    assert records.keepers.outdated([]) == set()
 
 
 def test_a_dropped_text_is_found_too_as_what_a_key_finds_must_not_depend_on_what_was_kept() -> None:

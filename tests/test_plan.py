@@ -123,6 +123,13 @@ def test_a_promoted_record_that_is_lost_too_is_promoted_on() -> None:
     assert once.without({1: REFUSED}).verdicts == [REFUSED, REFUSED, UNIQUE, UNIQUE]
 
 
+def test_what_comes_before_a_lost_record_relied_on_an_earlier_one_of_its_id() -> None:
+    """The target had a record of that id before, which was adopted."""
+    copy = Verdict(Action.DUPLICATE, "exact", Match(b"id1", 0, 1.0))
+    plan = plan_of([0, 1, 1], [copy, UNIQUE, copy])
+    assert plan.without({1: REFUSED}).verdicts == [copy, REFUSED, UNIQUE]
+
+
 def test_the_plan_itself_is_left_as_it_was() -> None:
     plan = plan_of([0, 0], [UNIQUE, Verdict(Action.DUPLICATE, "exact", Match(b"id0", 0, 1.0))])
     plan.without({0: REFUSED})
@@ -161,3 +168,13 @@ def test_a_plan_that_is_carried_out_in_parts_ends_as_one_that_is_carried_out_who
     assert [raw_id for part in parts for raw_id in part.ids] == list(plan.ids)
     for start, stop in plan.bounds(nbytes):
         assert stop - start == 1 or len(plan.part(start, stop).bounds(nbytes)) == 1
+
+
+@pytest.mark.parametrize("nbytes", [1, 100])
+def test_what_was_refused_beforehand_takes_nothing_from_the_adopted_record_of_its_id(nbytes: int) -> None:
+    copy = Verdict(Action.DUPLICATE, "exact", Match(b"id1", 0, 1.0))
+    plan = plan_of([0, 1, 0], [copy, REFUSED, copy])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "PLAN_BYTES", nbytes)
+        ended = job.in_parts(plan, [b""] * 3, lambda part, _: part)
+    assert list(ended.verdicts) == [copy, REFUSED, copy]

@@ -39,7 +39,7 @@ def decided(prints: Fingerprints, matching: Matching) -> Verdict:
     keepers = Keepers(recipe, 1 << 20, Recollection(lambda ids: {}, lambda raws: prints))
     ids = [b"first", b"second"]
     texts = keepers.enter(RawIds.of(ids), prints).texts
-    return decide(ids, prints, texts, matching, keepers)[1]
+    return decide(ids, prints, texts, matching, keepers).verdicts[1]
 
 
 def agrees(texts: Sequence[str], prints: Fingerprints, matching: Matching) -> str:

@@ -165,7 +165,7 @@ def test_what_would_be_dropped_is_what_the_job_drops(
     keepers = Keepers(recipe, 1 << 20, Recollection(lambda ids: {}, lambda raws: prints))
     ids = [b"%d" % number for number in range(len(prints))]
     texts = keepers.enter(RawIds.of(ids), prints).texts
-    verdicts = job.decide(ids, prints, texts, recipe.matching, keepers)
+    verdicts = job.decide(ids, prints, texts, recipe.matching, keepers).verdicts
     dropped = {
         text for text, verdict in zip(texts.tolist(), verdicts, strict=True) if verdict.reason == "near"
     }

@@ -114,7 +114,7 @@ def decided(parts: Parts, engine: LocalEngine, sample: Sample, prints: Fingerpri
 def _plan(batch: Batch, prints: Fingerprints, parts: Parts, keepers: Keepers) -> Plan:
     """Decide a chunk and take its keepers in."""
     entered = keepers.enter(RawIds.of(batch.ids), prints)
-    verdicts = job.decide(batch.ids, prints, entered.texts, parts.recipe.matching, keepers)
+    verdicts = job.decide(batch.ids, prints, entered.texts, parts.recipe.matching, keepers).verdicts
     plan = job.planned(batch, prints, verdicts)
     job.admit(plan, entered, prints, keepers)
     return plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -55,6 +55,16 @@ class Entered(NamedTuple):
     is_new: npt.NDArray[np.bool_]
 
 
+class Standing(NamedTuple):
+    """A kept record and the text that it stands for, by number.
+
+    An adopted record that is gone from the target may come again from the source, with another text.
+    """
+
+    text: int
+    id: bytes
+
+
 class Keepers:
     """Texts are numbered in the order in which they first came, those of dropped records too.
 
@@ -75,7 +85,7 @@ class Keepers:
         self._kept = 0
         self._recent = RecentShingles(cache_bytes)
         self._recall = recall
-        self._gone: set[bytes] = set()
+        self._gone: set[Standing] = set()
 
     def __len__(self) -> int:
         """Records kept."""
@@ -130,8 +140,16 @@ class Keepers:
 
     def _keep_another(self, text: int, raw_id: bytes) -> None:
         """Let a record stand for a text that an earlier one came with first, be that one kept or not."""
-        kept = self._others.setdefault(text, [self._ids[text]] if self._is_kept[text] else [])
+        kept = self._others.get(text) or ([self._ids[text]] if self._is_kept[text] else [])
+        again = Standing(text, raw_id)
+        if again in self._gone:  # it comes after those that were kept meanwhile
+            self._gone.remove(again)
+            kept = [other for other in kept if other != raw_id]
+            self._kept -= 1
+        elif kept[:1] == [raw_id]:  # it was adopted, and is in the source, too
+            return
         kept.append(raw_id)
+        self._others[text] = kept
         self._is_kept[text] = True
         self._kept += 1
 
@@ -151,33 +169,43 @@ class Keepers:
         """Return the shingles of these keepers; one that is gone or has another text now is left out."""
         found = {text: shingles for text in texts if (shingles := self._recent.get(text)) is not None}
         missing = [text for text in dict.fromkeys(texts) if text not in found]
-        recalled = self._recall([self.id(text) for text in missing]) if missing else []
-        again = {
-            text: one[1]
-            for text, one in zip(missing, recalled, strict=True)
-            if one is not None and self._texts.find(one[0].reshape(1, 2)).item() == text
-        }
+        again = self._recalled([Standing(text, self.id(text)) for text in missing])
         if again:
             sets = list(again.values())
-            self._recent.put(list(again), Ragged(offsets_of(sets), np.concatenate(sets)))
-        return found | again
+            texts = [standing.text for standing in again]
+            self._recent.put(texts, Ragged(offsets_of(sets), np.concatenate(sets)))
+        return found | {standing.text: shingles for standing, shingles in again.items()}
 
-    def forget(self, ids: Iterable[bytes]) -> None:
-        """Let these records stand for nothing any more: they are not in the target."""
-        self._gone.update(ids)
+    def outdated(self, standings: Collection[Standing]) -> set[Standing]:
+        """Return those whose record is gone or has another text now."""
+        return set(standings) - self._recalled(list(standings)).keys()
+
+    def _recalled(self, standings: Sequence[Standing]) -> dict[Standing, Shingles]:
+        """Look up the shingles of these; one whose record is gone or has another text now is left out."""
+        recalled = self._recall([standing.id for standing in standings]) if standings else []
+        return {
+            standing: one[1]
+            for standing, one in zip(standings, recalled, strict=True)
+            if one is not None and self._texts.find(one[0].reshape(1, 2)).item() == standing.text
+        }
+
+    def forget(self, standings: Iterable[Standing]) -> None:
+        """Let these records stand for these texts no more: they are gone, or have other texts now."""
+        self._gone.update(standings)
 
     def standing(self, texts: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
         """Tell for which of these texts a record stands."""
         stands: npt.NDArray[np.bool_] = self._is_kept[texts]
         if self._gone:
             for place in np.flatnonzero(stands).tolist():
-                stands[place] = self.id(int(texts[place])) not in self._gone
+                text = int(texts[place])
+                stands[place] = Standing(text, self.id(text)) not in self._gone
         return stands
 
     def id(self, text: int) -> bytes:
         """Return the raw id of the first record that stands for a text; of the first one where none does."""
         kept = self._others.get(text) or [self._ids[text]]
-        return next((raw_id for raw_id in kept if raw_id not in self._gone), kept[0])
+        return next((raw_id for raw_id in kept if Standing(text, raw_id) not in self._gone), kept[0])
 
     def sample(self, count: int) -> list[bytes]:
         """Return the ids of about so many keepers, taken at random; they decide nothing."""

@@ -37,6 +37,16 @@ class Surroundings:
         judgement: Judgement = judge(rows, self.near, self.sets, self.stood.copy(), min_similarity)
         return judgement
 
+    def relied_on(self, judgement: Judgement, min_similarity: float) -> Numbers:
+        """Return the texts that stood before and are relied on, int64: by a match, or by an absence of one.
+
+        That is where shingles could not be had, of a record that is gone: another one may have this text.
+        """
+        is_relied = (np.diff(self.sets.offsets) == 0) & (min_similarity > 0)
+        is_relied[judgement.keeper[judgement.keeper >= 0]] = True
+        texts: Numbers = self.texts[is_relied & self.stood]
+        return texts
+
 
 def look_around(prints: Fingerprints, texts: Numbers, matching: Matching, keepers: Keepers) -> Surroundings:
     """Find all that the records may be duplicates of, with the shingles to compare them by.

@@ -72,6 +72,12 @@ class Target:
         """Return the records that are there of these ids, by id."""
         return fetch(self._collection, ids, self._patience, "the target")
 
+    def taken(self, records: Iterable[bytes]) -> set[bytes]:
+        """Return the ids of those raw records that it has another record of."""
+        wanted = {id_of(record): record for record in records}
+        found = self.fetch(list(wanted))
+        return {raw_id for raw_id, stored in found.items() if not arrived(wanted[raw_id], stored)}
+
     def absent(self, ids: Iterable[bytes]) -> set[bytes]:
         """Return those of the ids that no record has."""
         return absent(self._collection, ids, self._patience, "the target")

@@ -110,6 +110,44 @@ def test_a_nightly_run_drops_copies_of_adopted_records_and_no_record_for_itself(
     assert [(row["_id"], row["keeper"]) for row in job.ledger("dropped").find()] == [(8, 4)]
 
 
+@pytest.mark.parametrize("batch_records", [1, 2, 100])
+def test_an_adopted_record_that_came_again_with_another_text_stands_for_that_one(
+    job: Job, batch_records: int
+) -> None:
+    job.set("limits", batch_records=batch_records)
+    job.target.insert_many(records(3, 4))
+    job.source.insert_many([{"_id": 4, "text": TEXTS[1]}, {"_id": 5, "text": TEXTS[4]}])
+    adopt(job)
+    job.target.delete_one({"_id": 4})
+
+    counts = job.decide("backfill").counts
+
+    assert (counts.unique, counts.exact) == (2, 0)
+    assert job.target.count_documents({"text": TEXTS[4]}) == 1
+    job.source.insert_many([{"_id": 6, "text": TEXTS[4]}, {"_id": 7, "text": TEXTS[1]}])
+    job.decide("run")
+    assert {row["_id"]: row["keeper"] for row in job.ledger("dropped").find()} == {6: 5, 7: 4}
+
+
+@pytest.mark.parametrize("batch_records", [1, 2, 3, 100])
+def test_an_adopted_record_stands_for_its_copies_whatever_the_source_has_of_its_id(
+    job: Job, batch_records: int
+) -> None:
+    job.set("limits", batch_records=batch_records)
+    job.target.insert_many(records(3, 4))
+    job.source.insert_many([{"_id": 3, "text": TEXTS[1]}, {"_id": 4, "text": TEXTS[4], "new": 1}])
+    job.source.insert_many([{"_id": 5, "text": TEXTS[3]}, {"_id": 6, "text": TEXTS[4]}, records(7)[0]])
+    adopt(job)
+
+    forecast, counts = rehearsed(job), job.decide("backfill").counts
+
+    assert counts == forecast == Counts(unique=1, exact=2, refused={"conflict": 2})
+    assert {row["_id"]: row["keeper"] for row in job.ledger("dropped").find()} == {5: 3, 6: 4}
+    assert [row["_id"] for row in job.ledger("exceptions").find()] == [3, 4]
+    assert list(job.target.find().sort("_id", 1)) == records(3, 4, 7)
+    assert verified(job) == []
+
+
 def test_a_dry_run_knows_the_adopted_records(job: Job) -> None:
     job.target.insert_many(records(3, 4))
     job.source.insert_many(records(1))
