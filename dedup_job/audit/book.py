@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from dedup_job.audit.keys import as_id, as_key
-from dedup_job.document import Counts
+from dedup_job.document import Action, Counts
 from dedup_job.errors import StorageFull, UsageError
 from dedup_job.mongo.statements import Decision
 
 APPLICATION = 0x64656475  # "dedu": the mark of such a file
 SETTINGS = (f"cache_size = -{64 << 10}", "locking_mode = EXCLUSIVE", "synchronous = NORMAL")
+LANDING = (Action.UNIQUE, Action.UNJUDGED)
 NAMELESS = ("journal_mode = OFF",)  # nobody goes on with what is left of it
 TABLES = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -140,14 +141,19 @@ class Book:
     def enter_decisions(self, decisions: Iterable[Decision]) -> None:
         """Add what the ledger decided; of a record that was decided before only that is noted.
 
-        One of the target's own records stays what it was, whatever was decided on that of the source; on each
-        of the two there is a row.
+        One of the target's own records stays what it was, unless that of the source landed in its place; on
+        each of the two there is a row.
         """
         decisions = list(decisions)
         rows = list(map(_row, decisions))
         verdicts = Counter((row[2], row[3]) for row in rows)
+        landed = [(*row[2:6], row[0]) for row in rows if row[2] in LANDING]
         self._enter_noted(decisions)
         with _named_errors():
+            self._file.executemany(
+                "UPDATE decided SET action = ?, reason = ?, hash = ?, digest = ? WHERE id = ? AND times = 0",
+                landed,
+            )
             self._file.executemany(
                 "INSERT INTO decided VALUES (?, ?, ?, ?, ?, ?, ?, 1) "
                 "ON CONFLICT (id) DO UPDATE SET times = times + 1",

@@ -390,6 +390,20 @@ def test_what_does_not_decide_may_change_from_run_to_run_and_what_does_may_not(j
         job.decide("run")
 
 
+def test_an_audit_knows_that_a_record_of_the_source_took_the_place_of_an_adopted_one(job: Job) -> None:
+    job.target.insert_many(records(0, 2, 3, 4))
+    job.source.insert_many([{"_id": -1, "text": TEXTS[3]}, {"_id": 4, "text": TEXTS[1]}, {"_id": 5}])
+    adopt(job)
+    job.target.delete_one({"_id": 4})
+    job.source.insert_many([{"_id": 6, "text": TEXTS[1]}, {"_id": 2}])
+    job.target.delete_one({"_id": 2})
+    counts = job.decide("backfill").counts
+    assert (counts.unique, counts.exact, counts.unjudged) == (1, 2, {"missing": 2})
+    assert verified(job) == []
+    job.target.update_one({"_id": 4}, {"$set": {"text": TEXTS[4]}})
+    assert verified(job) == ["altered"], "what was adopted is not what it shall be"
+
+
 def test_an_audit_knows_what_was_adopted(job: Job) -> None:
     """Some of the adopted are in the source as well: alike, changed, or with nothing to judge."""
     job.target.insert_many([*records(3, 4, 5), {"_id": "b", "text": TEXTS[1]}, {"_id": "c"}])
