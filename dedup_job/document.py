@@ -17,7 +17,7 @@ from dedup_job.ragged import Ragged
 class Unjudged(Exception):
     """A record that cannot be judged; it is copied, never dropped.
 
-    `reason` names why: missing, null, not_text:*, invalid_utf8, undecodable, empty, too_long, too_complex ...
+    `reason` names why: missing, null, not_text:*, invalid_utf8, undecodable, empty, hidden, too_long ...
     """
 
     def __init__(self, reason: str) -> None:

@@ -254,7 +254,10 @@ _PART = st.recursive(
     ),
     max_leaves=20,
 )
-_PAGE = st.lists(_PART, max_size=6).map(lambda parts: _joined([("<div>x", " x"), *parts, ("</div>", " ")]))
+_SEEN = "x" * 100  # else a page may have next to nothing to see
+_PAGE = st.lists(_PART, max_size=6).map(
+    lambda parts: _joined([(f"<div>{_SEEN}", f" {_SEEN}"), *parts, ("</div>", " ")])
+)
 
 
 @given(_PAGE)
@@ -311,6 +314,60 @@ def test_any_soup_gives_text_without_invisible_characters_or_a_reason(soup: list
 
     assert text.isprintable()
     assert text == " ".join(text.split())
+
+
+# --- text that a browser withholds --------------------------------------------------------------------------
+
+_WITHHOLDING = st.sampled_from(["noscript", "template", "NOSCRIPT"])
+_WITHHELD = st.recursive(
+    _WORDS.map(lambda word: (word, len(word))),
+    lambda inner: st.builds(
+        lambda name, attributes, parts: (
+            f"<{name}{attributes}>{''.join(markup for markup, _ in parts)}</{name}>",
+            sum(letters for _, letters in parts),
+        ),
+        _WITHHOLDING | st.sampled_from(["p", "b", "div"]),
+        _ATTRIBUTES,
+        st.lists(inner | st.sampled_from([("<script>x()</script>", 0), ("&lt;, ", 0), ("<!-- x -->", 0)])),
+    ),
+    max_leaves=12,
+)
+
+
+@given(_WORDS, st.lists(_WITHHELD, max_size=5), _WITHHOLDING)
+def test_a_text_is_hidden_when_less_is_seen_than_a_tenth_of_what_is_withheld(
+    seen: str, withheld: list[tuple[str, int]], name: str
+) -> None:
+    markup = "".join(f"<{name}>{inner}</{name}>" for inner, _ in withheld)
+    letters = sum(letters for _, letters in withheld)
+
+    ((text, reason),) = Cleaner().clean_all([f"<div>{seen}</div>{markup}"])
+
+    is_hidden = 10 * len(seen) < letters
+    assert (text, reason) == (("", "hidden") if is_hidden else (seen, ""))
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        "<noscript>Please enable JavaScript to read this page.</noscript>",
+        "<template><p>Please enable JavaScript to read this page.</p></template>",
+        "<p>App</p><noscript>Please enable JavaScript to read this page.</noscript>",
+        "<p>App</p>" + "<template>一份很长的正文</template>" * 5,
+    ],
+)
+def test_pages_that_differ_where_nobody_sees_it_are_not_taken_for_one(markup: str) -> None:
+    assert _reason(Cleaner(), f"<body>{markup}</body>") == "hidden"
+
+
+def test_letters_are_measured_not_bytes_or_attributes() -> None:
+    pixel = f'<noscript><img src="https://a.cn/?b={"c" * 900}">{"—…" * 90}</noscript>'
+    assert _clean(f"<p>文字</p>{pixel}") == "文字"
+    assert _clean(f"<p>中文</p><noscript>{'letters' * 2}{'中文字' * 2}</noscript>") == "中文"
+
+
+def test_the_text_of_a_drawing_is_seen() -> None:
+    assert _clean("<p>a</p><svg viewBox='0 0 9 9'><text x='1'>in <tspan>it</tspan></text></svg>") == "a in it"
 
 
 # --- characters ---------------------------------------------------------------------------------------------
@@ -489,6 +546,9 @@ _HOSTILE = {
     "scripts closed by styles": "<script></style><style></script>" * (_N // 4),
     "scripts with an open quote": '<script a="' * _N,
     "spaces after the name of an end": "<script>" + ("</script" + " " * 1000) * (_N // 1000),
+    "withheld": "<noscript>a</noscript><template>b</template>" * (_N // 4),
+    "withheld in depth": "<p>a" + "<div>" * 390 + "<noscript>a</noscript>" * (_N // 4),
+    "withheld in itself": "a" * _N + ("<noscript>a" * 390 + "</noscript>" * 390) * (_N // 400),
     "open heads": "<head>" * _N,
     "heads and bodies": "<head><body>" * _N,
     "open quotes": '<a x="' * _N,

@@ -109,7 +109,8 @@ _PARTS_OF_PAGES = st.sampled_from(
     ]
 )
 _ODD = st.sampled_from(
-    """<caption> <col> </caption> <select> <script> </script> <!-- --> <!doctype > <Table> <Div> <p\ta>
+    """<noscript> </noscript> <template> </template>
+    <caption> <col> </caption> <select> <script> </script> <!-- --> <!doctype > <Table> <Div> <p\ta>
     <p\ta=b <picture> <param> <link> <col> <svg> <![CDATA[ <body> <head> </head> <html> < </ > /> = " ' & ; &#
     &#x41; &#X4e2D; &#xg; &#128; <!-- --> <!--> --!> <!DOCTYPE <style> </style>
     &copy \0 \ufeff \ud800""".replace("\n   ", "").split(" ")
@@ -249,6 +250,9 @@ def test_texts_from_an_editor_are_simple(text: str) -> None:
         "<p>and more of a<script>if (b < c) {}</script>",
         "<p>and more of a<script>b</style>",
         "<p>and more of a<script src='b'/>c</script>",
+        "<p>and more of a<noscript>b</noscript>",
+        "<p>and more of a<template>b</template>",
+        "<p>and more of a<Template>b</Template>",
         "<p>and more of a<!-- <b> -->",
         "<p>and more of a<!-- b",
         "<p>and more of a<!--> b -->",

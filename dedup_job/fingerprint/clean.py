@@ -53,7 +53,10 @@ class Cleaner:
             raise ValueError(msg)
 
     def clean(self, text: str) -> str:
-        """Return the visible text, or raise `Unjudged`: `empty`, `too_long`, `too_complex`, `suspect`."""
+        """Return the visible text.
+
+        Raises `Unjudged`: `empty`, `hidden`, `too_long`, `too_complex`, `suspect`.
+        """
         ((cleaned, reason),) = self.clean_all([text])
         if reason:
             raise Unjudged(reason)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, repeat
@@ -19,6 +19,7 @@ from itertools import accumulate, repeat
 from selectolax.lexbor import LexborHTMLParser
 
 from dedup_job.document import Unjudged
+from dedup_job.fingerprint.characters import letters_and_digits
 
 DEEPEST = 400  # nested elements
 MOST_FORMATTING = 60  # formatting elements open at once; each is opened anew in each paragraph
@@ -48,6 +49,8 @@ INLINE = FORMATTING | names_of(
 )
 KNOWN = BLOCK | INLINE
 HIDDEN = ("script", "style", "noscript", "template", "iframe", "noframes")
+WITHHOLDING = ("noscript", "template")  # with text that some reader would see
+WITHHELD = "noscript:not(noscript *), template:not(noscript *)"  # the outermost; none is found in a template
 DROPPED = ("frame", "frameset", "plaintext", "xmp", "listing")  # by a parser, with their text
 VOID = names_of("area base basefont br col embed frame hr img input link meta param source track wbr")
 IMPLIED = names_of("p li dd dt td th tr option thead tbody tfoot colgroup")
@@ -144,7 +147,9 @@ _frequent_mark = lru_cache(maxsize=4096)(_new_mark)
 
 
 def visible(text: str) -> str:
-    """Return the text of HTML, or of a plain text with entities; raises Unjudged: `too_complex`, `suspect`.
+    """Return the text of HTML, or of a plain text with entities.
+
+    Raises Unjudged: `too_complex`, `hidden`, `suspect`.
 
     A name of another vocabulary (`o:p`, `my-box`) or in mixed case (`Object`) is a tag when it has a value,
     closes itself or is closed somewhere.  A text is HTML when it has a declaration; a known element's closing
@@ -242,14 +247,32 @@ def _with_ends(text: str, names: set[str]) -> str:
     return text
 
 
-def _parsed(text: str, hidden: Collection[str]) -> str:
-    """Return the text that a parser leaves; raises Unjudged("suspect") when that is next to nothing."""
+def _parsed(text: str, hidden: Set[str]) -> str:
+    """Return the text that a parser leaves.
+
+    Raises Unjudged when that is next to nothing: "hidden" where much more is in `<noscript>` or `<template>`,
+    so that pages that differ there alone would be equal, else "suspect".
+    """
     tree = LexborHTMLParser(text)
+    withheld = 0 if hidden.isdisjoint(WITHHOLDING) else _withheld(tree)
     if hidden:
         tree.strip_tags(list(hidden))
     left = tree.root.text() if tree.root is not None else ""
+    if withheld and len(letters_and_digits(left)) < LEAST_SHARE * withheld:
+        raise Unjudged("hidden")
     if len(left) < LEAST_SHARE * len(text):
-        rough = TAG.sub(" ", SCRIPTS.sub(" ", text)).split()
+        rough = _rough(text).split()
         if len("".join(left.split())) < LEAST_SHARE * sum(map(len, rough)) - FEW:
             raise Unjudged("suspect")
     return left
+
+
+def _withheld(tree: LexborHTMLParser) -> int:
+    """Count the letters and digits of elements with text that a browser does not show."""
+    markup = " ".join(one.html or "" for one in tree.css(WITHHELD))
+    return len(letters_and_digits(_unescaped(_rough(markup))))
+
+
+def _rough(markup: str) -> str:
+    """Return about the text of markup, what is in templates too."""
+    return TAG.sub(" ", SCRIPTS.sub(" ", markup))

@@ -10,6 +10,7 @@ import pytest
 from bson import ObjectId
 
 from dedup_job import config, wiring
+from dedup_job.document import Counts
 from dedup_job.parts import Parts
 from scripts.corpus import generate, samples
 from tests.integration.conftest import RAW, Job
@@ -226,3 +227,24 @@ def test_fit_idf_learns_a_table_that_a_backfill_then_uses(job: Job) -> None:
     head = job.ledger("head").find_one()
     assert head is not None
     assert head["recipe"]["idf_table"] == learned["sha256"]
+
+
+@pytest.mark.parametrize("element", ["noscript", "template"])
+def test_records_that_differ_where_no_reader_sees_it_are_kept_and_named(job: Job, element: str) -> None:
+    job.set("source", fields=["data"])
+    hidden = [
+        "今天的港口停着三艘货船，工人们把茶叶搬到岸上。",
+        "图书馆的旧书库存着两万册地方志，开始逐页扫描。",
+    ]
+    pages = [f"<html><body><p>首页</p><{element}><p>{text}</p></{element}></body></html>" for text in hidden]
+    job.source.insert_many([{"_id": n, "data": page} for n, page in enumerate([*pages, "<p>首页</p>"])])
+
+    report = job.decide("backfill")
+
+    assert report.counts == Counts(unique=1, unjudged={"hidden": 2})
+    assert "hidden 2" in report.as_text()
+    assert job.target.count_documents({}) == 3
+    assert {row["_id"]: row["reason"] for row in job.ledger("exceptions").find()} == {
+        0: "hidden",
+        1: "hidden",
+    }
