@@ -22,7 +22,7 @@ from dedup_job.report.scoring import Setting
 from dedup_job.report.tuned import Tuning
 
 IDS_AT_ONCE = 10_000
-NOTHING_OLDER = Recollection(lambda _: {}, lambda _: Fingerprints.join([]))
+NOTHING_OLDER = Recollection(lambda _: [], lambda _: Fingerprints.join([]))
 MOST_SHINGLES = 20_000_000  # in a sample: bounds its memory, whatever the size of the texts
 
 
@@ -33,8 +33,12 @@ def evaluate(parts: Parts, pairs: Sequence[Labelled]) -> Evaluation:
     """
     with parts.engine() as engine:
         ids = _ids_of(parts, pairs)
-        prints = Fingerprints.join([found for _, found in engine.fingerprinted(_named(parts, ids.values()))])
-        place = {raw_id: row for row, raw_id in enumerate(dict.fromkeys(ids.values()))}
+        place: dict[bytes, int] = {}
+        taken: list[Fingerprints] = []
+        for batch, found in engine.fingerprinted(_named(parts, ids.values())):
+            place |= zip(batch.ids, range(len(place), len(place) + len(batch)), strict=True)
+            taken.append(found)
+        prints = Fingerprints.join(taken)
         judged = []
         for pair in pairs:
             rows = [place[ids[pair.first]], place[ids[pair.second]]]
@@ -62,14 +66,17 @@ def _ids_of(parts: Parts, pairs: Sequence[Labelled]) -> dict[str, bytes]:
 
 
 def _named(parts: Parts, ids: Iterable[bytes]) -> Iterator[Batch]:
-    """Yield the records of these ids, each once, in this order: from the source, else from the target."""
+    """Yield the records of these ids, each once, in any order: from the source, else from the target."""
     for some in _runs(list(dict.fromkeys(ids)), parts.settings.limits.batch_records):
-        found = parts.source.fetch(some)
-        if missing := [raw_id for raw_id in some if raw_id not in found]:
-            found |= parts.target.fetch(missing)
-        if gone := next((raw_id for raw_id in some if raw_id not in found), None):
-            raise UsageError(f"the record {extended(gone)} was deleted meanwhile; nothing was evaluated")
-        yield Batch(some, [found[raw_id] for raw_id in some])
+        missing = set(some)
+        for place in (parts.source, parts.target):
+            for found in place.fetch(list(missing)):
+                there = list(missing.intersection(found))
+                missing.difference_update(there)
+                yield Batch(there, [found[raw_id] for raw_id in there])
+        if missing:
+            gone = extended(missing.pop())
+            raise UsageError(f"the record {gone} was deleted meanwhile; nothing was evaluated")
 
 
 def _judged(pair: Labelled, prints: Fingerprints, recipe: Recipe) -> Judged:

@@ -32,7 +32,8 @@ def records_named(parts: Parts, given: str) -> list[Found]:
         Found(place, raw_id, raw)
         for place, collection in (("source", parts.source), ("target", parts.target))
         for reading in readings(given)
-        for raw_id, raw in collection.fetch([reading]).items()
+        for found in collection.fetch([reading])
+        for raw_id, raw in found.items()
     ]
     return [one for one in found if one.id == found[0].id]
 

@@ -187,7 +187,7 @@ def decide(
     verdicts = [UNIQUE] * len(ids)
     for row in np.flatnonzero(~is_judged | is_dropped).tolist():
         verdicts[row] = verdict(row)
-    relied_on = surroundings.relied_on(found, matching.min_similarity).tolist()
+    relied_on = surroundings.relied_on(found).tolist()
     return Decision(verdicts, {Standing(text, keepers.id(text)) for text in relied_on})
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from math import inf
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
-from dedup_job import job
 from dedup_job.config import Settings
 from dedup_job.document import Batch
 from dedup_job.engine.local import Capacity, LocalEngine
 from dedup_job.errors import ConfigError, DedupError, StateError
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.match.keepers import Fetch, Keepers, Recollection
+from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.mongo import namespace
 from dedup_job.mongo.client import Patience, connect
 from dedup_job.mongo.commit import Consent, Ledger, RunId
@@ -33,6 +32,14 @@ from dedup_job.plan import RawIds
 L = TypeVar("L", bound=Ledger)
 
 BEGINNING = 60  # characters of a text that evidence shows
+
+
+class Records(Protocol):
+    """Where the texts of keepers are looked up again."""
+
+    def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
+        """Yield the records that exist of these ids, by id, in pieces; of each these fields, or all."""
+        ...
 
 
 class Parts:
@@ -139,15 +146,13 @@ class Parts:
             ledger.break_off(getattr(error, "exit_code", DedupError.exit_code))
             raise
 
-    def keepers(self, fetch: Fetch, engine: LocalEngine) -> Keepers:
-        """Return an empty set of keepers, whose texts are fetched when they are not at hand."""
-        recall = Recollection(fetch, engine.fingerprint)
-        keepers = Keepers(self.recipe, self.settings.match.cache_mb << 20, recall)
-        # The compiled code that decides is loaded now, while the workers still load theirs.
-        nothing = self.recipe.unjudged("empty", b"")
-        texts = keepers.enter(RawIds.of([b""]), nothing).texts
-        job.decide([b""], nothing, texts, self.recipe.matching, keepers)
-        return keepers
+    def keepers(self, records: Records, engine: LocalEngine) -> Keepers:
+        """Return an empty set of keepers, whose texts are looked up among records when not at hand."""
+        fields = self.recipe.reader.fields.names
+        recall = Recollection(
+            lambda ids: records.fetch(ids, fields), engine.fingerprint, lambda ids: records.fetch(ids)
+        )
+        return Keepers(self.recipe, self.settings.match.cache_mb << 20, recall)
 
     def is_foreign(self, head: Head | None) -> bool:
         """Return whether the target holds records that the ledger does not know, as it knows none yet."""
@@ -194,10 +199,12 @@ class Parts:
 
     def beginnings(self, ids: Iterable[bytes]) -> dict[bytes, str]:
         """Return how the cleaned texts of these source records begin."""
-        found = self.source.fetch(list(dict.fromkeys(ids)))
-        texts, reasons = self.recipe.reader.texts([*found.values()])
-        shown = (text[:BEGINNING] or f"({reason})" for text, reason in zip(texts, reasons, strict=True))
-        return dict(zip(found, shown, strict=True))
+        reader, beginnings = self.recipe.reader, dict[bytes, str]()
+        for found in self.source.fetch(list(dict.fromkeys(ids))):
+            texts, reasons = reader.texts([*found.values()])
+            shown = (text[:BEGINNING] or f"({reason})" for text, reason in zip(texts, reasons, strict=True))
+            beginnings |= zip(found, shown, strict=True)
+        return beginnings
 
 
 def first_records(batches: Iterable[Batch], limit: int | None) -> Iterator[Batch]:

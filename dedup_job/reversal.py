@@ -77,7 +77,7 @@ def _dropped(parts: Parts, given: str) -> Dropped | None:
         _check_restored(parts, given, ids)
         return None
     raw_id = id_of_row(row)
-    raw = parts.source.fetch([raw_id]).get(raw_id)
+    raw = parts.source.one(raw_id)
     if raw is None:
         raise StateError(f"{given} is not in {parts.source_name} any more; its keeper stands for it")
     return Dropped(row, raw)

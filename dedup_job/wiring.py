@@ -44,7 +44,7 @@ def decide(parts: Parts, mode: str, observe: Observe, consent: Consent = Consent
     with parts.ledger(run, consent) as ledger, parts.engine() as engine:
         head = ledger.recover(parts.source, parts.target)
         looked, newest = parts.source.now(), parts.source.newest()
-        keepers = parts.keepers(parts.target.fetch, engine)
+        keepers = parts.keepers(parts.target, engine)
         held = [parts.left()]
         window = parts.window(mode, head).without(restored(ledger, head, keepers, held))
         check_landed(keepers, parts.target)
@@ -144,7 +144,7 @@ def rehearse(parts: Parts, rehearsal: Rehearsal, observe: Observe) -> Report:
     started = time.monotonic()
     with parts.engine() as engine:
         target = RehearsalTarget(parts.target, parts.source)
-        keepers = parts.keepers(target.fetch, engine)
+        keepers = parts.keepers(target, engine)
         window = parts.window(mode, head)
         held = [] if rehearsal.fresh else [parts.left()]
         if head:

@@ -103,7 +103,7 @@ def stream(trial: Trial) -> Iterator[Texts]:
 def measured(trial: Trial) -> tuple[Any, ...]:
     """Return the figures of one stream: microseconds to look up and to enter, candidates, bytes, peak MB."""
     recipe = Recipe(Reader(TextFields(("data",))), trial.bits, trial.matching)
-    keepers = Keepers(recipe, 0, Recollection(lambda _: {}, nothing))
+    keepers = Keepers(recipe, 0, Recollection(lambda _: [], nothing))
     looked = entered = found = counted = 0.0
     for texts in stream(trial):
         began = time.process_time()

@@ -67,7 +67,7 @@ class Ours:
         raws = [text.encode("utf-8", "ignore") for text in texts]
         by_id = dict(zip(ids, raws, strict=True))
         matching = self._recipe.matching
-        recall = Recollection(lambda some: {one: by_id[one] for one in some}, self._fingerprint)
+        recall = Recollection(lambda some: [{one: by_id[one] for one in some}], self._fingerprint)
         keepers = Keepers(self._recipe, CACHE, recall)
         kept: list[int] = []
         for first in range(0, len(texts), CHUNK):

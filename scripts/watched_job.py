@@ -11,8 +11,8 @@ from dedup_job import config, wiring
 from dedup_job.document import Batch
 from dedup_job.engine.local import LocalEngine
 from dedup_job.engine.resident import family, held
-from dedup_job.match.keepers import Fetch, Keepers
-from dedup_job.parts import Parts
+from dedup_job.match.keepers import Keepers
+from dedup_job.parts import Parts, Records
 from dedup_job.plan import Plan
 from dedup_job.report.summary import Report
 from scripts.local_mongod import Server
@@ -24,8 +24,8 @@ class OpenParts(Parts):
 
     seen: Keepers
 
-    def keepers(self, fetch: Fetch, engine: LocalEngine) -> Keepers:
-        self.seen = super().keepers(fetch, engine)
+    def keepers(self, records: Records, engine: LocalEngine) -> Keepers:
+        self.seen = super().keepers(records, engine)
         return self.seen
 
 

@@ -24,7 +24,7 @@ RECIPE = recipe_of("data")
 
 
 def keepers() -> Keepers:
-    return Keepers(RECIPE, 1 << 20, Recollection(lambda _: {}, lambda _: Fingerprints.join([])))
+    return Keepers(RECIPE, 1 << 20, Recollection(lambda _: [], lambda _: Fingerprints.join([])))
 
 
 def plan_of(bits: np.ndarray, near: float = 1.0, keys: np.ndarray | None = None) -> Plan:

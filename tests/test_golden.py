@@ -37,7 +37,7 @@ def batches(records: int) -> Iterator[Batch]:
 def test_leetcode_is_decided_as_it_always_was() -> None:
     recipe = recipe_of("data")
     fingerprint = Fingerprinter(recipe)
-    keepers = Keepers(recipe, 256 << 20, Recollection(lambda ids: {}, fingerprint))
+    keepers = Keepers(recipe, 256 << 20, Recollection(lambda ids: [], fingerprint))
     decided, counts = hashlib.sha256(), Counts()
     for batch in batches(2_000):
         prints = fingerprint(batch.raws)

@@ -92,10 +92,11 @@ class World:
         self.verdicts += verdicts
         return verdicts
 
-    def _fetch(self, ids: Sequence[bytes]) -> Mapping[bytes, bytes]:
+    def _fetch(self, ids: Sequence[bytes]) -> Iterator[Mapping[bytes, bytes]]:
         found = {raw_id: self.target[raw_id] for raw_id in ids if raw_id in self.target}
         self._named |= {text.name.encode(): text for text in found.values()}
-        return {raw_id: text.name.encode() for raw_id, text in found.items()}
+        for raw_id, text in found.items():
+            yield {raw_id: text.name.encode()}
 
     def _fingerprint(self, raws: Sequence[bytes]) -> Fingerprints:
         return prints_of([self._named[raw] for raw in raws], self.words)
@@ -494,8 +495,10 @@ class Foreign:
     def _text(self, raw: bytes) -> Text:
         return self.named[raw.split()[1].decode()]
 
-    def _fetch(self, ids: Sequence[bytes]) -> Mapping[bytes, bytes]:
-        return {raw_id: self.target[raw_id] for raw_id in ids if raw_id in self.target}
+    def _fetch(self, ids: Sequence[bytes]) -> Iterator[Mapping[bytes, bytes]]:
+        for raw_id in ids:
+            if raw_id in self.target:
+                yield {raw_id: self.target[raw_id]}
 
     def _fingerprint(self, raws: Sequence[bytes]) -> Fingerprints:
         return prints_of([self._text(raw) for raw in raws])

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
-from dedup_job.match.judge import Judgement, Near, Rows, Sets, judge
+from dedup_job.match.judge import Judgement, Near, Own, Rows, judge
+from dedup_job.match.similarity import Sets
 
 
 def numbers(values: Sequence[int]) -> np.ndarray:
@@ -22,16 +24,25 @@ def judged(
     stands: Sequence[int] = (),
     held: Sequence[int] = (),
     min_similarity: float = 0.7,
+    known: Mapping[int, float] = MappingProxyType({}),
 ) -> Judgement:
-    """Judge records with these texts; `near` has the candidates (text, distance) of each text."""
+    """Judge records with these texts; `near` has the candidates (text, distance) of each text.
+
+    Those of whose similarity something is `known` are not in the batch.
+    """
+    others = [other for row in near for other, _ in row]
     return judge(
         Rows(numbers(texts), np.array([row not in held for row in range(len(texts))], bool)),
         Near(
             ends(near),
-            numbers([other for row in near for other, _ in row]),
+            numbers(others),
             numbers([distance for row in near for _, distance in row]),
+            np.array([known.get(other, np.nan) for other in others]),
         ),
-        Sets(ends(sets), np.array([value for row in sets for value in row], np.uint32)),
+        Own(
+            numbers([-1 if text in known else text for text in range(len(sets))]),
+            Sets(ends(sets), np.array([value for row in sets for value in row], np.uint32)),
+        ),
         np.array([text in stands for text in range(len(sets))], bool),
         min_similarity,
     )
@@ -81,3 +92,9 @@ def test_a_record_that_must_not_be_dropped_stands_for_its_copies() -> None:
 
 def test_a_text_whose_shingles_are_unknown_matches_nothing() -> None:
     assert judged([1], [[], [1, 2]], [[], [(0, 0)]], stands=[0]).keeper.tolist() == [-1]
+
+
+def test_a_similarity_that_is_known_is_taken_as_it_is() -> None:
+    sets, near = [[], [], [1, 2]], [[], [], [(0, 0), (1, 3)]]
+    found = judged([2], sets, near, stands=[0, 1], known={0: 0.0, 1: 0.9})
+    assert (found.keeper.tolist(), found.distance.tolist(), found.similarity.tolist()) == ([1], [3], [0.9])

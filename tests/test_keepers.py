@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import pytest
 from bson import encode
 from bson.objectid import ObjectId
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from dedup_job.document import UNIQUE, Action, Fingerprints, Match, Verdict, digests
 from dedup_job.job import admit
+from dedup_job.match import keepers
 from dedup_job.match.ids import Ids
 from dedup_job.match.keepers import Entered, Keepers, Recollection, Standing
 from dedup_job.match.recent import ENTRY
@@ -65,9 +67,20 @@ class Records:
         admit(plan, entered, prints, self.keepers)
         return entered
 
-    def _fetch(self, ids: Sequence[bytes]) -> dict[bytes, bytes]:
+    def shingles(self, texts: Sequence[int]) -> dict[int, list[int]]:
+        """Return the shingles of keepers, all pieces in one."""
+        pieces = self.keepers.shingles(texts)
+        return {
+            text: row.tolist()
+            for known in pieces
+            for text, row in zip(known.texts.tolist(), known.sets, strict=True)
+        }
+
+    def _fetch(self, ids: Sequence[bytes]) -> Iterator[dict[bytes, bytes]]:
         self.asked.append(list(ids))
-        return {raw_id: self.there[raw_id] for raw_id in ids if raw_id in self.there}
+        there = {raw_id: self.there[raw_id] for raw_id in ids if raw_id in self.there}
+        if there:
+            yield there
 
 
 def standing(keepers: Keepers, texts: Sequence[int]) -> list[bool]:
@@ -152,31 +165,28 @@ def test_no_keepers_and_no_questions_are_fine() -> None:
     entered = keepers.enter(RawIds.of([]), prints_of([]))
     assert entered.texts.tolist() == []
     assert keepers.candidates(entered.texts, np.empty((0, 1), np.uint32)).offsets.tolist() == [0]
-    assert keepers.shingles([]) == {}
+    assert list(keepers.shingles([])) == []
 
 
 def test_recent_keepers_are_not_asked_for() -> None:
     records = Records(cache_bytes=1 << 10)
     records.keep(b"ab", b"cd")
-    assert {ordinal: row.tolist() for ordinal, row in records.keepers.shingles([0, 1]).items()} == {
-        0: [97, 98],
-        1: [99, 100],
-    }
+    assert records.shingles([0, 1]) == {0: [97, 98], 1: [99, 100]}
     assert records.asked == []
 
 
 def test_the_others_are_asked_for_at_once_and_each_once() -> None:
     records = Records()
     records.keep(b"ab", b"cd")
-    assert set(records.keepers.shingles([0, 1, 0])) == {0, 1}
+    assert set(records.shingles([0, 1, 0])) == {0, 1}
     assert records.asked == [[b"id:ab", b"id:cd"]]
 
 
 def test_what_was_recalled_is_remembered() -> None:
     records = Records(cache_bytes=8 + ENTRY)  # room for one
     records.keep(b"ab", b"cd")
-    records.keepers.shingles([0])
-    records.keepers.shingles([0])
+    records.shingles([0])
+    records.shingles([0])
     assert records.asked == [[b"id:ab"]]
 
 
@@ -185,29 +195,30 @@ def test_a_keeper_that_is_gone_or_has_another_text_is_left_out() -> None:
     records.keep(b"ab", b"cd", b"ef")
     del records.there[b"id:ab"]
     records.there[b"id:cd"] = b"changed"
-    assert set(records.keepers.shingles([0, 1, 2])) == {2}
+    assert set(records.shingles([0, 1, 2])) == {2}
 
 
 def test_a_keeper_that_took_over_the_text_of_another_is_left_out() -> None:
     records = Records()
     records.keep(b"ab", b"cd")
     records.there[b"id:cd"] = b"ab"
-    assert set(records.keepers.shingles([0, 1])) == {0}
+    assert set(records.shingles([0, 1])) == {0}
 
 
 def test_all_gone_is_no_error() -> None:
     records = Records()
     records.keep(b"ab")
     records.there.clear()
-    assert records.keepers.shingles([0]) == {}
+    assert records.shingles([0]) == {}
 
 
 def test_the_shingles_that_are_remembered_do_not_hold_the_whole_batch_in_memory() -> None:
     """A view of the recalled batch's array keeps all of it: the bound in bytes would bound nothing."""
-    records = Records(cache_bytes=12)
+    records = Records(cache_bytes=12 + ENTRY)
     records.keep(b"abc", bytes(range(200)))
-    records.keepers.shingles([1, 0])
-    kept = records.keepers.shingles([0])[0]
+    records.shingles([1, 0])
+    kept = records.keepers._recent.get(0)
+    assert kept is not None
     assert kept.base is None or kept.base.nbytes <= kept.nbytes
 
 
@@ -215,7 +226,7 @@ def test_admitting_without_shingles_recalls_them_later() -> None:
     records = Records(cache_bytes=1 << 10)
     records.keepers.restore(plan_of([b"ab"], prints_of([b"ab"]), [UNIQUE]).texts)
     records.there[b"id:ab"] = b"ab"
-    assert records.keepers.shingles([0])[0].tolist() == [97, 98]
+    assert records.shingles([0])[0] == [97, 98]
 
 
 OBJECT_IDS = st.binary(min_size=12, max_size=12).map(lambda value: encode({"_id": ObjectId(value)}))
@@ -284,3 +295,45 @@ def test_a_sample_has_each_keeper_once_and_the_newest_are_the_last() -> None:
     assert records.keepers.newest(4) == ids[-4:]
     assert records.keepers.newest(100) == ids
     assert Records().keepers.sample(5) == Records().keepers.newest(5) == []
+
+
+def test_keepers_of_many_megabytes_are_recalled_and_fingerprinted_piece_by_piece() -> None:
+    """A keeper's shingles are dropped before the next keeper is fetched, where there is room for no more."""
+    steps = []
+    texts = [b"text%d" % n for n in range(4)]
+
+    def fetch(ids: Sequence[bytes]) -> Iterator[dict[bytes, bytes]]:
+        for raw_id in ids:
+            steps.append("fetch")
+            yield {raw_id: raw_id.removeprefix(b"id:")}
+
+    keepers = Keepers(RECIPE, 0, Recollection(fetch, prints_of))
+    keepers.restore(plan_of(texts, prints_of(texts), [UNIQUE] * 4).texts)
+    for known in keepers.shingles(range(4)):
+        steps.append(f"compare {known.texts.tolist()}")
+    assert steps == [step for n in range(4) for step in ("fetch", f"compare [{n}]")]
+
+
+def test_a_keeper_that_has_another_text_by_its_fields_alone_is_looked_at_as_a_whole() -> None:
+    asked = []
+
+    def first_of_two(ids: Sequence[bytes]) -> Iterator[dict[bytes, bytes]]:
+        yield {raw_id: b"another" if raw_id == b"id:ab" else b"cd" for raw_id in ids}
+
+    def whole(ids: Sequence[bytes]) -> Iterator[dict[bytes, bytes]]:
+        asked.extend(ids)
+        yield {raw_id: b"ab" for raw_id in ids}
+
+    keepers = Keepers(RECIPE, 0, Recollection(first_of_two, prints_of, whole))
+    keepers.restore(plan_of([b"ab", b"cd"], prints_of([b"ab", b"cd"]), [UNIQUE] * 2).texts)
+    assert [known.texts.tolist() for known in keepers.shingles([0, 1])] == [[1], [0]]
+    assert asked == [b"id:ab"]
+
+
+def test_the_shingles_at_hand_are_looked_at_some_megabytes_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keepers, "PIECE_BYTES", 16)
+    records = Records(cache_bytes=1 << 10)
+    records.keep(b"ab", b"cd", b"ef", b"abcdef", b"gh")
+    found = [known.texts.tolist() for known in records.keepers.shingles(range(5))]
+    assert found == [[0, 1], [2, 3], [4]]
+    assert records.asked == []

@@ -82,7 +82,7 @@ def fingerprinter() -> Fingerprinter:
 
 def verdict(made: Recipe, ready: Fingerprinter, first: str, second: str) -> str:
     prints = ready([encode({"_id": n, "text": text}) for n, text in enumerate((first, second))])
-    keepers = Keepers(made, 1 << 20, Recollection(lambda ids: {}, ready))
+    keepers = Keepers(made, 1 << 20, Recollection(lambda ids: [], ready))
     ids = [b"first", b"second"]
     return in_memory(Batch(ids, ids), prints, made.matching, keepers).verdicts[1].reason or "unique"
 

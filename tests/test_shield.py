@@ -25,15 +25,16 @@ import numpy as np
 
 from dedup_job import cli, signals
 from dedup_job.errors import Stopped
-from dedup_job.match.judge import Near, Rows, Sets, judge
+from dedup_job.match.judge import Near, Own, Rows, judge
+from dedup_job.match.similarity import Sets
 from dedup_job.signals import Shield
 
 n = 20_000
 none, zeros, shingles = np.zeros(0, np.int64), np.zeros(n + 1, np.int64), np.zeros(0, np.uint32)
 batch = (
     Rows(np.arange(n), np.ones(n, np.bool_)),
-    Near(zeros, none, none),
-    Sets(zeros, shingles),
+    Near(zeros, none, none, np.zeros(0)),
+    Own(np.arange(n), Sets(zeros, shingles)),
     np.zeros(n, np.bool_),
     0.7,
 )

@@ -162,7 +162,7 @@ def test_what_would_be_dropped_is_what_the_job_drops(
         one for one in tuning.levels(sample, setting, AT, len(true_pairs)) if one.min_similarity == level
     )
 
-    keepers = Keepers(recipe, 1 << 20, Recollection(lambda ids: {}, lambda raws: prints))
+    keepers = Keepers(recipe, 1 << 20, Recollection(lambda ids: [], lambda raws: prints))
     ids = [b"%d" % number for number in range(len(prints))]
     texts = keepers.enter(RawIds.of(ids), prints).texts
     verdicts = job.decide(ids, prints, texts, recipe.matching, keepers).verdicts

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import xxhash
-
 from dedup_job.audit.questions import ALTERED, HEAD, LEDGER, MISSING, NUMBERS, Kind
-from dedup_job.audit.subject import Audit
+from dedup_job.audit.subject import Audit, hashed
 from dedup_job.mongo.arrival import has_landed
 from dedup_job.mongo.head import counts_key
 from dedup_job.mongo.ids import extended
@@ -76,22 +74,20 @@ def of_records(audit: Audit, kinds: Iterable[Kind]) -> Iterator[Difference]:
 def _settle_times(audit: Audit) -> None:
     """Take back that a record is altered where the server only set the times that it sets on insertion."""
     for some in audit.book.pages(ALTERED.question, IDS_AT_ONCE):
-        there = audit.parts.target.fetch(some)
-        audit.book.arrived(
-            raw_id
-            for raw_id in some
-            if raw_id in there and has_landed(there[raw_id], audit.book.hash_of(raw_id) or b"")
-        )
+        for there in audit.parts.target.fetch(some):
+            audit.book.arrived(
+                raw_id for raw_id, raw in there.items() if has_landed(raw, audit.book.hash_of(raw_id) or b"")
+            )
 
 
 def _with_source(audit: Audit, ids: Sequence[bytes]) -> list[dict[str, Any]]:
     """Say of each id whether the source still has the record as it was judged."""
-    there = audit.parts.source.fetch(ids)
+    there = dict(pair for found in audit.parts.source.fetch(ids) for pair in hashed(found.values()))
     shown = []
     for raw_id in ids:
         if raw_id not in there:
             state = "gone"
-        elif xxhash.xxh3_128_digest(there[raw_id]) == audit.book.hash_of(raw_id):
+        elif there[raw_id] == audit.book.hash_of(raw_id):
             state = "as judged"
         else:
             state = "changed"

@@ -7,9 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import xxhash
-
-from dedup_job.audit.subject import Told, head_of
+from dedup_job.audit.subject import Told, hashed, head_of
 from dedup_job.document import Action
 from dedup_job.mongo.ids import extended
 from dedup_job.mongo.plans import ADOPT, RECONCILE, StoredPlan
@@ -61,7 +59,7 @@ def _compared(
         if stored.mode == ADOPT:
             continue
         plan = stored.plan
-        there = {} if decided.changed is None else parts.source.fetch(plan.ids)
+        there = {} if decided.changed is None else _hashes(parts, plan)
         gone = parts.source.absent(plan.ids) if decided.changed is None else set(plan.ids) - there.keys()
         decided.records += len(plan)
         decided.vanished.add(_told_of(plan, _vanished(plan, gone)))
@@ -69,6 +67,11 @@ def _compared(
             decided.changed.add(_told_of(plan, _changed(plan, there)))
         _tell(told, plan)
         yield stored
+
+
+def _hashes(parts: Parts, plan: Plan) -> dict[bytes, bytes]:
+    """Return the hashes of a plan's records as they are in the source, by id."""
+    return dict(pair for found in parts.source.fetch(plan.ids) for pair in hashed(found.values()))
 
 
 def _told_of(plan: Plan, rows: Iterable[int]) -> Iterator[tuple[Any, Action]]:
@@ -85,8 +88,7 @@ def _vanished(plan: Plan, gone: Container[bytes]) -> Iterator[int]:
 def _changed(plan: Plan, there: Mapping[bytes, bytes]) -> Iterator[int]:
     """Yield the rows whose record is not as it was judged (where it is known what was copied)."""
     for row, raw_id in enumerate(plan.ids):
-        raw = there.get(raw_id)
-        if raw is None or plan.verdicts[row].reason == "changed":
+        if raw_id not in there or plan.verdicts[row].reason == "changed":
             continue
-        if xxhash.xxh3_128_digest(raw) != plan.hashes[row].tobytes():
+        if there[raw_id] != plan.hashes[row].tobytes():
             yield row

@@ -70,7 +70,8 @@ def _enter_rest(audit: Audit) -> None:
     ids = book.ids("SELECT id FROM decided")
     keepers = book.ids("SELECT DISTINCT keeper FROM decided WHERE keeper IS NOT NULL")
     for some in _runs([*ids, *keepers]):
-        book.enter("target", hashed(audit.parts.target.fetch(some).values()))
+        for there in audit.parts.target.fetch(some):
+            book.enter("target", hashed(there.values()))
     for some in _runs(ids):
         for name in ("dropped", "exceptions"):
             book.enter(name, hashed(audit.statements.rows_on(name, some)))

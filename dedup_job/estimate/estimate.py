@@ -42,7 +42,7 @@ def estimate(parts: Parts, records: int | None, told: Told) -> Forecast:
         done = decided(parts, engine, sample, found.prints)
         worker = _worker_bytes(parts.settings.engine.workers)
         sampled = _sampled(parts, sample, done)
-        growth = grown(parts.keepers(parts.source.fetch, engine), done.plans, sampled.texts)
+        growth = grown(parts.keepers(parts.source, engine), done.plans, sampled.texts)
     return Forecast(
         sampled=sampled,
         machine=Machine(

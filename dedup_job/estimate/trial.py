@@ -100,9 +100,9 @@ def decided(parts: Parts, engine: LocalEngine, sample: Sample, prints: Fingerpri
     for batch in sample.cut(chunk):
         cut.append((batch, prints.take(range(first, first + len(batch)))))
         first += len(batch)
-    _plan(*cut[0], parts, parts.keepers(parts.source.fetch, engine))
+    _plan(*cut[0], parts, parts.keepers(parts.source, engine))
     process = held(os.getpid()) or int(peak_rss_mb() * (1 << 20))
-    keepers = parts.keepers(parts.source.fetch, engine)
+    keepers = parts.keepers(parts.source, engine)
     began = time.perf_counter()
     plans = [_plan(batch, prints, parts, keepers) for batch, prints in cut]
     seconds = (time.perf_counter() - began) / len(sample)

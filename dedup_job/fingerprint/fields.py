@@ -49,6 +49,12 @@ class TextFields:
             msg = f"fields: give one or several dotted paths, such as 'body' or 'page.text', not {self.paths}"
             raise ValueError(msg)
 
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The fields of a record that its text is in; none where MongoDB cannot be asked for one by name."""
+        names = tuple(dict.fromkeys(path[0] for path in self._parts))
+        return () if any(name.startswith("$") for name in names) else names
+
     def text_of(self, raw: bytes) -> str:
         """Return the text of one record (a raw BSON document), or raise `Unjudged`.
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.match.similarity import similarity_from
+from dedup_job.match.similarity import Sets, Shingles, similarity_from
 from dedup_job.native.compiled import compiled
 
 Numbers = npt.NDArray[np.int64]
@@ -30,18 +30,23 @@ class Rows(NamedTuple):
 
 
 class Near(NamedTuple):
-    """The candidates of text t, at offsets[t] to offsets[t + 1]: nearest and earliest first."""
+    """The candidates of text t, at offsets[t] to offsets[t + 1]: nearest and earliest first.
+
+    distances     in bits
+    similarities  float64, where they are known; NaN for two texts of the batch, which may never be compared
+    """
 
     offsets: Numbers  # (m + 1,)
     texts: Numbers
-    distances: Numbers  # in bits
+    distances: Numbers
+    similarities: npt.NDArray[np.float64]
 
 
-class Sets(NamedTuple):
-    """Sorted shingle hashes of text t: values[offsets[t]:offsets[t + 1]]; none where they are not known."""
+class Own(NamedTuple):
+    """The shingles of the batch: text t has those of row rows[t]; -1 for a text that is not in the batch."""
 
-    offsets: Numbers  # (m + 1,)
-    values: npt.NDArray[np.uint32]
+    rows: Numbers  # (m,)
+    sets: Sets
 
 
 class Judgement(NamedTuple):
@@ -59,7 +64,7 @@ class Judgement(NamedTuple):
 
 @compiled
 def judge(
-    rows: Rows, near: Near, sets: Sets, stands: npt.NDArray[np.bool_], min_similarity: float
+    rows: Rows, near: Near, own: Own, stands: npt.NDArray[np.bool_], min_similarity: float
 ) -> Judgement:
     """Judge the records of a batch; with `min_similarity` 0 the nearest candidate is taken unseen.
 
@@ -79,7 +84,7 @@ def judge(
             if stands[text]:
                 found.keeper[row], found.similarity[row] = text, 1.0
                 continue
-            if _nearest(row, text, near, sets, stands, min_similarity, found):
+            if _nearest(row, text, near, own, stands, min_similarity, found):
                 continue
         stands[text] = True
     return found
@@ -90,24 +95,29 @@ def _nearest(
     row: int,
     text: int,
     near: Near,
-    sets: Sets,
+    own: Own,
     stands: npt.NDArray[np.bool_],
     min_similarity: float,
     found: Judgement,
 ) -> bool:
     """Note the nearest candidate that stands and is similar enough; returns whether there is one."""
-    own = sets.values[sets.offsets[text] : sets.offsets[text + 1]]
     for place in range(near.offsets[text], near.offsets[text + 1]):
         other = near.texts[place]
         if not stands[other]:
             continue
-        similarity = np.nan
+        similarity = near.similarities[place]
         if min_similarity > 0:
-            shingles = sets.values[sets.offsets[other] : sets.offsets[other + 1]]
-            similarity = similarity_from(own, shingles, min_similarity)
+            if np.isnan(similarity):
+                similarity = similarity_from(_shingles(own, text), _shingles(own, other), min_similarity)
             if similarity < min_similarity:
                 continue
         found.keeper[row], found.distance[row] = other, near.distances[place]
         found.similarity[row] = similarity
         return True
     return False
+
+
+@compiled
+def _shingles(own: Own, text: int) -> Shingles:
+    row = own.rows[text]
+    return own.sets.values[own.sets.offsets[row] : own.sets.offsets[row + 1]]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -22,26 +23,51 @@ from dedup_job.match.texts import TextIndex
 from dedup_job.plan import RawIds, Texts
 from dedup_job.ragged import Ragged
 
-Fetch = Callable[[Sequence[bytes]], Mapping[bytes, bytes]]
+Fetch = Callable[[Sequence[bytes]], Iterable[Mapping[bytes, bytes]]]
 Numbers = npt.NDArray[np.int64]
 
+PIECE_BYTES = 8 << 20  # of shingles at hand that are looked at together
 DRAWS = 8  # texts drawn for each keeper of a sample
+
+
+class Recalled(NamedTuple):
+    """The ids of some records that were looked up again, and their fingerprints."""
+
+    ids: Sequence[bytes]
+    prints: Fingerprints
 
 
 @dataclass(frozen=True, slots=True)
 class Recollection:
-    """How the texts of older keepers are looked up again: fetch the records, fingerprint them once more."""
+    """How the texts of older keepers are looked up again: fetch the records, fingerprint them once more.
+
+    fetch        yields the records that exist of some ids, by id, in pieces that fit into memory; of each
+                 record what its text is in
+    fetch_whole  does the same with whole records.  They are asked for where the text is another: of a field
+                 that is in a record twice the server gives only the first, and the text is in the last
+    """
 
     fetch: Fetch
     fingerprint: Callable[[Sequence[bytes]], Fingerprints]
+    fetch_whole: Fetch = field(default=lambda ids: ())
 
-    def __call__(self, ids: Sequence[bytes]) -> list[tuple[npt.NDArray[np.uint64], Shingles] | None]:
-        """Return the digest and the shingles of each keeper's text, None for one that is gone."""
-        found = self.fetch(ids)
-        there = [raw_id for raw_id in ids if raw_id in found]
-        prints = self.fingerprint([found[raw_id] for raw_id in there])
-        texts = {raw_id: (prints.digests[row], prints.shingles[row]) for row, raw_id in enumerate(there)}
-        return [texts.get(raw_id) for raw_id in ids]
+    def texts(self, ids: Sequence[bytes]) -> Iterator[Recalled]:
+        """Yield these keepers in pieces, those that are gone left out."""
+        return map(self._fingerprinted, self.fetch(ids))
+
+    def whole_texts(self, ids: Sequence[bytes]) -> Iterator[Recalled]:
+        """Do the same, whatever the records look like."""
+        return map(self._fingerprinted, self.fetch_whole(ids))
+
+    def _fingerprinted(self, found: Mapping[bytes, bytes]) -> Recalled:
+        return Recalled(list(found), self.fingerprint(list(found.values())))
+
+
+class Known(NamedTuple):
+    """The shingles of some texts: row i of `sets` are those of `texts[i]`."""
+
+    texts: Numbers
+    sets: Ragged
 
 
 class Entered(NamedTuple):
@@ -165,29 +191,53 @@ class Keepers:
         """Return the candidates of each of these among all texts, kept or not, later ones too."""
         return self._index.candidates(texts, keys)
 
-    def shingles(self, texts: Sequence[int]) -> dict[int, Shingles]:
-        """Return the shingles of these keepers; one that is gone or has another text now is left out."""
-        found = {text: shingles for text in texts if (shingles := self._recent.get(text)) is not None}
-        missing = [text for text in dict.fromkeys(texts) if text not in found]
-        again = self._recalled([Standing(text, self.id(text)) for text in missing])
-        if again:
-            sets = list(again.values())
-            texts = [standing.text for standing in again]
-            self._recent.put(texts, Ragged(offsets_of(sets), np.concatenate(sets)))
-        return found | {standing.text: shingles for standing, shingles in again.items()}
+    def shingles(self, texts: Iterable[int]) -> Iterator[Known]:
+        """Yield the shingles of these keepers, some megabytes at a time: all of them may be too much at once.
+
+        One that is gone or has another text now is left out.
+        """
+        texts = list(dict.fromkeys(texts))
+        missing = dict.fromkeys(Standing(text, self.id(text)) for text in texts if text not in self._recent)
+        yield from self._at_hand(texts)
+        yield from self._looked_up(missing)
+
+    def _at_hand(self, texts: Iterable[int]) -> Iterator[Known]:
+        some: dict[int, Shingles] = {}
+        nbytes = 0
+        for text in texts:
+            if (shingles := self._recent.get(text)) is None:
+                continue
+            some[text] = shingles
+            nbytes += shingles.nbytes
+            if nbytes >= PIECE_BYTES:
+                yield _joined(some)
+                some, nbytes = {}, 0
+        if some:
+            yield _joined(some)
 
     def outdated(self, standings: Collection[Standing]) -> set[Standing]:
         """Return those whose record is gone or has another text now."""
-        return set(standings) - self._recalled(list(standings)).keys()
+        missing = dict.fromkeys(standings)
+        for _ in self._looked_up(missing):
+            pass
+        return set(missing)
 
-    def _recalled(self, standings: Sequence[Standing]) -> dict[Standing, Shingles]:
-        """Look up the shingles of these; one whose record is gone or has another text now is left out."""
-        recalled = self._recall([standing.id for standing in standings]) if standings else []
-        return {
-            standing: one[1]
-            for standing, one in zip(standings, recalled, strict=True)
-            if one is not None and self._texts.find(one[0].reshape(1, 2)).item() == standing.text
-        }
+    def _looked_up(self, missing: dict[Standing, None]) -> Iterator[Known]:
+        """Yield the shingles of these in pieces; what is left of them is gone or has another text now."""
+        for texts_of in (self._recall.texts, self._recall.whole_texts):
+            if missing:
+                yield from map(partial(self._known_again, missing), texts_of([one.id for one in missing]))
+
+    def _known_again(self, missing: dict[Standing, None], recalled: Recalled) -> Known:
+        """Return the shingles of recalled records that have the texts they had: those are missing no more."""
+        numbers = self._texts.find(recalled.prints.digests).tolist()
+        again = list(map(Standing, numbers, recalled.ids))
+        rows = [row for row, standing in enumerate(again) if standing in missing]
+        known = Known(np.array([numbers[row] for row in rows], np.int64), recalled.prints.shingles.take(rows))
+        self._recent.put(known.texts.tolist(), known.sets)
+        for row in rows:
+            del missing[again[row]]
+        return known
 
     def forget(self, standings: Iterable[Standing]) -> None:
         """Let these records stand for these texts no more: they are gone, or have other texts now."""
@@ -216,3 +266,8 @@ class Keepers:
         """Return the ids of about the last so many keepers, in order."""
         last = range(max(0, self.texts - DRAWS * count), self.texts)
         return [self.id(text) for text in last if self._is_kept[text]][-count:]
+
+
+def _joined(some: Mapping[int, Shingles]) -> Known:
+    sets = list(some.values())
+    return Known(np.array(list(some)), Ragged(offsets_of(sets), np.concatenate(sets)))

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
 from dedup_job.native.compiled import compiled
 
 Shingles = npt.NDArray[np.uint32]
+Numbers = npt.NDArray[np.int64]
+
+
+class Sets(NamedTuple):
+    """Sorted shingle hashes in rows, as in `Ragged`: row i is values[offsets[i]:offsets[i + 1]]."""
+
+    offsets: Numbers
+    values: Shingles
 
 
 @compiled
@@ -44,3 +54,17 @@ def jaccard(a: Shingles, b: Shingles) -> float:
     0.5
     """
     return similarity_from(a, b, 0.0)
+
+
+@compiled
+def similarities_from(
+    sets: Sets, rows: Numbers, others: Sets, other_rows: Numbers, least: float
+) -> npt.NDArray[np.float64]:
+    """Return what `similarity_from` says of each pair of rows, one of each of two collections of sets."""
+    found = np.empty(len(rows), np.float64)
+    for pair in range(len(rows)):
+        row, other = rows[pair], other_rows[pair]
+        a = sets.values[sets.offsets[row] : sets.offsets[row + 1]]
+        b = others.values[others.offsets[other] : others.offsets[other + 1]]
+        found[pair] = similarity_from(a, b, least)
+    return found

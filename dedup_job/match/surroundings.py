@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dedup_job.document import Fingerprints
 from dedup_job.fingerprint.recipe import Matching
-from dedup_job.match.judge import Judgement, Near, Rows, Sets, judge
+from dedup_job.match.judge import Judgement, Near, Own, Rows, judge
 from dedup_job.match.keepers import Keepers
+from dedup_job.match.similarity import Sets, similarities_from
 
 Numbers = npt.NDArray[np.int64]
-NOTHING = np.empty(0, np.uint32)
+
+GONE = -1.0  # the similarity to a text whose record is gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,27 +32,39 @@ class Surroundings:
     stood: npt.NDArray[np.bool_]
     rows: Numbers
     near: Near
-    sets: Sets
+    own: Own
 
     def judged(self, is_droppable: npt.NDArray[np.bool_], min_similarity: float) -> Judgement:
         """Judge the records in their order."""
         rows = Rows(self.rows, is_droppable)
-        judgement: Judgement = judge(rows, self.near, self.sets, self.stood.copy(), min_similarity)
+        judgement: Judgement = judge(rows, self.near, self.own, self.stood.copy(), min_similarity)
         return judgement
 
-    def relied_on(self, judgement: Judgement, min_similarity: float) -> Numbers:
+    def relied_on(self, judgement: Judgement) -> Numbers:
         """Return the texts that stood before and are relied on, int64: by a match, or by an absence of one.
 
         That is where shingles could not be had, of a record that is gone: another one may have this text.
         """
-        is_relied = (np.diff(self.sets.offsets) == 0) & (min_similarity > 0)
+        is_relied = np.zeros(len(self.texts), np.bool_)
+        is_relied[self.near.texts[self.near.similarities == GONE]] = True
         is_relied[judgement.keeper[judgement.keeper >= 0]] = True
         texts: Numbers = self.texts[is_relied & self.stood]
         return texts
 
 
+class _Pairs(NamedTuple):
+    """Texts of the batch and their candidates.
+
+    rows    int64 (p,), the row of the text
+    others  int64 (p,), the number of the candidate
+    """
+
+    rows: Numbers
+    others: Numbers
+
+
 def look_around(prints: Fingerprints, texts: Numbers, matching: Matching, keepers: Keepers) -> Surroundings:
-    """Find all that the records may be duplicates of, with the shingles to compare them by.
+    """Find all that the records may be duplicates of, and compare them with what is not in the batch itself.
 
     texts  int64 (n,), the numbers of their texts; -1 for a record without one
     """
@@ -57,23 +72,34 @@ def look_around(prints: Fingerprints, texts: Numbers, matching: Matching, keeper
     own, first = own[own >= 0], first[own >= 0]
     is_open = ~keepers.standing(own)
     found = keepers.candidates(own[is_open], prints.keys[first[is_open]])
-    of_text = np.repeat(own[is_open], np.diff(found.offsets))
+    counts = np.diff(found.offsets)
+    of_text, of_row = np.repeat(own[is_open], counts), np.repeat(first[is_open], counts)
     others = found.texts.astype(np.int64)
-    may_stand = keepers.standing(others) | _are_in(own, others)
-    of_text, others, distances = of_text[may_stand], others[may_stand], found.distances[may_stand]
+    is_own = _are_in(own, others)
+    may_stand = keepers.standing(others) | is_own
+    of_text, of_row, others = of_text[may_stand], of_row[may_stand], others[may_stand]
+    is_elsewhere = ~is_own[may_stand]
 
     around = np.union1d(own, others)
-    place = np.searchsorted(around, others)
-    offsets = np.searchsorted(of_text, np.append(around, keepers.texts))
     rows = np.where(texts < 0, -1, np.searchsorted(around, texts))
     of_batch = np.full(len(around), -1)
     of_batch[np.searchsorted(around, own)] = first
+    sets = Sets(prints.shingles.offsets, prints.shingles.values)
+    similarities = np.full(len(others), np.nan)
+    if matching.min_similarity:
+        pairs = _Pairs(of_row[is_elsewhere], others[is_elsewhere])
+        similarities[is_elsewhere] = _similarities(pairs, sets, matching.min_similarity, keepers)
     return Surroundings(
         texts=around,
         stood=keepers.standing(around),
         rows=rows,
-        near=Near(offsets, place, distances.astype(np.int64)),
-        sets=_sets(around, of_batch, prints, matching, keepers),
+        near=Near(
+            offsets=np.searchsorted(of_text, np.append(around, keepers.texts)),
+            texts=np.searchsorted(around, others),
+            distances=found.distances[may_stand].astype(np.int64),
+            similarities=similarities,
+        ),
+        own=Own(of_batch, sets),
     )
 
 
@@ -84,15 +110,14 @@ def _are_in(ascending: Numbers, values: Numbers) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _sets(
-    around: Numbers, of_batch: Numbers, prints: Fingerprints, matching: Matching, keepers: Keepers
-) -> Sets:
-    """Return the shingles of all texts around: from the batch where they are in it, else from the keepers."""
-    if not matching.min_similarity:
-        return Sets(np.zeros(len(around) + 1, np.int64), NOTHING)
-    known = keepers.shingles(around[of_batch < 0].tolist())
-    sets = [
-        known.get(text, NOTHING) if row < 0 else prints.shingles[row]
-        for text, row in zip(around.tolist(), of_batch.tolist(), strict=True)
-    ]
-    return Sets(np.cumsum([0, *map(len, sets)]), np.concatenate([NOTHING, *sets]))
+def _similarities(pairs: _Pairs, sets: Sets, least: float, keepers: Keepers) -> npt.NDArray[np.float64]:
+    """Compare each pair, float64 (p,), some of the keepers' shingles at a time; GONE where there are none."""
+    similarities = np.full(len(pairs.rows), GONE)
+    for known in keepers.shingles(np.unique(pairs.others).tolist()):
+        order = np.argsort(known.texts)
+        texts = known.texts[order]
+        here = np.flatnonzero(_are_in(texts, pairs.others))
+        places = order[np.searchsorted(texts, pairs.others[here])]
+        others = Sets(known.sets.offsets, known.sets.values)
+        similarities[here] = similarities_from(sets, pairs.rows[here], others, places, least)
+    return similarities

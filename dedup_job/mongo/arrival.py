@@ -35,20 +35,23 @@ def records_now(plan: Plan, source: Source, target: Target) -> Records:
     A record that is already in the target as it was judged counts as it is there, with the times that the
     server set when it was inserted.
     """
-    there = target.fetch(plan.ids)
-    here = source.fetch(plan.ids)
-    raws: list[bytes | None] = []
-    changed, taken = set(), set()
-    for row, raw_id in enumerate(plan.ids):
-        stored, raw = there.get(raw_id), here.get(raw_id)
-        if stored is not None and has_landed(stored, plan.hashes[row].tobytes()):
-            raws.append(stored)
-            continue
-        raws.append(raw)
-        if raw is not None and not _is_judged(plan, row, raw):
-            changed.add(row)
-        if raw is None and stored is not None:
-            taken.add(row)
+    rows = {raw_id: row for row, raw_id in enumerate(plan.ids)}
+    raws: list[bytes | None] = [None] * len(plan)
+    taken, changed = set(), set()
+    for there in target.fetch(plan.ids):
+        for raw_id in there.keys() & rows.keys():
+            row = rows[raw_id]
+            if has_landed(there[raw_id], plan.hashes[row].tobytes()):
+                raws[row] = there[raw_id]
+            else:
+                taken.add(row)
+    for here in source.fetch([raw_id for raw_id, row in rows.items() if raws[row] is None]):
+        for raw_id in here.keys() & rows.keys():
+            row = rows[raw_id]
+            raws[row] = here[raw_id]
+            taken.discard(row)
+            if not _is_judged(plan, row, here[raw_id]):
+                changed.add(row)
     return Records(raws, frozenset(changed), frozenset(taken))
 
 

@@ -15,10 +15,10 @@ from pymongo.database import Database
 from dedup_job.errors import StateError
 from dedup_job.mongo.client import RAW, Patience, named_errors
 from dedup_job.mongo.head import Head, HeadDocument
+from dedup_job.mongo.lookup import Lookup
 from dedup_job.mongo.overrides import Override
 from dedup_job.mongo.plans import Landed, PlanId, StoredPlan, landed, unpack
 from dedup_job.mongo.rows import id_of_row, row_key, row_keys
-from dedup_job.mongo.source import fetch
 
 PLANS_A_PAGE = 32
 P = TypeVar("P", StoredPlan, Landed)
@@ -104,7 +104,7 @@ class LedgerReader:
         """Return what persons decided of these records, by id; of all records where none are given."""
         named = self._named("overrides")
         if ids is not None:
-            rows = list(fetch(named, row_keys(ids), self._patience, "the ledger").values())
+            rows = list(self._rows("overrides", row_keys(ids)).values())
         else:
             with named_errors("the ledger"):
                 found = self._patience(lambda: list(named.with_options(codec_options=RAW).find()))
@@ -133,8 +133,13 @@ class LedgerReader:
         Where a record was adopted and decided, it is what was decided.
         """
         keys = [row_key(raw_id, is_adopted) for is_adopted in (False, True) for raw_id in ids]
-        rows = fetch(self._named(name), keys, self._patience, "the ledger")
+        rows = self._rows(name, keys)
         return next((rows[key] for key in keys if key in rows), None)
+
+    def _rows(self, name: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the raw rows that have these keys, by key: they are short."""
+        pieces = Lookup(self._named(name), "the ledger", self._patience).pieces(keys)
+        return {key: row for rows in pieces for key, row in rows.items()}
 
     def _plan(self, plan_id: PlanId, projection: Mapping[str, int] | None = None) -> Mapping[str, Any]:
         with named_errors("the ledger"):

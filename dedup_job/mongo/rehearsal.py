@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
@@ -15,11 +15,14 @@ class RehearsalTarget:
     def __init__(self, target: Target, source: Source) -> None:
         self._target, self._source = target, source
 
-    def fetch(self, ids: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the records of these keepers, by id."""
-        there = self._target.fetch(ids)
-        rest = [raw_id for raw_id in ids if raw_id not in there]
-        return there | (self._source.fetch(rest) if rest else {})
+    def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
+        """Yield the records of these keepers, by id, in pieces; see `Lookup.pieces`."""
+        rest = dict.fromkeys(ids)
+        for there in self._target.fetch(ids, fields):
+            for raw_id in there:
+                rest.pop(raw_id, None)
+            yield there
+        yield from self._source.fetch(list(rest), fields)
 
     def absent(self, ids: Iterable[bytes]) -> set[bytes]:
         """Return those of these keepers that are in neither."""

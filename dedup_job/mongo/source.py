@@ -16,7 +16,8 @@ from pymongo.collection import Collection
 
 from dedup_job.document import Batch
 from dedup_job.mongo.client import RAW, Patience, named_errors
-from dedup_job.mongo.ids import id_of, portions, selector, value
+from dedup_job.mongo.ids import id_of, value
+from dedup_job.mongo.lookup import Lookup
 from dedup_job.mongo.pace import Pace
 from dedup_job.mongo.window import Window
 
@@ -58,6 +59,7 @@ class Source:
         self._condition = condition
         self._size = size
         self._patience = patience
+        self._lookup = Lookup(collection, "the source", patience)
         self._pace = pace or Pace()
 
     def batches(self, window: Window) -> Iterator[Batch]:
@@ -73,13 +75,17 @@ class Source:
         """Seconds that were waited so far to keep the pace."""
         return self._pace.waited
 
-    def fetch(self, ids: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the records that exist of these ids, by id."""
-        return fetch(self._collection, ids, self._patience, "the source")
+    def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
+        """Yield the records that exist of these ids, by id, in pieces; see `Lookup.pieces`."""
+        return self._lookup.pieces(ids, fields)
+
+    def one(self, raw_id: bytes) -> bytes | None:
+        """Return the record with this id, or None."""
+        return next(self._lookup.pieces([raw_id]), {}).get(raw_id)
 
     def absent(self, ids: Iterable[bytes]) -> set[bytes]:
         """Return those of the ids that no record has."""
-        return absent(self._collection, ids, self._patience, "the source")
+        return self._lookup.absent(ids)
 
     def estimated_count(self) -> int:
         """Return about how many records there are; a filter is not counted in."""
@@ -172,7 +178,7 @@ class Source:
         while ids:
             size = self._paced_size
             asked = ids[: size.records]
-            found = fetch(self._collection, asked, self._patience, "the source", size.nbytes)
+            found = next(self._lookup.pieces(asked, nbytes=size.nbytes), {})
             self._pace.spend(len(found), sum(map(len, found.values())))
             last = max((i for i, raw_id in enumerate(asked) if raw_id in found), default=len(asked) - 1)
             present = [raw_id for raw_id in asked if raw_id in found]
@@ -250,55 +256,3 @@ class Source:
                 if nbytes >= most and len(page) > 1:
                     break
         return page
-
-
-def absent(collection: Collection[Any], ids: Iterable[bytes], patience: Patience, what: str) -> set[bytes]:
-    """Return those of the ids that no record has; only the index is looked at."""
-    wanted = set(ids)
-    if not wanted:
-        return wanted
-    there: set[bytes] = set()
-    for some in portions(wanted):
-        condition = selector(some)
-        with named_errors(what):
-            found = patience(lambda: list(collection.find(condition, {"_id": 1}, hint={"_id": 1})))  # noqa: B023
-        there.update(bytes(document.raw) for document in found)
-    return wanted - there
-
-
-def fetch(
-    collection: Collection[Any],
-    ids: Iterable[bytes],
-    patience: Patience,
-    what: str,
-    nbytes: int | None = None,
-) -> dict[bytes, bytes]:
-    """Return the records that exist of these ids, by id; in `_id` order and cut off once `nbytes` came."""
-    found: dict[bytes, bytes] = {}
-    for some in portions(ids):
-        left = None if nbytes is None else nbytes - sum(map(len, found.values()))
-        if left is not None and left <= 0:
-            break
-        found |= _fetched(collection, some, patience, what, left)
-    return found
-
-
-def _fetched(
-    collection: Collection[Any], ids: Iterable[bytes], patience: Patience, what: str, nbytes: int | None
-) -> dict[bytes, bytes]:
-    condition = selector(ids)
-
-    def drained() -> dict[bytes, bytes]:
-        found: dict[bytes, bytes] = {}
-        total = 0
-        with collection.with_options(codec_options=RAW).find(condition).sort("_id", 1) as cursor:
-            for document in cursor:
-                raw = bytes(document.raw)
-                found[id_of(raw)] = raw
-                total += len(raw)
-                if nbytes is not None and total >= nbytes:
-                    break
-        return found
-
-    with named_errors(what):
-        return patience(drained)

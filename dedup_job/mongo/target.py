@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection as Known
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +15,7 @@ from pymongo.errors import BulkWriteError, OperationFailure, WTimeoutError
 
 from dedup_job.mongo.client import PASSING, PERMISSION, RAW, STORAGE, Patience, named_errors
 from dedup_job.mongo.ids import arrived, has_empty_time, id_of, selector
-from dedup_job.mongo.source import absent, fetch
+from dedup_job.mongo.lookup import Lookup
 
 DUPLICATE_KEY = 11000
 ID_KEY = {"_id": 1}
@@ -35,6 +35,7 @@ class Target:
     def __init__(self, collection: Collection[Any], patience: Patience = Patience()) -> None:
         self._collection = collection.with_options(codec_options=RAW)
         self._patience = patience
+        self._lookup = Lookup(collection, "the target", patience)
         self._told_of_times = False
 
     def as_it_is(self) -> Target:
@@ -68,19 +69,27 @@ class Target:
             errors = self._patience(lambda: self._write_errors(records))
         return self._settled(records, {error["index"]: error for error in errors})
 
-    def fetch(self, ids: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the records that are there of these ids, by id."""
-        return fetch(self._collection, ids, self._patience, "the target")
+    def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
+        """Yield the records that are there of these ids, by id, in pieces; see `Lookup.pieces`."""
+        return self._lookup.pieces(ids, fields)
+
+    def one(self, raw_id: bytes) -> bytes | None:
+        """Return the record with this id, or None."""
+        return next(self._lookup.pieces([raw_id]), {}).get(raw_id)
 
     def taken(self, records: Iterable[bytes]) -> set[bytes]:
         """Return the ids of those raw records that it has another record of."""
         wanted = {id_of(record): record for record in records}
-        found = self.fetch(list(wanted))
-        return {raw_id for raw_id, stored in found.items() if not arrived(wanted[raw_id], stored)}
+        return {
+            raw_id
+            for found in self.fetch(list(wanted))
+            for raw_id, stored in found.items()
+            if not arrived(wanted[raw_id], stored)
+        }
 
     def absent(self, ids: Iterable[bytes]) -> set[bytes]:
         """Return those of the ids that no record has."""
-        return absent(self._collection, ids, self._patience, "the target")
+        return self._lookup.absent(ids)
 
     def remove(self, ids: Sequence[bytes], before: datetime) -> None:
         """Remove these records; the server takes none any more once its clock says `before`.
@@ -105,13 +114,16 @@ class Target:
 
     def _settled(self, records: Sequence[bytes], errors: Mapping[int, Mapping[str, Any]]) -> dict[int, str]:
         """Name the refusal of each row with an error; one whose record is there has none."""
-        ids = {row: id_of(records[row]) for row in errors}
-        found = self.fetch(list(ids.values())) if ids else {}
-        return {
-            row: _refusal(error, ids[row] in found)
-            for row, error in errors.items()
-            if ids[row] not in found or not arrived(records[row], found[ids[row]])
-        }
+        rows = {id_of(records[row]): row for row in errors}
+        others = dict.fromkeys(errors, False)  # whether another record has the id
+        for found in self.fetch(list(rows)):
+            for raw_id in found.keys() & rows.keys():
+                row = rows[raw_id]
+                if arrived(records[row], found[raw_id]):
+                    del others[row]
+                else:
+                    others[row] = True
+        return {row: _refusal(errors[row], id_is_taken) for row, id_is_taken in others.items()}
 
     def _tell_of_times(self, records: Sequence[bytes]) -> None:
         if not self._told_of_times and any(map(has_empty_time, records)):

@@ -135,14 +135,9 @@ class UndoLedger(Ledger):
         """Remove records that have these hashes; returns what stays, and why."""
         before: set[bytes] = set()
         while True:
-            found = target.fetch(list(hashes))  # others, too, that are equal for the server
-            there = {raw_id: found[raw_id] for raw_id in hashes.keys() & found.keys()}
-            sent = source.fetch(list(there)) if there else {}
-            reasons = {
-                raw_id: _why_left(raw, sent.get(raw_id), hashes[raw_id]) for raw_id, raw in there.items()
-            }
+            reasons = _reasons(hashes, source, target)
             left = {raw_id: reason for raw_id, reason in reasons.items() if reason}
-            due = there.keys() - left.keys()
+            due = reasons.keys() - left.keys()
             if not due:
                 return left
             if due == before:
@@ -191,6 +186,21 @@ class UndoLedger(Ledger):
         before = {name: row.get(name) for name in BEFORE}
         self._swap({"undo": done.key}, {"undo": None, **before})
         return done
+
+
+def _reasons(hashes: Mapping[bytes, bytes], source: Source, target: Target) -> dict[bytes, str | None]:
+    """Return for each record that the target has of these, by hash as judged, why it stays; None for not."""
+    reasons: dict[bytes, str | None] = {}
+    for found in target.fetch(list(hashes)):
+        there = found.keys() & hashes.keys()  # the others are equal for the server alone
+        for sent in source.fetch(list(there)):
+            reasons |= {
+                raw_id: _why_left(found[raw_id], sent[raw_id], hashes[raw_id])
+                for raw_id in sent.keys() & there
+            }
+        gone = there - reasons.keys()
+        reasons |= {raw_id: _why_left(found[raw_id], None, hashes[raw_id]) for raw_id in gone}
+    return reasons
 
 
 def _why_left(raw: bytes, sent: bytes | None, judged: bytes) -> str | None:

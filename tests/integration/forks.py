@@ -145,7 +145,7 @@ def _warm_up() -> None:
     recipe = settings.make_recipe()
     raws = [encode(record) for record in generate(60)]
     engine = InlineEngine(recipe)
-    recall = Recollection(lambda ids: {}, engine.fingerprint)
+    recall = Recollection(lambda ids: [], engine.fingerprint)
     work = job.Job(
         batches=[Batch([id_of(raw) for raw in half], half) for half in (raws[:30], raws[30:])],
         engine=engine,
