@@ -272,6 +272,9 @@ class Ledger(LedgerReader):
         row |= {name: getattr(self._head, name) for name in BEFORE}
         self._named("runs").replace_one({"_id": self._run.name}, row, upsert=True)
 
+    def _known(self) -> Head:
+        return self._head
+
     def _swap(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
         self._head = self._document.swap(self._head, before, after)
 

@@ -12,7 +12,7 @@ from bson.codec_options import CodecOptions
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from dedup_job.errors import StateError
+from dedup_job.errors import DedupError, LeaseHeld, StateError
 from dedup_job.mongo.client import RAW, Patience, named_errors
 from dedup_job.mongo.head import Head, HeadDocument
 from dedup_job.mongo.lookup import Lookup
@@ -68,12 +68,25 @@ class LedgerReader:
             if number != expected:
                 break
             if waiting:
-                yield _the_one(waiting, candidates[0].previous)
+                yield self._the_one(waiting, candidates[0].previous, head)
             waiting, expected = candidates, expected + 1
         if expected != head.next:
-            raise StateError(f"plan {expected} of the ledger is missing; restore the target database")
+            raise self._missing(expected, head)
         if waiting:
-            yield _the_one(waiting, head.last)
+            yield self._the_one(waiting, head.last, head)
+
+    def _the_one(self, candidates: Sequence[P], wanted: PlanId | None, head: Head) -> P:
+        for stored in candidates:
+            if stored.id == wanted:
+                return stored
+        raise self._missing(candidates[0].id.number, head)
+
+    def _missing(self, number: int, head: Head | None) -> DedupError:
+        """Return the error for a plan that is not there; since `head` was read, an undo may have taken it."""
+        current = self.head()
+        if head is not None and current is not None and current.fence != head.fence:
+            return LeaseHeld("another command took plans back while this one read them; try again later")
+        return StateError(f"plan {number} of the ledger is missing; restore the target database")
 
     def plan(self, plan_id: PlanId) -> StoredPlan:
         """Return one plan; raises StateError when it is missing."""
@@ -147,8 +160,12 @@ class LedgerReader:
                 lambda: self._named("plans").find_one({"_id": plan_id.key}, projection)
             )
         if found is None:
-            raise StateError(f"plan {plan_id.number} of the ledger is missing; restore the target database")
+            raise self._missing(plan_id.number, self._known())
         return found
+
+    def _known(self) -> Head | None:
+        """Return the head that this process goes by, if it goes by one."""
+        return None
 
     def _stored(self, head: Head) -> Iterator[Mapping[str, Any]]:
         for first in range(0, head.next, PLANS_A_PAGE):
@@ -162,10 +179,3 @@ class LedgerReader:
 
     def _named(self, name: str) -> Collection[Any]:
         return self._database.get_collection(f"{self._target}.dedup.{name}", codec_options=DECODED)
-
-
-def _the_one(candidates: Sequence[P], wanted: PlanId | None) -> P:
-    for stored in candidates:
-        if stored.id == wanted:
-            return stored
-    raise StateError(f"plan {candidates[0].id.number} of the ledger is missing; restore the target database")

@@ -141,6 +141,7 @@ class UndoLedger(Ledger):
             if not due:
                 return left
             if due == before:
+                self._document.check_held(self._head)
                 raise Unreachable("the target removes nothing in time; run the same undo again")
             before = set(due)
             target.remove(sorted(due), self._deadline())

@@ -1,0 +1,201 @@
+"""A process that is stopped, wakes after its lease and goes on: what others did meanwhile stays as it is."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from itertools import count
+
+import pytest
+
+from dedup_job import config
+from dedup_job.audit import verification
+from dedup_job.errors import LeaseHeld, UsageError
+from dedup_job.mongo import undo as undoing
+from dedup_job.parts import Parts
+from tests.integration.asleep import Event, stopped
+from tests.integration.conftest import Job
+from tests.integration.moments import install
+from tests.integration.mortal import commands_of
+from tests.integration.test_restore import restore, with_two_copies
+from tests.integration.test_undo import odd_run, state, undo
+
+Make = Callable[[], Job]
+EVERY = int(os.environ.get("DEDUP_TEST_EVERY", "10"))  # 1 stops a process before each of its commands
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+
+
+def differences(job: Job) -> list[str]:
+    with Parts(config.check(job.tables, "test")) as parts:
+        return [one.kind for one in verification.verify(parts, None, lambda number: None).differences]
+
+
+def stopped_at_commands(
+    make: Make,
+    work: Callable[[Job], object],
+    meanwhile: Callable[[Job], object],
+    check: Callable[[Job], None],
+) -> None:
+    """Stop a work before one of its commands after the other, and check what there is in the end."""
+    whole = make()
+    for number in range(1, commands_of(lambda: work(whole)) + 1, EVERY):
+        half = make()
+        with suppress(LeaseHeld, UsageError):  # what was to be undone is undone
+            stopped(partial(work, half), partial(_is, number), partial(_others, meanwhile, half))
+        check(half)
+
+
+def _is(number: int, sent: int, _: Event) -> bool:
+    return sent == number
+
+
+def _others(meanwhile: Callable[[Job], object], job: Job, event: Event) -> None:
+    meanwhile(job)
+    if is_removal(event):
+        time.sleep(1.1)  # it comes late
+
+
+def is_removal(event: Event) -> bool:
+    """Return whether a command takes records out of the target."""
+    return bool(event.command.get("delete") == "unique")
+
+
+def waiting(job: Job, twin: Make) -> Make:
+    """Return what makes jobs with records of every verdict that a nightly run is to decide."""
+    undo(job, odd_run(job)[1])
+
+    def make() -> Job:
+        made = twin()
+        made.database.command("collMod", "unique", validator={"bad": {"$exists": False}})
+        return made
+
+    return make
+
+
+def test_a_run_that_wakes_when_another_has_decided_changes_nothing(job: Job, twin: Make) -> None:
+    make = waiting(job, twin)
+    calm = make()
+    calm.decide("run")
+
+    def check(half: Job) -> None:
+        assert half.decide("run").counts.read == 0
+        assert half.outcome() == calm.outcome()
+        assert differences(half) == []
+
+    stopped_at_commands(make, lambda half: half.decide("run"), lambda half: half.decide("run"), check)
+
+
+def undo_deciding_runs(job: Job) -> None:
+    """Undo all that was decided behind the first backfill."""
+    _, *later = job.ledger("runs").find({"mode": {"$in": ["backfill", "run"]}}).sort("started", 1)
+    for row in reversed(later):
+        with suppress(UsageError):  # it decided nothing
+            undo(job, row["_id"])
+
+
+def test_a_run_that_wakes_when_it_was_undone_leaves_what_the_next_run_decides_alike(
+    job: Job, twin: Make
+) -> None:
+    make = waiting(job, twin)
+    calm = make()
+    calm.decide("run")
+
+    def meanwhile(half: Job) -> None:
+        half.decide("run")
+        undo_deciding_runs(half)
+
+    def check(half: Job) -> None:
+        half.decide("run")
+        assert half.outcome() == calm.outcome()
+        assert differences(half) == []
+
+    stopped_at_commands(make, lambda half: half.decide("run"), meanwhile, check)
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an undo have a second to remove what it means to, not thirty."""
+    monkeypatch.setattr(undoing, "SECONDS", 118)
+
+
+def test_an_undo_that_wakes_when_another_has_ended_it_changes_nothing(
+    job: Job, twin: Make, short: None
+) -> None:
+    before, run = odd_run(job)
+
+    def check(half: Job) -> None:
+        assert state(half) == before
+
+    stopped_at_commands(twin, lambda half: undo(half, run), lambda half: undo(half, run), check)
+
+
+def test_an_undo_that_wakes_when_all_is_decided_again_changes_nothing(
+    job: Job, twin: Make, short: None
+) -> None:
+    _, run = odd_run(job)
+    decided = job.outcome()
+
+    def make() -> Job:
+        made = twin()
+        made.database.command("collMod", "unique", validator={"bad": {"$exists": False}})
+        return made
+
+    def meanwhile(half: Job) -> None:
+        undo(half, run)
+        half.decide("run")
+
+    def check(half: Job) -> None:
+        assert half.outcome() == decided
+        assert differences(half) == []
+
+    stopped_at_commands(make, lambda half: undo(half, run), meanwhile, check)
+
+
+def test_a_restore_that_wakes_when_its_run_was_undone_and_done_again_agrees_with_the_ledger(
+    job: Job, twin: Make
+) -> None:
+    run = with_two_copies(job)
+
+    def meanwhile(half: Job) -> None:
+        undo(half, run)
+        half.decide("run")
+
+    def check(half: Job) -> None:
+        assert differences(half) == []
+        half.decide("run")
+        assert differences(half) == []
+
+    stopped_at_commands(twin, lambda half: restore(half, "2", "3"), meanwhile, check)
+
+
+def test_an_undo_that_wakes_when_its_plans_are_gone_says_who_took_them(job: Job, twin: Make) -> None:
+    _, run = odd_run(job)
+    half = twin()
+
+    def reads_plans(_: int, event: Event) -> bool:
+        return bool(event.command.get("find") == "unique.dedup.plans")
+
+    with pytest.raises(LeaseHeld, match="another command took plans back"):
+        stopped(lambda: undo(half, run), reads_plans, lambda event: undo(half, run))
+
+
+def test_an_undo_that_wakes_before_a_removal_says_who_works(job: Job, twin: Make, short: None) -> None:
+    _, run = odd_run(job)
+    half, removals = twin(), count(1)
+
+    def removes(_: int, event: Event) -> bool:
+        return is_removal(event) and next(removals) == 2  # the first asks whether it may
+
+    def decided_again(job: Job) -> None:
+        undo(job, run)
+        job.decide("run")
+
+    with pytest.raises(LeaseHeld, match="another run took over"):
+        stopped(lambda: undo(half, run), removes, partial(_others, decided_again, half))
