@@ -86,7 +86,9 @@ class Scan:
         def drained() -> list[bytes]:
             page: list[bytes] = []
             nbytes = 0
-            with self.collection.database.cursor_command(dict(command), codec_options=RAW) as cursor:
+            # The first answer is read by the command's options, later ones by those of the database.
+            database = self.collection.database.with_options(codec_options=RAW)
+            with database.cursor_command(dict(command), codec_options=RAW) as cursor:
                 for record in cursor:
                     page.append(bytes(record.raw))
                     nbytes += len(page[-1])

@@ -1,0 +1,151 @@
+"""Too little of something: room on the disk, connections, bytes a second, bytes for a record in a reply."""
+
+from __future__ import annotations
+
+import resource
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from bson import Binary, encode
+from pymongo import MongoClient
+
+from dedup_job.errors import Unreachable
+from scripts.corpus import generate
+from scripts.local_mongod import LocalMongod
+from tests.integration.conftest import RAW, Job
+from tests.integration.moments import Moments, install
+from tests.integration.slow import SlowLine
+from tests.integration.test_restore import restore
+from tests.integration.test_stricter import differences
+from tests.integration.test_undo import OTHERS, TEXT, undo
+
+RECORDS = 150
+MOST_CONNECTIONS = 12
+MOST_BYTES = 16 << 20
+
+
+@pytest.fixture
+def filled(job: Job) -> Job:
+    job.set("source", fields=["data"])
+    job.set("limits", batch_records=20, patience_seconds=1.0, connect_seconds=1.0)
+    job.source.insert_many(list(generate(RECORDS, seed=11)))
+    return job
+
+
+def elsewhere(
+    job: Job, server: LocalMongod, client: MongoClient[Any], monkeypatch: pytest.MonkeyPatch
+) -> Job:
+    """Return a job with the same source and a target on this server."""
+    monkeypatch.setenv("DEDUP_TARGET_URI", server.uri)
+    made = Job(client["elsewhere"], job.uri, job.folder)
+    made.tables = {**job.tables, "target": {"database": "elsewhere", "collection": "unique"}}
+    return made
+
+
+def test_a_server_whose_disk_takes_no_more_ends_the_run_and_with_room_the_next_finishes(
+    filled: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mongod ends itself when it cannot write; a limit for its files is a full disk to it."""
+    install(monkeypatch)
+    calm = another_job()
+    calm.decide("backfill")
+    with LocalMongod() as server, MongoClient[dict[str, Any]](server.uri) as client:
+        job = elsewhere(filled, server, client, monkeypatch)
+
+        def fill_the_disk(_: object) -> None:
+            resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1, 1))
+
+        install(monkeypatch, Moments({("insert", 3): fill_the_disk}))
+        with pytest.raises(Unreachable, match="does not answer; is it running"):
+            job.decide("backfill")
+
+        install(monkeypatch)
+        server.stop()
+        server.start()
+        job.decide("backfill")
+        assert job.outcome() == calm.outcome()
+
+
+def test_a_server_without_free_connections_ends_the_run_and_with_some_the_next_finishes(
+    filled: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch)
+    calm = another_job()
+    calm.decide("backfill")
+    with Narrow() as server, ExitStack() as others:
+        with MongoClient[dict[str, Any]](server.uri) as client:
+            job = elsewhere(filled, server, client, monkeypatch)
+        take_connections(server, others, leave=0)
+        with pytest.raises(Unreachable, match="does not answer"):
+            job.decide("backfill")
+
+        others.close()
+        take_connections(server, others, leave=4)
+        job.decide("backfill")
+
+        others.close()
+        with MongoClient[dict[str, Any]](server.uri) as client:
+            assert elsewhere(filled, server, client, monkeypatch).outcome() == calm.outcome()
+
+
+class Narrow(LocalMongod):
+    """A server with few connections."""
+
+    def _options(self) -> list[str]:
+        return [*super()._options(), "--maxConns", str(MOST_CONNECTIONS)]
+
+
+def take_connections(server: LocalMongod, held: ExitStack, leave: int) -> None:
+    """Hold all connections but some."""
+    for _ in range(MOST_CONNECTIONS - leave):
+        held.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+
+
+def test_a_bad_line_makes_a_run_slow_and_changes_nothing(
+    filled: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch)
+    calm = another_job()
+    calm.decide("backfill")
+
+    with SlowLine(filled.uri, bytes_a_second=200_000, delay=0.01) as line:
+        monkeypatch.setenv("DEDUP_SOURCE_URI", line.uri)
+        filled.decide("backfill")
+
+    assert filled.outcome() == calm.outcome()
+
+
+def test_records_as_large_as_a_document_can_be_are_copied_dropped_verified_and_undone(job: Job) -> None:
+    job.set("limits", batch_records=1000, patience_seconds=60.0)
+    job.source.insert_one(of_most_bytes({"_id": 1, "text": TEXT}))
+    job.source.insert_one(of_most_bytes({"_id": 2, "text": TEXT}))
+    job.source.insert_one(of_most_bytes({"_id": 3, "text": ""}))
+    job.source.insert_one({"_id": 4, "text": TEXT})
+
+    report = job.decide("backfill")
+
+    assert (report.counts.unique, report.counts.exact, report.counts.unjudged) == (1, 2, {"empty": 1})
+    raws = {one["_id"]: one.raw for one in job.source.with_options(RAW).find()}
+    assert {one["_id"]: one.raw for one in job.target.with_options(RAW).find()} == {1: raws[1], 3: raws[3]}
+    restore(job, "2")
+    assert job.target.with_options(RAW).find_one({"_id": 2}).raw == raws[2]
+    assert differences(job) == []
+    undo(job, report.run)
+    assert job.target.count_documents({}) == 0
+
+
+def of_most_bytes(record: dict[str, Any]) -> dict[str, Any]:
+    """Fill a record up to 16 MiB."""
+    return {**record, "pad": Binary(b"\0" * (MOST_BYTES - len(encode({**record, "pad": b""}))))}
+
+
+def test_records_that_do_not_fit_into_one_reply_are_verified(job: Job) -> None:
+    """The first of them alone is a reply; the others come with the next one."""
+    pads = {1: 6 << 20, 2: 12 << 20, 3: 1}
+    job.source.insert_many([{"_id": n, "text": OTHERS[n], "pad": b"\0" * pads[n]} for n in pads])
+    job.decide("backfill")
+
+    assert differences(job) == []
