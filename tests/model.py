@@ -106,6 +106,7 @@ class Protocol:
     notes_first   right rows are written before wrong ones are deleted, and never deleted
     recognises    a record counts as landed though the server changed what it sets itself, and the source has
                   it no more
+    asks_first    what the target has of adopted ids is known before a plan is decided
     checks_places before a plan is accepted, and when it is carried out, the target is still the one it was
     """
 
@@ -119,22 +120,36 @@ class Protocol:
     signs: bool = True
     notes_first: bool = True
     recognises: bool = True
+    asks_first: bool = True
     checks_places: bool = True
 
 
 @dataclass(frozen=True)
 class Model:
-    """Records with the group of near-duplicates that each belongs to, and a protocol that decides them."""
+    """Records with the group of near-duplicates that each belongs to, and a protocol that decides them.
+
+    adopted  records that the target holds from the beginning, by group; the source has others of their ids
+    """
 
     groups: dict[int, str] = field(default_factory=lambda: {1: "A", 2: "A", 3: "A", 4: "B", 5: "A"})
     refused: frozenset[int] = frozenset({1})
+    adopted: dict[int, str] = field(default_factory=dict)
     chunk: int = 3
     protocol: Protocol = Protocol()
+
+    @property
+    def beginning(self) -> World:
+        """What the server holds before the first run."""
+        return World(target=frozenset(self.adopted))
+
+    def group(self, kept: int) -> str:
+        """Return the group of a record in the target."""
+        return self.adopted.get(kept) or self.groups[kept]
 
     @cached_property
     def undisturbed(self) -> World:
         """What a run leaves that nothing happens to."""
-        world, process = World(), IDLE
+        world, process = self.beginning, IDLE
         while process != DONE:
             _, world, process = next(iter(self.steps(world, process, 0)))
         return world
@@ -198,7 +213,7 @@ class Model:
 
     def _restore(self, world: World, process: Process, me: int) -> Iterator[Step]:
         kept = (record for plan in chain(world, process.head.last) for record, _, _ in plan.of("U"))
-        yield "", world, process._replace(at="decide", keepers=frozenset(kept))
+        yield "", world, process._replace(at="decide", keepers=frozenset({*kept, *self.adopted}))
 
     # Committing.
 
@@ -207,9 +222,12 @@ class Model:
         if not due:
             yield "", world, process._replace(at="cover")
             return
-        keepers = {self.groups[record]: record for record in sorted(process.keepers, reverse=True)}
+        keepers = {self.group(record): record for record in sorted(process.keepers, reverse=True)}
         entries: list[Entry] = []
         for record in due:
+            if record in self.adopted and self.protocol.asks_first:
+                entries.append((record, "R", "conflict"))
+                continue
             keeper = keepers.setdefault(self.groups[record], record)
             entries.append((record, "U", None) if keeper == record else (record, "D", keeper))
         plan = Plan(process.head.last, tuple(entries))
@@ -241,8 +259,8 @@ class Model:
         if process.place < len(due):
             record = due[process.place][0]
             process = process._replace(place=process.place + 1)
-            if record in self.refused and record not in world.target:
-                process = process._replace(failed=(*process.failed, (record, "validator")))
+            if record in self.adopted or (record in self.refused and record not in world.target):
+                process = process._replace(failed=(*process.failed, (record, "refused")))
             else:
                 world = world._replace(target=world.target | {record})
             yield f"insert {record}", world, process
@@ -374,11 +392,13 @@ class Model:
         """Give these records another verdict, and one of their duplicates their place."""
         assert plan
         entries: list[Entry] = []
+        lost: set[int | str | None] = set()
         promoted: int | None = None
         for record, verdict, keeper in plan.entries:
             if record in failed:
                 entries.append((record, "R", failed[record]))
-            elif verdict == "D" and keeper in failed and self.protocol.promotes:
+                lost.add(record)
+            elif verdict == "D" and keeper in lost and self.protocol.promotes:
                 entries.append((record, "D", promoted) if promoted else (record, "U", None))
                 promoted = promoted or record
             else:
@@ -428,9 +448,11 @@ def check(model: Model, world: World) -> None:
         raise Violation("lost: a record below the watermark is not in the target")
     if not {keeper for _, keeper in dropped} <= world.target:
         raise Violation("lost: a record was dropped for one that is not in the target")
-    if not world.target <= {record for record, verdict, _ in accepted if verdict == "U"}:
+    if not world.target - model.adopted.keys() <= {
+        record for record, verdict, _ in accepted if verdict == "U"
+    }:
         raise Violation("the target holds a record that no accepted plan keeps")
-    if len({model.groups[record] for record in world.target}) < len(world.target):
+    if len({model.group(record) for record in world.target}) < len(world.target):
         raise Violation("doubled: two near-duplicates are in the target")
     if not dropped <= world.dropped:
         raise Violation("a dropped record has no row")
@@ -480,7 +502,7 @@ State: TypeAlias = tuple[World, tuple[Process, ...], Mishaps]
 
 def search(model: Model, mishaps: Mishaps = Mishaps(), processes: int = 2) -> Searched:
     """Visit every state that can be reached; raises Violation at the first that breaks a promise."""
-    start: State = (World(), (IDLE,) * processes, mishaps)
+    start: State = (model.beginning, (IDLE,) * processes, mishaps)
     came_from: dict[State, tuple[State, str] | None] = {start: None}
     queue = deque([start])
     sound: set[World] = set()
@@ -534,7 +556,7 @@ def _steps_to(state: State, came_from: dict[State, tuple[State, str] | None]) ->
 
 def is_path(model: Model, runs: Iterable[Sequence[str]]) -> bool:
     """Return whether one process can make just these steps, run after run, each killed where it ends."""
-    worlds = {World()}
+    worlds = {model.beginning}
     for run in runs:
         states = _silently(model, {(world, IDLE) for world in worlds})
         for name in run:

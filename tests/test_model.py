@@ -72,6 +72,16 @@ def test_no_run_goes_on_with_a_target_that_was_dropped() -> None:
         search(Model(protocol=Protocol(checks_places=False)), Mishaps(kills=0, losses=0, drops=1))
 
 
+def test_an_adopted_record_stands_for_its_copies_though_the_source_has_another_of_its_id() -> None:
+    model = Model({1: "A", 2: "B", 3: "A", 4: "B", 5: "B"}, refused=frozenset({4}), adopted={2: "A"})
+    assert search(model, Mishaps(kills=1, losses=1)).finished
+    *_, target, dropped, exceptions = outcome(model.undisturbed)
+    assert (target, dropped, exceptions) == ({2, 5}, {(1, 2), (3, 2)}, {2, 4})
+
+    with pytest.raises(Violation, match="doubled"):
+        search(replace(model, protocol=Protocol(asks_first=False)), Mishaps(kills=0, losses=0))
+
+
 def test_an_undisturbed_run_makes_these_steps_and_leaves_what_the_groups_say() -> None:
     model = Model()
     assert is_path(model, [UNDISTURBED])
