@@ -548,6 +548,14 @@ def test_an_adopted_record_that_others_edit_does_not_stand_for_what_it_was(size:
     assert world.verdicts == {1: UNIQUE, 2: exact(1)}
 
 
+@SIZES
+def test_where_an_adopted_record_is_gone_another_with_its_text_is_compared(size: int) -> None:
+    world = Foreign(LIKE, matching(min_similarity=0.5), {0: "a", 1: "a"})
+    world.change([0], {})
+    world.run({2: "b", 3: "a"}, size)
+    assert world.verdicts == {2: near(1, 1, 0.75), 3: exact(1)}
+
+
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_adopted_records_give_the_same_verdicts_whatever_the_batches(data: st.DataObject) -> None:
