@@ -83,11 +83,12 @@ class Scan:
         }
 
     def _found(self, command: Mapping[str, Any]) -> list[bytes]:
+        # The first answer is read by the command's options, later ones by those of the database.
+        database = self.collection.database.with_options(codec_options=RAW)
+
         def drained() -> list[bytes]:
             page: list[bytes] = []
             nbytes = 0
-            # The first answer is read by the command's options, later ones by those of the database.
-            database = self.collection.database.with_options(codec_options=RAW)
             with database.cursor_command(dict(command), codec_options=RAW) as cursor:
                 for record in cursor:
                     page.append(bytes(record.raw))

@@ -537,6 +537,12 @@ def test_a_scan_sees_every_id_once_from_anywhere_to_anywhere(job: Job, page: int
     assert [raw for found in scan.ids_after(ids[3], ids[9]) for raw in found] == ids[4:9]
 
 
+def test_a_scan_sees_records_that_fill_an_answer_of_the_server_alone(job: Job) -> None:
+    job.source.insert_many({"_id": n, "rest": "x" * ((16 << 20) - 1_000)} for n in range(3))
+    pages = list(Scan(job.source, "the source").records_after(None))
+    assert [id_of(raw) for found in pages for raw in found] == [encode({"_id": n}) for n in range(3)]
+
+
 def test_records_that_a_filter_leaves_out_need_no_decision(job: Job) -> None:
     job.source.insert_many([{"_id": n, "lang": "zh" if n % 2 else "en", "text": f"t{n}"} for n in range(10)])
     job.set("source", filter='{"lang": "zh"}')
