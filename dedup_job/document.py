@@ -73,6 +73,11 @@ class Fingerprints:
     def __len__(self) -> int:
         return len(self.reasons)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns, about: nearly all are those of the shingles."""
+        return self.shingles.values.nbytes + self.keys.nbytes
+
     @classmethod
     def join(cls, parts: Sequence[Fingerprints]) -> Fingerprints:
         """Put the rows of all parts one after the other."""

@@ -349,3 +349,34 @@ def _wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def test_fingerprints_that_wait_to_be_decided_count_as_in_flight(recipe: Recipe) -> None:
+    """The records alone of ten batches would fit."""
+    source = Reading(BATCHES * 4)
+    with LocalEngine(
+        recipe, Capacity(workers=8, nbytes=10 * max(batch.nbytes for batch in BATCHES))
+    ) as engine:
+        for done, (batch, prints) in enumerate(engine.fingerprinted(source)):
+            assert prints.nbytes > 2 * batch.nbytes
+            time.sleep(0.05)  # what was sent comes back meanwhile
+            assert done < 20 or source.taken <= done + 8
+
+
+def test_large_records_are_fingerprinted_a_few_at_a_time_and_as_all_at_once(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raws = [raw for batch in BATCHES for raw in batch.raws]
+    monkeypatch.setattr(worker, "_fingerprinter", Fingerprinter(recipe))
+    whole = as_values(worker.work(raws))
+    counted = worker.count_terms(raws)
+    asked: list[int] = []
+    made = Fingerprinter.__call__
+    monkeypatch.setattr(
+        Fingerprinter, "__call__", lambda self, some: (asked.append(len(some)), made(self, some))[1]
+    )
+    monkeypatch.setattr(worker, "PIECE_BYTES", 3 * min(map(len, raws)))
+    assert as_values(worker.work(raws)) == whole
+    assert worker.count_terms(raws) == counted
+    assert sum(asked) == len(raws)
+    assert max(asked) <= 3

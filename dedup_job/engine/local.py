@@ -7,11 +7,11 @@ stands alone.  That record gets the reason `poison`, its neighbours their finger
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine import worker
@@ -29,7 +29,7 @@ class Capacity:
     """How much the engine takes on at once.
 
     workers        processes
-    nbytes         bytes of records in flight; one batch is always taken
+    nbytes         bytes of records in flight, and of what came of them; one batch is always taken
     record_seconds how long a single record may take
     """
 
@@ -77,17 +77,18 @@ class LocalEngine:
     def _ahead(self, work: Work[T], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Future[T]]]:
         """Yield batches in order, each with the work on it, keeping the workers busy with later ones."""
         waiting: deque[tuple[Batch, Future[T]]] = deque()
-        in_flight = 0
         for batch in batches:
-            while waiting and self._is_full(len(waiting), in_flight + batch.nbytes):
-                in_flight -= waiting[0][0].nbytes
+            while waiting and self._is_full(waiting, batch.nbytes):
                 yield waiting.popleft()
             waiting.append((batch, self._submit(work, batch.raws)))
-            in_flight += batch.nbytes
-        yield from waiting
+        while waiting:
+            yield waiting.popleft()
 
-    def _is_full(self, batches: int, nbytes: int) -> bool:
-        return batches > 2 * self._capacity.workers or nbytes > self._capacity.nbytes
+    def _is_full(self, waiting: Collection[tuple[Batch, Future[T]]], more: int) -> bool:
+        if len(waiting) > 2 * self._capacity.workers:
+            return True
+        in_flight = sum(batch.nbytes + _outcome_bytes(future) for batch, future in waiting)
+        return in_flight + more > self._capacity.nbytes
 
     def _submit(self, work: Work[T], raws: Sequence[bytes]) -> Future[T]:
         seconds = self._capacity.record_seconds * min(max(len(raws), 1), 6)
@@ -104,6 +105,12 @@ class LocalEngine:
         # A second chance: the worker may have died of another record, or of something else.
         again = _outcome(self._submit(worker.work, raws))
         return again or self._recipe.unjudged(POISON, raws[0])
+
+
+def _outcome_bytes(future: Future[Any]) -> int:
+    """Return the bytes of fingerprints that have come already; 0 for other work."""
+    is_there = future.done() and not future.cancelled() and future.exception() is None
+    return future.result().nbytes if is_there and isinstance(future.result(), Fingerprints) else 0
 
 
 def _outcome(future: Future[T]) -> T | None:
