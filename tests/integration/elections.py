@@ -2,6 +2,10 @@
 
 The primary steps down and is killed in turn while a backfill works; when that has ended, its outcome is
 compared with that of an undisturbed one, and the next job begins.
+
+    python -m tests.integration.elections restless 600
+
+lets it step down every two seconds, so many seconds long, whether or not the run got any further.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
@@ -30,6 +35,7 @@ from tests.integration.conftest import ROOT, Job
 RECORDS = 1_000
 LONGEST_PAUSE = 0.5  # seconds of undisturbed work between two elections, at most
 MOST_SECONDS = 300  # from one commit to the next
+STEP_SECONDS = 2.0
 DONE = 0
 
 
@@ -77,6 +83,43 @@ def elections(replica_set: LocalReplicaSet, trials: int, seed: int = 1, records:
             print(json.dumps(asdict(total)), flush=True)  # noqa: T201
         client.drop_database(calm.database)
     return total
+
+
+def restless(replica_set: LocalReplicaSet, seconds: float, records: int = RECORDS) -> Tally:
+    """Let the primary step down every two seconds while jobs work; return what came of it."""
+    total = Tally()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        MongoClient[dict[str, Any]](replica_set.uri, w="majority", readConcernLevel="majority") as client,
+    ):
+        calm = _job(client["restless_calm"], replica_set.uri, Path(folder), records)
+        with _backfill(calm) as process:
+            assert process.wait() == DONE
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            job = _job(client[f"restless_{total.runs}"], replica_set.uri, Path(folder), records)
+            while (done := _restless_run(job, replica_set)).failed:
+                total += done
+            total += done + _compared(job, calm)
+            client.drop_database(job.database)
+            print(json.dumps(asdict(total)), flush=True)  # noqa: T201
+        client.drop_database(calm.database)
+    return total
+
+
+def _restless_run(job: Job, replica_set: LocalReplicaSet) -> Tally:
+    """Run a job to its end while the primary steps down every two seconds."""
+    stepped = 0
+    with _backfill(job) as process:
+        try:
+            while process.poll() is None:
+                replica_set.step_down()
+                stepped += 1
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(STEP_SECONDS)
+        finally:
+            process.kill()
+    return Tally(elections=stepped, runs=1, failed=int(process.returncode != DONE))
 
 
 def _job(database: Database[Any], uri: str, folder: Path, records: int) -> Job:
@@ -154,5 +197,8 @@ def _compared(job: Job, calm: Job) -> Tally:
 
 if __name__ == "__main__":
     with LocalReplicaSet() as replica_set:
-        tally = elections(replica_set, *map(int, sys.argv[1:]))
+        if sys.argv[1] == "restless":
+            tally = restless(replica_set, float(sys.argv[2]))
+        else:
+            tally = elections(replica_set, *map(int, sys.argv[1:]))
     sys.exit(bool(tally.lost or tally.doubled or tally.different or tally.failed))

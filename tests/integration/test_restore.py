@@ -119,6 +119,33 @@ def test_a_restored_record_that_changed_in_between_is_undone_as_it_arrived(job: 
     assert in_target(job) == []
 
 
+@pytest.mark.parametrize(
+    ("change", "reason", "again"),
+    [
+        (lambda pages: pages.update_one({"_id": 2}, {"$set": {"text": TEXT[:30]}}), "changed", "conflict"),
+        (lambda pages: pages.delete_one({"_id": 2}), "vanished", None),
+    ],
+)
+def test_a_restored_record_stays_as_it_is_whatever_becomes_of_it_in_the_source(
+    job: Job, change: Callable[[Any], object], reason: str, again: str | None
+) -> None:
+    run = with_two_copies(job)
+    restore(job, "2")
+    there = job.target.with_options(RAW).find_one({"_id": 2}).raw
+    change(job.source)
+
+    differences(job, [])
+    assert job.decide("run").counts.read == 0
+    assert undo(job, run).left == {reason: 1}
+    differences(job, [])
+    job.decide("run")
+
+    assert job.target.with_options(RAW).find_one({"_id": 2}).raw == there
+    assert in_target(job) == [1, 2]
+    assert why(job, "2").get("reason") == (again or "exact")
+    differences(job, [])
+
+
 def test_a_restore_that_is_killed_at_any_moment_is_ended_by_doing_it_again(
     job: Job, twin: Callable[[], Job]
 ) -> None:

@@ -145,6 +145,25 @@ def test_a_signal_ends_a_run_whose_server_is_gone(filled: Job, how: signal.Signa
     assert "Traceback" not in stderr
 
 
+@pytest.mark.parametrize("signum", [signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_that_is_not_waited_for_ends_a_run_like_a_kill(
+    filled: Job, another_job: Callable[[], Job], signum: signal.Signals
+) -> None:
+    """Its terminal has gone, or somebody pressed Ctrl-\\ in it."""
+    undisturbed = another_job()
+    undisturbed.decide("backfill")
+
+    with halted(filled, 40) as process:
+        others = descendants(process.pid)
+        process.send_signal(signum)
+        assert ended(process) == (-signum, "")
+        assert becomes(lambda: not any(map(is_alive, others)))
+
+    assert filled.ledger("head").find_one({"lease": {"$ne": None}})
+    filled.decide("backfill")
+    assert filled.outcome() == undisturbed.outcome()
+
+
 def test_a_second_signal_does_not_wait_for_the_cleaning_up(filled: Job) -> None:
     with without_server(filled, signal.SIGSTOP, LONG) as process:
         process.send_signal(signal.SIGTERM)
