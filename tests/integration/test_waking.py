@@ -13,7 +13,7 @@ import pytest
 
 from dedup_job import config
 from dedup_job.audit import verification
-from dedup_job.errors import LeaseHeld, UsageError
+from dedup_job.errors import ConfigError, LeaseHeld, UsageError
 from dedup_job.mongo import undo as undoing
 from dedup_job.parts import Parts
 from tests.integration.asleep import Event, stopped
@@ -21,7 +21,7 @@ from tests.integration.conftest import Job
 from tests.integration.moments import install
 from tests.integration.mortal import commands_of
 from tests.integration.test_restore import restore, with_two_copies
-from tests.integration.test_undo import odd_run, state, undo
+from tests.integration.test_undo import OTHERS, odd_run, state, undo
 
 Make = Callable[[], Job]
 EVERY = int(os.environ.get("DEDUP_TEST_EVERY", "10"))  # 1 stops a process before each of its commands
@@ -117,6 +117,32 @@ def test_a_run_that_wakes_when_it_was_undone_leaves_what_the_next_run_decides_al
         assert differences(half) == []
 
     stopped_at_commands(make, lambda half: half.decide("run"), meanwhile, check)
+
+
+def test_a_backfill_that_wakes_when_all_is_undone_leaves_records_that_nobody_takes_for_its_own(
+    job: Job,
+) -> None:
+    job.source.insert_many([{"_id": n, "text": OTHERS[n]} for n in range(4)])
+
+    def inserts(_: int, event: Event) -> bool:
+        return bool(event.command.get("insert") == "unique")
+
+    def done_and_undone(_: Event) -> None:
+        job.decide("backfill")
+        undo_last(job)
+
+    with pytest.raises(LeaseHeld):
+        stopped(lambda: job.decide("backfill"), inserts, done_and_undone)
+
+    assert differences(job) == ["foreign"]
+    with pytest.raises(ConfigError, match="records that no run put there"):
+        job.decide("backfill")
+
+
+def undo_last(job: Job) -> None:
+    """Undo the run that the newest plan is of."""
+    plan = job.ledger("plans").find_one(sort=[("_id", -1)]) or {}
+    undo(job, plan["run"])
 
 
 @pytest.fixture
