@@ -17,7 +17,8 @@ from typing import Any, NoReturn
 import click
 
 from dedup_job import __version__, signals
-from dedup_job.errors import DedupError, StateError, Stopped, StorageFull, UsageError
+from dedup_job.engine import resident
+from dedup_job.errors import DedupError, StateError, Stopped, StorageFull, UsageError, exit_code_of
 
 IS_TOLD = Event()  # that a signal has ended the run
 
@@ -484,6 +485,7 @@ def main() -> NoReturn:
     _open_streams()
     _find_temporary_directory()
     signals.end_soon(_stopped)
+    resident.give_back_soon()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more threads are of no use, and spin
     try:
         code = _run()
@@ -527,10 +529,18 @@ def _run() -> int:
         if signals.SHIELD.raised:  # others may make another error of it: a class being made, a RuntimeError
             raise signals.SHIELD.raised from error
         _trace(error, verbose)
-        if isinstance(error, DedupError):
-            return _told(str(error), error.exit_code)
-        name = type(error).__name__
-        return _told(f"a bug: {name}; run again with -v and report it", DedupError.exit_code)
+        return _told(_message(error), exit_code_of(error))
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, DedupError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return (
+            "there is not memory enough; it is safe to run again, with fewer --workers or a smaller "
+            "batch_mb, in_flight_mb or cache_mb"
+        )
+    return f"a bug: {type(error).__name__}; run again with -v and report it"
 
 
 def _stopped(stopped: Stopped) -> int:

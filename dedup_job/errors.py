@@ -4,7 +4,7 @@ DedupError                70  a bug
 +-- UsageError            64  wrong command line
 +-- StateError            65  state and data disagree, a person must look
 +-- Unreachable           69  MongoDB did not answer before the deadline
-+-- StorageFull           74  disk full or I/O error on the server
++-- StorageFull           74  disk full or I/O error on the server; so a MemoryError is told
 +-- LeaseHeld             75  another run holds the lease
 +-- NotPermitted          77  the MongoDB user lacks a right
 +-- ConfigError           78  configuration or recipe mismatch
@@ -70,3 +70,11 @@ class Stopped(BaseException):
     def __init__(self, signum: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signum).name}; it is safe to run again")
         self.exit_code = 128 + signum
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Return the code with which an error ends a run: 74 for want of memory, 70 for what nobody foresaw."""
+    if isinstance(error, MemoryError):
+        return StorageFull.exit_code
+    code: int = getattr(error, "exit_code", DedupError.exit_code)
+    return code

@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self, TypeVar
 from dedup_job.config import Settings
 from dedup_job.document import Batch
 from dedup_job.engine.local import Capacity, LocalEngine
-from dedup_job.errors import ConfigError, DedupError, StateError
+from dedup_job.errors import ConfigError, StateError, exit_code_of
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.mongo import namespace
@@ -143,7 +143,7 @@ class Parts:
             ledger.open(run, origin, consent)
             yield ledger
         except BaseException as error:
-            ledger.break_off(getattr(error, "exit_code", DedupError.exit_code))
+            ledger.break_off(exit_code_of(error))
             raise
 
     def keepers(self, records: Records, engine: LocalEngine) -> Keepers:

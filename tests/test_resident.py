@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 
@@ -50,3 +51,22 @@ def test_what_a_process_once_held_is_not_forgotten() -> None:
 def test_nobody_tells_of_a_process_that_is_not_there() -> None:
     assert held(2**22 + 1) is None
     assert family(2**22 + 1) == []
+
+
+FREED = """
+import os
+from dedup_job.engine.resident import give_back_soon, held
+give_back_soon()
+large = b"x" * (30 << 20)
+del large  # glibc would take from its own store what is smaller from now on
+blocks = [b"x" * (4 << 20) for _ in range(20)]
+before = held(os.getpid())
+del blocks[::2]
+print(before - held(os.getpid()))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of other C libraries nothing is asked")
+def test_memory_that_is_free_between_what_is_not_goes_back_to_the_system() -> None:
+    done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 39 << 20

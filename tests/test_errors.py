@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import pytest
+
+from dedup_job import cli
+from dedup_job.errors import ConfigError, exit_code_of
+
+
+def test_each_error_has_its_exit_code() -> None:
+    errors = [ConfigError("wrong"), MemoryError(), ValueError()]
+    assert list(map(exit_code_of, errors)) == [78, 74, 70]
+
+
+def test_want_of_memory_is_not_called_a_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def commands(standalone_mode: bool) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(cli, "commands", commands)
+    assert cli._run() == 74
+    said = capsys.readouterr().err
+    assert said.startswith("dedup-job: there is not memory enough")
+    assert "bug" not in said
