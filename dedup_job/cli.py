@@ -492,6 +492,7 @@ def main() -> NoReturn:
         signals.SHIELD.close()
     except Stopped as stopped:
         code = _stopped(stopped)
+    _flush_streams()
     sys.exit(code)
 
 
@@ -504,6 +505,16 @@ def _open_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
+
+
+def _flush_streams() -> None:
+    """Write out what was printed; where nobody reads it any more, let the interpreter not try it again."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _find_temporary_directory() -> None:

@@ -17,13 +17,8 @@ def most_held() -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) << 10
 
 
-def leave(code: int) -> None:
-    sys.stderr.write(f"{most_held()}\n")
-    _leave(code)
-
-
-_leave = cli._leave
-
 if __name__ == "__main__":
-    cli._leave = leave  # type: ignore[assignment]
-    cli.main()
+    try:
+        cli.main()
+    finally:
+        sys.stderr.write(f"{most_held()}\n")
