@@ -210,7 +210,7 @@ def both(first: Observe, second: Observe) -> Observe:
 
 def restored(reader: LedgerReader, head: Head, keepers: Keepers, held: list[RawIds]) -> Iterator[Landed]:
     """Yield the plans of a ledger, in order, after taking their keepers in, and in `held` the adopted ids."""
-    for landed in read_ahead(reader.landed(head)):
+    for landed in reader.landed(head):
         keepers.restore(landed.texts)
         if landed.mode == ADOPT:
             held.append(landed.ids)
