@@ -13,12 +13,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any
 
 from bson import decode
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
-from pymongo.uri_parser import parse_uri
+
+from tests.integration.proxy import Proxy
 
 HEADER = struct.Struct("<iiii")
 OP_MSG = 2013
@@ -60,28 +61,16 @@ class Command:
         return next(iter(self.body))
 
 
-class Wire:
+class Wire(Proxy):
     """A proxy for one job at a time; use it as a context manager."""
 
+    # Only polled heartbeats are a request and a reply at a time.
+    options = "directConnection=true&serverMonitoringMode=poll"
+
     def __init__(self, uri: str) -> None:
-        host, port = parse_uri(uri)["nodelist"][0]
-        self._server = (host, port or 27017)
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        super().__init__(uri)
         self._lock = threading.Lock()
         self.arm(None)
-
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listener.close()
-
-    @property
-    def uri(self) -> str:
-        """Connection string; only polled heartbeats are a request and a reply at a time."""
-        port = self._listener.getsockname()[1]
-        return f"mongodb://127.0.0.1:{port}/?directConnection=true&serverMonitoringMode=poll"
 
     def arm(
         self, fault: Fault | None, kill: Callable[[], None] = lambda: None, records: bool = False
@@ -92,12 +81,6 @@ class Wire:
             self._is_gone = False
             self.sent = 0
             self.commands: list[Command] = []
-
-    def _accept(self) -> None:
-        with suppress(OSError):  # closed
-            while True:
-                client, _ = self._listener.accept()
-                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
         with client, suppress(OSError), socket.create_connection(self._server) as server:
