@@ -1,5 +1,118 @@
-"""Makes `python -m dedup_job` the same as `dedup-job`."""
+"""The process of a command: its streams, signals and exit code; `python -m dedup_job` and `dedup-job`."""
 
-from dedup_job.cli import main
+from __future__ import annotations
 
-main()
+import os
+import sys
+import tempfile
+import traceback
+from contextlib import suppress
+from threading import Event
+from typing import NoReturn
+
+import click
+
+from dedup_job import signals
+from dedup_job.cli import commands
+from dedup_job.engine import resident
+from dedup_job.errors import DedupError, Stopped, UsageError, exit_code_of
+
+IS_TOLD = Event()  # that a signal has ended the run
+
+
+def main() -> NoReturn:
+    """Run a command and exit with its code; an error is one line on stderr."""
+    _open_streams()
+    _find_temporary_directory()
+    signals.end_soon(_stopped)
+    resident.give_back_soon()
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more threads are of no use, and spin
+    try:
+        code = _run()
+        signals.SHIELD.close()
+    except Stopped as stopped:
+        code = _stopped(stopped)
+    _flush_streams()
+    sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Let nothing else take the place of a standard stream that is closed: a connection, for instance."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
+
+
+def _flush_streams() -> None:
+    """Write out what was printed; where nobody reads it any more, let the interpreter not try it again."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _find_temporary_directory() -> None:
+    """Name one where Python finds none, as it may write no file there to try it; folders it may make."""
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        tempfile.tempdir = os.environ.get("TMPDIR", "/tmp")
+
+
+def _run() -> int:
+    verbose = bool({"-v", "--verbose"} & set(sys.argv))
+    try:
+        return commands(standalone_mode=False) or 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return UsageError.exit_code
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        hint = f"; see {context.command_path} --help" if context else ""
+        return _told(f"{error.format_message()}{hint}", UsageError.exit_code)
+    except Exception as error:
+        if signals.SHIELD.raised:  # others may make another error of it: a class being made, a RuntimeError
+            raise signals.SHIELD.raised from error
+        _trace(error, verbose)
+        return _told(_message(error), exit_code_of(error))
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, DedupError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return (
+            "there is not memory enough; it is safe to run again, with fewer --workers or a smaller "
+            "batch_mb, in_flight_mb or cache_mb"
+        )
+    return f"a bug: {type(error).__name__}; run again with -v and report it"
+
+
+def _stopped(stopped: Stopped) -> int:
+    """Say once what has ended the run: when it has ended, or when its process is ended."""
+    if not IS_TOLD.is_set():
+        IS_TOLD.set()
+        _told(str(stopped), stopped.exit_code)
+    return stopped.exit_code
+
+
+def _told(message: str, code: int) -> int:
+    with suppress(OSError):  # nobody reads any more
+        click.echo(f"dedup-job: {message}", err=True)
+    return code
+
+
+def _trace(error: Exception, verbose: bool) -> None:
+    """Print where an error came from, without the messages of its causes: they may hold document text."""
+    if verbose:
+        click.echo("".join(traceback.format_tb(error.__traceback__)), err=True, nl=False)
+
+
+if __name__ == "__main__":
+    main()

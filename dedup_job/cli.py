@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
-from dedup_job import __version__, signals
-from dedup_job.engine import resident
-from dedup_job.errors import DedupError, StateError, Stopped, StorageFull, UsageError, exit_code_of
-
-IS_TOLD = Event()  # that a signal has ended the run
+from dedup_job import __version__
+from dedup_job.errors import StateError, StorageFull, UsageError
 
 EXAMPLES = """
 \b
@@ -150,21 +143,21 @@ def nightly(config: Path, **options: Any) -> int:
 @common
 def report(config: Path, mode: str | None, fresh: bool, limit: int | None, **options: Any) -> int:
     """Say what a backfill or a run would do, with sample pairs; writes nothing to MongoDB."""
-    from dedup_job import wiring
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.dry_run import DryRun, both, dry_run
     from dedup_job.mongo.ids import value as readable
-    from dedup_job.parts import Parts
     from dedup_job.report import evidence
     from dedup_job.report.progress import Progress
 
     settings, output = _prepared(config, options)
     collected = evidence.Evidence(settings.report.samples, settings.report.groups)
     with (
-        Parts(settings) as parts,
-        Progress("report", limit or parts.source.estimated_count()) as progress,
+        Context(settings) as context,
+        Progress("report", limit or context.source.estimated_count()) as progress,
     ):
-        rehearsal = wiring.Rehearsal(mode, fresh, limit, _consent(options))
-        done = wiring.rehearse(parts, rehearsal, wiring.both(collected.observe, progress.observe))
-        shown = evidence.as_json(collected, parts.beginnings, readable)
+        asked = DryRun(mode, fresh, limit, _consent(options))
+        done = dry_run(context, asked, both(collected.observe, progress.observe))
+        shown = evidence.as_json(collected, context.beginnings, readable)
     values = {**done.as_json(), "evidence": shown}
     _finish(output, settings, done.as_text() + "\n" + evidence.as_text(shown), values)
     return 0
@@ -179,12 +172,12 @@ def report(config: Path, mode: str | None, fresh: bool, limit: int | None, **opt
 @common
 def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **options: Any) -> int:
     """Learn how much each term says from the collection; name the file as `[recipe] idf_table`."""
-    from dedup_job import wiring
-    from dedup_job.parts import Parts
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.fit_idf import fit_idf as learn
 
     settings, talk = _prepared(config, options)
-    with Parts(settings) as parts:
-        learned = wiring.fit_idf(parts, output, min_df, limit)
+    with Context(settings) as context:
+        learned = learn(context, output, min_df, limit)
     text = (
         f"{learned.terms:,} terms of {learned.texts:,} texts in {output} (sha256 {learned.sha256[:12]})\n"
         f'to use it: [recipe] idf_table = "{output}"; a target made with another table must be made anew'
@@ -202,13 +195,13 @@ def explain_pair(config: Path, first: str, second: str, **options: Any) -> int:
 
     An id is an ObjectId's 24 digits, extended JSON of the value ('{"$oid": "..."}', 42, '"42"'), or a text.
     """
-    from dedup_job import inspection
-    from dedup_job.parts import Parts
-    from dedup_job.report import explained as page
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.explain import explain
+    from dedup_job.report import explain_page as page
 
     settings, output = _prepared(config, {**options, "workers": 1})
-    with Parts(settings) as parts:
-        shown = inspection.explained(parts, first, second)
+    with Context(settings) as context:
+        shown = explain(context, first, second)
     output.show(page.as_text(shown), shown)
     return 0
 
@@ -218,13 +211,13 @@ def explain_pair(config: Path, first: str, second: str, **options: Any) -> int:
 @common
 def why(config: Path, record: str, **options: Any) -> int:
     """Show what the ledger says of the RECORD with this id; ids are written as for `explain`."""
-    from dedup_job import inspection
-    from dedup_job.parts import Parts
-    from dedup_job.report import answer as page
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.why import why as ask_why
+    from dedup_job.report import why_page as page
 
     settings, output = _prepared(config, options)
-    with Parts(settings) as parts:
-        answer = inspection.why(parts, record)
+    with Context(settings) as context:
+        answer = ask_why(context, record)
     output.show(page.as_text(answer), answer)
     return 0
 
@@ -233,13 +226,13 @@ def why(config: Path, record: str, **options: Any) -> int:
 @common
 def show_status(config: Path, **options: Any) -> int:
     """Show how far the ledger is, who works on it, and what the last runs did; writes nothing to MongoDB."""
-    from dedup_job import status
-    from dedup_job.parts import Parts
-    from dedup_job.report import status as page
+    from dedup_job.commands import status
+    from dedup_job.commands.context import Context
+    from dedup_job.report import status_page as page
 
     settings, output = _prepared(config, {**options, "workers": 1})
-    with Parts(settings) as parts:
-        shown = status.status(parts)
+    with Context(settings) as context:
+        shown = status.status(context)
     output.show(page.as_text(shown), shown)
     return 0
 
@@ -253,13 +246,13 @@ def undo(config: Path, run: str, **options: Any) -> int:
     Runs are undone newest first.  Killed, it is ended by the same command; nothing else is decided before.
     Exit code 3: done, but records stay that were altered there, or that the source has no more as they were.
     """
-    from dedup_job import reversal
-    from dedup_job.parts import Parts
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.undo import undo as take_back
     from dedup_job.report.progress import Progress
 
     settings, output = _prepared(config, {**options, "workers": 1})
-    with Parts(settings) as parts, Progress("undo", None) as progress:
-        undone = reversal.undo(parts, run, progress.observe)
+    with Context(settings) as context, Progress("undo", None) as progress:
+        undone = take_back(context, run, progress.observe)
     output.show(undone.as_text(), undone.as_json())
     return undone.exit_code
 
@@ -273,12 +266,12 @@ def restore(config: Path, records: tuple[str, ...], why: str, **options: Any) ->
 
     A restored record stands for nothing: what was dropped or will be dropped does not depend on it.
     """
-    from dedup_job import reversal
-    from dedup_job.parts import Parts
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.restore import restore as put_back
 
     settings, output = _prepared(config, {**options, "workers": 1})
-    with Parts(settings) as parts:
-        restored = reversal.restore(parts, records, why)
+    with Context(settings) as context:
+        restored = put_back(context, records, why)
     output.show(restored.as_text(), restored.as_json())
     return 0
 
@@ -298,20 +291,20 @@ def verify(config: Path, sample: int | None, state: Path | None, **options: Any)
     """
     from tqdm import tqdm
 
-    from dedup_job.audit import sampling, verification
-    from dedup_job.parts import Parts
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.verify import sampling, verification
 
     if sample and state:
         raise UsageError("--sample has no state; leave one of the two out")
     settings, output = _prepared(config, options)
     with (
-        Parts(settings) as parts,
+        Context(settings) as context,
         tqdm(desc="verify", unit=" records", disable=not sys.stderr.isatty()) as bar,
     ):
         if sample:
-            verified = sampling.verify_sample(parts, sample, bar.update)
+            verified = sampling.verify_sample(context, sample, bar.update)
         else:
-            verified = verification.verify(parts, state, bar.update)
+            verified = verification.verify(context, state, bar.update)
     output.show(verified.as_text(), verified.as_json())
     return 0 if verified.agrees else StateError.exit_code
 
@@ -325,15 +318,15 @@ def reconcile(config: Path, content: bool, **options: Any) -> int:
     """Decide what runs have missed; say which decided records vanished from the source, or changed."""
     from tqdm import tqdm
 
-    from dedup_job.audit import reconciliation
-    from dedup_job.parts import Parts
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.reconcile import reconcile as compare
 
     settings, output = _prepared(config, options)
     with (
-        Parts(settings) as parts,
+        Context(settings) as context,
         tqdm(desc="reconcile", unit=" records", disable=not sys.stderr.isatty()) as bar,
     ):
-        done = reconciliation.reconcile(parts, content, bar.update)
+        done = compare(context, content, bar.update)
     output.show(done.as_text(), done.as_json())
     return done.missed.exit_code if done.missed else 0
 
@@ -350,9 +343,9 @@ def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
     A pair is two ids, as for `explain`, and a label: 1 or 0, same or different, true or false, or a
     similarity.  The file has tabs or commas between them, or lines of JSON with "id1", "id2" and "label".
     """
-    from dedup_job import assessment
-    from dedup_job.parts import Parts
-    from dedup_job.report import labelled
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.evaluate import evaluate as judge
+    from dedup_job.lab import labelled
 
     settings, output = _prepared(config, options)
     try:
@@ -362,8 +355,8 @@ def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
     except UnicodeDecodeError:
         raise UsageError(f"{pairs}: not a text file in UTF-8") from None
     read = labelled.read(lines, at)
-    with Parts(settings) as parts:
-        evaluation = assessment.evaluate(parts, read)
+    with Context(settings) as context:
+        evaluation = judge(context, read)
     output.show(evaluation.as_text(), evaluation.as_json())
     return 0
 
@@ -381,15 +374,15 @@ def tune(config: Path, sample: int, at: float, **options: Any) -> int:
     """
     from tqdm import tqdm
 
-    from dedup_job import assessment
-    from dedup_job.parts import Parts
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.tune import tune as try_shapes
 
     settings, output = _prepared(config, options)
     with (
-        Parts(settings) as parts,
+        Context(settings) as context,
         tqdm(total=sample, desc="tune", unit=" docs", disable=not sys.stderr.isatty()) as bar,
     ):
-        tuned = assessment.tune(parts, sample, at, bar.update)
+        tuned = try_shapes(context, sample, at, bar.update)
     output.show(tuned.as_text(), tuned.as_json())
     return 0
 
@@ -407,45 +400,45 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
     """
     from tqdm import tqdm
 
-    from dedup_job.estimate.estimate import estimate
-    from dedup_job.parts import Parts
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.estimate import estimate
 
     settings, output = _prepared(config, options)
     with (
-        Parts(settings) as parts,
+        Context(settings) as context,
         tqdm(total=sample, desc="estimate", unit=" docs", disable=not sys.stderr.isatty()) as bar,
     ):
-        forecast = estimate(parts, sample, bar.update)
+        forecast = estimate(context, sample, bar.update)
     output.show(forecast.as_text(), forecast.as_json())
     return 0
 
 
 def _adopt(config: Path, options: dict[str, Any]) -> None:
-    from dedup_job import adoption
-    from dedup_job.parts import Parts
+    from dedup_job.commands.adopt import adopt
+    from dedup_job.commands.context import Context
     from dedup_job.report.progress import Progress
 
     settings, _ = _prepared(config, options)
-    with Parts(settings) as parts, Progress("adopt", parts.held.estimated_count()) as progress:
-        adoption.adopt(parts, progress.observe, _consent(options))
+    with Context(settings) as context, Progress("adopt", context.own_records.estimated_count()) as progress:
+        adopt(context, progress.observe, _consent(options))
 
 
 def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
-    from dedup_job import wiring
-    from dedup_job.parts import Parts
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.decide import decide
     from dedup_job.report.progress import Progress
 
     settings, output = _prepared(config, options)
-    with Parts(settings) as parts:
-        total = parts.source.estimated_count() if mode == "backfill" else None
+    with Context(settings) as context:
+        total = context.source.estimated_count() if mode == "backfill" else None
         with Progress(mode, total) as progress:
-            done = wiring.decide(parts, mode, progress.observe, _consent(options))
+            done = decide(context, mode, progress.observe, _consent(options))
     _finish(output, settings, done.as_text(), done.as_json())
     return done.exit_code
 
 
 def _consent(options: dict[str, Any]) -> Any:
-    from dedup_job.mongo.commit import Consent
+    from dedup_job.ledger.commit import Consent
 
     return Consent(filter=options["refilter"], moved=options["moved"])
 
@@ -478,97 +471,3 @@ def _finish(output: Output, settings: Any, text: str, values: dict[str, Any]) ->
             raise StorageFull(f"it is done, but {path} cannot be written: {error.strerror}") from error
         text += f"\n  report in {path}"
     output.show(text, values)
-
-
-def main() -> NoReturn:
-    """Run a command and exit with its code; an error is one line on stderr."""
-    _open_streams()
-    _find_temporary_directory()
-    signals.end_soon(_stopped)
-    resident.give_back_soon()
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more threads are of no use, and spin
-    try:
-        code = _run()
-        signals.SHIELD.close()
-    except Stopped as stopped:
-        code = _stopped(stopped)
-    _flush_streams()
-    sys.exit(code)
-
-
-def _open_streams() -> None:
-    """Let nothing else take the place of a standard stream that is closed: a connection, for instance."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
-
-
-def _flush_streams() -> None:
-    """Write out what was printed; where nobody reads it any more, let the interpreter not try it again."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):
-        try:
-            stream.flush()
-        except (OSError, ValueError):
-            with suppress(OSError, ValueError):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _find_temporary_directory() -> None:
-    """Name one where Python finds none, as it may write no file there to try it; folders it may make."""
-    try:
-        tempfile.gettempdir()
-    except FileNotFoundError:
-        tempfile.tempdir = os.environ.get("TMPDIR", "/tmp")
-
-
-def _run() -> int:
-    verbose = bool({"-v", "--verbose"} & set(sys.argv))
-    try:
-        return commands(standalone_mode=False) or 0
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        return UsageError.exit_code
-    except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        hint = f"; see {context.command_path} --help" if context else ""
-        return _told(f"{error.format_message()}{hint}", UsageError.exit_code)
-    except Exception as error:
-        if signals.SHIELD.raised:  # others may make another error of it: a class being made, a RuntimeError
-            raise signals.SHIELD.raised from error
-        _trace(error, verbose)
-        return _told(_message(error), exit_code_of(error))
-
-
-def _message(error: Exception) -> str:
-    if isinstance(error, DedupError):
-        return str(error)
-    if isinstance(error, MemoryError):
-        return (
-            "there is not memory enough; it is safe to run again, with fewer --workers or a smaller "
-            "batch_mb, in_flight_mb or cache_mb"
-        )
-    return f"a bug: {type(error).__name__}; run again with -v and report it"
-
-
-def _stopped(stopped: Stopped) -> int:
-    """Say once what has ended the run: when it has ended, or when its process is ended."""
-    if not IS_TOLD.is_set():
-        IS_TOLD.set()
-        _told(str(stopped), stopped.exit_code)
-    return stopped.exit_code
-
-
-def _told(message: str, code: int) -> int:
-    with suppress(OSError):  # nobody reads any more
-        click.echo(f"dedup-job: {message}", err=True)
-    return code
-
-
-def _trace(error: Exception, verbose: bool) -> None:
-    """Print where an error came from, without the messages of its causes: they may hold document text."""
-    if verbose:
-        click.echo("".join(traceback.format_tb(error.__traceback__)), err=True, nl=False)

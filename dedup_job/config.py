@@ -16,13 +16,13 @@ from bson.json_util import CANONICAL_JSON_OPTIONS, dumps, loads
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from dedup_job.errors import ConfigError
-from dedup_job.fingerprint.clean import Cleaner
-from dedup_job.fingerprint.fields import TextFields
 from dedup_job.fingerprint.idf import jieba_idf_path, read_idf
 from dedup_job.fingerprint.profile import PROFILES
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe, Resource
 from dedup_job.fingerprint.segment import read_stop_words, read_user_words
 from dedup_job.fingerprint.terms import TermRule
+from dedup_job.text.clean import Cleaner
+from dedup_job.text.fields import TextFields
 
 Name = Annotated[str, Field(min_length=1)]
 DatabaseName = Annotated[str, Field(max_length=63, pattern=r'^[^/\\. "$*<>:|?\x00]+$')]

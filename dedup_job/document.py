@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from dedup_job.ragged import Ragged
+from dedup_job.native.ragged import Ragged
 
 
 class Unjudged(Exception):

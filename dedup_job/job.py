@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from dedup_job.document import UNIQUE, Action, Batch, Counts, Fingerprints, Match, Verdict
 from dedup_job.fingerprint.recipe import Matching
-from dedup_job.match._found import NO_DISTANCE
+from dedup_job.match.found import NO_DISTANCE
 from dedup_job.match.judge import Judgement
 from dedup_job.match.keepers import Entered, Keepers, Standing
 from dedup_job.match.surroundings import look_around
@@ -42,8 +42,8 @@ class Job:
     batches   what to decide, in order
     keepers   everything that was kept before
     absent    tells which of some keepers are not in the target any more
-    held      tells which of some ids the target held before the job began
-    taken     tells the ids of those raw records that the target has another record of
+    adopted   tells which of some ids the target held before the job began
+    conflicting  tells the ids of those raw records that the target has another record of
     commit    carries out a plan for these raw records, and returns the plan as it ended; the rows that tell
               of it may be written later
     observe   is told of each batch and its plan, for the report
@@ -56,20 +56,20 @@ class Job:
     absent: Callable[[Collection[bytes]], set[bytes]]
     commit: Callable[[Plan, Sequence[bytes]], Plan]
     observe: Callable[[Batch, Plan], None]
-    held: Callable[[Sequence[bytes]], Collection[bytes]] = field(default=lambda ids: ())
-    taken: Callable[[Sequence[bytes]], Collection[bytes]] = field(default=lambda raws: ())
+    adopted: Callable[[Sequence[bytes]], Collection[bytes]] = field(default=lambda ids: ())
+    conflicting: Callable[[Sequence[bytes]], Collection[bytes]] = field(default=lambda raws: ())
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Adopted:
     """Which ids of a batch the target held before the job began; they are never dropped.
 
-    there  all of them
-    taken  those of which it has another record; it is known before anything is decided that these are refused
+    ids          all of them
+    conflicting  those of which it has another record: it is known beforehand that these are refused
     """
 
-    there: Collection[bytes] = ()
-    taken: Collection[bytes] = ()
+    ids: Collection[bytes] = ()
+    conflicting: Collection[bytes] = ()
 
 
 class Decision(NamedTuple):
@@ -84,11 +84,11 @@ def run(job: Job) -> Counts:
     counts = Counts()
     for batch, prints in job.engine.fingerprinted(job.batches):
         entered = job.keepers.enter(RawIds.of(batch.ids), prints)
-        held = held_of(batch, job)
-        decision = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, held)
+        adopted = adopted_of(batch, job)
+        decision = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, adopted)
         while outdated := outdated_of(decision.relied_on, job):
             job.keepers.forget(outdated)
-            decision = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, held)
+            decision = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, adopted)
         plan = in_parts(planned(batch, prints, decision.verdicts), batch.raws, job.commit)
         admit(plan, entered, prints, job.keepers)
         job.observe(batch, plan)
@@ -110,11 +110,11 @@ def in_parts(plan: Plan, raws: Sequence[bytes], commit: Callable[[Plan, Sequence
     return plan
 
 
-def held_of(batch: Batch, job: Job) -> Held:
+def adopted_of(batch: Batch, job: Job) -> Adopted:
     """Return what the target held before of the ids of a batch."""
-    there = job.held(batch.ids)
+    there = job.adopted(batch.ids)
     raws = [raw for raw_id, raw in zip(batch.ids, batch.raws, strict=True) if raw_id in there]
-    return Held(there, job.taken(raws) if raws else ())
+    return Adopted(there, job.conflicting(raws) if raws else ())
 
 
 def outdated_of(standings: Collection[Standing], job: Job) -> set[Standing]:
@@ -123,9 +123,9 @@ def outdated_of(standings: Collection[Standing], job: Job) -> set[Standing]:
     What a run put there has the text that it had.  A record that was held before may have been deleted and
     have come again from the source, so its text is looked at.
     """
-    held = job.held([standing.id for standing in standings])
-    gone = job.absent({standing.id for standing in standings}.difference(held))
-    changed = job.keepers.outdated([standing for standing in standings if standing.id in held])
+    adopted = job.adopted([standing.id for standing in standings])
+    gone = job.absent({standing.id for standing in standings}.difference(adopted))
+    changed = job.keepers.outdated([standing for standing in standings if standing.id in adopted])
     return changed | {standing for standing in standings if standing.id in gone}
 
 
@@ -158,22 +158,22 @@ def decide(
     texts: npt.NDArray[np.int64],
     matching: Matching,
     keepers: Keepers,
-    held: Held = Held(),
+    adopted: Adopted = Adopted(),
 ) -> Decision:
     """Decide the records, in order, against the keepers and the batch's earlier records.
 
     texts  int64 (n,), the numbers of their texts among those of the keepers, where they have been entered
     """
-    is_droppable = np.array([raw_id not in held.there for raw_id in ids], np.bool_)
-    is_taken = np.array([raw_id in held.taken for raw_id in ids], np.bool_)
-    texts = np.where(is_taken, -1, texts)
+    is_droppable = np.array([raw_id not in adopted.ids for raw_id in ids], np.bool_)
+    is_conflicting = np.array([raw_id in adopted.conflicting for raw_id in ids], np.bool_)
+    texts = np.where(is_conflicting, -1, texts)
     surroundings = look_around(prints, texts, matching, keepers)
     found = surroundings.judged(is_droppable, matching.min_similarity)
     is_judged, is_dropped = texts >= 0, found.keeper >= 0
     kept_here = _first_ids(ids, texts, np.flatnonzero(is_judged & ~is_dropped))
 
     def verdict(row: int) -> Verdict:
-        if is_taken[row]:
+        if is_conflicting[row]:
             return CONFLICT
         if not is_judged[row]:
             return Verdict(Action.UNJUDGED, prints.reasons[row])

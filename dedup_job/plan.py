@@ -11,6 +11,12 @@ import numpy.typing as npt
 
 from dedup_job.document import UNIQUE, Action, Counts, Match, Verdict
 
+# What kind of run made a plan.
+BACKFILL = "backfill"
+NIGHTLY = "run"
+RECONCILE = "reconcile"
+ADOPT = "adopt"  # its records are the target's own, all kept; none of them is decided for the source
+
 
 @dataclass(frozen=True, slots=True)
 class RawIds:

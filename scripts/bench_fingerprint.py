@@ -26,7 +26,6 @@ from selectolax.lexbor import LexborHTMLParser
 from dedup_job import config
 from dedup_job.document import digests
 from dedup_job.fingerprint.bands import band_keys
-from dedup_job.fingerprint.characters import lower_case
 from dedup_job.fingerprint.fingerprinter import Fingerprinter, shared_idf
 from dedup_job.fingerprint.pieces import Rows
 from dedup_job.fingerprint.recipe import Reader, Recipe
@@ -35,6 +34,7 @@ from dedup_job.fingerprint.shingles import shingles_of
 from dedup_job.fingerprint.simhash import fold
 from dedup_job.fingerprint.terms import Vocabulary, weigh
 from dedup_job.fingerprint.tokens import Tokenizer, token_rows
+from dedup_job.text.characters import lower_case
 from scripts.measure import documents
 
 BATCH = 1000

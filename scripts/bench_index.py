@@ -26,11 +26,11 @@ import numpy as np
 import numpy.typing as npt
 from bson import encode
 
-from dedup_job.fingerprint.fields import TextFields
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.plan import RawIds, Texts
+from dedup_job.text.fields import TextFields
 from scripts.measure import documents, numbers, row, table
 
 Numbers = npt.NDArray[np.uint64]

@@ -15,21 +15,22 @@ from typing import Any
 
 from pymongo import MongoClient
 
-from dedup_job import config, wiring
+from dedup_job import config
+from dedup_job.commands.decide import decide
 from dedup_job.document import Batch
-from dedup_job.engine.resident import family, held
+from dedup_job.engine.resident import family, resident_bytes
 from dedup_job.plan import Plan
 from scripts.corpus import Mix, generate
 from scripts.local_mongod import open_server
 from scripts.measure import MB, fill, job_commands, mongod_of, row, table
-from scripts.watched_job import OpenParts
+from scripts.watched_job import WatchedContext
 
 
 @dataclass
 class Marks:
     """Looks at the memory when so many records more are decided, and prints what it sees."""
 
-    parts: OpenParts
+    parts: WatchedContext
     every: int
     mongod: int | None
     decided: int = 0
@@ -39,9 +40,9 @@ class Marks:
         before, self.decided = self.decided, self.decided + len(batch)
         if before // self.every == self.decided // self.every:
             return
-        now, index = held(os.getpid()) or 0, self.parts.seen.nbytes
+        now, index = resident_bytes(os.getpid()) or 0, self.parts.seen.nbytes
         texts = self.parts.seen._recent.nbytes  # no one else needs to know
-        workers = sum(held(pid) or 0 for pid in family() if pid != self.mongod)
+        workers = sum(resident_bytes(pid) or 0 for pid in family() if pid != self.mongod)
         self.others.append(now - index - texts)
         row(
             self.decided,
@@ -70,9 +71,9 @@ def main() -> None:
         with MongoClient[dict[str, Any]](server.uri) as client:
             fill(generate(records, mix=Mix(length=args.length, html=0.0)), client)
         table("decided", "keepers", "process MB", "index MB", "texts at hand MB", "the rest MB", "workers MB")
-        with OpenParts(config.load(commands.settings)) as parts:
+        with WatchedContext(config.load(commands.settings)) as parts:
             marks = Marks(parts, max(1, records // args.marks), mongod_of(server))
-            report = wiring.decide(parts, "backfill", marks.observe)
+            report = decide(parts, "backfill", marks.observe)
             index = parts.seen.nbytes / len(parts.seen)
     grown = (marks.others[-1] - marks.others[1]) / MB
     print(

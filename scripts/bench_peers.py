@@ -22,11 +22,11 @@ from statistics import median
 
 from dedup_job import job
 from dedup_job.document import Action, Batch, Fingerprints
-from dedup_job.fingerprint.fields import TextFields
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.profile import PROFILES
 from dedup_job.fingerprint.recipe import Reader
 from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.text.fields import TextFields
 from scripts.measure import row, table
 from scripts.peers import PEERS
 from scripts.reference import Judge, TextSet, arguments, chosen, recipe, wanted

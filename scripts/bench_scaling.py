@@ -22,11 +22,12 @@ from typing import Any
 
 from pymongo import MongoClient
 
-from dedup_job import config, wiring
+from dedup_job import config
+from dedup_job.commands.context import Context
+from dedup_job.commands.decide import decide
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine.local import LocalEngine
 from dedup_job.mongo.window import Window
-from dedup_job.parts import Parts
 from scripts.corpus import Mix, generate
 from scripts.local_mongod import open_server
 from scripts.measure import Commands, fill, forget, job_commands, numbers, row, table
@@ -64,7 +65,7 @@ class Answers(LocalEngine):
         return self._engine.fingerprint(raws)
 
 
-class PartsWithAnswers(Parts):
+class PartsWithAnswers(Context):
     """The parts of a run, with an engine that is handed in."""
 
     answers: LocalEngine | None = None
@@ -75,12 +76,12 @@ class PartsWithAnswers(Parts):
 
 def parent_alone(settings: Path) -> Parent:
     """Run a backfill in this process for which all fingerprints are there already."""
-    with PartsWithAnswers(config.load(settings)) as parts, parts.engine() as engine:
-        batches = parts.source.batches(Window())
+    with PartsWithAnswers(config.load(settings)) as context, context.engine() as engine:
+        batches = context.source.batches(Window())
         answers = [pickle.dumps(prints) for _, prints in engine.fingerprinted(batches)]
-        parts.answers = Answers(engine, answers)
+        context.answers = Answers(engine, answers)
         started, busy = perf_counter(), process_time()
-        report = wiring.decide(parts, "backfill", lambda batch, plan: None)
+        report = decide(context, "backfill", lambda batch, plan: None)
         seconds, cpu = perf_counter() - started, process_time() - busy
     return Parent(report.counts.read / seconds, 1e6 * cpu / report.counts.read)
 

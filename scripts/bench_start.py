@@ -21,16 +21,16 @@ from bson.objectid import ObjectId
 from pymongo import MongoClient
 from pymongo.collection import Collection
 
+from dedup_job.commands.deciding import taken_in
 from dedup_job.document import UNIQUE, Counts
-from dedup_job.fingerprint.fields import TextFields
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
+from dedup_job.ledger.head import Head
+from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.stored_plan import PlanId, StoredPlan, pack
 from dedup_job.match.keepers import Keepers, Recollection
-from dedup_job.mongo.head import Head
-from dedup_job.mongo.ledger import LedgerReader
-from dedup_job.mongo.plans import BACKFILL, PlanId, StoredPlan, pack
 from dedup_job.mongo.window import Window, since
-from dedup_job.plan import Plan
-from dedup_job.wiring import restored
+from dedup_job.plan import BACKFILL, Plan
+from dedup_job.text.fields import TextFields
 from scripts.bench_index import scattered
 from scripts.local_mongod import LocalMongod
 from scripts.measure import numbers
@@ -79,12 +79,12 @@ def phases(reader: LedgerReader, plans: int, recipe: Recipe) -> Iterator[tuple[s
 
     keepers = Keepers(recipe, 0, Recollection(no_texts, no_texts))  # type: ignore[arg-type]
     window = since(FIRST + timedelta(seconds=plans * A_PLAN), timedelta(hours=48), only_object_ids=True)
-    window = window.without(restored(reader, head(plans), keepers, []))
+    window = window.without(taken_in(reader.plan_columns(head(plans)), keepers, []))
     yield "the ledger is taken in", passed()
     texts = stored(plans, recipe.matching).plan.texts
     keepers.candidates(keepers.enter(texts.ids, texts).texts, texts.keys)
     yield f"a first batch is looked up ({keepers.nbytes / keepers.texts:.1f} bytes a record)", passed()
-    Window().without(reader.landed(head(plans)))
+    Window().without(reader.plan_columns(head(plans)))
     yield "all its ids are left out, where they hold no time", passed()
 
 

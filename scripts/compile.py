@@ -11,10 +11,10 @@ from bson import encode
 
 from dedup_job import job
 from dedup_job.document import Batch
-from dedup_job.fingerprint.fields import TextFields
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
 from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.text.fields import TextFields
 from scripts.corpus import generate
 
 RECORDS, A_BATCH = 3_000, 500  # the maps of the index are laid out anew in between

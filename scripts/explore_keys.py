@@ -21,11 +21,11 @@ import numpy as np
 from bson import encode
 
 from dedup_job.document import Fingerprints
-from dedup_job.fingerprint.fields import TextFields
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
-from dedup_job.report.scoring import Setting
-from dedup_job.report.tuning import Sample, near_duplicates, rows
+from dedup_job.lab.scoring import Setting
+from dedup_job.lab.tuning import Sample, near_duplicates, rows
+from dedup_job.text.fields import TextFields
 from scripts.corpus import Mix, generate
 from scripts.made_up import Collection, Forms
 from scripts.measure import documents, row, table

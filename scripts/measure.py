@@ -24,7 +24,7 @@ from typing import Any
 
 from pymongo import MongoClient
 
-from dedup_job.engine.resident import family, held
+from dedup_job.engine.resident import family, resident_bytes
 from scripts.local_mongod import Server
 
 DATABASE = "bench"
@@ -157,7 +157,7 @@ class Watcher(threading.Thread):
         while not self._ended.wait(POLL_SECONDS):
             total = 0
             for pid in (self._pid, *family(self._pid)):
-                total += (now := held(pid) or 0)
+                total += (now := resident_bytes(pid) or 0)
                 self._cpu[pid] = max(self._cpu.get(pid, 0.0), cpu_seconds(pid))
                 if pid == self._pid and now:
                     self.samples.append((perf_counter() - started, now))

@@ -20,9 +20,9 @@ from statistics import median
 from typing import Any
 
 from dedup_job.document import Unjudged
-from dedup_job.fingerprint.clean import Cleaner
 from dedup_job.fingerprint.profile import Profile
 from dedup_job.fingerprint.recipe import Reader, Recipe
+from dedup_job.text.clean import Cleaner
 from scripts.measure import documents
 
 AT = 0.8

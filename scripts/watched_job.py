@@ -7,19 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter, process_time
 
-from dedup_job import config, wiring
+from dedup_job import config
+from dedup_job.commands.context import Context, Records
+from dedup_job.commands.decide import decide
 from dedup_job.document import Batch
 from dedup_job.engine.local import LocalEngine
-from dedup_job.engine.resident import family, held
+from dedup_job.engine.resident import family, resident_bytes
 from dedup_job.match.keepers import Keepers
-from dedup_job.parts import Parts, Records
 from dedup_job.plan import Plan
 from dedup_job.report.summary import Report
 from scripts.local_mongod import Server
 from scripts.measure import cpu_seconds, job_commands, mongod_of
 
 
-class OpenParts(Parts):
+class WatchedContext(Context):
     """The parts of a run that let us look at its keepers."""
 
     seen: Keepers
@@ -81,7 +82,7 @@ class Watch:
     The first stretch begins behind the first batch: loading and starting are no part of it.
     """
 
-    parts: OpenParts
+    context: WatchedContext
     every: int
     mongod: int | None
     show: Callable[[Sequence[Stretch]], None]
@@ -104,8 +105,8 @@ class Watch:
         for pid in family():
             if pid != self.mongod:
                 self.workers[pid] = max(self.workers.get(pid, 0.0), cpu_seconds(pid))
-        keepers, workers = self.parts.seen, sum(self.workers.values())
-        now = held(os.getpid()) or 0
+        keepers, workers = self.context.seen, sum(self.workers.values())
+        now = resident_bytes(os.getpid()) or 0
         return Mark(self.decided, len(keepers), perf_counter(), process_time(), workers, now, keepers.parts)
 
 
@@ -118,7 +119,7 @@ def backfill(
     """
     with job_commands(server) as commands:
         os.environ["DEDUP_SOURCE_URI"] = server.uri
-        with OpenParts(config.load(commands.settings)) as parts:
-            watch = Watch(parts, every, mongod_of(server), show)
-            report = wiring.decide(parts, "backfill", watch.observe)
+        with WatchedContext(config.load(commands.settings)) as context:
+            watch = Watch(context, every, mongod_of(server), show)
+            report = decide(context, "backfill", watch.observe)
     return report, watch.stretches

@@ -6,7 +6,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.characters import CODE, LETTER, decoded, encoded, lower_case
+from dedup_job.text.characters import CODE, LETTER, decoded, encoded, lower_case
 
 TEXTS = st.lists(st.text(st.one_of(st.characters(), st.sampled_from("AΣσİIıßǅﬁ'\u0307\ud800"))), max_size=5)
 

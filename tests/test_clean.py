@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
 from dedup_job.document import Unjudged
-from dedup_job.fingerprint.clean import MAX_ACCENTS, Cleaner
-from dedup_job.fingerprint.markup import MOST_MARKS
+from dedup_job.text.clean import MAX_ACCENTS, Cleaner
+from dedup_job.text.markup import MOST_MARKS
 
 
 def _clean(text: str) -> str:
@@ -577,7 +577,7 @@ _PROGRAM = """
 import pickle, resource, sys
 from pathlib import Path
 from dedup_job.document import Unjudged
-from dedup_job.fingerprint.clean import Cleaner
+from dedup_job.text.clean import Cleaner
 
 inputs = pickle.load(sys.stdin.buffer)
 resource.setrlimit(resource.RLIMIT_CPU, (30, 30))

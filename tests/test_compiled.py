@@ -52,7 +52,7 @@ MADE_OF_OTHERS = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
-from dedup_job.match.allpairs import similarities
+from dedup_job.lab.all_pairs import similarities
 offsets, values = np.array([0, 1, 3]), np.array([1, 1, 2], np.uint32)
 print(similarities(offsets, values, np.array([0]), np.array([1])).item())
 """
@@ -92,8 +92,8 @@ REPLACED_MEANWHILE = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from dedup_job.fingerprint.scan import simple_texts
-helper = Path(sys.argv[1]) / "dedup_job" / "fingerprint" / "constructs.py"
+from dedup_job.text.simple_markup import simple_texts
+helper = Path(sys.argv[1]) / "dedup_job" / "text" / "constructs.py"
 source = helper.read_text()
 helper.write_text(source.replace("value = base * value + digit\\n", "value = base * value + digit + 1\\n"))
 print(simple_texts(["&#65;"])[0][0])

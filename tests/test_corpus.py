@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from dedup_job.fingerprint.clean import Cleaner
+from dedup_job.text.clean import Cleaner
 from scripts.corpus import EDITABLE, Corpus, Mix, Sample, generate, main, samples
 
 COUNT = 1500

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dedup_job import cli
+from dedup_job import __main__
 from dedup_job.errors import ConfigError, exit_code_of
 
 
@@ -17,8 +17,8 @@ def test_want_of_memory_is_not_called_a_bug(
     def commands(standalone_mode: bool) -> int:
         raise MemoryError
 
-    monkeypatch.setattr(cli, "commands", commands)
-    assert cli._run() == 74
+    monkeypatch.setattr(__main__, "commands", commands)
+    assert __main__._run() == 74
     said = capsys.readouterr().err
     assert said.startswith("dedup-job: there is not memory enough")
     assert "bug" not in said

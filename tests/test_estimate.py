@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dedup_job.commands.estimate import _wrong
+from dedup_job.commands.sample import LEAST, MOST, MOST_BYTES, enough
+from dedup_job.commands.trial import Trial
 from dedup_job.document import UNIQUE, Action, Fingerprints, Match, Verdict
-from dedup_job.estimate import growth
-from dedup_job.estimate.estimate import _wrong
-from dedup_job.estimate.growth import _Model
-from dedup_job.estimate.sample import LEAST, MOST, MOST_BYTES, enough
-from dedup_job.estimate.trial import Decided
+from dedup_job.lab import growth
+from dedup_job.lab.growth import _Model
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.mongo.source import Storage
 from dedup_job.plan import Plan
@@ -98,10 +98,10 @@ def test_a_text_that_most_of_the_sample_repeats_is_one_of_the_made_up_ones() -> 
     assert len(_Model.of([plan]).bits) == 20
 
 
-def decided(plan: Plan) -> Decided:
+def decided(plan: Plan) -> Trial:
     full = keepers()
     full.restore(plan.texts)
-    return Decided([plan], full, 0.0, 0)
+    return Trial([plan], full, 0.0, 0)
 
 
 def test_candidates_that_are_none_are_counted_once_and_against_all_pairs() -> None:

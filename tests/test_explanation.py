@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.report import votes
-from dedup_job.report.explained import HEAVIEST, as_text
-from dedup_job.report.explanation import BEGINNING, Record, as_json, marked
+from dedup_job.lab import votes
+from dedup_job.lab.explanation import BEGINNING, Record, as_json, marked
+from dedup_job.report.explain_page import HEAVIEST, as_text
 from dedup_job.report.terminal import WIDTH
 from tests.pairs import LONG, OTHER, RECIPES, made, raw
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.document import Unjudged
-from dedup_job.fingerprint.fields import TextFields
-from dedup_job.fingerprint.plain import string_places
+from dedup_job.text.fields import TextFields
+from dedup_job.text.plain import string_places
 
 
 def _element(kind: int, name: bytes, value: bytes) -> bytes:

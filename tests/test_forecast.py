@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
+from dedup_job.lab.forecast import Costs, Forecast, Limits, Machine, Sampled, Sizes, shown, spent
+from dedup_job.lab.unseen import Copies
 from dedup_job.match.recent import ENTRY
-from dedup_job.report.forecast import Costs, Forecast, Limits, Machine, Sampled, Sizes, shown, spent
-from dedup_job.report.unseen import Copies
 
 MB = 1 << 20
 HALF = Copies.of(1_000_000, [[b"%d" % (number // 2) for number in range(1_000)]] * 1)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
-from dedup_job.fingerprint.characters import joined
 from dedup_job.fingerprint.idf import SCALE, Idf, fixed, jieba_idf_path, learned_idf, read_idf, write_idf
+from dedup_job.text.characters import joined
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=6), min_size=1, max_size=12)
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.characters import joined, strings
 from dedup_job.fingerprint.interning import Interned
+from dedup_job.text.characters import joined, strings
 
 STRINGS = st.text("ab中\0 \U0001f600\U0010ffff", max_size=6)
 

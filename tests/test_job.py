@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from dedup_job.document import UNIQUE, Action, Batch, Counts, Fingerprints, Match, Verdict, digests
 from dedup_job.fingerprint.recipe import Matching
-from dedup_job.job import Held, Job, admit, decide, planned, run
+from dedup_job.job import Adopted, Job, admit, decide, planned, run
 from dedup_job.match import index
-from dedup_job.match._found import NO_DISTANCE
+from dedup_job.match.found import NO_DISTANCE
 from dedup_job.match.keepers import Keepers, Recollection, Standing
+from dedup_job.native.ragged import Ragged
 from dedup_job.plan import Plan, RawIds
-from dedup_job.ragged import Ragged
 from tests.recipes import PLAIN
 from tests.sieve import Bounds, Sieved, candidates, columns
 
@@ -84,7 +84,7 @@ class World:
         ids = [b"%d" % (len(self.verdicts) + row) for row in range(len(texts))]
         prints = prints_of(texts, self.words)
         entered = self.keepers.enter(RawIds.of(ids), prints)
-        there = Held({b"%d" % number for number in held})
+        there = Adopted({b"%d" % number for number in held})
         verdicts = decide(ids, prints, entered.texts, self.matching, self.keepers, there).verdicts
         plan = planned(Batch(ids, ids), prints, verdicts)
         admit(plan, entered, prints, self.keepers)
@@ -465,15 +465,15 @@ class Foreign:
             absent=lambda ids: set(ids) - self.target.keys(),
             commit=self._commit,
             observe=self._observe,
-            held=self.held.intersection,
-            taken=self._taken,
+            adopted=self.held.intersection,
+            conflicting=self._conflicting,
         )
         run(job)
 
     def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
         return ((batch, self._fingerprint(batch.raws)) for batch in batches)
 
-    def _taken(self, raws: Sequence[bytes]) -> set[bytes]:
+    def _conflicting(self, raws: Sequence[bytes]) -> set[bytes]:
         ids = (raw.split()[0] for raw in raws)
         return {raw_id for raw_id, raw in zip(ids, raws, strict=True) if self.target.get(raw_id, raw) != raw}
 

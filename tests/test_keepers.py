@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from dedup_job.document import UNIQUE, Action, Fingerprints, Match, Verdict, digests
 from dedup_job.job import admit
 from dedup_job.match import keepers
-from dedup_job.match.ids import Ids
+from dedup_job.match.keeper_ids import Ids
 from dedup_job.match.keepers import Entered, Keepers, Recollection, Standing
 from dedup_job.match.recent import ENTRY
+from dedup_job.native.ragged import Ragged
 from dedup_job.plan import Plan, RawIds
-from dedup_job.ragged import Ragged
 from tests.recipes import recipe_of
 
 UNJUDGED = Verdict(Action.UNJUDGED, "empty")

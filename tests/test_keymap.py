@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dedup_job.match import keymap
-from dedup_job.match._found import Found
+from dedup_job.match.found import Found
 from dedup_job.match.keymap import KeyMap, Rule
 from dedup_job.match.search import Prints
 

@@ -8,8 +8,8 @@ from bson.int64 import Int64
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.audit.keys import as_id, as_key
-from tests.test_plans import IDS
+from dedup_job.commands.verify.book_keys import as_id, as_key
+from tests.test_stored_plan import IDS
 
 SORTED: list[st.SearchStrategy[Any]] = [
     st.integers(0, 2**31 - 1),

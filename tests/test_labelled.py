@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from dedup_job.errors import UsageError
-from dedup_job.report.labelled import Evaluation, Judged, Labelled, read
-from dedup_job.report.scoring import Score, Setting
+from dedup_job.lab.labelled import Evaluation, Judged, Labelled, read
+from dedup_job.lab.scoring import Score, Setting
 
 SETTING = Setting(radius=3, bands=8, rows=4, band_radius=16, min_similarity=0.8)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dedup_job.mongo import lease
-from dedup_job.mongo.lease import Holder
+from dedup_job.ledger import lease
+from dedup_job.ledger.lease import Holder
 
 SLEEPS = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 
 from dedup_job.document import Batch
-from dedup_job.mongo.decided import Decided
+from dedup_job.mongo.id_set import IdSet
 from dedup_job.mongo.pace import FIRST_PAGE, SAVED_SECONDS, Bucket, Pace, Rates
 from dedup_job.mongo.source import BatchSize, Source
 from dedup_job.mongo.window import Window
@@ -122,7 +122,7 @@ def filled(database: Database[Any], count: int, size: int) -> None:
 
 
 def read(
-    database: Database[Any], rates: Rates, decided: Decided = Decided(), records: int = 1_000
+    database: Database[Any], rates: Rates, decided: IdSet = IdSet(), records: int = 1_000
 ) -> tuple[list[Batch], float]:
     time = Time()
     pace = Pace(rates, time.clock, time.pass_)
@@ -156,7 +156,7 @@ def test_a_nightly_look_pays_for_the_records_that_it_fetches_and_hardly_for_the_
     database: Database[Any],
 ) -> None:
     filled(database, 2_000, 100)
-    decided = Decided.of([[encode({"_id": n}) for n in range(1_800)]])
+    decided = IdSet.of([[encode({"_id": n}) for n in range(1_800)]])
     batches, took = read(database, Rates(records=50.0), decided)
     assert sum(map(len, batches)) == 200
     assert max(map(len, batches)) == 50

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.characters import offsets_of
 from dedup_job.fingerprint.pieces import Pieces
+from dedup_job.text.characters import offsets_of
 
 
 @given(st.lists(st.lists(st.integers(-2, 9), max_size=4), min_size=1, max_size=6), st.data())

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.ragged import Ragged
+from dedup_job.native.ragged import Ragged
 
 
 def ragged(rows: list[list[int]]) -> Ragged:

@@ -8,9 +8,9 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.characters import offsets_of
 from dedup_job.match.recent import BLOCKS, ENTRY, RecentShingles, _Block
-from dedup_job.ragged import Ragged
+from dedup_job.native.ragged import Ragged
+from dedup_job.text.characters import offsets_of
 
 
 def shingles(n: int, value: int = 0) -> npt.NDArray[np.uint32]:

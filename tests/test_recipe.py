@@ -21,12 +21,12 @@ from hypothesis import strategies as st
 from dedup_job.document import digests
 from dedup_job.fingerprint import fingerprinter as module
 from dedup_job.fingerprint.bands import band_keys
-from dedup_job.fingerprint.clean import Cleaner
-from dedup_job.fingerprint.fields import TextFields
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Reader, Recipe, Resource
 from dedup_job.fingerprint.shingles import shingles
 from dedup_job.fingerprint.terms import TermRule
+from dedup_job.text.clean import Cleaner
+from dedup_job.text.fields import TextFields
 from scripts.corpus import generate
 from tests.recipes import PLAIN, recipe_of
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dedup_job.engine.resident import family, held, most_held
+from dedup_job.engine.resident import family, most_held, resident_bytes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells, in /proc")
 
@@ -30,17 +30,17 @@ def test_a_family_is_what_was_started_and_what_that_started() -> None:
 
 
 def test_a_process_holds_what_it_fills() -> None:
-    before = held(os.getpid())
+    before = resident_bytes(os.getpid())
     assert before is not None
     filled = bytearray(b"x" * (64 << 20))
-    now = held(os.getpid())
+    now = resident_bytes(os.getpid())
     assert now is not None
     assert now - before > 0.9 * len(filled)
 
 
 def test_what_a_process_once_held_is_not_forgotten() -> None:
     filled = bytearray(b"x" * (64 << 20))
-    before = held(os.getpid())
+    before = resident_bytes(os.getpid())
     del filled
     most = most_held(os.getpid())
     assert before is not None
@@ -49,20 +49,20 @@ def test_what_a_process_once_held_is_not_forgotten() -> None:
 
 
 def test_nobody_tells_of_a_process_that_is_not_there() -> None:
-    assert held(2**22 + 1) is None
+    assert resident_bytes(2**22 + 1) is None
     assert family(2**22 + 1) == []
 
 
 FREED = """
 import os
-from dedup_job.engine.resident import give_back_soon, held
+from dedup_job.engine.resident import give_back_soon, resident_bytes
 give_back_soon()
 large = b"x" * (30 << 20)
 del large  # glibc would take from its own store what is smaller from now on
 blocks = [b"x" * (4 << 20) for _ in range(20)]
-before = held(os.getpid())
+before = resident_bytes(os.getpid())
 del blocks[::2]
-print(before - held(os.getpid()))
+print(before - resident_bytes(os.getpid()))
 """
 
 

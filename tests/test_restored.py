@@ -8,7 +8,7 @@ import numpy as np
 
 from dedup_job.document import Batch, Fingerprints, digests
 from dedup_job.engine.restored import WithRestored
-from dedup_job.ragged import Ragged
+from dedup_job.native.ragged import Ragged
 
 RAWS = [bytes([n]) * 5 for n in range(4)]
 

@@ -15,11 +15,7 @@ from dedup_job.document import Fingerprints, Match, Verdict, digests
 from dedup_job.fingerprint.bands import band_keys
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.job import decide
-from dedup_job.match.index import Index
-from dedup_job.match.keepers import Keepers, Recollection
-from dedup_job.plan import RawIds
-from dedup_job.ragged import Ragged
-from dedup_job.report.rules import (
+from dedup_job.lab.rules import (
     SharedKeys,
     band_chance,
     distance,
@@ -29,6 +25,10 @@ from dedup_job.report.rules import (
     segments_searched,
     similarity,
 )
+from dedup_job.match.index import Index
+from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.native.ragged import Ragged
+from dedup_job.plan import RawIds
 from scripts.corpus import Mix, samples
 from tests.pairs import LONG, OTHER, RECIPES, made, raw
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.fingerprint.recipe import Matching
-from dedup_job.report.scoring import NOTHING, Score, Setting, wilson
+from dedup_job.lab.scoring import NOTHING, Score, Setting, wilson
 from tests.recipes import recipe_of
 
 COUNTS = st.integers(0, 10**6)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dedup_job import cli, signals
+from dedup_job import __main__, signals
 from dedup_job.errors import Stopped
 from dedup_job.signals import Shield
 
@@ -23,7 +23,7 @@ import time
 
 import numpy as np
 
-from dedup_job import cli, signals
+from dedup_job import __main__, signals
 from dedup_job.errors import Stopped
 from dedup_job.match.judge import Near, Own, Rows, judge
 from dedup_job.match.similarity import Sets
@@ -130,9 +130,9 @@ def test_an_error_that_others_make_of_a_signal_is_one_still(monkeypatch: pytest.
             descriptor = Descriptor()
 
     monkeypatch.setattr(signals, "SHIELD", Shield())
-    monkeypatch.setattr(cli, "commands", imported)
+    monkeypatch.setattr(__main__, "commands", imported)
     with pytest.raises(Stopped, match="SIGTERM"):
-        cli._run()
+        __main__._run()
 
 
 def test_machine_code_that_returns_a_named_tuple_survives_every_signal() -> None:

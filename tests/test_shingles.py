@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.characters import COMPARED, lower_case
 from dedup_job.fingerprint.shingles import compared, shingles
+from dedup_job.text.characters import COMPARED, lower_case
 
 MASK = 2**64 - 1
 TEXTS = st.text(alphabet=st.sampled_from("aB 中文\U00020000x1,#+İΣのकि"), max_size=14)

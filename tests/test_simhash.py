@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.characters import joined
 from dedup_job.fingerprint.simhash import fold, hamming, term_hashes
+from dedup_job.text.characters import joined
 
 Terms = Sequence[tuple[int, int]]  # (hash, weight)
 

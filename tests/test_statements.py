@@ -9,10 +9,10 @@ from hypothesis import given
 from xxhash import xxh3_128_digest as digest
 
 from dedup_job.document import Action
-from dedup_job.mongo.plans import COLUMNS, StoredPlan, checksum, pack, unpack
-from dedup_job.mongo.rows import dropped_row, exception_row
-from dedup_job.mongo.statements import Damaged, stated
-from tests.test_plans import example, stored_plans
+from dedup_job.ledger.rows import dropped_row, exception_row
+from dedup_job.ledger.statements import Damaged, stated
+from dedup_job.ledger.stored_plan import COLUMNS, StoredPlan, checksum, pack, unpack
+from tests.test_stored_plan import example, stored_plans
 
 TIMED: CodecOptions[dict[str, object]] = CodecOptions(tz_aware=True)
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.characters import CHINESE, joined, offsets_of
 from dedup_job.fingerprint.idf import SCALE, Idf, fixed
 from dedup_job.fingerprint.simhash import term_hashes
 from dedup_job.fingerprint.terms import (
@@ -24,6 +23,7 @@ from dedup_job.fingerprint.terms import (
     term_frequency_weights,
     weigh,
 )
+from dedup_job.text.characters import CHINESE, joined, offsets_of
 
 IDF = Idf.of(["a", "b", "cc", "中文"], [fixed(0.5), fixed(2.0), fixed(2.0), fixed(7.25)], unknown=fixed(10.0))
 WORDS = partial(TermRule, features="words", min_length=1, tf="log", idf="full")

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dedup_job.fingerprint.tokens as module
-from dedup_job.fingerprint.characters import joined, lower_case
 from dedup_job.fingerprint.idf import Idf
 from dedup_job.fingerprint.segment import LONGEST_RUN, Segmenter, python_segmenter, rust_segmenter
 from dedup_job.fingerprint.terms import TermRule, Vocabulary
 from dedup_job.fingerprint.tokens import Tokenizer, TokenRows, token_rows
+from dedup_job.text.characters import joined, lower_case
 
 STOP_WORDS = frozenset({"the", "的"})
 WORDS = [

@@ -13,14 +13,14 @@ from dedup_job.document import Fingerprints
 from dedup_job.fingerprint.bands import band_keys
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
+from dedup_job.lab import tuning
+from dedup_job.lab.scoring import Score, Setting
+from dedup_job.lab.tune_page import Tuning
+from dedup_job.lab.tuning import AT_HAND, KEY_BYTES, LIMITS, SHAPES, Level, Row, Sample
 from dedup_job.match.index import FOUND, Index
 from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.native.ragged import Ragged
 from dedup_job.plan import RawIds
-from dedup_job.ragged import Ragged
-from dedup_job.report import tuning
-from dedup_job.report.scoring import Score, Setting
-from dedup_job.report.tuned import Tuning
-from dedup_job.report.tuning import AT_HAND, KEY_BYTES, LIMITS, SHAPES, Level, Row, Sample
 from scripts.corpus import Mix, generate
 from tests.recipes import recipe_of
 

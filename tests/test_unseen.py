@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.report.unseen import OFTEN, Copies, _chance, far_apart, pairs_needed
+from dedup_job.lab.unseen import OFTEN, Copies, _chance, far_apart, pairs_needed
 
 # Sizes of the groups of a made-up collection: how many groups there are of each size.
 COLLECTIONS = {

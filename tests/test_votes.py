@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics.pairwise import cosine_similarity
 
-from dedup_job.report import votes
-from dedup_job.report.rules import distance
-from dedup_job.report.votes import Weighing, flips
+from dedup_job.lab import votes
+from dedup_job.lab.rules import distance
+from dedup_job.lab.votes import Weighing, flips
 from scripts.corpus import samples
 from tests.pairs import LONG, OTHER, RECIPES, made, raw
 from tests.recipes import recipe_of

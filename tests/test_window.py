@@ -9,10 +9,10 @@ from bson.objectid import ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.mongo.plans import ADOPT, BACKFILL, NIGHTLY, PlanId, StoredPlan
+from dedup_job.ledger.stored_plan import PlanId, StoredPlan
 from dedup_job.mongo.window import Window, rest_of_backfill, since
-from dedup_job.plan import Plan
-from dedup_job.ragged import Ragged
+from dedup_job.native.ragged import Ragged
+from dedup_job.plan import ADOPT, BACKFILL, NIGHTLY, Plan
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)
 TIMES = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))

@@ -10,9 +10,9 @@ def _load() -> None:
     from bson import encode
 
     from dedup_job.engine import worker
-    from dedup_job.fingerprint.fields import TextFields
     from dedup_job.fingerprint.fingerprinter import Fingerprinter
     from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
+    from dedup_job.text.fields import TextFields
 
     worker.end_with_parent()  # else it lives as long as the last of its children, the workers
     fingerprinter = Fingerprinter(Recipe(Reader(TextFields(("text",))), 64, Matching()))

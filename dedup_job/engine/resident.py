@@ -13,7 +13,7 @@ MMAP_THRESHOLD = -3  # a parameter of glibc's mallopt
 LARGE = 1 << 20
 
 
-def held(pid: int) -> int | None:
+def resident_bytes(pid: int) -> int | None:
     """Return the bytes that a process holds now, its part of what it shares; None where nobody tells."""
     with suppress(OSError, IndexError, ValueError):
         lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()
@@ -27,7 +27,7 @@ def most_held(pid: int) -> int | None:
         lines = (PROC / str(pid) / "status").read_text().splitlines()
         fields = (line.partition(":") for line in lines)
         sizes = {name: int(rest.split()[0]) for name, _, rest in fields if name in PEAK}
-        now = held(pid)
+        now = resident_bytes(pid)
         return now + (sizes["VmHWM"] - sizes["VmRSS"] << 10) if now else None
     return None
 

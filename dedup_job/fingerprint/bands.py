@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.native.compiled import compiled
-from dedup_job.ragged import Ragged
+from dedup_job.native.ragged import Ragged
 
 Keys = npt.NDArray[np.uint32]
 

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from dedup_job.document import Fingerprints, digests
 from dedup_job.fingerprint.bands import band_keys
-from dedup_job.fingerprint.characters import joined, lower_case
 from dedup_job.fingerprint.idf import Idf, read_idf
 from dedup_job.fingerprint.recipe import Recipe, Resource
 from dedup_job.fingerprint.segment import SEGMENTERS, read_stop_words, read_user_words
@@ -21,7 +20,8 @@ from dedup_job.fingerprint.shingles import number_seeds, shingles_of
 from dedup_job.fingerprint.simhash import fold
 from dedup_job.fingerprint.terms import Vocabulary, weigh
 from dedup_job.fingerprint.tokens import Tokenizer, token_rows
-from dedup_job.ragged import Ragged
+from dedup_job.native.ragged import Ragged
+from dedup_job.text.characters import joined, lower_case
 
 LARGEST_VOCABULARY = 1_000_000
 MOST_CHARACTERS = 10_000_000  # of the vocabulary

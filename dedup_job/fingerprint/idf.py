@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.fingerprint.characters import joined
 from dedup_job.fingerprint.interning import Interned
-from dedup_job.ragged import Ragged
+from dedup_job.native.ragged import Ragged
+from dedup_job.text.characters import joined
 
 SCALE = 1024
 HEADER = "# dedup-job idf"

@@ -20,10 +20,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.fingerprint.characters import strings
 from dedup_job.native.compiled import compiled, part
 from dedup_job.native.instructions import prefetch
-from dedup_job.ragged import Ragged
+from dedup_job.native.ragged import Ragged
+from dedup_job.text.characters import strings
 
 Numbers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint32]

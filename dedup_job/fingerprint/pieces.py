@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dedup_job.fingerprint.interning import Interned, Numbers
 from dedup_job.native.compiled import compiled
-from dedup_job.ragged import Ragged
+from dedup_job.native.ragged import Ragged
 
 Rows = tuple[Numbers, Numbers]  # offsets (n + 1,), and rows of a vocabulary
 

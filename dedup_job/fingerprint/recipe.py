@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from dedup_job.document import Fingerprints
-from dedup_job.fingerprint.clean import Cleaner
-from dedup_job.fingerprint.fields import TextFields
 from dedup_job.fingerprint.idf import jieba_idf_path
 from dedup_job.fingerprint.terms import TermRule
+from dedup_job.text.clean import Cleaner
+from dedup_job.text.fields import TextFields
 
 FORMAT = 2  # raised when the same settings would give other fingerprints
 

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.fingerprint.characters import CODE, LETTER
 from dedup_job.native.compiled import compiled
-from dedup_job.ragged import Ragged
+from dedup_job.native.ragged import Ragged
+from dedup_job.text.characters import CODE, LETTER
 
 Segmenter = Callable[[str], list[str]]
 
@@ -92,7 +92,7 @@ def pieces(codes: Ragged) -> tuple[npt.NDArray[np.int64], Ragged]:
     segmented apart: the words of a text are those of its pieces, but for words without letter or digit.  A
     piece ends after 1,000 letters and digits in a row, as in `segmentable`.
 
-    >>> from dedup_job.fingerprint.characters import decoded, lower_case
+    >>> from dedup_job.text.characters import decoded, lower_case
     >>> offsets, found = pieces(lower_case(["C++, 价格: 100%", "", "e-mail"]))
     >>> offsets, decoded(found.values)
     (array([0, 3, 3, 5]), 'c++ 价格 100% e mail ')

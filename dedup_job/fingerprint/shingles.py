@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from dedup_job.fingerprint.characters import CODE, COMPARED, is_cjk, is_compared, lower_case
 from dedup_job.native.compiled import compiled
-from dedup_job.ragged import Ragged
+from dedup_job.native.ragged import Ragged
+from dedup_job.text.characters import CODE, COMPARED, is_cjk, is_compared, lower_case
 
 CJK_LENGTH, OTHER_LENGTH = 3, 5  # characters
 NUMBER = re.compile(r"\d+(?:\.\d+)?")

@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from dedup_job.fingerprint.characters import in_utf8
 from dedup_job.native.compiled import compiled
 from dedup_job.native.instructions import prefetch
-from dedup_job.ragged import Ragged
+from dedup_job.native.ragged import Ragged
+from dedup_job.text.characters import in_utf8
 
 AHEAD = 16  # entries by which memory is asked for in advance
 
@@ -32,7 +32,7 @@ def term_hashes(terms: Ragged, bits: int) -> npt.NDArray[np.uint64]:
 
     64 bits are xxh3-64 of the UTF-8 bytes, 128 bits xxh3-128 (low word, high word).
 
-    >>> from dedup_job.fingerprint.characters import joined
+    >>> from dedup_job.text.characters import joined
     >>> f"{term_hashes(joined(['hello']), 64)[0, 0]:x}"
     '9555e8555c62dcfd'
     """

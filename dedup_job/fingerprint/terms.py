@@ -14,12 +14,12 @@ from math import isqrt, log
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.fingerprint.characters import is_chinese, joined, letters
 from dedup_job.fingerprint.idf import SCALE, Idf
 from dedup_job.fingerprint.interning import Interned
 from dedup_job.fingerprint.simhash import term_hashes
 from dedup_job.native.compiled import compiled
-from dedup_job.ragged import Ragged
+from dedup_job.native.ragged import Ragged
+from dedup_job.text.characters import is_chinese, joined, letters
 
 DROPPED = -1  # the row of what is no term
 SPACE = -2  # the row of a space, which is no term either

@@ -12,7 +12,12 @@ from itertools import chain, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.fingerprint.characters import (
+from dedup_job.fingerprint.pieces import Pieces, Rows
+from dedup_job.fingerprint.segment import Segmenter, pieces, segmentable
+from dedup_job.fingerprint.terms import SPACE, TermRule, Vocabulary
+from dedup_job.native.compiled import compiled
+from dedup_job.native.ragged import Ragged
+from dedup_job.text.characters import (
     CHINESE,
     CODE,
     LAST_CHINESE,
@@ -22,11 +27,6 @@ from dedup_job.fingerprint.characters import (
     letters_and_digits,
     offsets_of,
 )
-from dedup_job.fingerprint.pieces import Pieces, Rows
-from dedup_job.fingerprint.segment import Segmenter, pieces, segmentable
-from dedup_job.fingerprint.terms import SPACE, TermRule, Vocabulary
-from dedup_job.native.compiled import compiled
-from dedup_job.ragged import Ragged
 
 UNKNOWN = -3  # the row of a character that was not met
 AT_ONCE = 8_000  # characters that are segmented at once: their words stay in the processor's cache

@@ -29,8 +29,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.recipe import Matching
-from dedup_job.match import _found
-from dedup_job.match._column import make_room
+from dedup_job.match import found as _found
+from dedup_job.match.column import make_room
 from dedup_job.match.keymap import KeyMap, Rule
 from dedup_job.match.search import LOWER, SEGMENT_BITS, Prints
 from dedup_job.native.compiled import compiled

@@ -13,15 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.document import Fingerprints
-from dedup_job.fingerprint.characters import offsets_of
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.match._column import make_room
-from dedup_job.match.ids import Ids
+from dedup_job.match.column import make_room
 from dedup_job.match.index import Candidates, Index
+from dedup_job.match.keeper_ids import Ids
 from dedup_job.match.recent import RecentShingles, Shingles
 from dedup_job.match.texts import TextIndex
+from dedup_job.native.ragged import Ragged
 from dedup_job.plan import RawIds, Texts
-from dedup_job.ragged import Ragged
+from dedup_job.text.characters import offsets_of
 
 Fetch = Callable[[Sequence[bytes]], Iterable[Mapping[bytes, bytes]]]
 Numbers = npt.NDArray[np.int64]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dedup_job.match._found import Found
 from dedup_job.match.entries import LEAST_WIDTH, MOST_WIDTH, Flags, Keys, enter, roughly_sorted
+from dedup_job.match.found import Found
 from dedup_job.match.search import Limits, Numbers, Prints, search
 from dedup_job.match.settling import laid_out, no_entries
 

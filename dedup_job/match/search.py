@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.match._found import NO_DISTANCE, Found, differing_bits, note
 from dedup_job.match.entries import (
     FREE,
     Entries,
@@ -24,6 +23,7 @@ from dedup_job.match.entries import (
     tag_of,
     width_of,
 )
+from dedup_job.match.found import NO_DISTANCE, Found, differing_bits, note
 from dedup_job.match.tags import EIGHT, alike, first_of, repeated, without_first
 from dedup_job.native.compiled import compiled, inlined
 from dedup_job.native.instructions import popcount, prefetch

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.match._column import make_room
+from dedup_job.match.column import make_room
 from dedup_job.native.compiled import compiled, inlined
 from dedup_job.native.instructions import prefetch
 

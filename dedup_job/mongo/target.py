@@ -77,7 +77,7 @@ class Target:
         """Return the record with this id, or None."""
         return next(self._lookup.pieces([raw_id]), {}).get(raw_id)
 
-    def taken(self, records: Iterable[bytes]) -> set[bytes]:
+    def conflicting(self, records: Iterable[bytes]) -> set[bytes]:
         """Return the ids of those raw records that it has another record of."""
         wanted = {id_of(record): record for record in records}
         return {

@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 from bson import encode
 from bson.objectid import ObjectId
 
-from dedup_job.mongo.decided import Decided
-from dedup_job.mongo.plans import ADOPT, BACKFILL, Landed, StoredPlan
-from dedup_job.plan import RawIds
+from dedup_job.mongo.id_set import IdSet
+from dedup_job.plan import ADOPT, BACKFILL, RawIds
 
 BEGINNING_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)  # of ObjectIds
+
+
+class DecidedIds(Protocol):
+    """The ids that a plan decided, and the mode of its run."""
+
+    @property
+    def mode(self) -> str:
+        """One of the modes of plans."""
+        ...
+
+    @property
+    def ids(self) -> RawIds:
+        """In the order in which they were decided."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +42,20 @@ class Window:
 
     start: bytes | None = None
     after: bytes | None = None
-    decided: Decided = Decided()
+    decided: IdSet = IdSet()
     before: bytes | None = None
 
-    def without(self, plans: Iterable[StoredPlan | Landed]) -> Window:
+    def without(self, plans: Iterable[DecidedIds]) -> Window:
         """Return the same range without what these plans decided in it."""
-        return replace(self, decided=Decided.of(map(self._inside, plans)))
+        return replace(self, decided=IdSet.of(map(self._inside, plans)))
 
-    def _inside(self, stored: StoredPlan | Landed) -> RawIds:
+    def _inside(self, decided: DecidedIds) -> RawIds:
         """Return those ids of a plan that the range may hold."""
-        ids = stored.ids if isinstance(stored, Landed) else RawIds.of(stored.plan.ids)
-        if stored.mode == ADOPT:
+        ids = decided.ids
+        if decided.mode == ADOPT:
             return ids.between(0, 0)
         if self.after is not None:
-            return ids.between(0, 0) if stored.mode == BACKFILL else ids
+            return ids.between(0, 0) if decided.mode == BACKFILL else ids
         if self.start is not None:
             return ids.not_before(self.start)  # ObjectIds: bytes sort as the server does
         return ids

@@ -23,8 +23,8 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from dedup_job.document import Action, Counts
+from dedup_job.ledger.reader import LedgerReader
 from dedup_job.mongo.ids import id_of
-from dedup_job.mongo.ledger import LedgerReader
 from scripts.corpus import Mix, Sample, samples
 
 RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)

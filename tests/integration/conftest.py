@@ -17,8 +17,9 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from dedup_job import config, wiring
-from dedup_job.parts import Parts
+from dedup_job import config
+from dedup_job.commands.context import Context
+from dedup_job.commands.decide import decide
 from dedup_job.report.summary import Report
 from scripts.local_replica_set import LocalReplicaSet
 
@@ -65,8 +66,8 @@ class Job:
 
     def decide(self, mode: str) -> Report:
         settings = config.check(self.tables, "test")
-        with Parts(settings) as parts:
-            return wiring.decide(parts, mode, lambda batch, plan: None)
+        with Context(settings) as context:
+            return decide(context, mode, lambda batch, plan: None)
 
     def config_file(self) -> Path:
         lines = []

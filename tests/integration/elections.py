@@ -26,8 +26,8 @@ from typing import Any
 from pymongo import MongoClient
 from pymongo.database import Database
 
+from dedup_job.ledger.reader import LedgerReader
 from dedup_job.mongo.client import Patience
-from dedup_job.mongo.ledger import LedgerReader
 from scripts.corpus import generate
 from scripts.local_replica_set import LocalReplicaSet
 from tests.integration.conftest import ROOT, Job

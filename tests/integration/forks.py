@@ -25,7 +25,8 @@ from typing import Any, Self
 from bson import encode
 from pymongo import common
 
-from dedup_job import cli, config, job, wiring
+from dedup_job import __main__, config, job
+from dedup_job.commands import context as opening
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine.local import Capacity
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
@@ -107,7 +108,7 @@ def _run(request: dict[str, Any], output: int) -> None:
     code = 70
     with suppress(BaseException):
         try:
-            cli.main()
+            __main__.main()
         except SystemExit as end:
             code = int(end.code or 0)
     os._exit(code)
@@ -137,7 +138,7 @@ def _fingerprinter(recipe: Recipe) -> Fingerprinter:
 
 def _warm_up() -> None:
     """Load and compile all that a run needs, and put an engine without workers in place of the real one."""
-    vars(wiring)["LocalEngine"] = InlineEngine
+    vars(opening)["LocalEngine"] = InlineEngine
     common.MIN_HEARTBEAT_INTERVAL = 0.02  # look soon whether the server is there again
     source = {"database": "warm", "collection": "up", "fields": ["data"]}
     target = {"database": "warm", "collection": "on"}

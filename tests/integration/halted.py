@@ -34,7 +34,7 @@ class Halt(monitoring.CommandListener):
 if __name__ == "__main__":
     monitoring.register(Halt(int(sys.argv[1])))
     from dedup_job import signals
-    from dedup_job.cli import main
+    from dedup_job.__main__ import main
 
     signals.GRACE_SECONDS = float(sys.argv[2])
     del sys.argv[1:3]

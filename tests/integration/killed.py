@@ -45,6 +45,6 @@ if __name__ == "__main__":
     killer = Killer(sys.argv[1], int(sys.argv[2]))
     del sys.argv[1:3]
     monitoring.register(killer)
-    from dedup_job.cli import main
+    from dedup_job.__main__ import main
 
     main()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pymongo import MongoClient, monitoring
 
-from dedup_job import parts
+from dedup_job.commands import context as parts
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe

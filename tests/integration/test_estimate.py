@@ -9,10 +9,10 @@ from bson.objectid import ObjectId
 from pymongo.database import Database
 
 from dedup_job import config
+from dedup_job.commands.context import Context
+from dedup_job.commands.estimate import estimate
 from dedup_job.errors import ConfigError
-from dedup_job.estimate.estimate import estimate
 from dedup_job.mongo.source import Source
-from dedup_job.parts import Parts
 from scripts.corpus import generate
 from tests.integration.conftest import Job
 
@@ -28,8 +28,8 @@ def filled(job: Job) -> Job:
 
 def estimated(job: Job, records: int, docs_per_second: float | None = None) -> dict[str, Any]:
     settings = config.with_pace(config.check(job.tables, "test"), docs_per_second, None)
-    with Parts(settings) as parts:
-        return estimate(parts, records, lambda _: None).as_json()
+    with Context(settings) as context:
+        return estimate(context, records, lambda _: None).as_json()
 
 
 def test_an_estimate_writes_nothing(filled: Job) -> None:

@@ -15,9 +15,11 @@ from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 from pymongo import MongoClient
 
-from dedup_job import config, inspection
+from dedup_job import config
+from dedup_job.commands.context import Context
+from dedup_job.commands.explain import explain
+from dedup_job.commands.why import why
 from dedup_job.errors import ConfigError, UsageError
-from dedup_job.parts import Parts
 from scripts.corpus import samples
 from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import Job
@@ -28,13 +30,13 @@ OTHER = "山谷里的小学今年只剩下十二名学生，老师每天走七�
 
 
 def explained(job: Job, first: str, second: str) -> dict[str, Any]:
-    with Parts(config.with_workers(config.check(job.tables, "test"), 1)) as parts:
-        return inspection.explained(parts, first, second)
+    with Context(config.with_workers(config.check(job.tables, "test"), 1)) as context:
+        return explain(context, first, second)
 
 
 def answered(job: Job, given: str) -> dict[str, Any]:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return inspection.why(parts, given)
+    with Context(config.check(job.tables, "test")) as context:
+        return why(context, given)
 
 
 def test_an_explanation_agrees_with_what_the_job_decided(job: Job) -> None:

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from dedup_job import config, wiring
-from dedup_job.audit import verification
+from dedup_job import config
+from dedup_job.commands.context import Context
+from dedup_job.commands.decide import decide
+from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.verify import verification
 from dedup_job.errors import ConfigError
-from dedup_job.mongo.commit import Consent
-from dedup_job.parts import Parts
+from dedup_job.ledger.commit import Consent
 from dedup_job.report.summary import Report
 from tests.integration.conftest import Job
 from tests.integration.moments import install
@@ -34,13 +36,13 @@ def quick(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 
 def refiltered(job: Job, mode: str) -> Report:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return wiring.decide(parts, mode, lambda batch, plan: None, Consent(filter=True))
+    with Context(config.check(job.tables, "test")) as context:
+        return decide(context, mode, lambda batch, plan: None, Consent(filter=True))
 
 
 def kinds(job: Job) -> dict[str, int]:
-    with Parts(config.check(job.tables, "test")) as parts:
-        found = verification.verify(parts, None, lambda number: None)
+    with Context(config.check(job.tables, "test")) as context:
+        found = verification.verify(context, None, lambda number: None)
     return {one.kind: one.count for one in found.differences}
 
 
@@ -65,8 +67,8 @@ def test_another_filter_is_refused_with_both_and_the_way_on(quick: Job, changed:
 
 
 def rehearsed(job: Job, consent: Consent = Consent()) -> Any:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return wiring.rehearse(parts, wiring.Rehearsal(consent=consent), lambda batch, plan: None).counts
+    with Context(config.check(job.tables, "test")) as context:
+        return dry_run(context, DryRun(consent=consent), lambda batch, plan: None).counts
 
 
 @pytest.mark.parametrize("written", ['{ "lang" : "zh" }', '{"lang":"zh"}'])

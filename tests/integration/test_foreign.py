@@ -11,13 +11,17 @@ from bson import Int64, Timestamp, encode
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
 
-from dedup_job import adoption, config, wiring
-from dedup_job.audit import reconciliation, sampling, verification
+from dedup_job import config
+from dedup_job.commands.adopt import adopt as adopt_command
+from dedup_job.commands.context import Context
+from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.reconcile import reconcile
+from dedup_job.commands.verify import sampling, verification
 from dedup_job.document import Counts
 from dedup_job.errors import ConfigError, StateError
-from dedup_job.mongo.commit import Ledger
+from dedup_job.ledger.commit import Ledger
 from dedup_job.mongo.target import Target
-from dedup_job.parts import Parts
+from dedup_job.report.summary import Report
 from tests.integration.conftest import RAW, Job
 from tests.integration.test_refusals import told
 
@@ -32,8 +36,8 @@ TEXTS = [
 
 
 def verified(job: Job) -> list[str]:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return [one.kind for one in verification.verify(parts, None, lambda _: None).differences]
+    with Context(config.check(job.tables, "test")) as context:
+        return [one.kind for one in verification.verify(context, None, lambda _: None).differences]
 
 
 def records(*numbers: int, **more: Any) -> list[dict[str, Any]]:
@@ -50,13 +54,13 @@ def refusal(job: Job, mode: str = "backfill") -> str:
 
 
 def rehearsed(job: Job, fresh: bool = False) -> Counts:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return wiring.rehearse(parts, wiring.Rehearsal(fresh=fresh), lambda batch, plan: None).counts
+    with Context(config.check(job.tables, "test")) as context:
+        return dry_run(context, DryRun(fresh=fresh), lambda batch, plan: None).counts
 
 
-def adopt(job: Job) -> wiring.Report | None:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return adoption.adopt(parts, lambda batch, plan: None)
+def adopt(job: Job) -> Report | None:
+    with Context(config.check(job.tables, "test")) as context:
+        return adopt_command(context, lambda batch, plan: None)
 
 
 def test_a_target_that_others_filled_is_refused_and_left_alone(job: Job) -> None:
@@ -413,10 +417,10 @@ def test_an_audit_knows_what_was_adopted(job: Job) -> None:
     counts = job.decide("backfill").counts
     assert (counts.exact, counts.refused) == (2, {"conflict": 1})
 
-    with Parts(config.check(job.tables, "test")) as parts:
-        assert verification.verify(parts, None, lambda _: None).differences == []
-        assert sampling.verify_sample(parts, 4, lambda _: None).differences == []
-        found = reconciliation.reconcile(parts, True, lambda _: None)
+    with Context(config.check(job.tables, "test")) as context:
+        assert verification.verify(context, None, lambda _: None).differences == []
+        assert sampling.verify_sample(context, 4, lambda _: None).differences == []
+        found = reconcile(context, True, lambda _: None)
     assert (found.decided, found.missed) == (6, None)
     assert found.vanished.counts.total() == found.changed.counts.total() == 0
     job.target.delete_one({"_id": 4})

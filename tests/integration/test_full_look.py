@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from dedup_job import config, status, wiring
-from dedup_job.audit import verification
+from dedup_job import config
+from dedup_job.commands import status
+from dedup_job.commands.context import Context
+from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.verify import verification
 from dedup_job.mongo.source import Source
-from dedup_job.parts import Parts
-from dedup_job.report.status import as_text
+from dedup_job.report.status_page import as_text
 from dedup_job.report.verified import Verification
 from tests.integration.conftest import Job
 from tests.integration.moments import install
@@ -33,8 +35,8 @@ def aged(numbers: Sequence[int], days: float, **more: Any) -> list[dict[str, Any
 
 
 def verified(job: Job) -> Verification:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return verification.verify(parts, None, lambda number: None)
+    with Context(config.check(job.tables, "test")) as context:
+        return verification.verify(context, None, lambda number: None)
 
 
 def kinds(job: Job) -> dict[str, int]:
@@ -42,8 +44,8 @@ def kinds(job: Job) -> dict[str, int]:
 
 
 def status_of(job: Job) -> dict[str, Any]:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return status.status(parts)
+    with Context(config.check(job.tables, "test")) as context:
+        return status.status(context)
 
 
 def head(job: Job) -> dict[str, Any]:
@@ -117,8 +119,8 @@ def test_a_rehearsal_looks_where_the_run_will(job: Job, mode: str) -> None:
     job.decide("backfill")
     job.source.insert_many(aged(range(20, 24), 20))
     looked(job, 8)
-    with Parts(config.check(job.tables, "test")) as parts:
-        counts = wiring.rehearse(parts, wiring.Rehearsal(mode), lambda batch, plan: None).counts
+    with Context(config.check(job.tables, "test")) as context:
+        counts = dry_run(context, DryRun(mode), lambda batch, plan: None).counts
 
     assert counts.read == job.decide(mode).counts.read == 4
 

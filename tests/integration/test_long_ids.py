@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from dedup_job import adoption, config
-from dedup_job.parts import Parts
+from dedup_job import config
+from dedup_job.commands.adopt import adopt
+from dedup_job.commands.context import Context
 from tests.integration.conftest import Job
 from tests.integration.moments import install
 from tests.integration.test_late import POOL
@@ -59,8 +60,8 @@ def test_short_ids_whose_keepers_are_long_are_cut_as_well_and_undone(job: Job) -
 def test_what_a_target_held_before_is_adopted_in_plans_that_fit(job: Job) -> None:
     fill(job, job.target, 1_200)
     job.source.insert_one({"_id": 1, "text": POOL[3]})
-    with Parts(config.check(job.tables, "test")) as parts:
-        adopted = adoption.adopt(parts, lambda batch, plan: None)
+    with Context(config.check(job.tables, "test")) as context:
+        adopted = adopt(context, lambda batch, plan: None)
 
     assert adopted is not None
     assert adopted.counts.unique == 1_200

@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from dedup_job import config, wiring
+from dedup_job import config
+from dedup_job.commands.context import Context
+from dedup_job.commands.decide import decide as decide_command
+from dedup_job.commands.deciding import new_run
 from dedup_job.errors import LeaseHeld
-from dedup_job.mongo.commit import Ledger
-from dedup_job.mongo.head import HeadDocument
-from dedup_job.mongo.ledger import LedgerReader
+from dedup_job.ledger.commit import Ledger
+from dedup_job.ledger.head import HeadDocument
+from dedup_job.ledger.reader import LedgerReader
 from dedup_job.mongo.target import Target
-from dedup_job.parts import Parts
 from tests.integration.conftest import RAW, Job
 
 TEXTS = (
@@ -29,20 +31,20 @@ class Crash(Exception):
 
 
 @pytest.fixture
-def parts(job: Job) -> Iterator[Parts]:
+def parts(job: Job) -> Iterator[Context]:
     """A job with a refused keeper; a second run in this process takes the lease of the first at once."""
     job.database.create_collection("unique", validator={"bad": {"$exists": False}})
     records: list[dict[str, Any]] = [{"_id": 2 + n, "text": TEXTS[n % 2]} for n in range(6)]
     job.source.insert_many([{"_id": 1, "text": TEXTS[0], "bad": 1}, *records])
-    with Parts(config.check(job.tables, "test")) as opened:
+    with Context(config.check(job.tables, "test")) as opened:
         yield opened
 
 
-def decide(parts: Parts) -> None:
-    wiring.decide(parts, "backfill", lambda batch, plan: None)
+def decide(context: Context) -> None:
+    decide_command(context, "backfill", lambda batch, plan: None)
 
 
-def crash(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+def crash(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave a plan that is accepted and not carried out."""
 
     def crashed(*_: object) -> None:
@@ -51,7 +53,7 @@ def crash(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(Target, "insert", crashed)
         with pytest.raises(Crash):
-            decide(parts)
+            decide(context)
 
 
 def is_whole(job: Job) -> bool:
@@ -62,30 +64,30 @@ def is_whole(job: Job) -> bool:
     return len(decided) == len(set(decided)) == job.source.count_documents({})
 
 
-def test_it_deletes_no_plan_of_its_successor(job: Job, parts: Parts) -> None:
-    with parts.ledger(wiring.new_run("backfill")) as overtaken:
-        decide(parts)
-        overtaken.recover(parts.source, parts.target)
+def test_it_deletes_no_plan_of_its_successor(job: Job, context: Context) -> None:
+    with context.ledger(new_run("backfill")) as overtaken:
+        decide(context)
+        overtaken.recover(context.source, context.target)
         assert is_whole(job)
         with pytest.raises(LeaseHeld):
             overtaken.covered(datetime.now(UTC))
 
 
 def test_it_finds_the_pending_plan_amended_and_says_who_works(
-    job: Job, parts: Parts, monkeypatch: pytest.MonkeyPatch
+    job: Job, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crash(parts, monkeypatch)
-    with parts.ledger(wiring.new_run("backfill")) as overtaken:
-        decide(parts)
+    crash(context, monkeypatch)
+    with context.ledger(new_run("backfill")) as overtaken:
+        decide(context)
         with pytest.raises(LeaseHeld, match="another run took over"):
-            overtaken.recover(parts.source, parts.target)
+            overtaken.recover(context.source, context.target)
     assert is_whole(job)
 
 
 def test_it_overwrites_no_plan_that_its_successor_amended(
-    job: Job, parts: Parts, monkeypatch: pytest.MonkeyPatch
+    job: Job, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crash(parts, monkeypatch)
+    crash(context, monkeypatch)
     inserted = Target.insert
 
     def overtaken(target: Target, records: Any) -> dict[int, str]:
@@ -93,12 +95,12 @@ def test_it_overwrites_no_plan_that_its_successor_amended(
         refused = inserted(target, records)
         monkeypatch.setattr(Target, "insert", inserted)
         job.source.delete_one({"_id": 1})  # the successor finds another reason to refuse it
-        decide(parts)
+        decide(context)
         return refused
 
     monkeypatch.setattr(Target, "insert", overtaken)
     with pytest.raises(LeaseHeld):
-        decide(parts)
+        decide(context)
 
     reader = LedgerReader(job.database, "unique")
     head = reader.head()
@@ -108,14 +110,14 @@ def test_it_overwrites_no_plan_that_its_successor_amended(
 
 
 def test_it_takes_no_row_back_that_its_successor_wrote(
-    job: Job, parts: Parts, monkeypatch: pytest.MonkeyPatch
+    job: Job, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted = Ledger._note
 
     def overtaken(ledger: Ledger, stored: Any) -> None:
         """Be overtaken just before the rows are written, and killed at the first that is written."""
         monkeypatch.setattr(Ledger, "_note", noted)
-        decide(parts)
+        decide(context)
         monkeypatch.setattr(Ledger, "_put", killed)
         noted(ledger, stored)
 
@@ -124,15 +126,15 @@ def test_it_takes_no_row_back_that_its_successor_wrote(
 
     monkeypatch.setattr(Ledger, "_note", overtaken)
     with pytest.raises(Crash):
-        decide(parts)
+        decide(context)
 
     assert job.ledger("dropped").count_documents({}) == 4
     assert job.ledger("exceptions").count_documents({}) == 1
 
 
-def test_a_late_renewal_does_not_bring_back_a_lease_that_was_given_back(job: Job, parts: Parts) -> None:
-    decide(parts)
-    document = HeadDocument(job.ledger("head"), parts.patience)
+def test_a_late_renewal_does_not_bring_back_a_lease_that_was_given_back(job: Job, context: Context) -> None:
+    decide(context)
+    document = HeadDocument(job.ledger("head"), context.patience)
     head = document.read()
     assert head is not None
 
@@ -152,11 +154,11 @@ def test_what_has_landed_is_not_refused_when_the_target_grows_stricter(database:
 
 
 def test_a_keeper_that_vanished_before_it_landed_is_refused_and_a_duplicate_takes_its_place(
-    job: Job, parts: Parts, monkeypatch: pytest.MonkeyPatch
+    job: Job, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crash(parts, monkeypatch)
+    crash(context, monkeypatch)
     job.source.delete_one({"_id": 3})
-    decide(parts)
+    decide(context)
 
     reasons = {row["_id"]: row["reason"] for row in job.ledger("exceptions").find()}
     assert reasons == {1: "validator", 3: "vanished"}
@@ -164,11 +166,11 @@ def test_a_keeper_that_vanished_before_it_landed_is_refused_and_a_duplicate_take
 
 
 def test_a_keeper_that_changed_before_it_landed_is_copied_and_stands_for_nothing(
-    job: Job, parts: Parts, monkeypatch: pytest.MonkeyPatch
+    job: Job, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    crash(parts, monkeypatch)
+    crash(context, monkeypatch)
     job.source.update_one({"_id": 3}, {"$set": {"text": "another text"}})
-    decide(parts)
+    decide(context)
 
     rows = {row["_id"]: (row["action"], row["reason"]) for row in job.ledger("exceptions").find()}
     assert rows == {1: ("refused", "validator"), 3: ("unjudged", "changed")}

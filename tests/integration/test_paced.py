@@ -9,9 +9,10 @@ import time
 import click
 import pytest
 
-from dedup_job import cli, config, parts
+from dedup_job import cli, config
+from dedup_job.commands import context as context
+from dedup_job.commands.context import Context
 from dedup_job.mongo.pace import Rates
-from dedup_job.parts import Parts
 from tests.integration.conftest import ROOT, Job
 
 RECORDS = 60
@@ -50,11 +51,11 @@ def test_a_signal_ends_a_run_that_waits_for_its_pace(
 def test_the_command_line_goes_before_the_settings(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Rates] = []
     job.source.insert_one({})
-    monkeypatch.setattr(parts, "Pace", asked.append)
+    monkeypatch.setattr(context, "Pace", asked.append)
     job.set("limits", max_docs_per_second=20, max_mb_per_second=3)
     settings = config.check(job.tables, "test")
     for one in (settings, config.with_pace(settings, None, 0.5)):
-        with Parts(one):
+        with Context(one):
             pass
     assert asked == [Rates(20.0, 3 << 20), Rates(20.0, 1 << 19)]
 

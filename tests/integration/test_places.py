@@ -11,12 +11,16 @@ from bson import ObjectId
 from bson.codec_options import CodecOptions
 from pymongo import MongoClient
 
-from dedup_job import config, wiring
-from dedup_job.audit import reconciliation, verification
+from dedup_job import config
+from dedup_job.commands.context import Context
+from dedup_job.commands.decide import decide
+from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.reconcile import reconcile
+from dedup_job.commands.verify import verification
 from dedup_job.errors import StateError
-from dedup_job.mongo.commit import Consent
+from dedup_job.ledger.commit import Consent
 from dedup_job.mongo.source import Source
-from dedup_job.parts import Parts
+from dedup_job.report.summary import Report
 from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import RAW, Job
 from tests.integration.moments import Action, Moments, install
@@ -39,24 +43,24 @@ def during(monkeypatch: pytest.MonkeyPatch, kind: str, number: int, action: Acti
     install(monkeypatch, Moments({(kind, number): action}))
 
 
-def moved(job: Job, mode: str = "run") -> wiring.Report:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return wiring.decide(parts, mode, lambda batch, plan: None, Consent(moved=True))
+def moved(job: Job, mode: str = "run") -> Report:
+    with Context(config.check(job.tables, "test")) as context:
+        return decide(context, mode, lambda batch, plan: None, Consent(moved=True))
 
 
 def everything(job: Job) -> list[Callable[[], object]]:
     """Return the commands that decide or compare."""
 
     def audited(work: Callable[..., object]) -> object:
-        with Parts(config.check(job.tables, "test")) as parts:
-            return work(parts)
+        with Context(config.check(job.tables, "test")) as context:
+            return work(context)
 
     return [
         lambda: job.decide("run"),
         lambda: job.decide("backfill"),
-        lambda: audited(lambda parts: wiring.rehearse(parts, wiring.Rehearsal(), lambda batch, plan: None)),
-        lambda: audited(lambda parts: verification.verify(parts, None, lambda _: None)),
-        lambda: audited(lambda parts: reconciliation.reconcile(parts, False, lambda _: None)),
+        lambda: audited(lambda context: dry_run(context, DryRun(), lambda batch, plan: None)),
+        lambda: audited(lambda context: verification.verify(context, None, lambda _: None)),
+        lambda: audited(lambda context: reconcile(context, False, lambda _: None)),
     ]
 
 

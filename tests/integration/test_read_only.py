@@ -10,7 +10,7 @@ import pytest
 from pymongo import monitoring
 from pymongo.database import Database
 
-from dedup_job import cli
+from dedup_job import __main__
 from scripts.corpus import generate
 from tests.integration.conftest import Job
 from tests.integration.moments import install
@@ -61,7 +61,7 @@ def run(job: Job, monkeypatch: pytest.MonkeyPatch, *arguments: str, code: int = 
     recorder = Recorder()
     install(monkeypatch, recorder)
     monkeypatch.setattr(sys, "argv", ["dedup-job", *arguments, "-c", str(job.config_file())])
-    assert cli._run() == code
+    assert __main__._run() == code
     return recorder
 
 

@@ -9,9 +9,10 @@ import pytest
 from bson import ObjectId
 
 from dedup_job import config
-from dedup_job.audit import reconciliation, verification
+from dedup_job.commands.context import Context
+from dedup_job.commands.reconcile import reconcile
+from dedup_job.commands.verify import verification
 from dedup_job.errors import ConfigError
-from dedup_job.parts import Parts
 from dedup_job.report.reconciled import Reconciliation
 from scripts.corpus import generate
 from tests.integration.conftest import Job
@@ -22,8 +23,8 @@ FUTURE = ObjectId("f48656800123456789abcdef")  # in the year 2100
 
 
 def reconciled(job: Job, *, content: bool = False) -> Reconciliation:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return reconciliation.reconcile(parts, content, lambda number: None)
+    with Context(config.check(job.tables, "test")) as context:
+        return reconcile(context, content, lambda number: None)
 
 
 def text(number: int) -> str:
@@ -143,8 +144,8 @@ def test_reconcile_exits_3_when_the_target_refuses_what_was_missed(decided: Job)
     assert (told["decided"], told["missed"], told["vanished"]["kept"]) == (46, 2, 0)
     assert told["run"]["refused"] == {"validator": 1}
     assert told["changed"]["dropped"] == 0
-    with Parts(config.check(decided.tables, "test")) as parts:
-        assert verification.verify(parts, None, lambda number: None).agrees
+    with Context(config.check(decided.tables, "test")) as context:
+        assert verification.verify(context, None, lambda number: None).agrees
 
 
 def test_reconcile_for_people_names_ids_and_shows_no_text(decided: Job) -> None:
@@ -173,8 +174,8 @@ def test_a_reconcile_that_is_killed_is_finished_by_the_next_run(job: Job) -> Non
 
     assert job.target.count_documents({}) + job.ledger("dropped").count_documents({}) == 200
     assert reconciled(job).missed is None
-    with Parts(config.check(job.tables, "test")) as parts:
-        assert verification.verify(parts, None, lambda number: None).agrees
+    with Context(config.check(job.tables, "test")) as context:
+        assert verification.verify(context, None, lambda number: None).agrees
 
 
 def test_without_a_ledger_there_is_nothing_to_reconcile(job: Job) -> None:

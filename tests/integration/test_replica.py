@@ -14,10 +14,11 @@ from bson import Binary
 from pymongo import MongoClient, WriteConcern
 from pymongo.read_concern import ReadConcern
 
-from dedup_job import config, wiring
+from dedup_job import config
+from dedup_job.commands.context import Context
+from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.errors import NotPermitted, StorageFull, Unreachable
 from dedup_job.mongo.places import OF_LEDGER
-from dedup_job.parts import Parts
 from scripts.corpus import generate
 from scripts.local_replica_set import LocalReplicaSet, Member
 from tests.integration.conftest import Job
@@ -322,8 +323,8 @@ def test_a_record_that_an_election_may_still_undo_is_not_read(
         pages.insert_one({"data": "在多数成员得到它之前，这条记录还不算数。"})
         assert pages.count_documents({}) == RECORDS + 1
 
-        with Parts(config.check(set_job.tables, "test")) as parts:
-            report = wiring.rehearse(parts, wiring.Rehearsal(), lambda batch, plan: None)
+        with Context(config.check(set_job.tables, "test")) as context:
+            report = dry_run(context, DryRun(), lambda batch, plan: None)
 
         assert report.counts.read == RECORDS
     finally:

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from dedup_job import config, wiring
+from dedup_job import config
+from dedup_job.commands.context import Context
+from dedup_job.commands.decide import decide as decide_command
+from dedup_job.commands.deciding import Observe, new_run
 from dedup_job.document import Batch
 from dedup_job.errors import StateError, Stopped, Unreachable
-from dedup_job.mongo import commit
-from dedup_job.mongo.commit import Ledger
-from dedup_job.mongo.ledger import LedgerReader
-from dedup_job.parts import Parts
+from dedup_job.ledger import commit
+from dedup_job.ledger.commit import Ledger
+from dedup_job.ledger.reader import LedgerReader
 from dedup_job.plan import Plan
 from dedup_job.signals import Shield
 from tests.integration.conftest import Job
@@ -30,9 +32,9 @@ def two_plans(job: Job) -> None:
     job.source.insert_many([{"_id": n, "text": TEXT} for n in range(4)])
 
 
-def decide(job: Job, observe: wiring.Observe = lambda batch, plan: None) -> None:
-    with Parts(config.check(job.tables, "test")) as parts:
-        wiring.decide(parts, "backfill", observe)
+def decide(job: Job, observe: Observe = lambda batch, plan: None) -> None:
+    with Context(config.check(job.tables, "test")) as context:
+        decide_command(context, "backfill", observe)
 
 
 def test_it_is_done_while_the_next_plan_is_decided(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,12 +141,12 @@ def test_a_signal_in_the_moment_it_begins_is_raised_when_it_is_known(
 
 def test_a_lease_that_was_given_back_does_not_come_back(job: Job) -> None:
     with (
-        Parts(config.check(job.tables, "test")) as parts,
-        parts.ledger(wiring.new_run("backfill")) as ledger,
+        Context(config.check(job.tables, "test")) as context,
+        context.ledger(new_run("backfill")) as ledger,
     ):
         ledger.close({})
         with pytest.raises(StateError):
             ledger.adopting(True)
-        head = parts.ledger_reader().head()
+        head = context.ledger_reader().head()
     assert head is not None
     assert (head.lease, head.adopting) == (None, False)

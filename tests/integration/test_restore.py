@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from dedup_job import config, inspection, reversal
-from dedup_job.audit import sampling, verification
+from dedup_job import config
+from dedup_job.commands.context import Context
+from dedup_job.commands.restore import restore as restore_command
+from dedup_job.commands.verify import sampling, verification
+from dedup_job.commands.why import why as why_command
 from dedup_job.errors import LeaseHeld, StateError, UsageError
-from dedup_job.parts import Parts
-from dedup_job.report.reversal import Restored
+from dedup_job.report.undo_page import Restored
 from tests.integration.conftest import RAW, Job
 from tests.integration.mortal import commands_of, killed
 from tests.integration.test_undo import undo
@@ -24,13 +26,13 @@ TEXT = "".join(chr(Random(n).randrange(0x4E00, 0x9000)) for n in range(60))
 
 
 def restore(job: Job, *ids: str, why: str = "") -> Restored:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return reversal.restore(parts, ids, why)
+    with Context(config.check(job.tables, "test")) as context:
+        return restore_command(context, ids, why)
 
 
 def why(job: Job, given: str) -> dict[str, Any]:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return inspection.why(parts, given)
+    with Context(config.check(job.tables, "test")) as context:
+        return why_command(context, given)
 
 
 def in_target(job: Job) -> list[Any]:
@@ -104,9 +106,9 @@ def test_what_was_restored_and_undone_agrees_with_the_ledger_at_every_step(job: 
 
 def differences(job: Job, kinds: list[str]) -> None:
     """Check what an audit of everything, and one by numbers, say."""
-    with Parts(config.check(job.tables, "test")) as parts:
-        whole = verification.verify(parts, None, lambda number: None)
-        sample = sampling.verify_sample(parts, 100, lambda number: None)
+    with Context(config.check(job.tables, "test")) as context:
+        whole = verification.verify(context, None, lambda number: None)
+        sample = sampling.verify_sample(context, 100, lambda number: None)
     assert [one.kind for one in (*whole.differences, *sample.differences)] == kinds
 
 

@@ -12,9 +12,12 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from dedup_job import config, reversal, wiring
+from dedup_job import config
+from dedup_job.commands.context import Context
+from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.restore import restore
+from dedup_job.commands.undo import undo
 from dedup_job.errors import NotPermitted
-from dedup_job.parts import Parts
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import ROOT, Job
@@ -98,8 +101,8 @@ def grant(root: MongoClient[dict[str, Any]], privileges: list[Privilege]) -> Non
 
 
 def rehearse(job: Job) -> int:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return wiring.rehearse(parts, wiring.Rehearsal(), lambda batch, plan: None).counts.read
+    with Context(config.check(job.tables, "test")) as context:
+        return dry_run(context, DryRun(), lambda batch, plan: None).counts.read
 
 
 def test_a_backfill_and_a_run_work_with_the_documented_rights(
@@ -134,16 +137,16 @@ def test_restore_works_with_the_documented_rights_and_undo_needs_one_more(
     run = guarded_job.decide("backfill").run
     dropped = guarded_job.ledger("dropped").find_one()
     assert dropped is not None
-    with Parts(config.check(guarded_job.tables, "test")) as parts:
-        reversal.restore(parts, [str(dropped["_id"])], "asked for")
+    with Context(config.check(guarded_job.tables, "test")) as context:
+        restore(context, [str(dropped["_id"])], "asked for")
         assert guarded_job.target.find_one({"_id": dropped["_id"]})
 
         with pytest.raises(NotPermitted, match=r"the right to remove on dst\.unique; see Rights"):
-            reversal.undo(parts, run, lambda *_: None)
+            undo(context, run, lambda *_: None)
 
         unique = {"resource": {"db": "dst", "collection": "unique"}, "actions": ["remove"]}
         grant(root, [*documented(), unique])
-        reversal.undo(parts, run, lambda *_: None)
+        undo(context, run, lambda *_: None)
     assert guarded_job.target.count_documents({}) == 0
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from dedup_job import config, wiring
+from dedup_job import config
+from dedup_job.commands.context import Context
+from dedup_job.commands.decide import decide
 from dedup_job.document import Counts
-from dedup_job.parts import Parts
 from scripts.corpus import generate, samples
 from tests.integration.conftest import RAW, Job
 
@@ -156,8 +157,8 @@ def test_older_keepers_are_fetched_for_comparison_when_the_cache_is_small(
     settings = small.tables
     checked = config.check(settings, "test")
     tiny = checked.match.model_copy(update={"cache_mb": 0})
-    with Parts(checked.model_copy(update={"match": tiny})) as parts:
-        wiring.decide(parts, "backfill", lambda batch, plan: None)
+    with Context(checked.model_copy(update={"match": tiny})) as context:
+        decide(context, "backfill", lambda batch, plan: None)
 
     assert small.outcome() == job.outcome()
 

@@ -13,7 +13,7 @@ from bson import encode
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import AutoReconnect
 
-from dedup_job import cli
+from dedup_job import __main__
 from dedup_job import job as the_job
 from dedup_job.document import Fingerprints
 from dedup_job.engine import worker
@@ -46,7 +46,7 @@ def run(
             monkeypatch.setenv("DEDUP_SOURCE_URI", uri)
         options = ["-v", "--log", request.param, "-c", str(job.config_file())]
         monkeypatch.setattr(sys, "argv", ["dedup-job", "backfill", *options])
-        code = cli._run()
+        code = __main__._run()
         said = capsys.readouterr()
         return code, said.out + said.err + caplog.text
 

@@ -9,18 +9,19 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from dedup_job import config, status
+from dedup_job import config
+from dedup_job.commands import status
+from dedup_job.commands.context import Context
 from dedup_job.errors import NotPermitted
-from dedup_job.parts import Parts
-from dedup_job.report.status import as_text
+from dedup_job.report.status_page import as_text
 from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import Job
 from tests.integration.test_undo import OTHERS, half_undone, stopped_before_the_insert, texts, undo
 
 
 def status_of(job: Job) -> dict[str, Any]:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return status.status(parts)
+    with Context(config.check(job.tables, "test")) as context:
+        return status.status(context)
 
 
 def hold(job: Job, seconds: int, host: str = "elsewhere") -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dedup_job import config
-from dedup_job.audit import verification
+from dedup_job.commands.context import Context
+from dedup_job.commands.verify import verification
 from dedup_job.errors import StateError
-from dedup_job.parts import Parts
 from tests.integration.conftest import Job
 from tests.integration.mortal import killed_after_setting
 from tests.integration.test_restore import restore
@@ -20,8 +20,8 @@ FOLDING = {"locale": "en", "strength": 2}
 
 
 def differences(job: Job) -> list[str]:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return [one.kind for one in verification.verify(parts, None, lambda number: None).differences]
+    with Context(config.check(job.tables, "test")) as context:
+        return [one.kind for one in verification.verify(context, None, lambda number: None).differences]
 
 
 def refused(job: Job) -> dict[Any, str]:

@@ -16,11 +16,13 @@ import pytest
 from bson import Int64, ObjectId
 from pymongo import MongoClient
 
-from dedup_job import assessment, config
+from dedup_job import config
+from dedup_job.commands.context import Context
+from dedup_job.commands.evaluate import evaluate
+from dedup_job.commands.tune import tune
 from dedup_job.errors import ConfigError
-from dedup_job.parts import Parts
-from dedup_job.report.labelled import Labelled, read
-from dedup_job.report.tuned import Tuning
+from dedup_job.lab.labelled import Labelled, read
+from dedup_job.lab.tune_page import Tuning
 from scripts.corpus import Mix, generate, samples
 from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import ROOT, Job
@@ -29,13 +31,13 @@ MIX = Mix(length=250, duplicates=0.5, near=0.7)
 
 
 def evaluated(job: Job, pairs: list[Labelled]) -> Any:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return assessment.evaluate(parts, pairs)
+    with Context(config.check(job.tables, "test")) as context:
+        return evaluate(context, pairs)
 
 
 def tuned(job: Job, records: int = 5_000) -> Tuning:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return assessment.tune(parts, records, 0.8, lambda _: None)
+    with Context(config.check(job.tables, "test")) as context:
+        return tune(context, records, 0.8, lambda _: None)
 
 
 def planted(job: Job, count: int) -> list[tuple[str, str, int]]:
@@ -195,7 +197,7 @@ def test_large_texts_end_the_sample_early(job: Job, monkeypatch: pytest.MonkeyPa
     job.set("source", fields=["data"])
     job.set("limits", batch_records=20)
     job.source.insert_many(list(generate(200, 5, MIX)))
-    monkeypatch.setattr(assessment, "MOST_SHINGLES", 5_000)
+    monkeypatch.setattr("dedup_job.commands.tune.MOST_SHINGLES", 5_000)
     table = tuned(job)
     assert 20 <= table.sample.read < 200
     assert table.sample.read % 20 == 0

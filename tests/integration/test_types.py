@@ -10,8 +10,8 @@ import pytest
 from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp, encode
 from bson.raw_bson import RawBSONDocument
 
+from dedup_job.ledger.rows import id_of_row, row_key
 from dedup_job.mongo.ids import as_field, document, elements, id_of
-from dedup_job.mongo.rows import id_of_row, row_key
 from tests.integration.conftest import RAW, Job
 from tests.integration.moments import install
 from tests.integration.test_undo import OTHERS, kinds, state, undo

@@ -15,14 +15,18 @@ import pytest
 from bson import Timestamp, encode
 from pymongo import MongoClient
 
-from dedup_job import adoption, config, inspection, reversal, wiring
-from dedup_job.audit import sampling, verification
+from dedup_job import config
+from dedup_job.commands.adopt import adopt
+from dedup_job.commands.context import Context
+from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.undo import undo as undo_command
+from dedup_job.commands.verify import sampling, verification
+from dedup_job.commands.why import why
 from dedup_job.document import Counts
 from dedup_job.errors import ConfigError, LeaseHeld, NotPermitted, StateError, UsageError
-from dedup_job.mongo.plans import pack, unpack
+from dedup_job.ledger.stored_plan import pack, unpack
 from dedup_job.mongo.target import REMOVAL_SECONDS, Target
-from dedup_job.parts import Parts
-from dedup_job.report.reversal import Undone
+from dedup_job.report.undo_page import Undone
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import LEDGER, Job
@@ -33,8 +37,8 @@ OTHERS = ["".join(chr(Random(50 * n + i).randrange(0x4E00, 0x9000)) for i in ran
 
 
 def undo(job: Job, run: str) -> Undone:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return reversal.undo(parts, run, lambda batch, plan: None)
+    with Context(config.check(job.tables, "test")) as context:
+        return undo_command(context, run, lambda batch, plan: None)
 
 
 def target_hash(job: Job) -> str | None:
@@ -265,13 +269,13 @@ def half_undone(job: Job) -> str:
 
 
 def rehearse(job: Job) -> Counts:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return wiring.rehearse(parts, wiring.Rehearsal(), lambda batch, plan: None).counts
+    with Context(config.check(job.tables, "test")) as context:
+        return dry_run(context, DryRun(), lambda batch, plan: None).counts
 
 
 def verify(job: Job) -> None:
-    with Parts(config.check(job.tables, "test")) as parts:
-        verification.verify(parts, None, lambda number: None)
+    with Context(config.check(job.tables, "test")) as context:
+        verification.verify(context, None, lambda number: None)
 
 
 def test_nothing_is_decided_on_a_ledger_that_is_half_undone(job: Job) -> None:
@@ -317,8 +321,8 @@ def test_records_that_were_altered_or_have_vanished_from_the_source_stay_and_are
     assert [record["_id"] for record in job.target.find().sort("_id", 1)] == [0, 1, 2, 3, 5, 6]
     rows = {row["_id"]: (row["reason"], row["run"]) for row in job.ledger("left").find()}
     assert rows == {5: ("altered", run), 6: ("vanished", run)}
-    with Parts(config.check(job.tables, "test")) as parts:
-        answer = inspection.why(parts, "5")
+    with Context(config.check(job.tables, "test")) as context:
+        answer = why(context, "5")
     assert (answer["verdict"], answer["undone_but_left"]) == ("undecided", "altered")
 
 
@@ -348,9 +352,9 @@ def test_a_restored_record_that_changed_in_the_source_stays_when_its_run_is_undo
 
 
 def kinds(job: Job) -> list[str]:
-    with Parts(config.check(job.tables, "test")) as parts:
-        found = verification.verify(parts, None, lambda number: None)
-        sample = sampling.verify_sample(parts, 1_000, lambda number: None)
+    with Context(config.check(job.tables, "test")) as context:
+        found = verification.verify(context, None, lambda number: None)
+        sample = sampling.verify_sample(context, 1_000, lambda number: None)
     return [one.kind for one in (*found.differences, *sample.differences)]
 
 
@@ -411,22 +415,22 @@ def test_others_beside_what_an_undo_left_are_foreign_all_the_same(job: Job) -> N
 def test_an_undone_backfill_leaves_the_rows_of_the_adoption_before_it(job: Job) -> None:
     job.target.insert_many([{"_id": 1}, *texts(2, 3), {"_id": 3, "text": ""}])
     job.source.insert_many([{"_id": 1}, *texts(2, 4)])
-    with Parts(config.check(job.tables, "test")) as parts:
-        adoption.adopt(parts, lambda batch, plan: None)
+    with Context(config.check(job.tables, "test")) as context:
+        adopt(context, lambda batch, plan: None)
     before = state(job)
     assert kinds(job) == []
     run = job.decide("backfill")
     assert run.counts.unjudged == {"missing": 1}
     assert kinds(job) == []
-    with Parts(config.check(job.tables, "test")) as parts:
-        assert inspection.why(parts, "1")["run"] == run.run
+    with Context(config.check(job.tables, "test")) as context:
+        assert why(context, "1")["run"] == run.run
 
     undo(job, run.run)
 
     assert kinds(job) == []
     assert state(job)["exceptions"] == before["exceptions"]
-    with Parts(config.check(job.tables, "test")) as parts:
-        assert inspection.why(parts, "1")["reason"] == "missing"
+    with Context(config.check(job.tables, "test")) as context:
+        assert why(context, "1")["reason"] == "missing"
 
 
 def test_a_record_whose_empty_time_the_server_set_is_undone_like_any_other(job: Job) -> None:
@@ -490,8 +494,8 @@ def test_an_undo_that_lost_its_lease_removes_nothing_more(job: Job) -> None:
     def taken_over(*_: Any) -> None:
         job.ledger("head").update_one({}, {"$inc": {"fence": 1}})
 
-    with Parts(config.check(job.tables, "test")) as parts, pytest.raises(LeaseHeld):
-        reversal.undo(parts, run, taken_over)
+    with Context(config.check(job.tables, "test")) as context, pytest.raises(LeaseHeld):
+        undo_command(context, run, taken_over)
 
     assert [record["_id"] for record in job.target.find().sort("_id", 1)] == [0, 1, 2, 3]
     assert undo(job, run).counts.read == 8
@@ -502,8 +506,8 @@ def test_a_removal_that_comes_late_removes_nothing(job: Job) -> None:
     job.target.insert_many(texts(0, 3))
     ids = [encode({"_id": n}) for n in range(3)]
     target = Target(job.target)
-    with Parts(config.check(job_with_records(job).tables, "test")) as parts:
-        now = parts.ledger_reader().now()
+    with Context(config.check(job_with_records(job).tables, "test")) as context:
+        now = context.ledger_reader().now()
 
     target.remove(ids, now - timedelta(milliseconds=1))
     assert job.target.count_documents({}) == 3

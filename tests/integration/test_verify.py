@@ -20,15 +20,15 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 
 from dedup_job import config
-from dedup_job.audit import sampling, verification
-from dedup_job.audit.questions import HEAD, LEDGER, NUMBERS, RECORDS
 from dedup_job.cli import commands
+from dedup_job.commands.context import Context
+from dedup_job.commands.verify import sampling, verification
+from dedup_job.commands.verify.questions import HEAD, LEDGER, NUMBERS, RECORDS
 from dedup_job.document import UNIQUE, Action, Verdict
 from dedup_job.errors import ConfigError, LeaseHeld, StorageFull, UsageError
+from dedup_job.ledger.stored_plan import pack, unpack
 from dedup_job.mongo.ids import id_of, value
-from dedup_job.mongo.plans import pack, unpack
 from dedup_job.mongo.scan import Scan
-from dedup_job.parts import Parts
 from dedup_job.plan import Plan
 from dedup_job.report.verified import Verification
 from scripts.corpus import generate
@@ -78,13 +78,13 @@ def decided(job: Job, prepared: Copies) -> Job:
 
 
 def verified(job: Job, state: Path | None = None) -> Verification:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return verification.verify(parts, state, lambda number: None)
+    with Context(config.check(job.tables, "test")) as context:
+        return verification.verify(context, state, lambda number: None)
 
 
 def sampled(job: Job, records: int) -> Verification:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return sampling.verify_sample(parts, records, lambda number: None)
+    with Context(config.check(job.tables, "test")) as context:
+        return sampling.verify_sample(context, records, lambda number: None)
 
 
 def kinds(found: Verification) -> dict[str, int]:
@@ -413,8 +413,8 @@ def broken_off(job: Job, state: Path, pages: int) -> int:
         if len(seen) == pages:
             raise BrokenOff
 
-    with Parts(config.check(job.tables, "test")) as parts, suppress(BrokenOff):
-        verification.verify(parts, state, told)
+    with Context(config.check(job.tables, "test")) as context, suppress(BrokenOff):
+        verification.verify(context, state, told)
     return sum(seen)
 
 
@@ -431,8 +431,8 @@ def test_a_verification_broken_off_anywhere_goes_on_and_says_the_same(
         if not state.exists():
             break
         again: list[int] = []
-        with Parts(config.check(decided.tables, "test")) as parts:
-            found = verification.verify(parts, state, again.append)
+        with Context(config.check(decided.tables, "test")) as context:
+            found = verification.verify(context, state, again.append)
         assert (found.differences, found.decisions) == (whole.differences, whole.decisions)
         assert first + sum(again) == records
         assert not state.exists()
@@ -461,8 +461,8 @@ def test_a_state_from_before_the_last_run_is_not_gone_on_with(decided: Job, tmp_
     decided.decide("run")
 
     again: list[int] = []
-    with Parts(config.check(decided.tables, "test")) as parts:
-        found = verification.verify(parts, state, again.append)
+    with Context(config.check(decided.tables, "test")) as context:
+        found = verification.verify(context, state, again.append)
 
     assert kinds(found) == {}
     assert sum(again) > first + 231
@@ -506,8 +506,8 @@ def test_nothing_is_said_when_a_run_worked_meanwhile(decided: Job) -> None:
         decided.ledger("head").update_one({}, {"$inc": {"fence": 1}})
 
     settings = config.check(decided.tables, "test")
-    with Parts(settings) as parts, pytest.raises(LeaseHeld, match="meanwhile"):
-        verification.verify(parts, None, told)
+    with Context(settings) as context, pytest.raises(LeaseHeld, match="meanwhile"):
+        verification.verify(context, None, told)
 
 
 @pytest.mark.parametrize("page", [1, 3, 1000])

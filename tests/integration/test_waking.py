@@ -12,10 +12,10 @@ from itertools import count
 import pytest
 
 from dedup_job import config
-from dedup_job.audit import verification
+from dedup_job.commands.context import Context
+from dedup_job.commands.verify import verification
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError
-from dedup_job.mongo import undo as undoing
-from dedup_job.parts import Parts
+from dedup_job.ledger import taking_back as undoing
 from tests.integration.asleep import Event, stopped
 from tests.integration.conftest import Job
 from tests.integration.moments import install
@@ -33,8 +33,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def differences(job: Job) -> list[str]:
-    with Parts(config.check(job.tables, "test")) as parts:
-        return [one.kind for one in verification.verify(parts, None, lambda number: None).differences]
+    with Context(config.check(job.tables, "test")) as context:
+        return [one.kind for one in verification.verify(context, None, lambda number: None).differences]
 
 
 def stopped_at_commands(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from dedup_job import cli
+from dedup_job import __main__
 
 
 def most_held() -> int:
@@ -19,6 +19,6 @@ def most_held() -> int:
 
 if __name__ == "__main__":
     try:
-        cli.main()
+        __main__.main()
     finally:
         sys.stderr.write(f"{most_held()}\n")

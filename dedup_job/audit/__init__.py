@@ -1,1 +1,0 @@
-"""Audits: whether source, ledger and target agree, told without the code that made them."""

@@ -1,0 +1,1 @@
+"""What each command does, with everything it needs opened and closed."""

@@ -1,0 +1,45 @@
+"""Decide: a backfill or a nightly run, from taking the lease to giving it back."""
+
+from __future__ import annotations
+
+import time
+
+from dedup_job import job
+from dedup_job.commands.context import Context
+from dedup_job.commands.deciding import Look, Observe, Past, new_run
+from dedup_job.document import Counts
+from dedup_job.ledger.commit import Consent
+from dedup_job.mongo.window import Window
+from dedup_job.report.summary import Report
+
+
+def decide(context: Context, mode: str, observe: Observe, consent: Consent = Consent()) -> Report:
+    """Run a backfill or a nightly run: decide what is undecided and carry it out."""
+    run = new_run(mode)
+    started = time.monotonic()
+    source, target = context.source, context.target
+    context.check_own(context.ledger_reader().head())
+    with context.ledger(run, consent) as ledger, context.engine() as engine:
+        head = ledger.recover(source, target)
+        looked, newest = source.now(), source.newest()
+        keepers = context.keepers(target, engine)
+        past = Past.read(context, ledger, head, keepers, context.window(mode, head))
+
+        def decided(window: Window, mode: str) -> Counts:
+            return job.run(
+                past.job(
+                    context,
+                    engine,
+                    source.batches(window),
+                    target.absent,
+                    lambda plan, raws: ledger.commit(plan, raws, target, mode),
+                    observe,
+                )
+            )
+
+        counts, is_full = Look(context, ledger, head, mode, looked)(past.window, decided)
+        ledger.covered(looked, newest, is_full)
+        seconds = time.monotonic() - started
+        report = Report(run.name, mode, counts, seconds, *context.basis(keepers), ledger.untold())
+        ledger.close({**report.as_json(), "exit_code": report.exit_code})
+    return report

@@ -1,0 +1,152 @@
+"""What a run and a dry run share: the past that they go on from, the looks at the source, and the job."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from dedup_job.commands.context import Context
+from dedup_job.document import Batch, Counts
+from dedup_job.engine.ahead import read_ahead
+from dedup_job.engine.local import LocalEngine
+from dedup_job.engine.restored import WithRestored
+from dedup_job.errors import StateError
+from dedup_job.job import Job
+from dedup_job.ledger.commit import RunId
+from dedup_job.ledger.head import Head
+from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.stored_plan import PlanColumns
+from dedup_job.match.keepers import Keepers
+from dedup_job.mongo.id_set import IdSet
+from dedup_job.mongo.target import Target
+from dedup_job.mongo.window import Window
+from dedup_job.plan import ADOPT, NIGHTLY, Plan, RawIds
+
+Observe = Callable[[Batch, Plan], None]
+
+SAMPLED, NEWEST = 1_000, 100  # keepers that are looked for in the target before a run decides
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What was decided before a run, as far as the run depends on it.
+
+    keepers   the texts of all plans, and which records stand for them
+    adopted   ids that the target held before the job came, or that an undo left there
+    restored  ids that a person restored
+    window    the part of the source that the run looks at, without what is decided there
+    """
+
+    keepers: Keepers
+    adopted: IdSet
+    restored: Collection[bytes]
+    window: Window
+
+    @classmethod
+    def none(cls, keepers: Keepers, window: Window) -> Past:
+        """Return a past in which nothing was decided."""
+        return cls(keepers, IdSet(), (), window)
+
+    @classmethod
+    def read(
+        cls, context: Context, reader: LedgerReader, head: Head | None, keepers: Keepers, window: Window
+    ) -> Past:
+        """Read it from the ledger; raises StateError when the target lacks what the ledger says is there."""
+        ids = [context.left()]
+        if head is None:
+            return cls(keepers, IdSet.of(ids), (), window)
+        window = window.without(taken_in(reader.plan_columns(head), keepers, ids))
+        check_keepers(keepers, context.target)
+        return cls(keepers, IdSet.of(ids), reader.overrides().keys(), window)
+
+    def job(
+        self,
+        context: Context,
+        engine: LocalEngine,
+        batches: Iterable[Batch],
+        absent: Callable[[Collection[bytes]], set[bytes]],
+        commit: Callable[[Plan, Sequence[bytes]], Plan],
+        observe: Observe,
+    ) -> Job:
+        """Return the job that decides these batches; `absent` and `commit` as in Job."""
+        return Job(
+            batches=read_ahead(batches),
+            engine=WithRestored(engine, self.restored),
+            matching=context.recipe.matching,
+            keepers=self.keepers,
+            absent=absent,
+            commit=commit,
+            observe=observe,
+            adopted=self.adopted.among,
+            conflicting=context.target.conflicting,
+        )
+
+
+def taken_in(plans: Iterable[PlanColumns], keepers: Keepers, adopted: list[RawIds]) -> Iterator[PlanColumns]:
+    """Yield the plans of a ledger, after taking in their keepers, and in `adopted` the ids of an adoption."""
+    for plan in plans:
+        keepers.restore(plan.texts)
+        if plan.mode == ADOPT:
+            adopted.append(plan.ids)
+        yield plan
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look at the source: through a window, and where that is due at all that it leaves out.
+
+    What lies behind the watermark of a backfill is decided as in a nightly run, behind what it decides.
+    """
+
+    context: Context
+    reader: LedgerReader
+    head: Head | None
+    mode: str
+    now: datetime
+
+    def __call__(self, window: Window, decide: Callable[[Window, str], Counts]) -> tuple[Counts, bool]:
+        """Decide what is seen; returns its counts, and whether all ids were compared."""
+        if window.start is not None and self._is_due_before(window, window.start):
+            window = Window().without(self._plans())
+        counts = decide(window, self.mode)
+        if window.after is None:
+            return counts, window.start is None
+        assert self.head is not None
+        if not self.context.is_full_look_due(self.head, self.now):
+            return counts, False
+        return counts + decide(Window(before=window.after).without(self._plans()), NIGHTLY), True
+
+    def _is_due_before(self, window: Window, start: bytes) -> bool:
+        """Return whether there may be undecided records before a window; fewer than there should be, too."""
+        assert self.head is not None
+        if self.context.is_full_look_due(self.head, self.now):
+            return True
+        there = self.context.source.estimated_count_before(start)
+        return there != self.head.counts.read - len(window.decided)
+
+    def _plans(self) -> Iterator[PlanColumns]:
+        assert self.head is not None
+        return self.reader.plan_columns(self.head)
+
+
+def check_keepers(keepers: Keepers, target: Target) -> None:
+    """Raise StateError when most of a sample of the keepers, or of the newest ones, are not in the target.
+
+    Single ones that are gone stand for nothing any more, and a run goes on without them.
+    """
+    for sample in (keepers.sample(SAMPLED), keepers.newest(NEWEST)):
+        gone = len(target.absent(sample))
+        if 2 * gone > len(sample):
+            raise StateError(
+                f"the target lacks {gone} of {len(sample)} records that the ledger says are there: was it "
+                "dropped, or restored from an older backup? restore it together with its .dedup collections, "
+                "or drop it and them, and run backfill again"
+            )
+
+
+def new_run(mode: str) -> RunId:
+    """Name a run after the time at which it starts."""
+    now = datetime.now(UTC)
+    return RunId(f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}", mode, now)

@@ -1,0 +1,81 @@
+"""A dry run: what a backfill or a nightly run would do, without writing anything."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+from dedup_job import job
+from dedup_job.commands.context import Context, first_records
+from dedup_job.commands.deciding import Look, Observe, Past, new_run
+from dedup_job.document import Batch, Counts
+from dedup_job.ledger.commit import Consent, check_filter, check_fits, check_places, check_whole
+from dedup_job.ledger.head import Head
+from dedup_job.ledger.read_only import ReadOnlyTarget, accept
+from dedup_job.ledger.reader import LedgerReader
+from dedup_job.mongo.window import Window
+from dedup_job.plan import BACKFILL, NIGHTLY, Plan
+from dedup_job.report.summary import Report
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """What a dry run is about.
+
+    mode   "backfill" or "run"; None for whichever is due
+    fresh  whether to forget what was decided before
+    limit  only so many records; None for all
+    consent  what a person would say
+    """
+
+    mode: str | None = None
+    fresh: bool = False
+    limit: int | None = None
+    consent: Consent = Consent()
+
+
+def dry_run(context: Context, asked: DryRun, observe: Observe) -> Report:
+    """Say what a backfill or a nightly run would do, and write nothing."""
+    reader = context.ledger_reader()
+    head = None if asked.fresh else _checked_head(context, reader, asked.consent)
+    if not asked.fresh:
+        context.check_own(head)
+    mode = asked.mode or (NIGHTLY if head and head.covered else BACKFILL)
+    started = time.monotonic()
+    with context.engine() as engine:
+        target = ReadOnlyTarget(context.target, context.source)
+        keepers, window = context.keepers(target, engine), context.window(mode, head)
+        past = (
+            Past.none(keepers, window) if asked.fresh else Past.read(context, reader, head, keepers, window)
+        )
+
+        def decided(window: Window, _: str) -> Counts:
+            batches = first_records(context.source.batches(window), asked.limit)
+            return job.run(past.job(context, engine, batches, target.absent, accept, observe))
+
+        counts, _ = Look(context, reader, head, mode, context.source.now())(past.window, decided)
+    seconds = time.monotonic() - started
+    return Report(new_run(mode).name, f"report ({mode})", counts, seconds, *context.basis(keepers))
+
+
+def _checked_head(context: Context, reader: LedgerReader, consent: Consent) -> Head | None:
+    """Return the state of the ledger, as a run with this consent would go on from it."""
+    head = reader.head()
+    if head is None:
+        return None
+    origin = context.origin
+    check_fits(head, origin)
+    check_filter(head, origin, consent)
+    check_whole(head)
+    check_places(head, origin, consent)
+    return replace(head, looked=None) if consent.filter or consent.moved else head
+
+
+def both(first: Observe, second: Observe) -> Observe:
+    """Return an observer that tells two."""
+
+    def observe(batch: Batch, plan: Plan) -> None:
+        first(batch, plan)
+        second(batch, plan)
+
+    return observe

@@ -1,0 +1,94 @@
+"""Status: how far a ledger is, who works on it, and what the last runs did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from dedup_job.commands.context import Context
+from dedup_job.ledger.head import Head
+from dedup_job.ledger.lease import Holder
+from dedup_job.mongo.ids import extended
+
+LAST_RUNS = 10
+RUN_KEYS = ("mode", "started", "seconds", "read", "unique", "duplicate", "unjudged", "refused", "exit_code")
+
+
+def status(context: Context) -> dict[str, Any]:
+    """Return as JSON values where a ledger stands; `ledger` is false where there is none yet."""
+    reader = context.ledger_reader()
+    head = reader.head()
+    if head is None:
+        return {"ledger": False, "source": context.source_name, "target": context.target_name}
+    pending = next(reader.links(head.pending), None)
+    counts = head.counts
+    return {
+        "ledger": True,
+        "source": head.source,
+        "target": context.target_name,
+        "recipe": head.digest,
+        "fence": head.fence,
+        "plans": head.next,
+        "watermark": extended(head.watermark) if head.watermark else None,
+        "covered": _time(head.covered),
+        "seen": _time(head.seen),
+        "looked": _time(head.looked),
+        "read": counts.read,
+        "unique": counts.unique,
+        "duplicate": {"exact": counts.exact, "near": counts.near},
+        "unjudged": dict(counts.unjudged),
+        "refused": dict(counts.refused),
+        "restored": len(reader.overrides()),
+        "lag": _lag(context, head),
+        "lease": _lease(head, reader.now()),
+        "pending": pending and {"plan": pending.id.number, "run": pending.run},
+        "undoing": head.undo.run if head.undo else None,
+        "runs": [_run(row) for row in reader.runs(LAST_RUNS)],
+    }
+
+
+def _lag(context: Context, head: Head) -> dict[str, Any]:
+    """Return about how many source records at least are not decided, and how long ago all of them were.
+
+    The number is None where only a look at all ids tells: a filter leaves some out, and where no more records
+    are there than were decided, some of those may have been deleted.
+    """
+    now = context.source.now()
+    more = context.source.estimated_count() - head.counts.read if context.is_counted() else 0
+    return {
+        "records": more if more > 0 else None,
+        "seconds": _age(now, head.seen or head.covered),
+        "full_look_seconds": _age(now, head.looked),
+    }
+
+
+def _age(now: datetime, then: datetime | None) -> float | None:
+    return None if then is None else round(max(0.0, (now - then).total_seconds()), 1)
+
+
+def _lease(head: Head, now: datetime) -> dict[str, Any] | None:
+    """Return who holds the lease, and whether that process lives; None where that cannot be told here."""
+    if head.lease is None:
+        return None
+    holder, until = Holder.read(head.lease), head.lease["until"]
+    is_alive = not holder.is_gone() if holder.is_near() else None
+    return {
+        "host": holder.host,
+        "pid": holder.pid,
+        "until": _time(until),
+        "seconds_left": round((until - now).total_seconds(), 1),
+        "holder_alive": is_alive,
+        "held": until > now and is_alive is not False,
+    }
+
+
+def _run(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of `runs`; a run that was killed has no more than its beginning."""
+    shown = {"run": row["_id"], **{key: row.get(key) for key in RUN_KEYS}}
+    undone = {"undid": row.get("undid"), "undone": _time(row.get("undone"))}
+    return {**shown, "started": _time(row["started"]), **undone}
+
+
+def _time(value: datetime | None) -> str | None:
+    return value.isoformat(timespec="seconds") if value else None

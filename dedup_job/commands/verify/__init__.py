@@ -1,0 +1,1 @@
+"""Verify: whether source, ledger and target agree, told without the code that made them."""

@@ -1,0 +1,105 @@
+"""Why: what the ledger says of one record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bson import decode
+
+from dedup_job.commands.context import Context
+from dedup_job.commands.named import Found, record_named, records_named
+from dedup_job.ledger.overrides import Override
+from dedup_job.ledger.rows import id_of_row
+from dedup_job.mongo.ids import SHOWABLE, document, elements, extended, id_of, readings, with_equals
+
+
+def why(context: Context, given: str) -> dict[str, Any]:
+    """Return what the ledger says of one record, as JSON values; raises UsageError when nobody knows it.
+
+    What was dropped, unjudged or refused has a row of its own.  The plan that kept a unique record is found
+    by walking the plans, which takes as long as a run needs to begin: minutes for tens of millions.
+    """
+    found = records_named(context, given)
+    ids = [found[0].id] if found else with_equals(readings(given))
+    answer = _noted(context, ids) or _planned(context, ids)
+    if answer is None:
+        answer = _undecided(context, record_named(context, given))
+    places = [one.place for one in found]
+    return {**answer, "in_source": "source" in places, "in_target": "target" in places}
+
+
+def _noted(context: Context, ids: Sequence[bytes]) -> dict[str, Any] | None:
+    """Return what a row of the ledger says; see the design of `dropped` and `exceptions`."""
+    reader = context.ledger_reader()
+    overrides = reader.overrides(ids)
+    for name in ("dropped", "exceptions"):
+        if (row := reader.row(name, ids)) is None:
+            continue
+        about = decode(row, SHOWABLE)
+        raw_id = id_of_row(row)
+        answer = {"id": extended(raw_id), "verdict": about.pop("action", "duplicate")}
+        if name == "dropped":
+            answer |= _keeper_found(context, _keeper(row))
+        at = about["at"].isoformat(timespec="seconds")
+        noted = {key: about[key] for key in about if key not in ("_id", "keeper")}
+        return {**answer, **noted, "at": at, **_restored(overrides.get(raw_id))}
+    return next((_overridden(context, override) for override in overrides.values()), None)
+
+
+def _overridden(context: Context, override: Override) -> dict[str, Any]:
+    """Return what is known of a record that was dropped and then restored."""
+    row = document(elements(override.id), elements(override.dropped))
+    about = decode(row, SHOWABLE)
+    noted = {key: about[key] for key in ("reason", "distance", "similarity", "run")}
+    answer = {"id": extended(override.id), "verdict": "restored", **_keeper_found(context, _keeper(row))}
+    return {**answer, **noted, **_restored(override)}
+
+
+def _restored(override: Override | None) -> dict[str, Any]:
+    """Return what a person said of a record."""
+    if override is None:
+        return {}
+    return {"restored": override.at.isoformat(timespec="seconds"), "restored_because": override.why or None}
+
+
+def _keeper_found(context: Context, keeper: bytes) -> dict[str, Any]:
+    return {"keeper": extended(keeper), "keeper_in_target": not context.target.absent([keeper])}
+
+
+def _keeper(row: bytes) -> bytes:
+    """Return the keeper, as it is, of a row of `dropped`: the element behind `_id`."""
+    rest = row[len(id_of(row)) - 1 : -1]
+    return id_of(document(rest.replace(b"keeper\0", b"_id\0", 1)))
+
+
+def _planned(context: Context, ids: Sequence[bytes]) -> dict[str, Any] | None:
+    """Return what the plan says that decided a record."""
+    reader = context.ledger_reader()
+    head = reader.head()
+    for stored in reader.plans(head) if head else ():
+        for raw_id in set(ids).intersection(stored.plan.ids):
+            verdict = stored.plan.verdicts[stored.plan.ids.index(raw_id)]
+            return {
+                "id": extended(raw_id),
+                "verdict": verdict.action.name.lower(),
+                "reason": verdict.reason or None,
+                "run": stored.run,
+                "mode": stored.mode,
+                "plan": stored.id.number,
+                "at": stored.at.isoformat(timespec="seconds"),
+            }
+    return None
+
+
+def _undecided(context: Context, found: Found) -> dict[str, Any]:
+    """Say that a record was not decided, and why that may be: a filter, a run that broke off, an undo."""
+    head = context.ledger_reader().head()
+    left = context.ledger_reader().row("left", [found.id])
+    return {
+        "id": extended(found.id),
+        "verdict": "undecided",
+        "filter": context.settings.source.filter if context.settings.source.condition else None,
+        "pending_plan": head.pending.number if head and head.pending else None,
+        "undone_but_left": decode(left, SHOWABLE)["reason"] if left else None,
+    }

@@ -1,1 +1,0 @@
-"""What a backfill would take, foretold from a sample."""

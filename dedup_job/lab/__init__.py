@@ -1,0 +1,1 @@
+"""Measuring settings; not needed to run."""

@@ -1,0 +1,92 @@
+"""Arrival: the records of a plan as they are now, and which of them do not land as planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import xxhash
+
+from dedup_job.document import Action, Verdict
+from dedup_job.mongo.ids import as_sent
+from dedup_job.mongo.source import Source
+from dedup_job.mongo.target import Target
+from dedup_job.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records of a plan as they are now.
+
+    raws     raw BSON by row; None where there is no such record any more
+    changed  rows whose record is another than the one that was judged
+    taken    rows with no such record any more, whose id another one has in the target
+    """
+
+    raws: Sequence[bytes | None]
+    changed: frozenset[int] = frozenset()
+    taken: frozenset[int] = frozenset()
+
+
+def records_now(plan: Plan, source: Source, target: Target) -> Records:
+    """Return what became of a pending plan's records since it was decided.
+
+    A record that is already in the target as it was judged counts as it is there, with the times that the
+    server set when it was inserted.
+    """
+    rows = {raw_id: row for row, raw_id in enumerate(plan.ids)}
+    raws: list[bytes | None] = [None] * len(plan)
+    taken, changed = set(), set()
+    for there in target.fetch(plan.ids):
+        for raw_id in there.keys() & rows.keys():
+            row = rows[raw_id]
+            if is_as_judged(there[raw_id], plan.hashes[row].tobytes()):
+                raws[row] = there[raw_id]
+            else:
+                taken.add(row)
+    for here in source.fetch([raw_id for raw_id, row in rows.items() if raws[row] is None]):
+        for raw_id in here.keys() & rows.keys():
+            row = rows[raw_id]
+            raws[row] = here[raw_id]
+            taken.discard(row)
+            if not _is_judged(plan, row, here[raw_id]):
+                changed.add(row)
+    return Records(raws, frozenset(changed), frozenset(taken))
+
+
+def is_as_judged(stored: bytes, judged: bytes) -> bool:
+    """Return whether a record in the target is the one with this 128-bit hash, as the server stores it."""
+    return any(xxhash.xxh3_128_digest(sent) == judged for sent in as_sent(stored))
+
+
+def insert_kept(plan: Plan, records: Records, target: Target) -> dict[int, Verdict]:
+    """Insert what the plan keeps; returns the rows that did not land as planned, with their new verdict."""
+    rows = plan.rows(Action.UNIQUE, Action.UNJUDGED)
+    failed = {
+        row: Verdict(Action.REFUSED, "conflict" if row in records.taken else "vanished")
+        for row in rows
+        if records.raws[row] is None
+    }
+    for row in records.changed.intersection(rows):
+        raw = records.raws[row]
+        if raw is not None and not _is_judged(plan, row, raw):
+            failed[row] = Verdict(Action.UNJUDGED, "changed")
+    if failed:
+        return failed
+    refused = target.insert([raw for row in rows if (raw := records.raws[row]) is not None])
+    return {rows[place]: Verdict(Action.REFUSED, reason) for place, reason in refused.items()}
+
+
+def as_arriving(plan: Plan, records: Records, rows: Iterable[int]) -> Plan:
+    """Return the plan with the hashes of what changed in these rows as it is now, which is as it arrives."""
+    hashes = plan.hashes.copy()
+    for row in records.changed.intersection(rows):
+        raw = records.raws[row]
+        if raw is not None:
+            hashes[row] = np.frombuffer(xxhash.xxh3_128_digest(raw), np.uint64)
+    return replace(plan, hashes=hashes)
+
+
+def _is_judged(plan: Plan, row: int, raw: bytes) -> bool:
+    return bool(xxhash.xxh3_128_digest(raw) == plan.hashes[row].tobytes())

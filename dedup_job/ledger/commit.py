@@ -1,0 +1,423 @@
+"""The commit protocol: a run takes the lease, finishes what a killed run began, and commits its own plans.
+
+For each chunk: store the plan; accept it by a compare-and-set of `head.pending` (from here on its verdicts
+are final); carry it out, which may be repeated at will; advance the head by a second compare-and-set.
+Once it is known what the target refuses, the next plan can be decided: the rest is done meanwhile.
+Safety rests on the compare-and-sets; the lease only saves a second run its wasted work.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pymongo
+from bson.raw_bson import RawBSONDocument
+from pymongo import ReplaceOne
+from pymongo.errors import BulkWriteError, PyMongoError
+
+from dedup_job.document import Action, Verdict
+from dedup_job.errors import ConfigError, DedupError, StateError
+from dedup_job.ledger.arrival import Records, as_arriving, insert_kept, records_now
+from dedup_job.ledger.head import Head, HeadDocument, Origin, counts_key
+from dedup_job.ledger.lease import SECONDS, Holder
+from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.rows import dropped_row, exception_row, row_key, row_keys
+from dedup_job.ledger.stored_plan import PlanId, StoredPlan, pack, unpack
+from dedup_job.mongo.client import Patience, named_errors
+from dedup_job.mongo.id_set import IdSet
+from dedup_job.mongo.ids import selector
+from dedup_job.mongo.places import Places, check_same
+from dedup_job.mongo.source import Source
+from dedup_job.mongo.target import Target, record_errors
+from dedup_job.plan import ADOPT, BACKFILL, NIGHTLY, RECONCILE, Plan
+from dedup_job.signals import SHIELD
+
+LEAVING_SECONDS = 3.0
+TOLD = (0, 3)  # exit codes of a run that ended and said what was refused
+DECIDING = (BACKFILL, NIGHTLY, RECONCILE)
+UNTOLD: Mapping[str, Any] = {
+    "mode": {"$in": DECIDING},
+    "exit_code": {"$nin": TOLD},
+    "undone": {"$exists": False},
+    "told_by": {"$exists": False},
+}
+NEVER: Mapping[str, Any] = {"covered": None, "seen": None, "looked": None}
+BEFORE = (*NEVER, "filter")  # what the head says before a run, and after it was undone
+
+
+@dataclass(frozen=True, slots=True)
+class RunId:
+    """Which run decides: its name, and what it does ("backfill" or "run")."""
+
+    name: str
+    mode: str
+    started: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """What a person said that a ledger may go on with.
+
+    filter  another filter: what it takes now is decided, too
+    moved   other collections, or other servers, of the same names: all ids are compared anew
+    """
+
+    filter: bool = False
+    moved: bool = False
+
+
+class Ledger(LedgerReader):
+    """A ledger that this process writes; made by `open`, ended by `close` or `break_off`."""
+
+    _ended: threading.Event | None = None
+    _rest: Future[None] | None = None  # of carrying out the last plan
+    _places: Places | None = None
+    _left = IdSet()
+
+    def watch(self, places: Places) -> None:
+        """Check with each plan that source, target and ledger are still what the head says."""
+        self._places = places
+
+    def open(self, run: RunId, origin: Origin, consent: Consent = Consent()) -> Head:
+        """Make the ledger if there is none, check that it fits, and take the lease.
+
+        Raises ConfigError when the ledger belongs to another source, recipe or filter, StateError when what
+        it was made from is not what it was, LeaseHeld when another run holds it.
+        """
+        self._run = run
+        self._document = HeadDocument(self._named("head"), self._patience)
+        self._document.create(origin)
+        head = self._document.read()
+        if head is None:
+            raise StateError("the ledger vanished while it was opened; run again")
+        check_fits(head, origin)
+        check_filter(head, origin, consent)
+        check_places(head, origin, consent)
+        self._head = self._document.take_lease(head, Holder.me())
+        self._writer = ThreadPoolExecutor(1, "writer")
+        self._ended = threading.Event()
+        threading.Thread(target=self._keep_alive, args=(self._ended,), name="lease", daemon=True).start()
+        if self._head.is_empty and not _is_made_from(head, origin):
+            self._swap({"next": 0, "pending": None}, {**origin.key, **NEVER})
+        with named_errors("the ledger"):
+            self._patience(self._begin)
+        self._agree(origin)
+        self._left = IdSet.of([self.left(is_decided=True)])
+        return self._head
+
+    def _agree(self, origin: Origin) -> None:
+        """Take over what a person consented to, and what an earlier version did not note."""
+        changes: dict[str, Any] = {}
+        if origin.filter not in (None, self._head.filter):
+            changes |= {"filter": origin.filter, "looked": None}
+        if origin.places not in (None, self._head.places):
+            changes |= {"places": origin.places} | dict(NEVER if self._head.places else {})
+        if changes:
+            self._swap({}, changes)
+
+    def _check_places(self) -> None:
+        """Raise StateError when source, target or ledger were dropped, renamed or restored meanwhile."""
+        if self._places is not None and self._head.places is not None:
+            check_same(self._head.places, self._places.now())
+
+    def recover(self, source: Source, target: Target) -> Head:
+        """Finish the plan that a killed run left pending, as it was decided; then forget unaccepted plans.
+
+        Raises StateError when a run is half undone: only a person's word takes records out of the target, so
+        no other command ends that.
+        """
+        check_whole(self._head)
+        first = self._head.next
+        if self._head.pending is not None:
+            stored = self._pending(self._head.pending)
+            if stored.mode == ADOPT:  # there is nothing to carry out, and the target may have changed
+                self._swap({"pending": stored.id.key}, {"pending": None})
+            else:
+                self._close_plan(self._carried_out(stored, records_now(stored.plan, source, target), target))
+        self._forget_orphans(first)
+        return self._head
+
+    def _pending(self, plan_id: PlanId) -> StoredPlan:
+        with named_errors("the ledger"):
+            packed = self._patience(lambda: self._named("plans").find_one({"_id": plan_id.key}))
+        if packed is None:
+            self._document.check_held(self._head)  # a run that took over may have amended it
+            raise StateError("the pending plan of the ledger is missing; restore the target database")
+        return unpack(packed)
+
+    def _forget_orphans(self, first: int) -> None:
+        """Delete the plans from this number on that earlier runs stored and no head names (any more).
+
+        Only those of lower fences, for good out of use: where this run lost the lease without knowing it yet,
+        those of its successors are accepted plans.
+        """
+        orphans: dict[str, Any] = {
+            "_id": {"$gte": {"number": first}},
+            "_id.fence": {"$lt": self._head.fence},
+        }
+        if self._head.last is not None:
+            orphans["_id"]["$ne"] = self._head.last.key
+        with named_errors("the ledger"):
+            self._patience(lambda: self._named("plans").delete_many(orphans))
+
+    def commit(self, plan: Plan, raws: Sequence[bytes], target: Target, mode: str | None = None) -> Plan:
+        """Make a plan final and carry it out; returns it as it ended, with what the target refused.
+
+        `mode` is that of the plan, where it is another than the run's.
+        Its rows may still be written then; see `settle`.
+        """
+        self.settle()
+        stored = StoredPlan(
+            id=PlanId(self._head.next, self._head.fence),
+            previous=self._head.last,
+            run=self._run.name,
+            mode=mode or self._run.mode,
+            at=datetime.now(UTC),
+            plan=plan,
+        )
+        self._store(stored)
+        self._check_places()
+        self._swap({"pending": None, "next": stored.id.number}, {"pending": stored.id.key})
+        stored = self._carried_out(stored, Records(raws), target)
+        SHIELD.hold()  # else a signal might come when it has begun and nobody would know of it
+        try:
+            self._rest = self._writer.submit(self._close_plan, stored)
+        finally:
+            SHIELD.let_go()
+        return stored.plan
+
+    def settle(self) -> None:
+        """Wait until nothing of the last plan is left to do; raises what happened to it."""
+        if self._rest is not None:
+            self._rest.result()
+            self._rest = None
+
+    def untold(self) -> Mapping[str, int]:
+        """Return how many records earlier runs had refused, by reason, that ended without saying so.
+
+        They were killed, or broken off with another exit code; this run goes on from there.
+        """
+        with named_errors("the ledger"):
+            runs = self._patience(lambda: list(self._named("runs").find(UNTOLD, {"_id": 1})))
+            names = [row["_id"] for row in runs if row["_id"] != self._run.name]
+            refused = {"$match": {"run": {"$in": names}, "action": "refused"}}
+            by_reason = {"$group": {"_id": "$reason", "records": {"$sum": 1}}}
+            rows = self._named("exceptions")
+            found = self._patience(lambda: list(rows.aggregate([refused, by_reason]))) if names else []
+        return {row["_id"]: row["records"] for row in found}
+
+    def adopting(self, is_begun: bool) -> None:
+        """Record that the target's own records are being taken in, or that they have been."""
+        self.settle()
+        self._swap({"pending": None}, {"adopting": is_begun})
+
+    def covered(self, seen: datetime, newest: datetime | None = None, is_full: bool = False) -> None:
+        """Record that all that was in the source then is decided, and whether all ids were compared.
+
+        `newest` is the time in the newest ObjectId of that moment: by it, and no clock that may be wrong, the
+        next run knows which ids it need not look at.
+        """
+        self.settle()
+        self._check_places()
+        covered = seen if newest is None else min(seen, newest)
+        times = {"covered": covered, "seen": seen} | ({"looked": seen} if is_full else {})
+        self._swap({"pending": None}, times)
+
+    def close(self, outcome: Mapping[str, Any]) -> None:
+        """Record how the run ended and give the lease back."""
+        self.settle()
+        if self._ended is not None:
+            self._ended.set()
+            self._writer.shutdown(wait=False)
+        runs, changes = self._named("runs"), {"$set": {**outcome, "ended": datetime.now(UTC)}}
+        with named_errors("the ledger"):
+            if outcome.get("exit_code") in TOLD and self._run.mode in DECIDING:
+                others = {**UNTOLD, "_id": {"$ne": self._run.name}}
+                self._patience(lambda: runs.update_many(others, {"$set": {"told_by": self._run.name}}))
+            self._patience(lambda: runs.update_one({"_id": self._run.name}, changes))
+        self._swap({}, {"lease": None})
+
+    def break_off(self, code: int) -> None:
+        """Do the same for a run that ends early, if the server answers within seconds.
+
+        If it does not, the next run on this host finds the holder gone, and one elsewhere waits for the end
+        of the lease.
+        """
+        if self._ended is None:
+            return  # the lease was never had
+        seconds, began = min(self._patience.seconds, LEAVING_SECONDS), time.monotonic()
+        if self._rest is not None and not wait([self._rest], seconds / 2).done:
+            return  # it still writes, so the lease must not be given back
+        self._rest = None
+        seconds -= time.monotonic() - began
+        self._patience = Patience(seconds)
+        self._document = HeadDocument(self._named("head"), self._patience)
+        with suppress(DedupError), pymongo.timeout(seconds):
+            self.close({"exit_code": code})
+
+    def _begin(self) -> None:
+        """Write the run's row; an answer that was lost makes this happen twice.
+
+        It holds, too, what the head has to say again when the run is undone.
+        """
+        row = {"_id": self._run.name, "mode": self._run.mode, "started": self._run.started}
+        row["recipe"] = self._head.digest
+        row |= {name: getattr(self._head, name) for name in BEFORE}
+        self._named("runs").replace_one({"_id": self._run.name}, row, upsert=True)
+
+    def _known(self) -> Head:
+        return self._head
+
+    def _swap(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        self._head = self._document.swap(self._head, before, after)
+
+    def _keep_alive(self, ended: threading.Event) -> None:
+        """Renew the lease until the run ends or loses it, which the next swap notices."""
+        while not ended.wait(SECONDS / 3):
+            with suppress(PyMongoError):  # the next turn, or the next swap, tries again
+                if not self._document.renew_lease(self._head):
+                    return
+
+    def _store(self, stored: StoredPlan) -> None:
+        """Write a plan that nothing refers to yet; an answer that was lost makes this happen twice."""
+        packed = pack(stored)
+        with named_errors("the ledger"):
+            plans = self._named("plans")
+            self._patience(lambda: plans.replace_one({"_id": packed["_id"]}, packed, upsert=True))
+
+    def _carried_out(self, stored: StoredPlan, records: Records, target: Target) -> StoredPlan:
+        """Insert what the accepted plan keeps, amending it as often as the target refuses something."""
+        while failed := insert_kept(stored.plan, records, target):
+            plan = as_arriving(stored.plan, records, failed)
+            stored = self._amended(replace(stored, plan=plan), failed)
+        return stored
+
+    def _close_plan(self, stored: StoredPlan) -> None:
+        """Write the rows of a plan that is carried out, and advance."""
+        self._note(stored)
+        self._check_places()  # else what was carried out may be nowhere
+        self._advance(stored)
+
+    def _amended(self, stored: StoredPlan, failed: Mapping[int, Verdict]) -> StoredPlan:
+        """Accept a plan without these rows in place of the pending one.
+
+        Its id has this run's fence, so that no two runs ever write one plan.
+        """
+        plan_id = PlanId(stored.id.number, self._head.fence, stored.id.version + 1)
+        amended = replace(stored, id=plan_id, plan=stored.plan.without(failed))
+        self._store(amended)
+        self._swap({"pending": stored.id.key}, {"pending": amended.id.key})
+        with named_errors("the ledger"):
+            plans = self._named("plans")
+            self._patience(lambda: plans.delete_one({"_id": stored.id.key}))
+        return amended
+
+    def _note(self, stored: StoredPlan) -> None:
+        """Write the rows that say what was dropped, unjudged or refused, and take back outdated ones.
+
+        A right row is never taken back, not even for a moment: this run may be one that was overtaken, and
+        nobody would put the row there again if it were killed in between.
+        """
+        self._note_in("dropped", stored, (Action.DUPLICATE,), dropped_row)
+        self._note_in("exceptions", stored, (Action.UNJUDGED, Action.REFUSED), exception_row)
+        if left := self._left.among(stored.plan.ids):
+            decided = {"$set": {"decided": stored.run}}
+            with named_errors("the ledger"):
+                self._patience(lambda: self._named("left").update_many(selector(row_keys(left)), decided))
+
+    def _note_in(
+        self,
+        name: str,
+        stored: StoredPlan,
+        actions: tuple[Action, ...],
+        row_of: Callable[[StoredPlan, int], bytes],
+    ) -> None:
+        rows = stored.plan.rows(*actions)
+        with named_errors("the ledger"):
+            self._patience(lambda: self._put(name, [row_of(stored, row) for row in rows]))
+            if stored.id.version:
+                about = {stored.plan.ids[row] for row in rows}
+                is_adopted = stored.mode == ADOPT
+                others = [row_key(raw_id, is_adopted) for raw_id in stored.plan.ids if raw_id not in about]
+                self._patience(lambda: self._named(name).delete_many(selector(others)))
+
+    def _put(self, name: str, rows: Sequence[bytes]) -> None:
+        """Insert rows; those that are there already are replaced."""
+        if not rows:
+            return
+        collection = self._named(name)
+        try:
+            collection.insert_many(map(RawBSONDocument, rows), ordered=False)
+        except BulkWriteError as error:
+            again = [RawBSONDocument(rows[one["index"]]) for one in record_errors(error)]
+            collection.bulk_write([ReplaceOne({"_id": row["_id"]}, row, upsert=True) for row in again])
+
+    def _advance(self, stored: StoredPlan) -> None:
+        after: dict[str, Any] = {
+            "pending": None,
+            "last": stored.id.key,
+            "next": stored.id.number + 1,
+        }
+        if stored.mode != ADOPT:  # which says nothing of the source
+            after["counts"] = counts_key(self._head.counts + stored.plan.counts)
+        if stored.mode == BACKFILL:
+            after["watermark"] = stored.plan.ids[-1]
+        self._swap({"pending": stored.id.key}, after)
+
+
+def check_whole(head: Head) -> None:
+    """Raise StateError when a run is half undone."""
+    if head.undo is not None:
+        run = head.undo.run
+        raise StateError(f"run {run} is half undone; end that first: dedup-job undo {run}")
+
+
+def check_filter(head: Head, origin: Origin, consent: Consent = Consent()) -> None:
+    """Raise ConfigError when records were decided by another filter, unless a person consents to this one."""
+    if head.is_empty or head.filter is None or consent.filter:
+        return
+    if origin.filter not in (None, head.filter):
+        raise ConfigError(
+            f"[source] filter: the target was filled with {head.filter}, not with {origin.filter}; set it "
+            "back, or say that what it takes now is to be decided too: dedup-job run --refilter"
+        )
+
+
+def check_places(head: Head, origin: Origin, consent: Consent = Consent()) -> None:
+    """Raise StateError when source, target or ledger are not what they were, unless a person consents."""
+    if head.is_empty or head.places is None or origin.places is None or consent.moved:
+        return
+    check_same(head.places, origin.places)
+
+
+def _is_made_from(head: Head, origin: Origin) -> bool:
+    now = (origin.source, origin.digest, origin.filter, origin.places)
+    return (head.source, head.digest, head.filter, head.places) == now
+
+
+def check_fits(head: Head, origin: Origin) -> None:
+    """Raise ConfigError when a ledger was made from another source or by another recipe.
+
+    One in which nothing is decided fits, as it can be made anew.
+    """
+    if head.is_empty:
+        return
+    if head.source != origin.source:
+        raise ConfigError(
+            f"the target was filled from {head.source}, not from {origin.source}; choose another target"
+        )
+    if head.digest != origin.digest:
+        names = sorted({*origin.recipe, *head.recipe})
+        pairs = [(name, head.recipe.get(name), origin.recipe.get(name)) for name in names]
+        changes = ", ".join(f"{name} was {old!r} and is {new!r}" for name, old, new in pairs if old != new)
+        raise ConfigError(
+            f"recipe {origin.digest[:12]} is not {head.digest[:12]}, which the target was made with: "
+            f"{changes}; set it back, or choose another target"
+        )

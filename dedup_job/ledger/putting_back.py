@@ -1,0 +1,46 @@
+"""Putting single dropped records back: the person's word first, then the record, then the row goes.
+
+Killed in between and asked again, it goes on from where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from dedup_job.errors import StateError
+from dedup_job.ledger.commit import Ledger
+from dedup_job.ledger.overrides import Override
+from dedup_job.mongo.client import named_errors
+from dedup_job.mongo.ids import id_of, selector
+from dedup_job.mongo.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A record that was dropped: the raw row that says so, and the raw record as it is in the source."""
+
+    row: bytes
+    raw: bytes
+
+
+class RestoreLedger(Ledger):
+    """A ledger in which a person overrides verdicts."""
+
+    def restore(self, records: Sequence[Dropped], why: str, target: Target) -> None:
+        """Put these records back; raises StateError for one that the target refuses, which stays dropped."""
+        for record in records:
+            self._restore(record, why, target)
+
+    def _restore(self, record: Dropped, why: str, target: Target) -> None:
+        override = Override.keep(record.row, record.raw, why, datetime.now(UTC))
+        with named_errors("the ledger"):
+            self._patience(lambda: self._put("overrides", [override.row]))
+        refused = target.insert([record.raw])
+        outdated = "overrides" if refused else "dropped"
+        same = selector([id_of(record.row)])
+        with named_errors("the ledger"):
+            self._patience(lambda: self._named(outdated).delete_many(same))
+        if refused:
+            raise StateError(f"the target does not take the record ({refused[0]}); it stays dropped")

@@ -1,0 +1,181 @@
+"""The ledger, read: what was decided for a target, in the order in which it was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any, TypeVar
+
+from bson.codec_options import CodecOptions
+from pymongo.collection import Collection
+from pymongo.database import Database
+
+from dedup_job.errors import DedupError, LeaseHeld, StateError
+from dedup_job.ledger.head import Head, HeadDocument
+from dedup_job.ledger.overrides import Override
+from dedup_job.ledger.rows import id_of_row, row_key, row_keys
+from dedup_job.ledger.stored_plan import PlanColumns, PlanId, StoredPlan, unpack, unpack_columns
+from dedup_job.mongo.client import RAW, Patience, named_errors
+from dedup_job.mongo.lookup import Lookup
+
+PLANS_A_PAGE = 32
+P = TypeVar("P", StoredPlan, PlanColumns)
+
+DECODED: CodecOptions[Any] = CodecOptions(tz_aware=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A plan's place in the chain of plans, and the run that made it."""
+
+    id: PlanId
+    previous: PlanId | None
+    run: str
+    mode: str
+
+
+class LedgerReader:
+    """Reads a ledger: what was decided, and where the next run goes on.  Writes nothing."""
+
+    def __init__(self, database: Database[Any], target: str, patience: Patience = Patience()) -> None:
+        self._database = database
+        self._target = target
+        self._patience = patience
+
+    def head(self) -> Head | None:
+        """Return the state, or None where no run has been."""
+        return HeadDocument(self._named("head"), self._patience).read()
+
+    def plans(self, head: Head) -> Iterator[StoredPlan]:
+        """Yield the plans that were carried out, in their order; raises StateError when one is missing.
+
+        Of two plans with one number (a run that was killed before its plan was accepted left the other
+        behind) the right one is that which its successor names.
+        """
+        return self._in_order(head, unpack)
+
+    def plan_columns(self, head: Head) -> Iterator[PlanColumns]:
+        """Yield the same plans as columns."""
+        return self._in_order(head, unpack_columns)
+
+    def _in_order(self, head: Head, read: Callable[[Mapping[str, Any]], P]) -> Iterator[P]:
+        waiting: list[P] = []
+        expected = 0
+        for number, group in groupby(map(read, self._stored(head)), key=lambda stored: stored.id.number):
+            candidates = list(group)
+            if number != expected:
+                break
+            if waiting:
+                yield self._the_one(waiting, candidates[0].previous, head)
+            waiting, expected = candidates, expected + 1
+        if expected != head.next:
+            raise self._missing(expected, head)
+        if waiting:
+            yield self._the_one(waiting, head.last, head)
+
+    def _the_one(self, candidates: Sequence[P], wanted: PlanId | None, head: Head) -> P:
+        for stored in candidates:
+            if stored.id == wanted:
+                return stored
+        raise self._missing(candidates[0].id.number, head)
+
+    def _missing(self, number: int, head: Head | None) -> DedupError:
+        """Return the error for a plan that is not there; since `head` was read, an undo may have taken it."""
+        current = self.head()
+        if head is not None and current is not None and current.fence != head.fence:
+            return LeaseHeld("another command took plans back while this one read them; try again later")
+        return StateError(f"plan {number} of the ledger is missing; restore the target database")
+
+    def plan(self, plan_id: PlanId) -> StoredPlan:
+        """Return one plan; raises StateError when it is missing."""
+        return unpack(self._plan(plan_id))
+
+    def links(self, last: PlanId | None) -> Iterator[Link]:
+        """Yield the links of the chain of plans from this one back to the first, each looked up by itself."""
+        while last is not None:
+            found = self._plan(last, {"previous": 1, "run": 1, "mode": 1})
+            previous = PlanId.read(found["previous"]) if found["previous"] else None
+            yield Link(last, previous, found["run"], found["mode"])
+            last = previous
+
+    def runs(self, most: int) -> list[Mapping[str, Any]]:
+        """Return the rows of the last runs, newest first."""
+        with named_errors("the ledger"):
+            return self._patience(lambda: list(self._named("runs").find().sort("started", -1).limit(most)))
+
+    def run(self, name: str) -> Mapping[str, Any] | None:
+        """Return the row of a run, or None."""
+        with named_errors("the ledger"):
+            found: Mapping[str, Any] | None = self._patience(
+                lambda: self._named("runs").find_one({"_id": name})
+            )
+        return found
+
+    def overrides(self, ids: Sequence[bytes] | None = None) -> dict[bytes, Override]:
+        """Return what persons decided of these records, by id; of all records where none are given."""
+        named = self._named("overrides")
+        if ids is not None:
+            rows = list(self._rows("overrides", row_keys(ids)).values())
+        else:
+            with named_errors("the ledger"):
+                found = self._patience(lambda: list(named.with_options(codec_options=RAW).find()))
+            rows = [bytes(document.raw) for document in found]
+        return {override.id: override for override in map(Override.read, rows)}
+
+    def left(self, is_decided: bool = False) -> list[bytes]:
+        """Return the ids that undos left in the target and no later run decided; or those, too."""
+        condition = {} if is_decided else {"decided": {"$exists": False}}
+        rows = self._named("left").with_options(codec_options=RAW)
+        with named_errors("the ledger"):
+            most = self._patience.milliseconds  # as for the head
+            found = self._patience(lambda: list(rows.find(condition, {"_id": 1}, max_time_ms=most)))
+        return [id_of_row(bytes(document.raw)) for document in found]
+
+    def now(self) -> datetime:
+        """Return the server's clock, in UTC."""
+        with named_errors("the ledger"):
+            hello = self._patience(lambda: self._database.client.admin.command("hello"))
+        time: datetime = hello["localTime"].replace(tzinfo=UTC)
+        return time
+
+    def row(self, name: str, ids: Sequence[bytes]) -> bytes | None:
+        """Return the raw row of `dropped` or `exceptions` on the first of these ids that has one.
+
+        Where a record was adopted and decided, it is what was decided.
+        """
+        keys = [row_key(raw_id, is_adopted) for is_adopted in (False, True) for raw_id in ids]
+        rows = self._rows(name, keys)
+        return next((rows[key] for key in keys if key in rows), None)
+
+    def _rows(self, name: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the raw rows that have these keys, by key: they are short."""
+        pieces = Lookup(self._named(name), "the ledger", self._patience).pieces(keys)
+        return {key: row for rows in pieces for key, row in rows.items()}
+
+    def _plan(self, plan_id: PlanId, projection: Mapping[str, int] | None = None) -> Mapping[str, Any]:
+        with named_errors("the ledger"):
+            found: Mapping[str, Any] | None = self._patience(
+                lambda: self._named("plans").find_one({"_id": plan_id.key}, projection)
+            )
+        if found is None:
+            raise self._missing(plan_id.number, self._known())
+        return found
+
+    def _known(self) -> Head | None:
+        """Return the head that this process goes by, if it goes by one."""
+        return None
+
+    def _stored(self, head: Head) -> Iterator[Mapping[str, Any]]:
+        for first in range(0, head.next, PLANS_A_PAGE):
+            last = min(first + PLANS_A_PAGE, head.next)
+            condition = {"_id": {"$gte": {"number": first}, "$lt": {"number": last}}}
+            with named_errors("the ledger"):
+                page = self._patience(
+                    lambda: list(self._named("plans").find(condition).sort("_id", 1))  # noqa: B023
+                )
+            yield from page
+
+    def _named(self, name: str) -> Collection[Any]:
+        return self._database.get_collection(f"{self._target}.dedup.{name}", codec_options=DECODED)

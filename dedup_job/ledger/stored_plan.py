@@ -1,0 +1,209 @@
+"""How a plan is stored: one document of packed columns, with a checksum over all of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from dedup_job.document import UNIQUE, Action, Match, Verdict
+from dedup_job.errors import StateError
+from dedup_job.mongo.ids import split
+from dedup_job.plan import Plan, RawIds, Texts
+
+COLUMNS = (
+    "ids",
+    "bits",
+    "near",
+    "keys",
+    "digests",
+    "hashes",
+    "actions",
+    "reasons",
+    "keepers",
+    "distances",
+    "similarities",
+)
+NO_DISTANCE = 255
+
+
+@dataclass(frozen=True, slots=True)
+class PlanId:
+    """Which plan: its place in the chain, the fence of the run that made it, how often it was amended."""
+
+    number: int
+    fence: int
+    version: int = 0
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> PlanId:
+        """Take it from a ledger document."""
+        return cls(value["number"], value["fence"], value["version"])
+
+    @property
+    def key(self) -> dict[str, int]:
+        """Return it as it is stored; plans sort by number first."""
+        return {"number": self.number, "fence": self.fence, "version": self.version}
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlan:
+    """A plan with its place in the chain of plans, and the run that made it."""
+
+    id: PlanId
+    previous: PlanId | None
+    run: str
+    mode: str
+    at: datetime
+    plan: Plan
+
+    @property
+    def ids(self) -> RawIds:
+        """The ids of its records, in their order."""
+        return RawIds.of(self.plan.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanColumns:
+    """What the next run needs of a stored plan, as columns: all ids, and the texts that could be judged."""
+
+    id: PlanId
+    previous: PlanId | None
+    mode: str
+    ids: RawIds
+    texts: Texts
+
+
+def pack(stored: StoredPlan) -> dict[str, Any]:
+    """Return the document of a plan.
+
+    The columns are little-endian arrays: `bits`, `digests` and `hashes` uint64 and `keys` uint32 as in Plan,
+    `actions` and `reasons` (places in `reason_names`) uint8; `keepers`, `distances` (uint8, 255 for none) and
+    `similarities` (float64, NaN where texts were not compared) have an entry for each duplicate alone.  `ids`
+    and `keepers` are BSON documents `{"_id": value}` end to end.
+    """
+    plan = stored.plan
+    matches = [verdict.match for verdict in plan.verdicts if verdict.match is not None]
+    names = sorted({verdict.reason for verdict in plan.verdicts})
+    place = {name: index for index, name in enumerate(names)}
+    columns = {
+        "ids": b"".join(plan.ids),
+        "bits": plan.bits.tobytes(),
+        "near": plan.near.tobytes(),
+        "keys": plan.keys.tobytes(),
+        "digests": plan.digests.tobytes(),
+        "hashes": plan.hashes.tobytes(),
+        "actions": bytes(verdict.action for verdict in plan.verdicts),
+        "reasons": bytes(place[verdict.reason] for verdict in plan.verdicts),
+        "keepers": b"".join(match.keeper for match in matches),
+        "distances": bytes(NO_DISTANCE if match.distance is None else match.distance for match in matches),
+        "similarities": np.array([match.similarity for match in matches], np.float64).tobytes(),
+    }
+    return {
+        "_id": stored.id.key,
+        "previous": stored.previous.key if stored.previous else None,
+        "run": stored.run,
+        "mode": stored.mode,
+        "at": stored.at,
+        "count": len(plan),
+        "reason_names": names,
+        **columns,
+        "sha256": checksum(columns, names),
+    }
+
+
+def unpack(packed: Mapping[str, Any]) -> StoredPlan:
+    """Return the plan of a document; raises StateError when a part of it is missing or wrong."""
+    columns = _checked(packed)
+    near = np.frombuffer(columns["near"], np.bool_)
+    count = len(near)
+    plan = Plan(
+        ids=list(split(columns["ids"])),
+        verdicts=_verdicts(columns, packed["reason_names"]),
+        bits=np.frombuffer(columns["bits"], np.uint64).reshape(count, -1),
+        near=near,
+        keys=np.frombuffer(columns["keys"], np.uint32).reshape(count, -1),
+        digests=np.frombuffer(columns["digests"], np.uint64).reshape(count, 2),
+        hashes=np.frombuffer(columns["hashes"], np.uint64).reshape(count, 2),
+    )
+    run, mode, at = packed["run"], packed["mode"], packed["at"]
+    return StoredPlan(PlanId.read(packed["_id"]), _previous(packed), run, mode, at, plan)
+
+
+def unpack_columns(packed: Mapping[str, Any]) -> PlanColumns:
+    """Return the columns of a document, without looking at each record; StateError as `unpack`."""
+    columns = _checked(packed)
+    near = np.frombuffer(columns["near"], np.bool_)
+    digests = np.frombuffer(columns["digests"], np.uint64).reshape(-1, 2)
+    rows = np.flatnonzero(digests[:, 0] | digests[:, 1])
+    ids = _raw_ids(columns["ids"], len(near))
+    texts = Texts(
+        ids=ids.take(rows),
+        bits=np.frombuffer(columns["bits"], np.uint64).reshape(len(near), -1)[rows],
+        near=near[rows],
+        keys=np.frombuffer(columns["keys"], np.uint32).reshape(len(near), -1)[rows],
+        digests=digests[rows],
+        is_kept=np.frombuffer(columns["actions"], np.uint8)[rows] == Action.UNIQUE,
+    )
+    return PlanColumns(PlanId.read(packed["_id"]), _previous(packed), packed["mode"], ids, texts)
+
+
+def _checked(packed: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the columns of a document."""
+    try:
+        columns = {name: bytes(packed[name]) for name in COLUMNS}
+        whole = checksum(columns, packed["reason_names"]) == packed["sha256"]
+    except (KeyError, TypeError):
+        whole = False
+    if not whole:
+        number = packed["_id"]["number"]
+        raise StateError(f"plan {number} of the ledger is damaged; restore the target database from a backup")
+    return columns
+
+
+def _previous(packed: Mapping[str, Any]) -> PlanId | None:
+    return PlanId.read(packed["previous"]) if packed["previous"] else None
+
+
+def _raw_ids(joined: bytes, count: int) -> RawIds:
+    """Find so many ids that were joined end to end; where all are equally long, at once."""
+    values = np.frombuffer(joined, np.uint8)
+    length = len(joined) // max(1, count)
+    if length >= 4 and length * count == len(joined):
+        lengths = values.reshape(count, length)[:, :4].copy().view("<i4")
+        if (lengths == length).all():
+            return RawIds(np.arange(count + 1) * length, values)
+    return RawIds.of(split(joined))
+
+
+def checksum(columns: Mapping[str, bytes], names: Sequence[str]) -> str:
+    """Return the sha256 over the reason names and the columns in their order."""
+    state = hashlib.sha256("\n".join(names).encode())
+    for name in COLUMNS:
+        state.update(len(columns[name]).to_bytes(8, "little"))
+        state.update(columns[name])
+    return state.hexdigest()
+
+
+def _verdicts(columns: Mapping[str, bytes], names: Sequence[str]) -> list[Verdict]:
+    similarities = np.frombuffer(columns["similarities"], np.float64)
+    matches = (
+        Match(
+            keeper,
+            None if distance == NO_DISTANCE else distance,
+            None if np.isnan(similarity) else float(similarity),
+        )
+        for keeper, distance, similarity in zip(
+            split(columns["keepers"]), columns["distances"], similarities, strict=True
+        )
+    )
+    return [
+        Verdict(Action(action), names[reason], next(matches) if action == Action.DUPLICATE else None)
+        if action != Action.UNIQUE
+        else UNIQUE
+        for action, reason in zip(columns["actions"], columns["reasons"], strict=True)
+    ]

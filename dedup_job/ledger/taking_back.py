@@ -1,0 +1,234 @@
+"""Taking a run back: its plans, newest first, each by removals that may be repeated and one compare-and-set.
+
+The head names the run from the first step to the last, and while it does nothing is decided: only the same
+undo goes on.  For each plan: its rows go, then the records that it put into the target, then the head goes
+back to the plan before.  So at no moment does a row say that a keeper stands for a record when it does not.
+
+A record goes only where the source has it as the run judged it: else nothing could bring it back.  It stays,
+and is listed, when somebody altered it in the target, or when it vanished from the source or changed there.
+That a byte-equal record came from the run, and was not there before, the ledger knows because a ledger begins
+with an empty target, or with plans that say what was in it; the records of those plans are never removed.
+
+What stays is the target's own from then on: it is nobody else's, is not dropped, and when a later run decides
+that id, the row on it in `left` names that run.
+
+An insert that a sleeping process sends late leaves at worst a record too many.  A removal that came late
+would take away what a later run put back, and compare-and-sets do not stop it.  So each removal is told until
+when it holds, by the server's clock and well before the lease ends, and before each the lease is renewed by a
+compare-and-set.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+from typing import Any
+
+import xxhash
+from bson import encode
+
+from dedup_job.document import Action
+from dedup_job.errors import Unreachable, UsageError
+from dedup_job.ledger.arrival import is_as_judged
+from dedup_job.ledger.commit import BEFORE, Ledger
+from dedup_job.ledger.head import Undoing, counts_key
+from dedup_job.ledger.lease import SECONDS
+from dedup_job.ledger.overrides import PASS
+from dedup_job.ledger.rows import row_key, row_keys
+from dedup_job.ledger.stored_plan import StoredPlan
+from dedup_job.mongo.client import named_errors
+from dedup_job.mongo.id_set import IdSet
+from dedup_job.mongo.ids import arrived, document, elements, selector
+from dedup_job.mongo.source import Source
+from dedup_job.mongo.target import Target
+from dedup_job.plan import ADOPT, BACKFILL, Plan
+
+ALTERED = "altered"
+VANISHED = "vanished"
+CHANGED = "changed"
+
+
+class UndoLedger(Ledger):
+    """A ledger from which a run is taken back."""
+
+    def take_back(self, run: str, source: Source, target: Target, observe: Callable[[Plan], None]) -> Undoing:
+        """Take the last run that decided something back, or go on with that; returns what was done in all.
+
+        Raises UsageError when the run decided nothing or later runs must be undone first, StateError when
+        another undo has not ended.
+        """
+        if self._head.undo is None or self._head.undo.run != run:
+            self.recover(source, target)
+            target.remove([], self._deadline())  # who lacks the right learns it before anything is begun
+            self._mark(run)
+        adopted = IdSet.of(stored.plan.ids for stored in takewhile(_is_adopted, self.plans(self._head)))
+        while (stored := self._newest()) is not None:
+            left = self._withdraw(stored, adopted, source, target)
+            self._step_back(stored, left)
+            observe(stored.plan)
+        return self._unmark()
+
+    @property
+    def _undoing(self) -> Undoing:
+        assert self._head.undo is not None
+        return self._head.undo
+
+    def _mark(self, run: str) -> None:
+        """Begin: from here on nothing but this undo goes on."""
+        later: dict[str, None] = {}
+        for link in self.links(self._head.last):
+            if link.run == run:
+                break
+            later[link.run] = None
+        else:
+            raise UsageError(f"run {run} decided nothing that could be undone")
+        if later:
+            raise UsageError(f"later runs built on run {run}; undo them first: {', '.join(later)}")
+        self._swap({"pending": None, "undo": None}, {"undo": Undoing(run).key})
+
+    def _newest(self) -> StoredPlan | None:
+        """Return the newest plan that is to be taken back."""
+        if self._head.last is None:
+            return None
+        stored = self.plan(self._head.last)
+        return stored if stored.run == self._undoing.run and not _is_adopted(stored) else None
+
+    def _withdraw(
+        self, stored: StoredPlan, adopted: IdSet, source: Source, target: Target
+    ) -> Mapping[bytes, str]:
+        """Take out of ledger and target what a plan put there; returns which records stay, and why."""
+        ids, run = stored.plan.ids, stored.run
+        overrides = self.overrides(ids)
+        # A late deletion does no harm: a row that a later run makes again has that run's name.
+        rows_of_run = {"$and": [selector(row_keys(ids)), {"run": run}]}
+        with named_errors("the ledger"):
+            for name in ("dropped", "exceptions"):
+                self._patience(lambda: self._named(name).delete_many(rows_of_run))  # noqa: B023
+        hashes = {raw_id: one.hash for raw_id, one in overrides.items()} | _inserted(stored.plan)
+        left = self._remove(
+            {raw_id: hashes[raw_id] for raw_id in adopted.missing(list(hashes))}, source, target
+        )
+        rows = [_left_row(raw_id, reason, run) for raw_id, reason in left.items()]
+        with named_errors("the ledger"):
+            self._patience(lambda: self._release(ids, run, hashes.keys() - left.keys()))
+            self._patience(lambda: self._put("left", rows))
+            if overrides:
+                unjudged = {"$set": {"action": PASS}}
+                self._patience(
+                    lambda: self._named("overrides").update_many(selector(row_keys(overrides)), unjudged)
+                )
+        return left
+
+    def _release(self, ids: Sequence[bytes], run: str, gone: Collection[bytes]) -> None:
+        """Take back that a run decided what an earlier undo had left; what is gone is not left any more."""
+        rows = self._named("left")
+        if known := self._left.among(ids):
+            rows.update_many(
+                {"$and": [selector(row_keys(known)), {"decided": run}]}, {"$unset": {"decided": ""}}
+            )
+        if known.intersection(gone):
+            rows.delete_many(selector(row_keys(known.intersection(gone))))
+
+    def _remove(self, hashes: Mapping[bytes, bytes], source: Source, target: Target) -> dict[bytes, str]:
+        """Remove records that have these hashes; returns what stays, and why."""
+        before: set[bytes] = set()
+        while True:
+            reasons = _reasons(hashes, source, target)
+            left = {raw_id: reason for raw_id, reason in reasons.items() if reason}
+            due = reasons.keys() - left.keys()
+            if not due:
+                return left
+            if due == before:
+                self._document.check_held(self._head)
+                raise Unreachable("the target removes nothing in time; run the same undo again")
+            before = set(due)
+            target.remove(sorted(due), self._deadline())
+
+    def _deadline(self) -> datetime:
+        """Renew the lease, and return the time up to which removals are surely covered by it."""
+        self._swap({"pending": None}, {"pending": None})
+        assert self._head.lease is not None
+        until: datetime = self._head.lease["until"]
+        return until - timedelta(seconds=SECONDS / 2)
+
+    def _step_back(self, stored: StoredPlan, left: Mapping[bytes, str]) -> None:
+        """Make the plan before this one the last one; nothing refers to this one any more."""
+        done, head = self._undoing, self._head
+        now_left = Counter(done.left) + Counter(left.values())
+        further = Undoing(done.run, done.plans + 1, done.counts + stored.plan.counts, now_left)
+        after: dict[str, Any] = {
+            "last": stored.previous.key if stored.previous else None,
+            "next": stored.id.number,
+            "counts": counts_key(head.counts - stored.plan.counts),
+            "undo": further.key,
+        }
+        if stored.mode == BACKFILL:
+            after["watermark"] = self._watermark_before(stored)
+        self._swap({"last": stored.id.key, "undo": done.key}, after)
+
+    def _watermark_before(self, stored: StoredPlan) -> bytes | None:
+        """Return how far the backfill was before a plan of it."""
+        for link in self.links(stored.previous):
+            if link.mode == BACKFILL:
+                return self.plan(link.id).plan.ids[-1]
+        return None
+
+    def _unmark(self) -> Undoing:
+        """End: the head says again how far the last complete look at the source was before the run."""
+        done, runs = self._undoing, self._named("runs")
+        row = self.run(done.run) or {}
+        self._forget_orphans(self._head.next)
+        changes = {"$set": {"undone": datetime.now(UTC), "undone_by": self._run.name}}
+        with named_errors("the ledger"):
+            self._patience(lambda: runs.update_one({"_id": done.run}, changes))
+        # Where the row is gone, or of an earlier version, the next run looks at everything.
+        before = {name: row.get(name) for name in BEFORE}
+        self._swap({"undo": done.key}, {"undo": None, **before})
+        return done
+
+
+def _reasons(hashes: Mapping[bytes, bytes], source: Source, target: Target) -> dict[bytes, str | None]:
+    """Return for each record that the target has of these, by hash as judged, why it stays; None for not."""
+    reasons: dict[bytes, str | None] = {}
+    for found in target.fetch(list(hashes)):
+        there = found.keys() & hashes.keys()  # the others are equal for the server alone
+        for sent in source.fetch(list(there)):
+            reasons |= {
+                raw_id: _why_left(found[raw_id], sent[raw_id], hashes[raw_id])
+                for raw_id in sent.keys() & there
+            }
+        gone = there - reasons.keys()
+        reasons |= {raw_id: _why_left(found[raw_id], None, hashes[raw_id]) for raw_id in gone}
+    return reasons
+
+
+def _why_left(raw: bytes, sent: bytes | None, judged: bytes) -> str | None:
+    """Return why a record stays in the target, or None where the source has it as it was judged."""
+    if sent is not None and _is(sent, judged) and arrived(sent, raw):
+        return None
+    if not is_as_judged(raw, judged):
+        return ALTERED
+    return VANISHED if sent is None else CHANGED
+
+
+def _is(raw: bytes, judged: bytes) -> bool:
+    """Return whether a record is the one that was judged."""
+    return bool(xxhash.xxh3_128_digest(raw) == judged)
+
+
+def _is_adopted(stored: StoredPlan) -> bool:
+    """Return whether a plan says what was in the target before the ledger."""
+    return stored.mode == ADOPT
+
+
+def _inserted(plan: Plan) -> dict[bytes, bytes]:
+    """Return the hashes of the records that a plan put into the target, by id."""
+    rows = plan.rows(Action.UNIQUE, Action.UNJUDGED)
+    return {plan.ids[row]: plan.hashes[row].tobytes() for row in rows}
+
+
+def _left_row(raw_id: bytes, reason: str, run: str) -> bytes:
+    about = {"reason": reason, "run": run, "at": datetime.now(UTC)}
+    return document(elements(row_key(raw_id)), elements(encode(about)))

@@ -1,0 +1,133 @@
+"""The text fields of a record: raw BSON in, text out, or the reason why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.datetime_ms import DatetimeMS
+from bson.decimal128 import Decimal128
+from bson.errors import BSONError
+from bson.raw_bson import RawBSONDocument
+
+from dedup_job.document import Unjudged
+from dedup_job.text.plain import string_places
+
+# So that no other field can raise: dates stay integers, bad UTF-8 becomes surrogates, embedded documents raw.
+_OPTIONS: Final = CodecOptions(
+    document_class=RawBSONDocument,
+    datetime_conversion=DatetimeConversion.DATETIME_MS,
+    unicode_decode_error_handler="surrogateescape",
+)
+_ABSENT: Final = object()
+_KINDS: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
+    (bool, "boolean"),  # before the numbers: a bool is an int
+    ((int, float, Decimal128), "number"),
+    (list, "list"),
+    (RawBSONDocument, "document"),
+    (bytes, "binary"),
+    (DatetimeMS, "date"),
+)
+
+
+@dataclass(frozen=True)
+class TextFields:
+    """Where the text of a record stands: dotted paths, their texts joined in order with a line break.
+
+    A path walks embedded documents; a number in it picks from a list, as in MongoDB: `pages.0.body`.
+    ValueError for no path, or an empty part in one.
+    """
+
+    paths: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse paths that can name no field."""
+        if not self.paths or not all(part for path in self._parts for part in path):
+            msg = f"fields: give one or several dotted paths, such as 'body' or 'page.text', not {self.paths}"
+            raise ValueError(msg)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The fields of a record that its text is in; none where MongoDB cannot be asked for one by name."""
+        names = tuple(dict.fromkeys(path[0] for path in self._parts))
+        return () if any(name.startswith("$") for name in names) else names
+
+    def text_of(self, raw: bytes) -> str:
+        """Return the text of one record (a raw BSON document), or raise `Unjudged`.
+
+        A part that is absent or null is left out. Reasons: `missing` (all parts absent), `null` (all absent
+        or null), `not_text:<number|list|document|binary|boolean|date|other>`, `invalid_utf8`, `undecodable`.
+        """
+        try:
+            record = RawBSONDocument(raw, _OPTIONS)
+            values = [_value(record, path) for path in self._parts]
+        except (BSONError, IndexError) as error:  # IndexError: bson, for a negative length
+            raise Unjudged("undecodable") from error
+        texts = [_text(value) for value in values if value is not _ABSENT and value is not None]
+        if not texts:
+            raise Unjudged("null" if None in values else "missing")
+        return texts[0] if len(texts) == 1 else "\n".join(texts)
+
+    def texts_of(self, raws: Sequence[bytes]) -> list[tuple[str, str]]:
+        """Return for each record its text and "", or "" and the reason why it has none."""
+        if self._parts != ((self.paths[0],),):
+            return list(map(self._read, raws))
+        starts, stops = string_places(raws, self.paths[0])
+        places = zip(raws, starts.tolist(), stops.tolist(), strict=True)
+        return [_decoded(raw[start:stop]) if start >= 0 else self._read(raw) for raw, start, stop in places]
+
+    def _read(self, raw: bytes) -> tuple[str, str]:
+        try:
+            return self.text_of(raw), ""
+        except Unjudged as unjudged:
+            return "", unjudged.reason
+
+    @cached_property
+    def _parts(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(path.split(".")) for path in self.paths)
+
+
+def _decoded(octets: bytes) -> tuple[str, str]:
+    try:
+        return octets.decode(), ""
+    except UnicodeDecodeError:
+        return "", "invalid_utf8"
+
+
+def _value(record: RawBSONDocument, path: tuple[str, ...]) -> Any:
+    """Return the value at a path, or `_ABSENT`."""
+    value: Any = record
+    for part in path:
+        if isinstance(value, RawBSONDocument):
+            value = value.get(part, _ABSENT)
+        elif isinstance(value, list):
+            value = _item(value, part)
+        else:
+            return _ABSENT
+    return value
+
+
+def _item(items: list[Any], part: str) -> Any:
+    """Return one item of a list; a name asks every item at once, which is a list again and no text."""
+    if not (part.isascii() and part.isdigit()):
+        raise Unjudged("not_text:list")
+    return items[int(part)] if int(part) < len(items) else _ABSENT
+
+
+def _text(value: Any) -> str:
+    """Return a value that is text (BSON string or symbol), or raise `Unjudged`."""
+    if type(value) is not str:  # exactly: JavaScript code is a subclass
+        raise Unjudged(f"not_text:{_kind(value)}")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise Unjudged("invalid_utf8") from None  # the error would carry the text
+    return value
+
+
+def _kind(value: Any) -> str:
+    return next((kind for types, kind in _KINDS if isinstance(value, types)), "other")

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+from bson import decode, encode
+from bson.binary import Binary
+from bson.code import Code
+from bson.codec_options import CodecOptions
+from bson.decimal128 import Decimal128
+from bson.int64 import Int64
+from bson.max_key import MaxKey
+from bson.min_key import MinKey
+from bson.objectid import ObjectId
+from bson.regex import Regex
+from bson.timestamp import Timestamp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dedup_job.document import UNIQUE, Action, Match, Verdict
+from dedup_job.errors import StateError
+from dedup_job.ledger.stored_plan import COLUMNS, PlanId, StoredPlan, _raw_ids, pack, unpack, unpack_columns
+from dedup_job.mongo.ids import document
+from dedup_job.plan import Plan, RawIds, Texts
+
+VALUES: list[Any] = [
+    None, True, 7, Int64(7), 7.0, float("nan"), Decimal128("7"), "", "文", "a\0b", ObjectId(b"0" * 12),
+    datetime(2026, 1, 2, tzinfo=UTC), Timestamp(1, 2), b"bytes", Binary(b"x", 128), Regex("a", "i"),
+    Code("f"), Code("f", {"a": 1}), MinKey(), MaxKey(), {}, {"$gt": ""}, {"a": {"b": [1]}},
+]  # fmt: skip
+UNUSUAL = [
+    b"\x0e_id\0\x02\0\0\0a\0",
+    b"\x06_id\0",
+    b"\x0c_id\0\x02\0\0\0a\0" + bytes(12),
+    b"\x02_id\0\x02\0\0\0\xff\0",
+]
+IDS = st.sampled_from([*(encode({"_id": one}) for one in VALUES), *map(document, UNUSUAL)])
+# A similarity is a fraction of two counts, so that is what must come back.
+JACCARDS = st.none() | st.tuples(st.integers(0, 5_000), st.integers(1, 5_000)).map(
+    lambda pair: min(pair) / max(pair)
+)
+MATCHES = st.builds(Match, IDS, st.none() | st.integers(0, 254), JACCARDS)
+VERDICTS = st.one_of(
+    st.just(UNIQUE),
+    st.builds(Verdict, st.just(Action.DUPLICATE), st.sampled_from(["exact", "near"]), MATCHES),
+    st.builds(
+        Verdict,
+        st.sampled_from([Action.UNJUDGED, Action.REFUSED]),
+        st.sampled_from(["empty", "not_text:list", "poison", "文"]),
+    ),
+)
+PLAN_IDS = st.builds(PlanId, st.integers(0, 2**62), st.integers(0, 2**62), st.integers(0, 99))
+TIMES = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)).map(
+    lambda time: time.replace(microsecond=time.microsecond // 1000 * 1000)
+)
+
+
+@st.composite
+def stored_plans(draw: st.DrawFn) -> StoredPlan:
+    verdicts = draw(st.lists(VERDICTS, min_size=1, max_size=8))
+    n, words = len(verdicts), draw(st.sampled_from([1, 2]))
+
+    def column(width: int) -> np.ndarray:
+        values = draw(st.lists(st.integers(0, 2**64 - 1), min_size=n * width, max_size=n * width))
+        return np.array(values, np.uint64).reshape(n, width)
+
+    bands = draw(st.integers(0, 3))
+    keys = draw(st.lists(st.integers(0, 2**32 - 1), min_size=n * bands, max_size=n * bands))
+    plan = Plan(
+        ids=draw(st.lists(IDS, min_size=n, max_size=n)),
+        verdicts=verdicts,
+        bits=column(words),
+        near=np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n)), bool),
+        keys=np.array(keys, np.uint32).reshape(n, bands),
+        digests=column(2),
+        hashes=column(2),
+    )
+    previous = draw(st.none() | PLAN_IDS)
+    return StoredPlan(
+        draw(PLAN_IDS),
+        previous,
+        "20260101T000000-abcd",
+        draw(st.sampled_from(["run", "backfill"])),
+        draw(TIMES),
+        plan,
+    )
+
+
+def as_values(stored: StoredPlan) -> tuple[Any, ...]:
+    """A plan as values that can be compared."""
+    plan = stored.plan
+    arrays = (plan.bits, plan.near, plan.digests, plan.hashes, plan.keys)
+    columns = [(array.dtype, array.tolist()) for array in arrays]
+    place = (stored.id, stored.previous, stored.run, stored.mode, stored.at)
+    return (*place, list(plan.ids), list(plan.verdicts), columns)
+
+
+@given(stored_plans())
+def test_a_plan_comes_back_from_the_ledger_as_it_went_in(stored: StoredPlan) -> None:
+    packed = decode(encode(pack(stored)), CodecOptions(tz_aware=True))
+    assert as_values(unpack(packed)) == as_values(stored)
+
+
+@given(stored_plans())
+def test_the_columns_of_a_plan_are_those_of_its_texts(stored: StoredPlan) -> None:
+    columns, plan = unpack_columns(pack(stored)), stored.plan
+    assert (columns.id, columns.previous, columns.mode) == (stored.id, stored.previous, stored.mode)
+    assert list(columns.ids) == list(plan.ids)
+    assert as_columns(columns.texts) == as_columns(plan.texts)
+
+
+FIRST = st.binary(min_size=1, max_size=4)
+
+
+def as_columns(texts: Texts) -> tuple[Any, ...]:
+    arrays = (texts.bits, texts.near, texts.keys, texts.digests, texts.is_kept)
+    return list(texts.ids), [(array.dtype, array.shape, array.tolist()) for array in arrays]
+
+
+def test_what_could_not_be_judged_is_no_text() -> None:
+    column, keys = np.arange(6, dtype=np.uint64).reshape(3, 2), np.ones((3, 1), np.uint32)
+    digests = np.array([[1, 0], [0, 0], [2, 2]], np.uint64)
+    verdicts = [Verdict(Action.REFUSED, "validator"), Verdict(Action.UNJUDGED, "empty"), UNIQUE]
+    plan = Plan([b"a", b"b", b"c"], verdicts, column, np.ones(3, bool), keys, digests, column)
+    assert (list(plan.texts.ids), plan.texts.is_kept.tolist()) == ([b"a", b"c"], [False, True])
+
+
+@given(st.lists(IDS | st.binary(min_size=12, max_size=12).map(lambda raw: encode({"_id": ObjectId(raw)}))))
+def test_ids_that_are_joined_are_found_again(ids: list[bytes]) -> None:
+    assert list(_raw_ids(b"".join(ids), len(ids))) == ids
+
+
+def test_ids_of_many_lengths_whose_mean_is_that_of_the_first_are_found_again() -> None:
+    ids = [document(b"\x02_id\0\x04\0\0\0abc\0"), document(b"\x10_id\0" + bytes(4))]
+    ids.append(document(b"\x02_id\0\x07\0\0\0abcdef\0"))
+    ids = [ids[0], *ids, ids[1]]
+    assert list(_raw_ids(b"".join(ids), len(ids))) == ids
+
+
+@given(st.lists(st.binary(min_size=3, max_size=3) | st.binary(max_size=4), max_size=6), FIRST)
+def test_ids_sort_by_their_bytes(ids: list[bytes], first: bytes) -> None:
+    alike = [raw_id for raw_id in ids if len(raw_id) == len(first)]
+    for some in (ids, alike):
+        assert list(RawIds.of(some).not_before(first)) == [raw_id for raw_id in some if raw_id >= first]
+
+
+@given(stored_plans())
+def test_packing_again_gives_the_same_document(stored: StoredPlan) -> None:
+    packed = pack(stored)
+    assert pack(unpack(packed)) == packed
+
+
+@given(stored_plans(), st.data())
+def test_a_flipped_bit_is_noticed(stored: StoredPlan, data: st.DataObject) -> None:
+    packed = pack(stored)
+    name = data.draw(st.sampled_from([name for name in COLUMNS if packed[name]]))
+    place = data.draw(st.integers(0, len(packed[name]) - 1))
+    damaged = bytearray(packed[name])
+    damaged[place] ^= 1 << data.draw(st.integers(0, 7))
+    with pytest.raises(StateError, match="of the ledger is damaged"):
+        unpack({**packed, name: bytes(damaged)})
+    with pytest.raises(StateError, match="of the ledger is damaged"):
+        unpack_columns({**packed, name: bytes(damaged)})
+
+
+def example() -> StoredPlan:
+    column = np.arange(4, dtype=np.uint64).reshape(2, 2)
+    verdicts = [UNIQUE, Verdict(Action.DUPLICATE, "near", Match(encode({"_id": 1}), 3, 0.5))]
+    ids, keys = [encode({"_id": 1}), encode({"_id": 2})], np.array([[1], [2]], np.uint32)
+    plan = Plan(ids, verdicts, column[:, :1], np.ones(2, bool), keys, column, column)
+    return StoredPlan(PlanId(5, 2), PlanId(4, 2), "run", "run", datetime(2026, 1, 2, tzinfo=UTC), plan)
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_column_that_was_cut_short_is_noticed(name: str) -> None:
+    packed = pack(example())
+    with pytest.raises(StateError, match="damaged"):
+        unpack({**packed, name: packed[name][:-1]})
+
+
+@pytest.mark.parametrize("name", [*COLUMNS, "reason_names", "sha256"])
+def test_a_part_that_is_lost_is_noticed(name: str) -> None:
+    packed = pack(example())
+    del packed[name]
+    with pytest.raises(StateError, match="of the ledger is damaged"):
+        unpack(packed)
+
+
+def test_bytes_that_move_between_columns_are_noticed() -> None:
+    packed = pack(example())
+    moved = {"digests": packed["digests"] + packed["hashes"][:8], "hashes": packed["hashes"][8:]}
+    with pytest.raises(StateError):
+        unpack({**packed, **moved})
+
+
+def test_a_changed_reason_is_noticed() -> None:
+    packed = pack(example())
+    with pytest.raises(StateError):
+        unpack({**packed, "reason_names": ["", "exact"]})
+
+
+def test_a_plan_of_the_largest_batch_fits_into_one_document() -> None:
+    n, verdict = 5_000, Verdict(Action.DUPLICATE, "near", Match(encode({"_id": "k" * 1_000}), 64, 0.5))
+    column = np.zeros((n, 2), np.uint64)
+    ids, keys = [encode({"_id": "i" * 1_000})] * n, np.zeros((n, 20), np.uint32)
+    plan = Plan(ids, [verdict] * n, column, np.ones(n, bool), keys, column, column)
+    stored = StoredPlan(PlanId(0, 0), None, "run", "run", datetime(2026, 1, 2, tzinfo=UTC), plan)
+    assert len(encode(pack(stored))) < 16 << 20
+
+
+def test_plans_sort_by_their_number_first() -> None:
+    assert list(PlanId(5, 2, 1).key) == ["number", "fence", "version"]
+    assert PlanId.read(PlanId(5, 2, 1).key) == PlanId(5, 2, 1)
