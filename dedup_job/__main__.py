@@ -29,7 +29,6 @@ def main() -> NoReturn:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more threads are of no use, and spin
     try:
         code = _run()
-        signals.SHIELD.close()
     except Stopped as stopped:
         code = _stopped(stopped)
     _flush_streams()
@@ -77,8 +76,6 @@ def _run() -> int:
         hint = f"; see {context.command_path} --help" if context else ""
         return _told(f"{error.format_message()}{hint}", UsageError.exit_code)
     except Exception as error:
-        if signals.SHIELD.raised:  # others may make another error of it: a class being made, a RuntimeError
-            raise signals.SHIELD.raised from error
         _trace(error, verbose)
         return _told(_message(error), exit_code_of(error))
 

@@ -1,100 +1,69 @@
-"""SIGINT and SIGTERM: a run breaks off at once, and its process ends soon after; at a second signal, now."""
+"""SIGINT and SIGTERM: a flag that the work looks at, and a watch that ends what does not look.
+
+The work looks before each command to the server and while it waits for another thread; it gives the lease
+back and ends.  What hangs is ended five seconds after the signal, or at the second one: a run may be ended at
+any moment, so nothing is lost by not waiting.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from threading import Thread, current_thread, main_thread
 from types import FrameType
+from typing import TypeVar
 
 from dedup_job.errors import Stopped
 
 GRACE_SECONDS = 5.0  # for giving the lease back and stopping the workers
-COMPILER = {"numba", "llvmlite"}
+LOOK_SECONDS = 0.1  # between two looks while the main thread waits
 
+T = TypeVar("T")
 Tell = Callable[[Stopped], object]
 
 
-def end_soon(tell: Tell) -> None:
-    """Raise Stopped in the main thread at a signal; where that does not end the process, end it.
+class Flag:
+    """The signal that came, if one did."""
 
-    An exception may be swallowed where the interpreter cannot raise one, and cleaning up may wait for a
-    server that is gone.  A run may be ended at any moment, so nothing is lost by not waiting.  `tell` is
-    called from another thread before the process is ended like that.
+    def __init__(self) -> None:
+        self._came: int | None = None
+        self._is_raised = False
+
+    def set(self, signum: int, frame: FrameType | None = None) -> None:
+        """Note a signal; a handler for `signal.signal`."""
+        self._came = self._came or signum
+
+    def check(self) -> None:
+        """Raise Stopped if a signal came: in the main thread, and once, for what cleans up looks too."""
+        if self._came is not None and not self._is_raised and current_thread() is main_thread():
+            self._is_raised = True
+            raise Stopped(self._came)
+
+    def result(self, future: Future[T]) -> T:
+        """Wait for a result, looking at the flag meanwhile."""
+        while not future.done():
+            self.check()
+            wait([future], LOOK_SECONDS)
+        return future.result()
+
+
+FLAG = Flag()
+
+
+def end_soon(tell: Tell) -> None:
+    """Set the flag at a signal; where that does not end the process, end it.
+
+    `tell` is called from another thread before the process is ended like that.
     """
     reader, writer = socket.socketpair()
     writer.setblocking(False)
     signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     Thread(target=_watch, args=(reader, writer, tell), name="signals", daemon=True).start()
     for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, SHIELD.stop)
-
-
-class Shield:
-    """What the main thread must not be broken off in: a signal that comes meanwhile is raised at its end.
-
-    That is what lies between `hold` and `let_go`, which may be nested; those of other threads count for
-    nothing, because no signal is raised there.  And it is the compiler's own Python code: what machine code
-    calls on its way back, to make a named tuple for one, or LLVM while it loads some.  The C code around it
-    goes on with what it did not get, and the process crashes.
-    """
-
-    def __init__(self) -> None:
-        self._depth = 0
-        self._is_closed = False
-        self._came: int | None = None
-        self.raised: Stopped | None = None
-
-    def hold(self) -> None:
-        """Begin what must not be broken off."""
-        if current_thread() is main_thread():
-            self._depth += 1
-
-    def let_go(self) -> None:
-        """End it; raise Stopped for the signal that came meanwhile."""
-        if current_thread() is main_thread():
-            self._depth -= 1
-            if self._came is not None:
-                self.stop(self._came)
-
-    def close(self) -> None:
-        """Let nothing be raised any more."""
-        self._is_closed = True
-
-    def stop(self, signum: int, frame: FrameType | None = None) -> None:
-        """Raise Stopped now, or as soon as nothing forbids it; once, for what comes then is the end."""
-        caller = _compiler_caller(frame)
-        self._came = signum if self._depth or caller else None
-        if caller and not self._is_closed:
-            caller.f_trace = self._returned
-            sys.settrace(lambda *_: None)  # else no frame is traced
-        elif not self._depth and not self._is_closed:
-            self.close()
-            self.raised = Stopped(signum)
-            raise self.raised
-
-    def _returned(self, frame: FrameType, *_: object) -> None:
-        """Called when the compiler has returned, as a debugger would be."""
-        sys.settrace(None)
-        frame.f_trace = None
-        if self._came is not None:
-            self.stop(self._came, frame)
-
-
-def _compiler_caller(frame: FrameType | None) -> FrameType | None:
-    """Return the frame that called the compiler, when this one is of the compiler or was called by it."""
-    caller = None
-    while frame is not None:
-        if str(frame.f_globals.get("__name__")).partition(".")[0] in COMPILER:
-            caller = frame.f_back
-        frame = frame.f_back
-    return caller
-
-
-SHIELD = Shield()
+        signal.signal(signum, FLAG.set)
 
 
 def _watch(reader: socket.socket, _writer: socket.socket, tell: Tell) -> None:

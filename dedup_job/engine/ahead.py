@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from dedup_job.document import Batch
+from dedup_job.signals import FLAG
 
 
 def read_ahead(batches: Iterable[Batch]) -> Iterator[Batch]:
@@ -14,7 +15,7 @@ def read_ahead(batches: Iterable[Batch]) -> Iterator[Batch]:
     reader = ThreadPoolExecutor(1, "reader")
     try:
         coming = reader.submit(next, source, None)
-        while (batch := coming.result()) is not None:
+        while (batch := FLAG.result(coming)) is not None:
             coming = reader.submit(next, source, None)
             yield batch
     finally:

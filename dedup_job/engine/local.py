@@ -18,6 +18,7 @@ from dedup_job.engine import worker
 from dedup_job.engine.forks import fork_server
 from dedup_job.engine.pool import Lost, Pool, Work
 from dedup_job.fingerprint.recipe import Recipe
+from dedup_job.signals import FLAG
 
 POISON = "poison"
 
@@ -116,6 +117,6 @@ def _outcome_bytes(future: Future[Any]) -> int:
 def _outcome(future: Future[T]) -> T | None:
     """Return a result, or None when the worker died of these records or took too long over them."""
     try:
-        return future.result()
+        return FLAG.result(future)
     except Lost:
         return None

@@ -37,7 +37,7 @@ from dedup_job.mongo.places import Places, check_same
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target, record_errors
 from dedup_job.plan import ADOPT, BACKFILL, NIGHTLY, RECONCILE, Plan
-from dedup_job.signals import SHIELD
+from dedup_job.signals import FLAG
 
 LEAVING_SECONDS = 3.0
 TOLD = (0, 3)  # exit codes of a run that ended and said what was refused
@@ -186,17 +186,13 @@ class Ledger(LedgerReader):
         self._check_places()
         self._swap({"pending": None, "next": stored.id.number}, {"pending": stored.id.key})
         stored = self._carried_out(stored, Records(raws), target)
-        SHIELD.hold()  # else a signal might come when it has begun and nobody would know of it
-        try:
-            self._rest = self._writer.submit(self._close_plan, stored)
-        finally:
-            SHIELD.let_go()
+        self._rest = self._writer.submit(self._close_plan, stored)
         return stored.plan
 
     def settle(self) -> None:
         """Wait until nothing of the last plan is left to do; raises what happened to it."""
         if self._rest is not None:
-            self._rest.result()
+            FLAG.result(self._rest)
             self._rest = None
 
     def untold(self) -> Mapping[str, int]:

@@ -30,6 +30,7 @@ from pymongo.errors import (
 
 from dedup_job.errors import ConfigError, DedupError, NotPermitted, StorageFull, Unreachable
 from dedup_job.mongo.address import check_loopback, is_encrypted, options, seeds
+from dedup_job.signals import FLAG
 
 RAW: CodecOptions[Any] = CodecOptions(
     document_class=RawBSONDocument,
@@ -75,6 +76,7 @@ class Patience:
         for attempt in stamina.retry_context(
             on=is_passing, attempts=None, timeout=self.seconds, wait_initial=0.1, wait_max=2.0
         ):
+            FLAG.check()
             with attempt:
                 return work()
         raise AssertionError("unreachable")  # pragma: no cover

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,12 +12,11 @@ from dedup_job.commands.context import Context
 from dedup_job.commands.decide import decide as decide_command
 from dedup_job.commands.deciding import Observe, new_run
 from dedup_job.document import Batch
-from dedup_job.errors import StateError, Stopped, Unreachable
+from dedup_job.errors import StateError, Unreachable
 from dedup_job.ledger import commit
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.plan import Plan
-from dedup_job.signals import Shield
 from tests.integration.conftest import Job
 
 TEXT = "雨后的竹林里升起一层薄雾，采笋的人早早出了门。"
@@ -112,31 +108,6 @@ def test_a_run_that_breaks_off_while_it_is_done_keeps_the_lease(
         may_end.set()
     assert head is not None
     assert head.lease is not None
-
-
-def test_a_signal_in_the_moment_it_begins_is_raised_when_it_is_known(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shield, noted = Shield(), Ledger._note
-
-    class Signalled(ThreadPoolExecutor):
-        def submit(self, *given: Any) -> Any:  # type: ignore[override]
-            rest = super().submit(*given)
-            shield.stop(signal.SIGTERM)
-            return rest
-
-    def slow(ledger: Ledger, stored: Any) -> None:
-        time.sleep(0.3)
-        noted(ledger, stored)
-
-    monkeypatch.setattr(commit, "SHIELD", shield)
-    monkeypatch.setattr(commit, "ThreadPoolExecutor", Signalled)
-    monkeypatch.setattr(Ledger, "_note", slow)
-    with pytest.raises(Stopped):
-        decide(job)
-    head = LedgerReader(job.database, "unique").head()
-    assert head is not None
-    assert (head.pending, head.lease, head.next) == (None, None, 1)
 
 
 def test_a_lease_that_was_given_back_does_not_come_back(job: Job) -> None:
