@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from dedup_job.document import Unjudged
 from dedup_job.text.fields import TextFields
-from dedup_job.text.plain import string_places
 
 
 def _element(kind: int, name: bytes, value: bytes) -> bytes:
@@ -239,7 +238,7 @@ def _singly(fields: TextFields, raw: bytes) -> tuple[str, str]:
 
 @given(st.data())
 def test_the_texts_of_many_records_are_those_of_each(data: st.DataObject) -> None:
-    """Plain records or not, whole or damaged, with the field or without it or with two of it."""
+    """Whole or damaged, with the field or without it or with two of it."""
     names = st.sampled_from([b"text", b"tex", b"texts", b"other", b"", b"\xc3\xa9", b"\xff"])
     kinds = st.sampled_from([(kind, value) for kind, value, _ in _VALUES.values()])
     texts = st.sampled_from([b"", b"ascii", "中文".encode(), b"\xff", b"\xed\xa0\x80", b"a\0b"])
@@ -255,37 +254,6 @@ def test_the_texts_of_many_records_are_those_of_each(data: st.DataObject) -> Non
     for paths in (("text",), ("é",), ("text.0",), ("text", "other")):
         fields = TextFields(paths)
         assert fields.texts_of(raws) == [_singly(fields, raw) for raw in raws]
-
-
-PLAIN_KINDS = {0x01, 0x02, 0x03, 0x07, 0x08, 0x09, 0x0A, 0x10, 0x12}
-
-
-@pytest.mark.parametrize("name", _VALUES)
-def test_a_string_is_found_at_once_beside_values_of_plain_kinds_alone(name: str) -> None:
-    kind, value, _ = _VALUES[name]
-    other = _element(kind, b"other", value)
-    raw = _document(other, _TEXT, other)
-    (start,), (stop,) = string_places([raw], "text")
-    assert raw[start:stop] == ("正文".encode() if kind in PLAIN_KINDS else b"")
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        _element(0x08, b"x", b"\2"),
-        _element(0x02, b"x", struct.pack("<i", 3) + b"abc"),
-        _element(0x02, b"x", struct.pack("<i", 0)),
-        _element(0x02, b"x", struct.pack("<i", -1) + b"\0"),
-        _element(0x02, b"x", struct.pack("<i", 2**31 - 1) + b"\0"),
-        _element(0x03, b"x", struct.pack("<i", 5) + b"\1"),
-        _element(0x03, b"x", struct.pack("<i", 4)),
-        _element(0x10, b"x", b"\0"),
-        _element(0x02, b"\xff", _string(b"y")),
-    ],
-)
-def test_a_record_that_is_damaged_anywhere_is_left_to_bson(other: bytes) -> None:
-    for raw in (_document(other, _TEXT), _document(_TEXT, other)):
-        assert string_places([raw], "text")[0].tolist() == [-1]
 
 
 def test_of_two_fields_of_one_name_the_last_counts() -> None:

@@ -12,7 +12,8 @@ from pymongo.database import Database
 from dedup_job.document import Batch
 from dedup_job.mongo.id_set import IdSet
 from dedup_job.mongo.pace import FIRST_PAGE, SAVED_SECONDS, Bucket, Pace, Rates
-from dedup_job.mongo.source import BatchSize, Source
+from dedup_job.mongo.pages import BatchSize
+from dedup_job.mongo.source import Source
 from dedup_job.mongo.window import Window
 
 WITHIN = 0.05

@@ -21,9 +21,9 @@ from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.mongo import namespace
 from dedup_job.mongo.client import Patience, connect
 from dedup_job.mongo.pace import Pace, Rates
+from dedup_job.mongo.pages import BatchSize, Pages
 from dedup_job.mongo.places import Places
-from dedup_job.mongo.scan import Scan
-from dedup_job.mongo.source import BatchSize, Source
+from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.mongo.window import Window, rest_of_backfill, since
 from dedup_job.plan import BACKFILL, RECONCILE, RawIds
@@ -74,7 +74,9 @@ class Context:
         self.source = Source(source, self.settings.source.condition, size, self.patience, pace)
         self.target = Target(target, self.patience)
         self.places = Places(source, target, self.patience)
-        self.source_scan = Scan(source, "the source", self.patience, condition=self.settings.source.condition)
+        self.source_pages = Pages(
+            source, "the source", self.patience, condition=self.settings.source.condition
+        )
         self.own_records = Source(target, {}, size, self.patience)
         self.recipe: Recipe = self.settings.make_recipe()
 

@@ -23,7 +23,7 @@ from dedup_job.ledger.rows import row_key, row_keys
 from dedup_job.ledger.stored_plan import COLUMNS, PlanId, checksum
 from dedup_job.mongo.client import RAW, named_errors
 from dedup_job.mongo.ids import as_field, document, elements, portions, selector
-from dedup_job.mongo.scan import Scan
+from dedup_job.mongo.pages import BatchSize, Pages
 from dedup_job.plan import ADOPT
 
 UNIQUE, DUPLICATE, UNJUDGED, REFUSED = range(4)
@@ -88,7 +88,7 @@ class Statements(LedgerReader):
         follows says which of the two it follows.
         """
         stored: dict[int, list[PlanId]] = {}
-        for page in Scan(self._named("plans"), "the ledger", self._patience).ids_after(None):
+        for page in Pages(self._named("plans"), "the ledger", self._patience).ids_after(None):
             for key in decode_iter(b"".join(page)):
                 stored.setdefault(key["_id"]["number"], []).append(PlanId.read(key["_id"]))
         chain: list[PlanId | None] = []
@@ -118,13 +118,15 @@ class Statements(LedgerReader):
             raise StateError(f"plan {plan_id.number} left the ledger meanwhile; verify again")
         return stated(packed)
 
-    def target(self, records: int) -> Scan:
+    def target(self, records: int) -> Pages:
         """Return the target, to be read in pages of so many records."""
-        return Scan(self._database[self._target], "the target", self._patience, records)
+        return Pages(
+            self._database[self._target], "the target", self._patience, lambda: BatchSize(records, 8 << 20)
+        )
 
-    def rows(self, name: str) -> Scan:
+    def rows(self, name: str) -> Pages:
         """Return one of the ledger's collections of rows: dropped, exceptions, overrides."""
-        return Scan(self._named(name), "the ledger", self._patience)
+        return Pages(self._named(name), "the ledger", self._patience)
 
     def rows_on(self, name: str, ids: Sequence[bytes]) -> list[bytes]:
         """Return the raw rows on some records."""

@@ -1,4 +1,4 @@
-"""The source: one collection, read in the server's `_id` order in short, bounded finds."""
+"""The source: one collection, read page by page at a pace that its server bears."""
 
 from __future__ import annotations
 
@@ -7,11 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from bson import encode
-from bson.max_key import MaxKey
-from bson.min_key import MinKey
 from bson.objectid import ObjectId
-from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 
 from dedup_job.document import Batch
@@ -19,19 +15,8 @@ from dedup_job.mongo.client import RAW, Patience, named_errors
 from dedup_job.mongo.ids import id_of, value
 from dedup_job.mongo.lookup import Lookup
 from dedup_job.mongo.pace import Pace
+from dedup_job.mongo.pages import IDS, WHOLE, BatchSize, Pages, Range
 from dedup_job.mongo.window import Window
-
-IDS_A_PAGE = 5_000
-MIN_KEY = encode({"_id": MinKey()})
-MAX_KEY = encode({"_id": MaxKey()})
-
-
-@dataclass(frozen=True, slots=True)
-class BatchSize:
-    """How much one batch may hold: so many records, or the first record that reaches so many bytes."""
-
-    records: int = 1_000
-    nbytes: int = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +46,15 @@ class Source:
         self._patience = patience
         self._lookup = Lookup(collection, "the source", patience)
         self._pace = pace or Pace()
+        self._reading = Pages(self._collection, "the source", patience, self._paced_size, condition)
 
     def batches(self, window: Window) -> Iterator[Batch]:
         """Yield the undecided records of a window in the server's `_id` order."""
         if window.decided:
             yield from self._fetched(window)
             return
-        for page in self._pages(window, {}):
+        for page in self._reading.within(window.range, WHOLE):
+            self._pace.spend(len(page), sum(map(len, page)))
             yield Batch([id_of(raw) for raw in page], page)
 
     @property
@@ -132,7 +119,8 @@ class Source:
 
     def stretch(self, start: bytes, records: int) -> Batch:
         """Return so many records from an id on, fewer at the end or when they reach a batch's bytes."""
-        page = self._page(start, None, {}, most=records)
+        page = self._reading.page(Range(start), WHOLE, records)
+        self._pace.spend(len(page), sum(map(len, page)))
         return Batch([id_of(raw) for raw in page], page)
 
     def is_on_this_machine(self) -> bool:
@@ -166,7 +154,9 @@ class Source:
     def _fetched(self, window: Window) -> Iterator[Batch]:
         """Look at ids alone, which the index holds, and fetch only records that are not decided yet."""
         waiting: list[bytes] = []
-        for page in self._pages(window, {"_id": 1}):
+        for page in self._reading.within(window.range, IDS):
+            # Ids alone come from the index: what they weigh is paid for, records they are not.
+            self._pace.spend(0, sum(map(len, page)))
             waiting += window.decided.missing([id_of(raw) for raw in page])
             while len(waiting) >= self._size.records:
                 yield from self._records(waiting[: self._size.records])
@@ -176,7 +166,7 @@ class Source:
     def _records(self, ids: Sequence[bytes]) -> Iterator[Batch]:
         """Yield these records in this order, in batches of bounded bytes; deleted ones are left out."""
         while ids:
-            size = self._paced_size
+            size = self._paced_size()
             asked = ids[: size.records]
             found = next(self._lookup.pieces(asked, nbytes=size.nbytes), {})
             self._pace.spend(len(found), sum(map(len, found.values())))
@@ -186,73 +176,6 @@ class Source:
                 yield Batch(present, [found[raw_id] for raw_id in present])
             ids = ids[last + 1 :]
 
-    def _pages(self, window: Window, projection: Mapping[str, Any]) -> Iterator[list[bytes]]:
-        """Yield pages of raw documents: each a fresh find, drained before anything is done with it."""
-        last = window.after
-        if window.before == MIN_KEY:
-            return  # the server takes an empty range for a mistake
-        while last != MAX_KEY and (page := self._page(last or window.start, last, projection, window.before)):
-            yield page
-            last = id_of(page[-1])
-        # The upper end of an index scan with `min` excludes MaxKey, which sorts behind everything.
-        if last != MAX_KEY and window.before is None and (page := self._max_key_page(projection)):
-            yield page
-
-    def _max_key_page(self, projection: Mapping[str, Any]) -> list[bytes]:
-        condition = {"$and": [self._condition, {"_id": MaxKey()}]}
-        with named_errors("the source"):
-            found = self._patience(lambda: list(self._collection.find(condition, projection)))
-        return [bytes(document.raw) for document in found]
-
-    def _page(
-        self,
-        start: bytes | None,
-        skip: bytes | None,
-        projection: Mapping[str, Any],
-        before: bytes | None = None,
-        most: int = IDS_A_PAGE,
-    ) -> list[bytes]:
-        """Return the documents from `start` on, which is looked up inclusively, without `skip`."""
-        size = self._paced_size
-        limit = min(most, IDS_A_PAGE if projection else size.records)
-        command: dict[str, Any] = {
-            "find": self._collection.name,
-            "filter": self._condition,
-            "sort": {"_id": 1},
-            "hint": {"_id": 1},
-            "limit": limit + 1,
-            "batchSize": limit + 1,
-            "projection": projection,
-            "readConcern": {"level": "majority"},
-        }
-        if start is not None:
-            command["min"] = RawBSONDocument(start)  # sees every type, where $gt sees only one
-        if before is not None:
-            command["max"] = RawBSONDocument(before)
-        with named_errors("the source"):
-            page = self._patience(lambda: self._drained(command, size.nbytes))
-        nbytes = sum(map(len, page))
-        if page and id_of(page[0]) == skip:
-            del page[0]
-        # Ids alone come from the index: what they weigh is paid for, records they are not.
-        self._pace.spend(0 if projection else len(page[:limit]), nbytes)
-        return page[:limit]
-
-    @property
     def _paced_size(self) -> BatchSize:
         """How much to read at once: a batch, or what the pace allows in about a second."""
         return BatchSize(self._pace.records(self._size.records), self._pace.nbytes(self._size.nbytes))
-
-    def _drained(self, command: dict[str, Any], most: int) -> list[bytes]:
-        """Run one find to its end, or until enough bytes came."""
-        page: list[bytes] = []
-        nbytes = 0
-        # The first answer is read by the command's options, later ones by those of the database.
-        database = self._collection.database.with_options(codec_options=RAW)
-        with database.cursor_command(command, codec_options=RAW) as cursor:
-            for document in cursor:
-                page.append(bytes(document.raw))
-                nbytes += len(page[-1])
-                if nbytes >= most and len(page) > 1:
-                    break
-        return page

@@ -11,6 +11,7 @@ from bson import encode
 from bson.objectid import ObjectId
 
 from dedup_job.mongo.id_set import IdSet
+from dedup_job.mongo.pages import Range
 from dedup_job.plan import ADOPT, BACKFILL, RawIds
 
 BEGINNING_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)  # of ObjectIds
@@ -44,6 +45,11 @@ class Window:
     after: bytes | None = None
     decided: IdSet = IdSet()
     before: bytes | None = None
+
+    @property
+    def range(self) -> Range:
+        """The range alone."""
+        return Range(self.start, self.after, self.before)
 
     def without(self, plans: Iterable[DecidedIds]) -> Window:
         """Return the same range without what these plans decided in it."""

@@ -14,7 +14,6 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
 from dedup_job.document import Unjudged
-from dedup_job.text.plain import string_places
 
 # So that no other field can raise: dates stay integers, bad UTF-8 becomes surrogates, embedded documents raw.
 _OPTIONS: Final = CodecOptions(
@@ -73,11 +72,7 @@ class TextFields:
 
     def texts_of(self, raws: Sequence[bytes]) -> list[tuple[str, str]]:
         """Return for each record its text and "", or "" and the reason why it has none."""
-        if self._parts != ((self.paths[0],),):
-            return list(map(self._read, raws))
-        starts, stops = string_places(raws, self.paths[0])
-        places = zip(raws, starts.tolist(), stops.tolist(), strict=True)
-        return [_decoded(raw[start:stop]) if start >= 0 else self._read(raw) for raw, start, stop in places]
+        return list(map(self._read, raws))
 
     def _read(self, raw: bytes) -> tuple[str, str]:
         try:
@@ -88,13 +83,6 @@ class TextFields:
     @cached_property
     def _parts(self) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(path.split(".")) for path in self.paths)
-
-
-def _decoded(octets: bytes) -> tuple[str, str]:
-    try:
-        return octets.decode(), ""
-    except UnicodeDecodeError:
-        return "", "invalid_utf8"
 
 
 def _value(record: RawBSONDocument, path: tuple[str, ...]) -> Any:

@@ -28,7 +28,7 @@ from dedup_job.document import UNIQUE, Action, Verdict
 from dedup_job.errors import ConfigError, LeaseHeld, StorageFull, UsageError
 from dedup_job.ledger.stored_plan import pack, unpack
 from dedup_job.mongo.ids import id_of, value
-from dedup_job.mongo.scan import Scan
+from dedup_job.mongo.pages import BatchSize, Pages
 from dedup_job.plan import Plan
 from dedup_job.report.verified import Verification
 from scripts.corpus import generate
@@ -527,7 +527,7 @@ def test_ids_of_every_type_agree(job: Job, page: int) -> None:
 @pytest.mark.parametrize("page", [1, 2, 3, 7, 1000])
 def test_a_scan_sees_every_id_once_from_anywhere_to_anywhere(job: Job, page: int) -> None:
     job.source.insert_many(texts_as_records(raw_ids()))
-    scan = Scan(job.source, "the source", records=page)
+    scan = Pages(job.source, "the source", size=lambda: BatchSize(page))
     ids = [id_of(bytes(found.raw)) for found in job.source.with_options(RAW).find().sort("_id", 1)]
 
     assert [id_of(raw) for found in scan.records_after(None) for raw in found] == ids
@@ -539,7 +539,7 @@ def test_a_scan_sees_every_id_once_from_anywhere_to_anywhere(job: Job, page: int
 
 def test_a_scan_sees_records_that_fill_an_answer_of_the_server_alone(job: Job) -> None:
     job.source.insert_many({"_id": n, "rest": "x" * ((16 << 20) - 1_000)} for n in range(3))
-    pages = list(Scan(job.source, "the source").records_after(None))
+    pages = list(Pages(job.source, "the source").records_after(None))
     assert [id_of(raw) for found in pages for raw in found] == [encode({"_id": n}) for n in range(3)]
 
 

@@ -85,7 +85,7 @@ def _enter_source(audit: Audit) -> None:
     What the next run's window holds is to come; of ids without a time, what lies behind the watermark of a
     backfill.  Where there is none, each run looked at all of them.
     """
-    ids, head = audit.context.source_scan.ids_after, audit.head
+    ids, head = audit.context.source_pages.ids_after, audit.head
     covered, lookback = head.covered, audit.context.settings.source.lookback
     first = since(covered, lookback, only_object_ids=True).start if covered else None
     if head.watermark is not None:
