@@ -20,7 +20,7 @@ from dedup_job.fingerprint.recipe import Matching
 from dedup_job.match.found import NO_DISTANCE
 from dedup_job.match.judge import Judgement
 from dedup_job.match.keepers import Entered, Keepers, Standing
-from dedup_job.match.surroundings import look_around
+from dedup_job.match.surroundings import Surroundings, look_around, look_for
 from dedup_job.plan import Plan, RawIds
 
 CONFLICT = Verdict(Action.REFUSED, "conflict")
@@ -32,6 +32,25 @@ class Engine(Protocol):
 
     def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
         """Yield each batch with its fingerprints, in order."""
+        ...
+
+
+class Checking(Protocol):
+    """What is asked whether keepers still stand; see `Job`."""
+
+    @property
+    def keepers(self) -> Keepers:
+        """Everything that was kept before."""
+        ...
+
+    @property
+    def absent(self) -> Callable[[Collection[bytes]], set[bytes]]:
+        """Tells which of some keepers are not in the target any more."""
+        ...
+
+    @property
+    def adopted(self) -> Callable[[Sequence[bytes]], Collection[bytes]]:
+        """Tells which of some ids the target held before the job began."""
         ...
 
 
@@ -117,7 +136,7 @@ def adopted_of(batch: Batch, job: Job) -> Adopted:
     return Adopted(there, job.conflicting(raws) if raws else ())
 
 
-def outdated_of(standings: Collection[Standing], job: Job) -> set[Standing]:
+def outdated_of(standings: Collection[Standing], job: Checking) -> set[Standing]:
     """Return those that stand no more: their record is gone, or was held before and has another text now.
 
     What a run put there has the text that it had.  A record that was held before may have been deleted and
@@ -169,26 +188,50 @@ def decide(
     texts = np.where(is_conflicting, -1, texts)
     surroundings = look_around(prints, texts, matching, keepers)
     found = surroundings.judged(is_droppable, matching.min_similarity)
-    is_judged, is_dropped = texts >= 0, found.keeper >= 0
-    kept_here = _first_ids(ids, texts, np.flatnonzero(is_judged & ~is_dropped))
+    kept_here = _first_ids(ids, texts, np.flatnonzero((texts >= 0) & (found.keeper < 0)))
+
+    def keeper_at(place: int) -> bytes:
+        text = int(surroundings.texts[place])
+        return keepers.id(text) if surroundings.stood[place] else kept_here[text]
+
+    verdicts = _verdicts(found, surroundings.rows, prints.reasons, keeper_at)
+    for row in np.flatnonzero(is_conflicting).tolist():
+        verdicts[row] = CONFLICT
+    return Decision(verdicts, _relied_on(surroundings, found, keepers))
+
+
+def find(prints: Fingerprints, matching: Matching, keepers: Keepers) -> Decision:
+    """Tell what would be decided of each of these records if it came next, alone; nothing is entered."""
+    surroundings = look_for(prints, matching, keepers)
+    judgement = surroundings.judged(np.ones(len(prints), np.bool_), matching.min_similarity)
+
+    def keeper_at(place: int) -> bytes:
+        return keepers.id(int(surroundings.texts[place]))
+
+    verdicts = _verdicts(judgement, surroundings.rows, prints.reasons, keeper_at)
+    return Decision(verdicts, _relied_on(surroundings, judgement, keepers))
+
+
+def _verdicts(
+    found: Judgement, texts: npt.NDArray[np.int64], reasons: Sequence[str], keeper_at: Callable[[int], bytes]
+) -> list[Verdict]:
+    """Return the verdict on each record; texts are counted as in `judge`, -1 where there is none."""
 
     def verdict(row: int) -> Verdict:
-        if is_conflicting[row]:
-            return CONFLICT
-        if not is_judged[row]:
-            return Verdict(Action.UNJUDGED, prints.reasons[row])
-        place = found.keeper[row]
-        text = int(surroundings.texts[place])
-        keeper = keepers.id(text) if surroundings.stood[place] else kept_here[text]
-        return Verdict(
-            Action.DUPLICATE, "exact" if text == texts[row] else "near", _match(found, row, keeper)
-        )
+        place = int(found.keeper[row])
+        if place < 0:
+            return Verdict(Action.UNJUDGED, reasons[row])
+        reason = "exact" if place == texts[row] else "near"
+        return Verdict(Action.DUPLICATE, reason, _match(found, row, keeper_at(place)))
 
-    verdicts = [UNIQUE] * len(ids)
-    for row in np.flatnonzero(~is_judged | is_dropped).tolist():
+    verdicts = [UNIQUE] * len(reasons)
+    for row in np.flatnonzero((texts < 0) | (found.keeper >= 0)).tolist():
         verdicts[row] = verdict(row)
-    relied_on = surroundings.relied_on(found).tolist()
-    return Decision(verdicts, {Standing(text, keepers.id(text)) for text in relied_on})
+    return verdicts
+
+
+def _relied_on(around: Surroundings, found: Judgement, keepers: Keepers) -> set[Standing]:
+    return {Standing(text, keepers.id(text)) for text in around.relied_on(found).tolist()}
 
 
 def _first_ids(

@@ -14,6 +14,7 @@ from dedup_job.fingerprint.recipe import Matching
 from dedup_job.fingerprint.simhash import hamming
 from dedup_job.match import index, keymap
 from dedup_job.match.index import Candidates, Index, segment_keys
+from dedup_job.match.search import Prints, Queries
 from tests.sieve import Bounds, Sieved, bounded, candidates, columns
 
 SEGMENTS = Matching(bands=0)
@@ -70,6 +71,27 @@ def test_the_index_finds_what_the_sieve_says_whatever_the_batches(
     width = data.draw(st.sampled_from([1, 3, 8]))  # few buckets: entries are moved from one to the next
     with mock.patch.multiple(keymap, FULL=data.draw(st.sampled_from([0, 0.9, 2])), LEAST_WIDTH=width):
         assert found_in(bounded(bits, matching, bounds), texts, bits, bands, cuts) == expected
+
+
+@pytest.mark.parametrize(("bits", "radius", "bands"), [(64, 3, 2), (64, 6, 1), (128, 9, 0)])
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_a_text_that_is_not_added_finds_what_it_would_find_if_it_were(
+    bits: int, radius: int, bands: int, data: st.DataObject
+) -> None:
+    texts = data.draw(crowds(bits, bands))
+    matching = Matching(radius=radius, bands=bands, band_radius=data.draw(st.sampled_from([2, 8, bits])))
+    bounds = Bounds(listed=data.draw(st.integers(1, 6)), found=data.draw(st.integers(1, 4)))
+    there = data.draw(st.integers(0, len(texts)))
+    asked = bounded(bits, matching, bounds)
+    asked.add(*columns(texts[:there], bits, bands))
+    prints, keys = Prints(*columns(texts[there:], bits, bands)[:2]), columns(texts[there:], bits, bands)[2]
+    found = asked.candidates_of(Queries(np.full(len(texts) - there, there), prints), keys)
+    assert len(asked) == there
+    for place, row in enumerate(listed(found)):
+        added = bounded(bits, matching, bounds)
+        added.add(*columns([*texts[:there], texts[there + place]], bits, bands))
+        assert row == listed(added.candidates(np.array([there]), keys[place : place + 1]))[0]
 
 
 @pytest.mark.parametrize("load", [1, 4])

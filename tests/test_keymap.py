@@ -8,7 +8,7 @@ import pytest
 from dedup_job.match import keymap
 from dedup_job.match.found import Found
 from dedup_job.match.keymap import KeyMap, Rule
-from dedup_job.match.search import Prints
+from dedup_job.match.search import Prints, Queries
 
 ANY = 64
 
@@ -20,7 +20,7 @@ def equal_prints(count: int) -> Prints:
 def found(whole: KeyMap, keys: np.ndarray, texts: np.ndarray, count: int) -> list[tuple[int, int]]:
     """(query, number) pairs."""
     room = Found(np.empty(1_000_000, np.uint64), np.zeros(1, np.int64))
-    whole.search(keys, texts, equal_prints(count), room)
+    whole.search(keys, Queries(texts, equal_prints(len(texts))), equal_prints(count), room)
     numbers = np.sort(room.numbers[: room.total[0]])
     return [(int(one) >> 40, int(one) & 0xFFFF_FFFF) for one in numbers]
 

@@ -32,7 +32,7 @@ from dedup_job.fingerprint.recipe import Matching
 from dedup_job.match import found as _found
 from dedup_job.match.column import make_room
 from dedup_job.match.keymap import KeyMap, Rule
-from dedup_job.match.search import LOWER, SEGMENT_BITS, Prints
+from dedup_job.match.search import LOWER, SEGMENT_BITS, Prints, Queries
 from dedup_job.native.compiled import compiled
 
 Fingerprints = npt.NDArray[np.uint64]
@@ -148,17 +148,25 @@ class Index:
         texts  int64 (n,), their numbers
         keys   uint32 (n, bands), as they were added
         """
+        return self.candidates_of(Queries(texts, Prints(self._bits[texts], self._has_print[texts])), keys)
+
+    def candidates_of(self, queries: Queries, keys: Keys) -> Candidates:
+        """Return what some texts find that need not be among these; it is what each would find if added next.
+
+        queries  the number of one that is not among them is that of the next text, `len(self)`
+        keys     uint32 (n, bands)
+        """
+        texts, own = queries
         if len(texts) > QUERIES_AT_ONCE:
             raise ValueError(f"look for at most {QUERIES_AT_ONCE:,} texts at once, not {len(texts):,}")
         self.fill_maps()
         prints = Prints(self._bits[: self._count], self._has_print[: self._count])
-        bits = self._bits[texts]
-        by_print = np.where(self._has_print[texts], texts, -1)
-        by_band = np.where(keys.any(axis=1), texts, -1)
+        by_print = Queries(np.where(own.is_there, texts, -1), own)
+        by_band = Queries(np.where(keys.any(axis=1), texts, -1), own)
 
         def search(found: _found.Found) -> None:
             for place, segment_map in enumerate(self._segments):
-                segment_map.search(segment_keys(bits, place), by_print, prints, found)
+                segment_map.search(segment_keys(own.bits, place), by_print, prints, found)
             if self._is_exhaustive:
                 compare_all(by_print, prints, self._radius, self._found, found)
             for place, band_map in enumerate(self._bands):
@@ -218,14 +226,15 @@ def _scattered(segments: Keys) -> Keys:
 
 
 @compiled
-def compare_all(texts: Numbers, prints: Prints, radius: int, most: int, found: _found.Found) -> None:
-    """Note the first `most` texts within the radius of each text, comparing it with all of them."""
+def compare_all(queries: Queries, prints: Prints, radius: int, most: int, found: _found.Found) -> None:
+    """Note the first `most` texts within the radius of each query, comparing it with all of them."""
+    texts = queries.texts
     for query in range(len(texts)):
         noted = 0
         for other in range(len(prints.bits) if texts[query] >= 0 else 0):
             if other == texts[query] or not prints.is_there[other]:
                 continue
-            distance = _found.differing_bits(prints.bits, texts[query], prints.bits, other)
+            distance = _found.differing_bits(queries.prints.bits, query, prints.bits, other)
             if distance <= radius:
                 _found.note(query, distance, other, found)
                 noted += 1

@@ -18,6 +18,7 @@ from dedup_job.match.column import make_room
 from dedup_job.match.index import Candidates, Index
 from dedup_job.match.keeper_ids import Ids
 from dedup_job.match.recent import RecentShingles, Shingles
+from dedup_job.match.search import Prints, Queries
 from dedup_job.match.texts import TextIndex
 from dedup_job.native.ragged import Ragged
 from dedup_job.plan import RawIds, Texts
@@ -190,6 +191,17 @@ class Keepers:
     def candidates(self, texts: Numbers, keys: npt.NDArray[np.uint32]) -> Candidates:
         """Return the candidates of each of these among all texts, kept or not, later ones too."""
         return self._index.candidates(texts, keys)
+
+    def numbers(self, digests: npt.NDArray[np.uint64]) -> Numbers:
+        """Return the number of the text with each of these digests, int64 (n,); -1 where none has come."""
+        return self._texts.find(digests)
+
+    def candidates_of(self, texts: Numbers, prints: Fingerprints) -> Candidates:
+        """Return the candidates of texts that need not have been entered; those have the next number.
+
+        texts  int64 (n,), the numbers of the texts of these records
+        """
+        return self._index.candidates_of(Queries(texts, Prints(prints.bits, prints.near)), prints.keys)
 
     def shingles(self, texts: Iterable[int]) -> Iterator[Known]:
         """Yield the shingles of these keepers, some megabytes at a time: all of them may be too much at once.

@@ -8,7 +8,7 @@ import numpy as np
 
 from dedup_job.match.entries import LEAST_WIDTH, MOST_WIDTH, Flags, Keys, enter, roughly_sorted
 from dedup_job.match.found import Found
-from dedup_job.match.search import Limits, Numbers, Prints, search
+from dedup_job.match.search import Limits, Prints, Queries, search
 from dedup_job.match.settling import laid_out, no_entries
 
 MANY = 1 << 16  # keys that are entered faster in the order of their buckets
@@ -79,13 +79,13 @@ class KeyMap:
         buckets = self._count // self._rule.load
         return min(max(buckets.bit_length(), LEAST_WIDTH), MOST_WIDTH)
 
-    def search(self, keys: Keys, texts: Numbers, prints: Prints, found: Found) -> None:
+    def search(self, keys: Keys, queries: Queries, prints: Prints, found: Found) -> None:
         """Note for each query what its key finds among the other texts.
 
-        keys   uint32 (n,), those of the queries
-        texts  int64 (n,), their own numbers; -1 for one that has no key
+        keys    uint32 (n,), those of the queries
+        prints  of all texts
         """
         rule = self._rule
         segment = -1 if rule.segment is None else rule.segment
         limits = Limits(rule.distance, rule.found, segment)
-        search(keys, texts, limits, prints, self._entries, found)
+        search(keys, queries, limits, prints, self._entries, found)

@@ -23,7 +23,7 @@ from dedup_job.match.entries import (
     tag_of,
     width_of,
 )
-from dedup_job.match.found import NO_DISTANCE, Found, differing_bits, note
+from dedup_job.match.found import NO_DISTANCE, Fingerprints, Found, differing_bits, note
 from dedup_job.match.tags import EIGHT, alike, first_of, repeated, without_first
 from dedup_job.native.compiled import compiled, inlined
 from dedup_job.native.instructions import popcount, prefetch
@@ -38,9 +38,9 @@ MET_AT_ONCE = 1 << 12  # pairs that a pass goes over
 
 
 class Prints(NamedTuple):
-    """The fingerprints of all texts, by number: uint64 (n, words), and whether there is one."""
+    """The fingerprints of some texts: uint64 (n, words), and whether there is one."""
 
-    bits: npt.NDArray[np.uint64]
+    bits: Fingerprints
     is_there: Flags
 
 
@@ -70,22 +70,33 @@ class Met(NamedTuple):
     near: npt.NDArray[np.uint64]
 
 
+class Queries(NamedTuple):
+    """The texts that are looked for, n rows.
+
+    texts   int64 (n,), their own numbers, which are not found; -1 for one that is not looked up
+    prints  their fingerprints
+    """
+
+    texts: Numbers
+    prints: Prints
+
+
 @compiled
 def search(
-    keys: Keys, texts: Numbers, limits: Limits, prints: Prints, entries: Entries, found: Found
+    keys: Keys, queries: Queries, limits: Limits, prints: Prints, entries: Entries, found: Found
 ) -> None:
     """Note the texts that each query's key finds, and are not the query itself.
 
-    keys   uint32 (n,)
-    texts  int64 (n,), the queries' own numbers; -1 for one that is not looked up
+    keys    uint32 (n,), those of the queries
+    prints  of all texts, by number
     """
-    met, query = _room_for(MET_AT_ONCE), 0
+    met, query, texts = _room_for(MET_AT_ONCE), 0, queries.texts
     while query < len(keys):
         after, count = _meet(keys, texts, query, limits.segment, entries, met)
         if after == query:  # one query has met more than there is room for
             met = _room_for(2 * len(met.queries))
         query, count = after, _name(keys, texts, 0 if limits.segment < 0 else 1, entries, met, count)
-        _note_near(texts, limits, prints, met, count, found)
+        _note_near(queries.prints, limits, prints, met, count, found)
 
 
 @compiled
@@ -178,7 +189,7 @@ def _name(keys: Keys, texts: Numbers, apart: int, entries: Entries, met: Met, co
 
 
 @compiled
-def _note_near(texts: Numbers, limits: Limits, prints: Prints, met: Met, count: int, found: Found) -> None:
+def _note_near(own: Prints, limits: Limits, prints: Prints, met: Met, count: int, found: Found) -> None:
     """Note those that are near enough, or have no fingerprint to tell: the first ones for each query."""
     pair = 0
     while pair < count:
@@ -188,7 +199,7 @@ def _note_near(texts: Numbers, limits: Limits, prints: Prints, met: Met, count: 
                 prefetch(prints.bits, met.others[pair + PAIRS_AHEAD] * prints.bits.shape[1])
                 prefetch(prints.is_there, met.others[pair + PAIRS_AHEAD])
             other = met.others[pair]
-            distance = _distance(texts[query], other, limits.segment, prints)
+            distance = _distance(own, query, prints, other, limits.segment)
             if distance <= limits.distance or distance == NO_DISTANCE:
                 met.near[near] = np.uint64(other) << np.uint64(8) | np.uint64(distance)
                 near += 1
@@ -200,28 +211,28 @@ def _note_near(texts: Numbers, limits: Limits, prints: Prints, met: Met, count: 
 
 
 @inlined
-def _distance(text: int, other: int, segment: int, prints: Prints) -> np.int64:
+def _distance(own: Prints, query: int, prints: Prints, other: int, segment: int) -> np.int64:
     """The bits in which two fingerprints differ, NO_DISTANCE without them; too many where keys differ."""
-    if not (prints.is_there[text] and prints.is_there[other]):
+    if not (own.is_there[query] and prints.is_there[other]):
         return np.int64(NO_DISTANCE)
-    if segment >= 0 and not _share_segments(prints.bits, text, other, segment):
+    if segment >= 0 and not _share_segments(own.bits, query, prints.bits, other, segment):
         return np.int64(NO_DISTANCE - 1)
-    return np.int64(differing_bits(prints.bits, text, prints.bits, other))
+    return np.int64(differing_bits(own.bits, query, prints.bits, other))
 
 
 @inlined
-def _share_segments(bits: npt.NDArray[np.uint64], text: int, other: int, segment: int) -> bool:
+def _share_segments(ones: Fingerprints, one: int, others: Fingerprints, other: int, segment: int) -> bool:
     """Whether two fingerprints agree in a segment, and differ in one bit at most in the next one."""
-    following = (segment + 1) % (bits.shape[1] * 4)
+    following = (segment + 1) % (ones.shape[1] * 4)
     return bool(
-        _apart(bits, text, other, segment) == np.uint64(0)
-        and popcount(_apart(bits, text, other, following)) <= np.uint64(1)
+        _apart(ones, one, others, other, segment) == np.uint64(0)
+        and popcount(_apart(ones, one, others, other, following)) <= np.uint64(1)
     )
 
 
 @inlined
-def _apart(bits: npt.NDArray[np.uint64], text: int, other: int, segment: int) -> np.uint64:
+def _apart(ones: Fingerprints, one: int, others: Fingerprints, other: int, segment: int) -> np.uint64:
     """The bits of a segment in which two fingerprints differ."""
     word, shift = segment // 4, np.uint64(SEGMENT_BITS * (segment % 4))
-    apart: np.uint64 = (bits[text, word] ^ bits[other, word]) >> shift & np.uint64(0xFFFF)
+    apart: np.uint64 = (ones[one, word] ^ others[other, word]) >> shift & np.uint64(0xFFFF)
     return apart

@@ -103,6 +103,46 @@ def look_around(prints: Fingerprints, texts: Numbers, matching: Matching, keeper
     )
 
 
+def look_for(prints: Fingerprints, matching: Matching, keepers: Keepers) -> Surroundings:
+    """Find all that the records would be duplicates of if each of them, alone, came next; enter none.
+
+    A record whose text does not stand has a text of its own here, behind all others, which nothing finds.
+    """
+    known = keepers.numbers(prints.digests)
+    stands = known >= 0
+    stands[stands] = keepers.standing(known[stands])
+    is_open = prints.digests.any(axis=1) & ~stands
+    asked = np.flatnonzero(is_open)
+    texts = np.where(known < 0, keepers.texts, known)
+    found = keepers.candidates_of(texts[asked], prints.take(asked.tolist()))
+    of_row, others = np.repeat(asked, np.diff(found.offsets)), found.texts.astype(np.int64)
+    may_stand = keepers.standing(others)
+    of_row, others = of_row[may_stand], others[may_stand]
+
+    standing = np.union1d(known[stands], others)
+    rows = np.full(len(prints), -1)
+    rows[stands] = np.searchsorted(standing, known[stands])
+    rows[asked] = len(standing) + np.arange(len(asked))
+    sets = Sets(prints.shingles.offsets, prints.shingles.values)
+    similarities = np.full(len(others), np.nan)
+    if matching.min_similarity:
+        similarities = _similarities(_Pairs(of_row, others), sets, matching.min_similarity, keepers)
+    return Surroundings(
+        texts=np.append(standing, keepers.texts + np.arange(len(asked))),
+        stood=np.arange(len(standing) + len(asked)) < len(standing),
+        rows=rows,
+        near=Near(
+            offsets=np.append(
+                np.zeros(len(standing), np.int64), np.searchsorted(of_row, np.append(asked, len(prints)))
+            ),
+            texts=np.searchsorted(standing, others),
+            distances=found.distances[may_stand].astype(np.int64),
+            similarities=similarities,
+        ),
+        own=Own(np.append(np.full(len(standing), -1), asked), sets),
+    )
+
+
 def _are_in(ascending: Numbers, values: Numbers) -> npt.NDArray[np.bool_]:
     """Tell which values are among others that are sorted."""
     places = np.searchsorted(ascending, values)
