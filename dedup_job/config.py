@@ -156,32 +156,22 @@ class ReportSettings(Section):
     groups: int = Field(5, ge=0)
 
 
-class Settings(Section):
-    """A whole configuration file."""
+class Deciding(Section):
+    """The tables that decide a verdict, wherever the texts come from."""
 
-    source: SourceSettings
-    target: TargetSettings
     clean: CleanSettings = CleanSettings()
     recipe: RecipeSettings = RecipeSettings()
     match: MatchSettings = MatchSettings()
-    engine: EngineSettings = EngineSettings()
-    limits: LimitSettings = LimitSettings()
-    report: ReportSettings = ReportSettings()
 
-    @property
-    def reader(self) -> Reader:
-        """Return how the text of a record is read."""
-        return Reader(TextFields(self.source.fields), Cleaner(self.clean.drop_after, self.clean.max_chars))
-
-    def make_recipe(self) -> Recipe:
-        """Return the recipe; raises ConfigError for a file or value that cannot be used."""
+    def recipe_for(self, fields: TextFields) -> Recipe:
+        """Return the recipe for texts in these fields; raises ConfigError for what cannot be used."""
         recipe, profile = self.recipe, PROFILES[self.recipe.profile]
         bits = recipe.bits or profile.bits
         for name in ("radius", "band_radius"):
             if (radius := getattr(self.match, name) or 0) > bits:
                 raise ConfigError(f"[match] {name}: {radius} is more than the {bits} bits of a fingerprint")
         try:
-            reader = self.reader
+            reader = Reader(fields, Cleaner(self.clean.drop_after, self.clean.max_chars))
         except ValueError as error:
             raise ConfigError(str(error)) from None
         matching = _with(_with(profile.matching, recipe), self.match)
@@ -204,6 +194,24 @@ class Settings(Section):
             stop_words=_resource(recipe.stop_words, read_stop_words),
             user_words=_resource(recipe.user_words, read_user_words),
         )
+
+
+class Settings(Deciding):
+    """A whole configuration file."""
+
+    source: SourceSettings
+    target: TargetSettings
+    engine: EngineSettings = EngineSettings()
+    limits: LimitSettings = LimitSettings()
+    report: ReportSettings = ReportSettings()
+
+    def make_recipe(self) -> Recipe:
+        """Return the recipe; raises ConfigError for a file or value that cannot be used."""
+        try:
+            fields = TextFields(self.source.fields)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        return self.recipe_for(fields)
 
     def source_uri(self) -> str:
         """Return the connection string of the source."""
@@ -233,6 +241,14 @@ def check(table: dict[str, Any], name: str) -> Settings:
         return Settings.model_validate(table)
     except ValidationError as error:
         raise ConfigError(f"{name}: {_first_fault(error)}") from None
+
+
+def check_deciding(table: dict[str, Any]) -> Deciding:
+    """Check the tables that decide, put together by a program; raises ConfigError as `check` does."""
+    try:
+        return Deciding.model_validate(table)
+    except ValidationError as error:
+        raise ConfigError(_first_fault(error)) from None
 
 
 def with_workers(settings: Settings, workers: int) -> Settings:

@@ -3,10 +3,10 @@
     python -m scripts.bench_peers --data DIR --tools DIR [--sets leetcode,medical_qa,reuters21578]
         [--peers "rensa RMinHash,gaoya MinHash"] [--runs 3] [--quick]
 
-Data and tools are those of `bench_accuracy`.  No one parses HTML or talks to a database here: all are given
-the same cleaned texts and answer with the rows that they keep.  Ours fingerprints in chunks and decides as a
-run does; the MinHash peers are handed shingles, which are cut here and within their time.  Each run is a
-process of its own, all that it needs loaded before the clock starts; figures are medians.
+Data and tools are those of `bench_accuracy`.  No one talks to a database here: all are given the same
+cleaned texts and answer with the rows that they keep.  Ours is `Deduplicator.add_all`, which cleans whatever
+it is given once more; the MinHash peers are handed shingles, which are cut here and within their time.  Each
+run is a process of its own, all that it needs loaded before the clock starts; figures are medians.
 """
 
 from __future__ import annotations
@@ -14,26 +14,18 @@ from __future__ import annotations
 import argparse
 import resource
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from statistics import median
 
-from dedup_job import job
-from dedup_job.document import Action, Batch, Fingerprints
-from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.fingerprint.profile import PROFILES
-from dedup_job.fingerprint.recipe import Reader
-from dedup_job.match.keepers import Keepers, Recollection
-from dedup_job.text.fields import TextFields
+from dedup_job import Deduplicator
 from scripts.measure import row, table
 from scripts.peers import PEERS
-from scripts.reference import Judge, TextSet, arguments, chosen, recipe, wanted
+from scripts.reference import Judge, TextSet, arguments, chosen, wanted
 
 OURS = "**dedup-job**"
-CHUNK = 1_000
-CACHE = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,42 +38,16 @@ class Taken:
     peak: float
 
 
-class CleanedTexts(Reader):
-    """Takes each record for a cleaned text in UTF-8, for that is what it is here."""
-
-    def texts(self, raws: Sequence[bytes]) -> tuple[list[str], list[str]]:
-        """Return the texts, none of them unjudged."""
-        return [raw.decode() for raw in raws], [""] * len(raws)
-
-
-class Ours:
-    """Our way from cleaned texts to the rows kept, with everything loaded."""
-
-    def __init__(self) -> None:
-        self._recipe = recipe(PROFILES["default"], CleanedTexts(TextFields(("data",))))
-        self._fingerprint = Fingerprinter(self._recipe)
-
-    def rows(self, texts: Sequence[str]) -> list[int]:
-        """Return the rows that are kept."""
-        ids = [row.to_bytes(8, "big") for row in range(len(texts))]
-        raws = [text.encode("utf-8", "ignore") for text in texts]
-        by_id = dict(zip(ids, raws, strict=True))
-        matching = self._recipe.matching
-        recall = Recollection(lambda some: [{one: by_id[one] for one in some}], self._fingerprint)
-        keepers = Keepers(self._recipe, CACHE, recall)
-        kept: list[int] = []
-        for first in range(0, len(texts), CHUNK):
-            batch = Batch(ids[first : first + CHUNK], raws[first : first + CHUNK])
-            prints: Fingerprints = self._fingerprint(batch.raws)
-            plan = job.in_memory(batch, prints, matching, keepers)
-            kept += [first + place for place in plan.rows(Action.UNIQUE)]
-        return kept
+def our_rows(texts: Sequence[str]) -> list[int]:
+    """Return the rows that we keep."""
+    left_out = Deduplicator().add_all(enumerate(texts))
+    return [row for row in range(len(texts)) if row not in left_out]
 
 
 def taken(name: str, texts: Sequence[str]) -> Taken:
     """Run one of us on texts, with everything loaded; runs in a process of its own."""
-    work: Callable[[Sequence[str]], Sequence[int]] = Ours().rows if name == OURS else PEERS[name]
-    work(texts[:50])
+    work = our_rows if name == OURS else PEERS[name]
+    work(texts[:50])  # what is compiled or read from files once in a process is there then
     started, busy = time.perf_counter(), time.process_time()
     rows = work(texts)
     seconds, cpu = time.perf_counter() - started, time.process_time() - busy

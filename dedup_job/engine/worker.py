@@ -39,7 +39,7 @@ def end_with_parent() -> None:
 
 def work(raws: Sequence[bytes]) -> Fingerprints:
     """Fingerprint raw records; one that the code fails on gets the reason `failed:` and the error's name."""
-    pieces = [_together(_ready(), piece) for piece in _pieces(raws)]
+    pieces = [fingerprints_of(_ready(), piece) for piece in _pieces(raws)]
     return pieces[0] if len(pieces) == 1 else Fingerprints.join(pieces)
 
 
@@ -54,7 +54,8 @@ def _pieces(raws: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     yield raws[start:]
 
 
-def _together(fingerprinter: Fingerprinter, raws: Sequence[bytes]) -> Fingerprints:
+def fingerprints_of(fingerprinter: Fingerprinter, raws: Sequence[bytes]) -> Fingerprints:
+    """Fingerprint raw records together; one that the code fails on is unjudged, and alone in that."""
     try:
         return fingerprinter(raws)
     except Exception:

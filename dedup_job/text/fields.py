@@ -85,6 +85,29 @@ class TextFields:
         return tuple(tuple(path.split(".")) for path in self.paths)
 
 
+@dataclass(frozen=True)
+class GivenTexts(TextFields):
+    """Takes each record for a text in UTF-8, for texts that come from no collection."""
+
+    def text_of(self, raw: bytes) -> str:
+        """Return the text, or raise `Unjudged` (`invalid_utf8`)."""
+        ((text, reason),) = self.texts_of([raw])
+        if reason:
+            raise Unjudged(reason)
+        return text
+
+    def texts_of(self, raws: Sequence[bytes]) -> list[tuple[str, str]]:
+        """Return each text and "", or "" and the reason why there is none."""
+        return list(map(_decoded, raws))
+
+
+def _decoded(octets: bytes) -> tuple[str, str]:
+    try:
+        return octets.decode(), ""
+    except UnicodeDecodeError:
+        return "", "invalid_utf8"
+
+
 def _value(record: RawBSONDocument, path: tuple[str, ...]) -> Any:
     """Return the value at a path, or `_ABSENT`."""
     value: Any = record

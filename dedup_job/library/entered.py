@@ -1,0 +1,53 @@
+"""The texts that were entered, as columns in their order: what an index is made from again."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from dedup_job.document import Fingerprints
+from dedup_job.match.column import make_room
+from dedup_job.plan import RawIds, Texts
+
+
+class EnteredTexts:
+    """Grows at the end."""
+
+    def __init__(self, words: int, bands: int) -> None:
+        """Make empty columns for fingerprints of so many words, and so many keys of bands."""
+        self._count = 0
+        self._bits = np.empty((0, words), np.uint64)
+        self._near = np.empty(0, np.bool_)
+        self._keys = np.empty((0, bands), np.uint32)
+        self._digests = np.empty((0, 2), np.uint64)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def extend(self, prints: Fingerprints | Texts, rows: npt.NDArray[np.intp]) -> None:
+        """Add some of the rows."""
+        first, self._count = self._count, self._count + len(rows)
+        for column, added in (
+            (self._bits, prints.bits),
+            (self._near, prints.near),
+            (self._keys, prints.keys),
+            (self._digests, prints.digests),
+        ):
+            make_room(column, self._count)
+            column[first : self._count] = added[rows]
+
+    def texts(self, ids: RawIds, is_kept: npt.NDArray[np.bool_]) -> Texts:
+        """Return all of them, copied: the columns move when they grow.
+
+        ids      of the records that stand for them
+        is_kept  bool (n,), for which of them one does
+        """
+        last = self._count
+        return Texts(
+            ids,
+            self._bits[:last].copy(),
+            self._near[:last].copy(),
+            self._keys[:last].copy(),
+            self._digests[:last].copy(),
+            is_kept,
+        )
