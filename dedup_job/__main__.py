@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -74,10 +75,15 @@ def _run() -> int:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f"; see {context.command_path} --help" if context else ""
-        return _told(f"{error.format_message()}{hint}", UsageError.exit_code)
+        return _told(f"{_without_addresses(error.format_message())}{hint}", UsageError.exit_code)
     except Exception as error:
         _trace(error, verbose)
         return _told(_message(error), exit_code_of(error))
+
+
+def _without_addresses(message: str) -> str:
+    """Return what is wrong with a command line, without a connection string that does not belong there."""
+    return re.sub(r"""[^\s'"]*:/.*""", "(a connection string?)", message, flags=re.DOTALL)
 
 
 def _message(error: Exception) -> str:

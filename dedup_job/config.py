@@ -229,7 +229,8 @@ def load(path: Path) -> Settings:
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}; name a configuration file with -c") from None
+        named = "-c" if ":/" in str(path) else path  # a connection string is not repeated
+        raise ConfigError(f"{named}: {error.strerror}; name a configuration file with -c") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
     return check(table, str(path))

@@ -20,7 +20,6 @@ from pymongo.errors import (
     ConfigurationError,
     ConnectionFailure,
     ExecutionTimeout,
-    InvalidURI,
     NotPrimaryError,
     OperationFailure,
     PyMongoError,
@@ -29,7 +28,7 @@ from pymongo.errors import (
 )
 
 from dedup_job.errors import ConfigError, DedupError, NotPermitted, StorageFull, Unreachable
-from dedup_job.mongo.address import check_loopback, is_encrypted, options, seeds
+from dedup_job.mongo.address import EXPECTED, Address, check_loopback, read
 from dedup_job.signals import FLAG
 
 RAW: CodecOptions[Any] = CodecOptions(
@@ -117,11 +116,16 @@ def connect(
     Raises ConfigError where records would travel unencrypted to another machine, unless that is allowed.
     """
     what = f"the {name} server"
-    allow_plaintext = allow_plaintext or is_encrypted(uri)
+    address = read(what, uri)
+    if address.read_preference != "primary":
+        raise ConfigError(
+            f"{what}: take readPreference out of the connection string; only a primary is current"
+        )
+    allow_plaintext = allow_plaintext or address.is_encrypted
+    if not allow_plaintext:
+        check_loopback(what, address.hosts)
+    client = _client(uri, what, address, seconds, patience)
     with named_errors(what):
-        if not allow_plaintext:
-            check_loopback(what, seeds(uri))
-        client = _client(uri, what, seconds, patience)
         try:
             patience(lambda: _greet(client))
             if not allow_plaintext:  # a set may have members elsewhere
@@ -132,38 +136,33 @@ def connect(
     return client
 
 
-def _client(uri: str, what: str, seconds: float, patience: Patience) -> MongoClient[Any]:
+def _client(uri: str, what: str, address: Address, seconds: float, patience: Patience) -> MongoClient[Any]:
     """Return a client with the forced concerns; it connects in the background."""
-    if options(uri).get("readpreference", "primary") != "primary":
-        raise ConfigError(
-            f"{what}: take readPreference out of the connection string; only a primary is current"
-        )
     milliseconds = int(seconds * 1000)
-    # The driver warns of options that it does not know or cannot use, and goes on without them.
-    with warnings.catch_warnings(), _invalid(UserWarning, TypeError, ValueError):
-        warnings.simplefilter("error", UserWarning)
-        return MongoClient(
-            uri,
-            appname="dedup-job",
-            w="majority",
-            journal=True,
-            wTimeoutMS=patience.milliseconds,
-            retryWrites=True,
-            retryReads=True,
-            readConcernLevel="majority",
-            serverSelectionTimeoutMS=milliseconds,
-            connectTimeoutMS=milliseconds,
-            heartbeatFrequencyMS=max(milliseconds // 2, 500),
-        )
-
-
-@contextmanager
-def _invalid(*kinds: type[Exception]) -> Iterator[None]:
-    """Turn what the driver raises for a bad port, for instance, into its error for a connection string."""
     try:
-        yield
-    except kinds:
-        raise InvalidURI from None
+        # The driver warns of options that it does not know or cannot use, and goes on without them.
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            return MongoClient(
+                uri,
+                appname="dedup-job",
+                w="majority",
+                journal=True,
+                wTimeoutMS=patience.milliseconds,
+                retryWrites=True,
+                retryReads=True,
+                readConcernLevel="majority",
+                serverSelectionTimeoutMS=milliseconds,
+                connectTimeoutMS=milliseconds,
+                heartbeatFrequencyMS=max(milliseconds // 2, 500),
+            )
+    except (ConfigurationError, UserWarning, TypeError, ValueError) as error:
+        if address.is_looked_up and error.__cause__ is not None:
+            raise Unreachable(
+                f"{what}: {address.hosts[0]} is not a name under which servers are found (mongodb+srv:), "
+                "or no name server answers"
+            ) from error
+        raise ConfigError(f"{what}: {EXPECTED}") from None
 
 
 def _greet(client: MongoClient[Any]) -> None:
@@ -173,7 +172,7 @@ def _greet(client: MongoClient[Any]) -> None:
     except ServerSelectionTimeoutError as error:
         if _members_answer(error):
             raise
-        raise ConnectionFailure("nobody answers") from None
+        raise ConnectionFailure(str(error)) from None
 
 
 def _members_answer(error: PyMongoError) -> bool:
@@ -186,11 +185,10 @@ def named_errors(what: str) -> Iterator[None]:
     """Turn the driver's errors into this project's, without document text and without passwords."""
     try:
         yield
-    except (InvalidURI, ConfigurationError) as error:
-        message = (
-            f"{what}: the connection string or an option in it is not valid; expected mongodb://host:port/"
-        )
-        raise ConfigError(message) from error
+    except ConfigurationError as error:  # of the string itself, it is known by now to be well formed
+        raise ConfigError(
+            f"{what} cannot be spoken to as the connection string asks; are its version and options right?"
+        ) from error
     except PyMongoError as error:
         raise _named(what, error) from error
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -15,6 +17,7 @@ from pymongo.errors import AutoReconnect
 
 from dedup_job import __main__
 from dedup_job import job as the_job
+from dedup_job.cli import commands
 from dedup_job.document import Fingerprints
 from dedup_job.engine import worker
 from dedup_job.mongo.target import Target
@@ -89,6 +92,63 @@ def test_a_connection_string_that_does_not_work(job: Job, run: Run, uri: str, co
     assert ended == code
     assert said.count("dedup-job: ") == 1
     assert is_clean(said)
+
+
+ARGUMENTS = {
+    "why": ["1"],
+    "explain": ["1", "2"],
+    "undo": ["a-run"],
+    "restore": ["1"],
+    "evaluate": ["--pairs", "pairs.tsv"],
+}
+FORMS = (
+    ("mongodb://user:{}@db.example.org/", quote_plus),
+    ("mongodb://user:{}@127.0.0.1:9/", quote_plus),
+    ("mongodb://user:{}@127.0.0.1:9/", str),
+    ("mongodb://{0}:{0}@127.0.0.1:9/?appName={0}", str),
+    ("mongodb+srv://user:{}@db.example.org/?tls=false", str),
+    ("{}", str),
+)
+
+
+@pytest.mark.parametrize("command", commands.commands)
+def test_no_four_characters_of_a_password_are_in_what_a_command_says(
+    job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    job.set("limits", connect_seconds=0.02, patience_seconds=0.02)
+    monkeypatch.chdir(job.folder)
+    Path("pairs.tsv").write_text("1\t2\t1\n")
+    drawn = Random(command)
+    for form, code in FORMS:
+        password = "".join(drawn.choices("aQ7xK9@:/?#[]%+&;=,$é中", k=drawn.randint(4, 20)))
+        written = code(password)
+        monkeypatch.setenv("DEDUP_SOURCE_URI", form.format(written))
+        options = drawn.choice([[], ["--json"], ["--log", "json"], ["-v", "--json", "--log", "json"]])
+        arguments = [command, *ARGUMENTS.get(command, []), *options, "-c", str(job.config_file())]
+        monkeypatch.setattr(sys, "argv", ["dedup-job", *arguments])
+
+        code_of_exit = __main__._run()
+
+        said = "".join(capsys.readouterr())
+        assert (code_of_exit in (69, 78), bool(said)) == (True, True)
+        for secret in (password, written):
+            assert not any(secret[at : at + 4] in said for at in range(len(secret) - 3))
+
+
+def test_a_connection_string_on_the_command_line_is_not_repeated(
+    job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uri = f"mongodb://user:{CANARY}@127.0.0.1/"
+    for arguments in (
+        [uri],
+        ["run", uri],
+        ["run", f"--uri={uri}"],
+        ["run", "--workers", uri],
+        ["run", "-c", uri],
+    ):
+        monkeypatch.setattr(sys, "argv", ["dedup-job", *arguments])
+        assert __main__._run() in (64, 78)
+        assert is_clean("".join(capsys.readouterr()))
 
 
 def test_a_password_that_is_wrong(run: Run) -> None:
