@@ -29,6 +29,7 @@ from pymongo.errors import (
 
 from dedup_job.errors import ConfigError, DedupError, NotPermitted, StorageFull, Unreachable
 from dedup_job.mongo.address import EXPECTED, Address, check_loopback, read
+from dedup_job.mongo.outage import happened
 from dedup_job.signals import FLAG
 
 RAW: CodecOptions[Any] = CodecOptions(
@@ -201,7 +202,8 @@ def _named(what: str, error: PyMongoError) -> DedupError:
         return Unreachable(f"{what}: the set has no primary; are most of its members up? Run again later")
     if isinstance(error, ConnectionFailure) and not isinstance(error, NotPrimaryError):
         variable = "DEDUP_SOURCE_URI" if what.startswith("the source") else "DEDUP_TARGET_URI"
-        return Unreachable(f"{what} does not answer; is it running, and is the address in {variable} right?")
+        told = happened(error) or "is it running?"
+        return Unreachable(f"{what} does not answer: {told} (its address is from {variable} or uri_file)")
     if isinstance(error, WTimeoutError):
         return Unreachable(f"{what}: no majority acknowledged in time; do secondaries lag? Run again later")
     if code in PERMISSION:

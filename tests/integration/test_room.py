@@ -59,7 +59,7 @@ def test_a_server_whose_disk_takes_no_more_ends_the_run_and_with_room_the_next_f
             resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1, 1))
 
         install(monkeypatch, Moments({("insert", 3): fill_the_disk}))
-        with pytest.raises(Unreachable, match="does not answer; is it running"):
+        with pytest.raises(Unreachable, match=r"does not answer: 127\.0\.0\.1:"):
             job.decide("backfill")
 
         install(monkeypatch)
