@@ -113,6 +113,9 @@ def commands() -> None:
 @click.option(
     "--adopt", is_flag=True, help="Keep what the target holds already, and drop what is a copy of it."
 )
+@click.option(
+    "--engine", type=click.Choice(["local", "spark"]), help="Where it is decided; default: the settings'."
+)
 @consenting
 @paced
 @common
@@ -419,6 +422,8 @@ def _adopt(config: Path, options: dict[str, Any]) -> None:
     from dedup_job.report.progress import Progress
 
     settings, _ = _prepared(config, options)
+    if settings.engine.kind == "spark":
+        raise UsageError("--adopt: what the target holds is not taken in on Spark; add --engine local")
     with Context(settings) as context, Progress("adopt", context.own_records.estimated_count()) as progress:
         adopt(context, progress.observe, _consent(options))
 
@@ -432,7 +437,12 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
     with Context(settings) as context:
         total = context.source.estimated_count() if mode == "backfill" else None
         with Progress(mode, total) as progress:
-            done = decide(context, mode, progress.observe, _consent(options))
+            if mode == "backfill" and settings.engine.kind == "spark":
+                from dedup_job.commands import spark_backfill
+
+                done = spark_backfill.decide(context, progress.observe, _consent(options))
+            else:
+                done = decide(context, mode, progress.observe, _consent(options))
     _finish(output, settings, done.as_text(), done.as_json())
     return done.exit_code
 
@@ -452,6 +462,8 @@ def _prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
     settings = configuration.load(config)
     if options["workers"]:
         settings = configuration.with_workers(settings, options["workers"])
+    if options.get("engine"):
+        settings = configuration.with_engine(settings, options["engine"])
     settings = configuration.with_pace(
         settings, options.get("max_docs_per_second"), options.get("max_mb_per_second")
     )

@@ -129,9 +129,24 @@ class MatchSettings(Section):
 
 
 class EngineSettings(Section):
-    """`[engine]`: where fingerprinting runs."""
+    """`[engine]`: where the work runs; all but the first two say how a backfill runs on Spark."""
 
+    kind: Literal["local", "spark"] = "local"
     workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1, le=1024)
+    master: Name | None = None
+    work: Name | None = None
+    conf: dict[str, str] = Field(default_factory=dict)
+    partitions: int | None = Field(None, ge=1)
+
+    @property
+    def work_folder(self) -> str:
+        """Return the folder for Spark's stages as a URI; raises ConfigError where none is set."""
+        if self.work is None:
+            raise ConfigError(
+                "[engine] work: Spark needs a folder for its stages that all executors reach, such as "
+                '"hdfs://host/dedup", "s3a://bucket/dedup" or, on one machine, "/var/tmp/dedup"'
+            )
+        return self.work if "://" in self.work else Path(self.work).expanduser().resolve().as_uri()
 
 
 class LimitSettings(Section):
@@ -254,7 +269,12 @@ def check_deciding(table: dict[str, Any]) -> Deciding:
 
 def with_workers(settings: Settings, workers: int) -> Settings:
     """Return the settings with another number of workers."""
-    return settings.model_copy(update={"engine": EngineSettings(workers=workers)})
+    return settings.model_copy(update={"engine": settings.engine.model_copy(update={"workers": workers})})
+
+
+def with_engine(settings: Settings, kind: str) -> Settings:
+    """Return the settings with another kind of engine."""
+    return settings.model_copy(update={"engine": settings.engine.model_copy(update={"kind": kind})})
 
 
 def with_pace(settings: Settings, docs_per_second: float | None, mb_per_second: float | None) -> Settings:

@@ -66,6 +66,19 @@ class Source:
         """Yield the records that exist of these ids, by id, in pieces; see `Lookup.pieces`."""
         return self._lookup.pieces(ids, fields)
 
+    def records(self, ids: Sequence[bytes]) -> Iterator[Batch]:
+        """Yield these records in this order, in batches of bounded bytes; deleted ones are left out."""
+        while ids:
+            size = self._paced_size()
+            asked = ids[: size.records]
+            found = next(self._lookup.pieces(asked, nbytes=size.nbytes), {})
+            self._pace.spend(len(found), sum(map(len, found.values())))
+            last = max((i for i, raw_id in enumerate(asked) if raw_id in found), default=len(asked) - 1)
+            present = [raw_id for raw_id in asked if raw_id in found]
+            if present:
+                yield Batch(present, [found[raw_id] for raw_id in present])
+            ids = ids[last + 1 :]
+
     def one(self, raw_id: bytes) -> bytes | None:
         """Return the record with this id, or None."""
         return next(self._lookup.pieces([raw_id]), {}).get(raw_id)
@@ -145,6 +158,10 @@ class Source:
         last = next((document["_id"] for document in self._end(-1)), None)
         return last.generation_time if isinstance(last, ObjectId) else None
 
+    def last(self) -> bytes | None:
+        """Return the greatest `_id`, whatever the filter says of its record; None where there is none."""
+        return next((bytes(document.raw) for document in self._end(-1)), None)
+
     def _end(self, way: int) -> list[Any]:
         with named_errors("the source"):
             return self._patience(
@@ -159,22 +176,9 @@ class Source:
             self._pace.spend(0, sum(map(len, page)))
             waiting += window.decided.missing([id_of(raw) for raw in page])
             while len(waiting) >= self._size.records:
-                yield from self._records(waiting[: self._size.records])
+                yield from self.records(waiting[: self._size.records])
                 del waiting[: self._size.records]
-        yield from self._records(waiting)
-
-    def _records(self, ids: Sequence[bytes]) -> Iterator[Batch]:
-        """Yield these records in this order, in batches of bounded bytes; deleted ones are left out."""
-        while ids:
-            size = self._paced_size()
-            asked = ids[: size.records]
-            found = next(self._lookup.pieces(asked, nbytes=size.nbytes), {})
-            self._pace.spend(len(found), sum(map(len, found.values())))
-            last = max((i for i, raw_id in enumerate(asked) if raw_id in found), default=len(asked) - 1)
-            present = [raw_id for raw_id in asked if raw_id in found]
-            if present:
-                yield Batch(present, [found[raw_id] for raw_id in present])
-            ids = ids[last + 1 :]
+        yield from self.records(waiting)
 
     def _paced_size(self) -> BatchSize:
         """How much to read at once: a batch, or what the pace allows in about a second."""

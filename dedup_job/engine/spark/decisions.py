@@ -1,0 +1,231 @@
+"""Decisions: the stages from the records of a source to what is foreseen for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from dedup_job.engine.spark import nearby
+from dedup_job.engine.spark.columns import (
+    POSITION_BITS,
+    RECORDS,
+    SHORT,
+    column,
+    in_batches,
+    matrix,
+    numbers,
+    sets,
+    whole,
+)
+from dedup_job.engine.spark.independent import Edges, dropped
+from dedup_job.engine.spark.rounds import dropped_in_rounds
+from dedup_job.engine.spark.stages import Stage, Work
+from dedup_job.fingerprint.recipe import Matching
+from dedup_job.match.similarity import Sets, similarities_from
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TEXTS = pa.schema(
+    [
+        ("text", pa.int64()),
+        ("id", pa.binary()),
+        ("short", pa.binary()),
+        ("bits", pa.binary()),
+        ("near", pa.bool_()),
+        ("keys", pa.binary()),
+        ("again", pa.bool_()),
+    ]
+)
+FOUND = pa.schema([("text", pa.int64()), ("other", pa.int64()), ("by", pa.int64()), ("distance", pa.int64())])
+PAIRS = pa.schema([("text", pa.int64()), ("other", pa.int64()), ("distance", pa.int64())])
+COMPARED = pa.schema([*PAIRS, ("own", pa.binary()), ("others", pa.binary())])
+MATCHES = pa.schema([*PAIRS, ("similarity", pa.float64())])
+TYPES = {pa.int64(): "bigint", pa.binary(): "binary", pa.bool_(): "boolean", pa.string(): "string"}
+TYPES |= {pa.float64(): "double"}
+ENTRIES_AT_ONCE = 2_000_000  # of a partition, about: 50 bytes of memory each
+FEW_EDGES = 20_000_000  # that the driver goes over by itself
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What decides how the work is cut up, and the verdicts.
+
+    words       64-bit words of a fingerprint
+    partitions  that a stage has at least
+    few_edges   matches that the driver settles by itself, rather than Spark in rounds
+    """
+
+    matching: Matching
+    words: int
+    partitions: int
+    few_edges: int = FEW_EDGES
+
+    def parts(self, rows: int) -> int:
+        """Return how many partitions so many rows of entries have."""
+        return max(self.partitions, -(-rows // ENTRIES_AT_ONCE))
+
+
+def ddl(schema: pa.Schema) -> str:
+    """Return a schema as Spark reads it."""
+    return ", ".join(f"`{field.name}` {TYPES[field.type]}" for field in schema)
+
+
+def decided(work: Work, records: Stage, shape: Shape) -> Stage:
+    """Return what is foreseen for each record; each stage is made where it is not whole."""
+    texts = work.stage("texts", lambda: _texts(records.table))
+    pairs = work.stage("pairs", lambda: _pairs(texts, shape))
+    matches = work.stage("matches", lambda: _matches(records.table, pairs.table, shape.matching))
+    without = work.stage("dropped", lambda: _dropped(matches, shape))
+    parts = (records.table, texts.table, matches.table, without.table)
+    return work.stage("verdicts", lambda: _verdicts(*parts, shape), by="range")
+
+
+def _texts(records: DataFrame) -> DataFrame:
+    """Return each different text with the first record that has it."""
+    from pyspark.sql import functions as f
+
+    known = ("id", "bits", "near", "keys")
+    first = f.min(f.struct("order", *known)).alias("first")
+    found = _judged(records).groupBy("short").agg(first, (f.count("*") > 1).alias("again"))
+    columns = [f.col("first.order").alias("text"), *(f.col(f"first.{name}") for name in known)]
+    return found.select(*columns, "short", "again").select(TEXTS.names)
+
+
+def _judged(records: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    return records.where(f.col("digest") != f.lit(bytes(16))).withColumn(
+        "short", f.substring("digest", 1, SHORT)
+    )
+
+
+def _pairs(texts: Stage, shape: Shape) -> DataFrame:
+    """Return for each text the candidates that its keys find."""
+    bits = [f"bits{word}" for word in range(shape.words)]
+    words = [(name, pa.int64()) for name in bits]
+    flags = [("near", pa.bool_()), ("again", pa.bool_())]
+    entries = pa.schema([("key", pa.int64()), ("text", pa.int64()), *words, *flags])
+    matching = shape.matching
+    keys = 8 * shape.words + matching.bands
+
+    def with_keys(batches: Batches) -> Batches:
+        for batch in filter(len, batches):
+            yield from in_batches(_entries(pa.Table.from_batches([batch.cast(TEXTS)]), shape, entries))
+
+    def by_key(batches: Batches) -> Batches:
+        yield from in_batches(_found(whole(batches, entries), bits, matching))
+
+    def by_text(batches: Batches) -> Batches:
+        table = whole(batches, FOUND)
+        met = nearby.first_found(nearby.Pairs(*(numbers(table, name) for name in FOUND.names)))
+        yield from in_batches(pa.table([met.text, met.other, met.distance], schema=PAIRS))
+
+    parts = shape.parts(texts.manifest.rows * keys)
+    found = (
+        texts.table.mapInArrow(with_keys, ddl(entries))
+        .repartition(parts, "key")
+        .mapInArrow(by_key, ddl(FOUND))
+    )
+    return found.repartition(parts, "text").mapInArrow(by_text, ddl(PAIRS))
+
+
+def _entries(table: pa.Table, shape: Shape, schema: pa.Schema) -> pa.Table:
+    texts = nearby.Texts(
+        text=numbers(table, "text"),
+        bits=matrix(column(table, "bits"), np.uint64),
+        near=numbers(table, "near"),
+        keys=matrix(column(table, "keys"), np.uint32),
+        again=numbers(table, "again"),
+    )
+    found = nearby.entries(texts, shape.matching)
+    words = [np.ascontiguousarray(found.bits[:, word]).view(np.int64) for word in range(shape.words)]
+    return pa.table([found.key, found.text, *words, found.near, found.again], schema=schema)
+
+
+def _found(table: pa.Table, bits: list[str], matching: Matching) -> pa.Table:
+    words = [numbers(table, name).view(np.uint64) for name in bits]
+    entries = nearby.Entries(
+        key=numbers(table, "key"),
+        text=numbers(table, "text"),
+        bits=np.stack(words, axis=1),
+        near=numbers(table, "near"),
+        again=numbers(table, "again"),
+    )
+    return pa.table(list(nearby.pairs(entries, matching)), schema=FOUND)
+
+
+def _matches(records: DataFrame, pairs: DataFrame, matching: Matching) -> DataFrame:
+    """Return the pairs that are similar enough; with texts not compared all are, and have no similarity."""
+    from pyspark.sql import functions as f
+
+    if not matching.min_similarity:
+        return pairs.withColumn("similarity", f.lit(None).cast("double"))
+    involved = pairs.select(f.col("text").alias("order")).union(pairs.select("other")).distinct()
+    shingles = records.select("order", "shingles").join(involved, "order", "left_semi")
+    others = shingles.select(f.col("order").alias("other"), f.col("shingles").alias("others"))
+    own = shingles.select(f.col("order").alias("text"), f.col("shingles").alias("own"))
+    both = pairs.join(others, "other").join(own, "text").select(*COMPARED.names)
+    least = matching.min_similarity
+
+    def compared(batches: Batches) -> Batches:
+        for batch in filter(len, batches):
+            yield from in_batches(_similar(pa.Table.from_batches([batch.cast(COMPARED)]), least))
+
+    return both.mapInArrow(compared, ddl(MATCHES))
+
+
+def _similar(table: pa.Table, least: float) -> pa.Table:
+    own, others = sets(column(table, "own")), sets(column(table, "others"))
+    rows = np.arange(len(table))
+    found = similarities_from(
+        Sets(own.offsets, own.values), rows, Sets(others.offsets, others.values), rows, least
+    )
+    columns = [*(table.column(name) for name in PAIRS.names), pa.array(found)]
+    return pa.table(columns, schema=MATCHES).filter(pa.array(found >= least))
+
+
+def _dropped(matches: Stage, shape: Shape) -> DataFrame:
+    """Return the texts that are dropped when they first come."""
+    edges = matches.table.where("other < text").select("text", "other")
+    if matches.manifest.rows > shape.few_edges:
+        edges = edges.select(edges.text.alias("later"), edges.other.alias("earlier"))
+        return dropped_in_rounds(edges, shape.few_edges)
+    table = edges.toArrow()
+    found = dropped(Edges(numbers(table, "text"), numbers(table, "other")))
+    return edges.sparkSession.createDataFrame(pa.table({"text": pa.array(found, pa.int64())}))
+
+
+def _verdicts(
+    records: DataFrame, texts: DataFrame, matches: DataFrame, without: DataFrame, shape: Shape
+) -> DataFrame:
+    """Return each record with its text, whether that is kept, and what matches it."""
+    from pyspark.sql import functions as f
+
+    is_kept = f.col("is_dropped").isNull().alias("is_kept")
+    marks = without.withColumn("is_dropped", f.lit(True))
+    known = (
+        texts.select("text", "id", "short").join(marks, "text", "left").select("text", "id", "short", is_kept)
+    )
+    others = known.select(f.col("text").alias("other"), "id", "is_kept")
+    near = f.array_sort(f.collect_list(f.struct("distance", "other", "similarity", "is_kept", "id")))
+    around = matches.join(others, "other").groupBy("text").agg(near.alias("matches"))
+    known = known.join(around, "text", "left")
+    judged = _judged(records.drop("shingles"))
+    judged = judged.join(known.withColumnRenamed("id", "first"), "short").drop("short")
+    unjudged = records.drop("shingles").where(f.col("digest") == f.lit(bytes(16)))
+    foreseen = judged.unionByName(unjudged, allowMissingColumns=True)
+    foreseen = foreseen.withColumn("range", f.shiftright("order", POSITION_BITS))
+    return foreseen.repartition(shape.partitions, "range").sortWithinPartitions("range", "order")
+
+
+def read_into(ranges: int, read: Callable[[Batches], Batches], spark: Any) -> DataFrame:
+    """Return the records of so many ranges, each read by a task of its own."""
+    table: DataFrame = spark.range(0, ranges, 1, max(1, ranges)).mapInArrow(read, ddl(RECORDS))
+    return table

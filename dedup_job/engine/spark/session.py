@@ -1,0 +1,127 @@
+"""A Spark session for a command, and the faults of its stages by their names."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dedup_job import errors
+from dedup_job.errors import ConfigError, DedupError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NEEDED = ("pyspark", "pandas", "pyarrow")
+OURS = re.compile(r"dedup_job\.errors\.(\w+): (.*)")
+# The last ones win: what a cluster or `conf` says.
+USUAL: Mapping[str, str] = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+}
+# The driver and its executors are one process, which nobody else has to reach.
+ALONE: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where Spark runs.
+
+    master      as Spark names it; None for what spark-submit says, else all processors of this machine
+    conf        further settings of Spark
+    partitions  that a stage has at least; None for four a processor
+    """
+
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+    partitions: int | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the executors are threads of the driver."""
+        return self.master is not None and self.master.startswith("local")
+
+
+@contextmanager
+def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
+    """Start Spark, or join what spark-submit has started; raises ConfigError where it cannot be had."""
+    _check_installed()
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not is_submitted:
+        cluster = Cluster(cluster.master or "local[*]", cluster.conf, cluster.partitions)
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if cluster.is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.appName(name)
+    for key, value in {**USUAL, **(ALONE if cluster.is_local else {}), **cluster.conf}.items():
+        builder = builder.config(key, value)
+    if cluster.master is not None:
+        builder = builder.master(cluster.master)
+    try:
+        spark = builder.getOrCreate()
+    except PySparkRuntimeError:
+        raise ConfigError(
+            "Spark does not start: it needs Java 17 or newer; see what Java says above"
+        ) from None
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _check_installed() -> None:
+    """Raise ConfigError where the extra or Java is missing."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"[engine] kind: Spark needs {', '.join(missing)}; run pip install 'dedup-job[spark]'"
+        )
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and not _java():
+        raise ConfigError(
+            "[engine] kind: Spark needs Java 17 or newer, and there is none on PATH or in JAVA_HOME; install "
+            "a Java runtime (openjdk-17-jre-headless in Debian), or set kind to local"
+        )
+
+
+def _java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java", path=os.path.join(home, "bin")) if home else shutil.which("java")
+
+
+@contextmanager
+def named_errors(stage: str) -> Iterator[None]:
+    """Turn what Spark says of a failed stage into our own errors, without what may hold document text."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if found := OURS.search(str(error)):
+            kind = getattr(errors, found[1], DedupError)
+            raise (kind if issubclass(kind, DedupError) else DedupError)(found[2]) from None
+        raise DedupError(
+            f"stage {stage} failed on Spark: {_class_of(error)}; its own log says more"
+        ) from None
+
+
+def _class_of(error: Exception) -> str:
+    """Return the name of the innermost class that Spark tells of, and nothing of its message."""
+    names = re.findall(r"(?:Caused by: |^)([\w.$]+(?:Exception|Error))", str(error), re.MULTILINE)
+    return names[-1] if names else type(error).__name__
