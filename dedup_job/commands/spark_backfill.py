@@ -125,7 +125,7 @@ class _Backfill:
         with context.ledger(run, consent) as ledger:
             head = ledger.recover(context.source, context.target)
             self._check_nothing_left()
-            records, verdicts = self._stages(frozenset(ledger.overrides()))
+            records, verdicts = self._stages(head, frozenset(ledger.overrides()))
             counts = self._carried_out(ledger, head, verdicts)
             ledger.covered(*_times(records), True)
             self.work.end()
@@ -142,12 +142,12 @@ class _Backfill:
                 "use --engine local"
             )
 
-    def _stages(self, restored: frozenset[bytes]) -> tuple[Stage, Stage]:
+    def _stages(self, head: Head, restored: frozenset[bytes]) -> tuple[Stage, Stage]:
         """Return the records of the source, and what is foreseen for each of them."""
         from dedup_job.engine.spark.decisions import Shape, decided
 
         recipe = self.context.recipe
-        records = self.work.first("records", lambda: self._records(restored))
+        records = self.work.first("records", lambda: self._records(head, restored))
         shape = Shape(recipe.matching, recipe.bits // 64, self._partitions)
         return records, decided(self.work, records, shape)
 
@@ -171,12 +171,20 @@ class _Backfill:
         )
         return carry_out(carrying)
 
-    def _records(self, restored: frozenset[bytes]) -> tuple[DataFrame, Mapping[str, Any]]:
-        """Return the records of the source as a table, and the times of this moment."""
+    def _records(self, head: Head, restored: frozenset[bytes]) -> tuple[DataFrame, Mapping[str, Any]]:
+        """Return the records of the source as a table, and the times of this moment.
+
+        What came behind records that are decided already would be taken for what was deleted since.
+        """
         from dedup_job.engine.spark.decisions import read_into
         from dedup_job.engine.spark.reading import Fingerprinting, ranges, read
 
         context, limits = self.context, self.context.settings.limits
+        if not head.is_empty:
+            raise ConfigError(
+                f"{self.context.target_name} has a backfill that was not decided on Spark, or whose stages are "
+                "elsewhere than in [engine] work; end it with --engine local"
+            )
         times = {"looked": _stamp(context.source.now()), "newest": _stamp(context.source.newest())}
         last = context.source.last()
         count = max(self._partitions, -(-context.source.estimated_count() // RECORDS_A_RANGE))

@@ -1,15 +1,17 @@
-"""Reading ahead: the next batch is read by a thread while the one before is worked on."""
+"""Reading ahead: what comes next is read by a thread while the one before is worked on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
-from dedup_job.document import Batch
 from dedup_job.signals import FLAG
 
+T = TypeVar("T")
 
-def read_ahead(batches: Iterable[Batch]) -> Iterator[Batch]:
+
+def read_ahead(batches: Iterable[T]) -> Iterator[T]:
     """Yield the batches in order, one of them read in advance; an error comes where its batch would have."""
     source = iter(batches)
     reader = ThreadPoolExecutor(1, "reader")

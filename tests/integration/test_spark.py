@@ -3,37 +3,180 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy as np
 import pytest
+from bson import ObjectId
 
+from dedup_job import config
+from dedup_job.commands import spark_backfill
+from dedup_job.commands.context import Context
+from dedup_job.engine.spark.session import Cluster, session
+from dedup_job.errors import ConfigError
+from dedup_job.report.summary import Report
 from scripts.corpus import Mix, generate
+from scripts.made_up import Collection, Forms
 from tests.integration.conftest import Job
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
-pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17, and there is none")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17, and there is none on PATH"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning"),  # of py4j
+]
 
-RECORDS = 400
+STAGES = ("records", "texts", "pairs", "matches", "dropped", "verdicts")
+FORM = Collection(Forms(forms=1, words_each=60, fields=3, least=0.3, most=1.0), copies=0.2)
 
 
-def on_spark(job: Job, partitions: int = 3) -> None:
-    """Let a job's backfill be decided on two cores of this machine."""
+def odd() -> list[dict[str, Any]]:
+    """Pages with copies, and records that cannot be judged."""
+    return list(generate(200, mix=Mix(length=200, odd=0.1)))
+
+
+def crowded() -> list[dict[str, Any]]:
+    """Records of one form, which share more keys than a key remembers texts."""
+    return [
+        {"_id": ObjectId((1 << 90 | number).to_bytes(12, "big")), "data": text.decode()}
+        for number, text in enumerate(FORM.texts(np.arange(200)))
+    ]
+
+
+def chained() -> list[dict[str, Any]]:
+    """Texts that change step by step, each with a copy that comes late; ids of other types."""
+    words = [f"word{number}" for number in range(90)]
+    texts = [" ".join(words[step : step + 40]) for step in range(50)]
+    return [{"_id": number, "data": text} for number, text in enumerate(texts + texts[::-1])]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spark() -> Iterator[Any]:
+    """Spark on two cores, for all tests: each of its Python workers takes a while to begin."""
+    with session(Cluster("local[2]", {"spark.sql.shuffle.partitions": "2"}), "tests") as running:
+        yield running
+
+
+@pytest.fixture
+def filled(job: Job) -> Job:
+    job.set("source", fields=["data"])
+    job.source.insert_many([*odd(), *crowded(), *chained()])
+    return job
+
+
+def on_spark(job: Job, partitions: int = 2) -> Report:
+    """Let a backfill be decided on two cores of this machine."""
     work = str(job.folder / f"work-{job.database.name}")
     job.set("engine", kind="spark", master="local[2]", work=work, partitions=partitions)
+    with Context(config.check(job.tables, "test")) as context:
+        return spark_backfill.decide(context, lambda batch, plan: None)
 
 
-def fill(job: Job) -> None:
-    job.source.insert_many(list(generate(RECORDS, mix=Mix(length=200, odd=0.1))))
-    job.set("source", fields=["data"])
+def plans(job: Job) -> list[dict[str, Any]]:
+    """What the ledger has of each plan, without what differs from run to run."""
+    found = list(job.ledger("plans").find().sort("_id", 1))
+    return [
+        {name: plan[name] for name in plan if name not in ("_id", "run", "at", "previous")} for plan in found
+    ]
 
 
-@pytest.mark.parametrize("partitions", [2, 7])
-def test_spark_decides_as_one_machine_does(job: Job, another_job: Callable[[], Job], partitions: int) -> None:
-    fill(job)
+def test_spark_decides_as_one_machine_does_and_a_nightly_run_goes_on(
+    filled: Job, another_job: Callable[[], Job]
+) -> None:
+    there = [another_job(), another_job()]
+    here = filled.decide("backfill").counts
+    assert min(here.near, here.exact, len(here.unjudged)) > 0
+    for job, partitions in zip(there, (1, 7), strict=True):
+        assert on_spark(job, partitions).counts == here
+        assert job.outcome() == filled.outcome()
+        assert plans(job) == plans(filled)
+    late = [{"data": record["data"]} for record in generate(60, seed=3)] + [
+        {"data": text["data"]} for text in odd()
+    ]
+    for job in (filled, there[0]):
+        job.source.insert_many(
+            [{"_id": ObjectId((1 << 95 | n).to_bytes(12, "big")), **one} for n, one in enumerate(late)]
+        )
+    assert there[0].decide("run").counts == filled.decide("run").counts
+    assert there[0].outcome() == filled.outcome()
+
+
+def test_what_the_target_refuses_ends_as_on_one_machine(filled: Job, another_job: Callable[[], Job]) -> None:
     other = another_job()
-    report = job.decide("backfill")
-    assert min(report.counts.near, report.counts.exact, len(report.counts.unjudged)) > 0
-    on_spark(other, partitions)
-    ended = other.command("backfill")
-    assert ended.returncode == 0, ended.stderr
-    assert other.outcome() == job.outcome()
+    for job in (filled, other):
+        unfit = {"data": {"$not": {"$regex": "word2[05]|的"}}}
+        job.database.create_collection("unique", validator=unfit)
+    here = filled.decide("backfill").counts
+    assert here.refused
+    assert on_spark(other).counts == here
+    assert other.outcome() == filled.outcome()
+
+
+def test_a_killed_backfill_goes_on_from_the_last_whole_stage(
+    filled: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dedup_job.engine.spark import stages
+
+    other, made, most = another_job(), [], 2
+    make = stages.Work._made
+
+    def killed(self: stages.Work, name: str, *rest: Any) -> stages.Stage:
+        if len(made) == most:
+            raise KeyboardInterrupt
+        made.append(name)
+        return make(self, name, *rest)
+
+    monkeypatch.setattr(stages.Work, "_made", killed)
+    with pytest.raises(KeyboardInterrupt):
+        on_spark(other)
+    most = len(STAGES)
+    committed = 0
+
+    def broken_off(batch: Any, plan: Any) -> None:
+        nonlocal committed
+        committed += 1
+        if committed == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), Context(config.check(other.tables, "test")) as context:
+        spark_backfill.decide(context, broken_off)
+    other.source.insert_one({"_id": 1000, "data": "it came too late to be decided on Spark"})
+    on_spark(other)
+    assert tuple(made) == STAGES
+    filled.decide("backfill")
+    assert other.outcome() == filled.outcome()
+    filled.source.insert_one({"_id": 1000, "data": "it came too late to be decided on Spark"})
+    assert other.decide("run").counts == filled.decide("run").counts
+
+
+def test_stages_of_another_recipe_are_refused(filled: Job, another_job: Callable[[], Job]) -> None:
+    other = another_job()
+    on_spark(other)
+    work = other.tables["engine"]["work"]
+    other.tables["target"]["collection"] = "others"
+    other.set("match", min_similarity=0.9)
+    other.tables["engine"]["work"] = work
+    with pytest.raises(ConfigError, match="stages of another recipe"):
+        on_spark(other)
+
+
+def test_without_java_it_is_said_what_to_install(job: Job) -> None:
+    job.source.insert_one({"text": "one"})
+    job.set("engine", kind="spark", work=str(job.folder))
+    environment = {"PATH": str(job.folder), "JAVA_HOME": ""}
+    ended = job.command("backfill", environment=environment)
+    assert ended.returncode == ConfigError.exit_code
+    assert "install a Java runtime" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
+def test_rounds_settle_what_one_machine_settles(spark: Any) -> None:
+    from dedup_job.engine.spark.independent import Edges, dropped
+    from dedup_job.engine.spark.rounds import dropped_in_rounds
+
+    rng = np.random.default_rng(5)
+    later = rng.integers(1, 300, 400)
+    edges = Edges(later, (rng.random(400) * later).astype(np.int64))
+    table = spark.createDataFrame(np.stack(edges, axis=1).tolist(), "later bigint, earlier bigint")
+    found = sorted(row.text for row in dropped_in_rounds(table, 0).collect())
+    assert found == dropped(edges).tolist()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dedup_job.document import Batch, Counts, digests
+from dedup_job.engine.ahead import read_ahead
 from dedup_job.engine.spark.foresight import Decision, Deviations, Rows, decide
 from dedup_job.plan import Plan
 
@@ -33,6 +35,14 @@ class Carrying:
     deviations: Deviations = field(default_factory=Deviations)
 
 
+class Fetched(NamedTuple):
+    """Records that are there, with what was foreseen for them, and for those before them that are gone."""
+
+    rows: Rows
+    batch: Batch
+    gone: Rows
+
+
 def carry_out(job: Carrying) -> Counts:
     """Make the plan of each batch final before the next is decided.
 
@@ -40,15 +50,17 @@ def carry_out(job: Carrying) -> Counts:
     copied.  What they were to stand for is decided again, and so is what the target refused a keeper.
     """
     counts = Counts()
-    for rows in job.foreseen:
-        for here, batch in _present(rows, job):
-            raw_hashes = digests(batch.raws)
-            is_changed = (raw_hashes != here.hashes).any(axis=1)
-            plan = planned(here, raw_hashes, _decided(here, is_changed, job))
-            plan = job.commit(plan, batch.raws)
-            job.deviations.learn(here, plan)
-            job.observe(batch, plan)
-            counts += plan.counts
+    for rows, batch, gone in read_ahead(_fetched(job)):
+        for row in range(len(gone)):
+            job.deviations.note(gone, row, False)
+        if not len(batch):
+            continue
+        hashes = digests(batch.raws)
+        is_changed = (hashes != rows.hashes).any(axis=1)
+        plan = job.commit(planned(rows, hashes, _decided(rows, is_changed, job)), batch.raws)
+        job.deviations.learn(rows, plan)
+        job.observe(batch, plan)
+        counts += plan.counts
     return counts
 
 
@@ -57,21 +69,18 @@ def planned(rows: Rows, hashes: npt.NDArray[np.uint64], decision: Decision) -> P
     return Plan(rows.ids, decision.verdicts, rows.bits, rows.has_print, rows.keys, rows.digests, hashes)
 
 
-def _present(rows: Rows, job: Carrying) -> Iterator[tuple[Rows, Batch]]:
-    """Yield batches of the records that are there, with their rows; note those that are gone."""
-    places = {raw_id: row for row, raw_id in enumerate(rows.ids)}
-    done = 0
-    for batch in job.records(rows.ids):
-        here = np.array([places[raw_id] for raw_id in batch.ids])
-        _lose(rows, np.setdiff1d(np.arange(done, here[-1]), here), job)
-        done = here[-1] + 1
-        yield rows.take(here), batch
-    _lose(rows, np.arange(done, len(rows)), job)
-
-
-def _lose(rows: Rows, gone: npt.NDArray[np.intp], job: Carrying) -> None:
-    for row in gone.tolist():
-        job.deviations.note(rows, row, False)
+def _fetched(job: Carrying) -> Iterator[Fetched]:
+    """Yield the records as they are now, in their order."""
+    for rows in job.foreseen:
+        places = {raw_id: row for row, raw_id in enumerate(rows.ids)}
+        done = 0
+        for batch in job.records(rows.ids):
+            here = np.array([places[raw_id] for raw_id in batch.ids])
+            gone = np.setdiff1d(np.arange(done, here[-1]), here)
+            yield Fetched(rows.take(here), batch, rows.take(gone))
+            done = int(here[-1]) + 1
+        if done < len(rows):
+            yield Fetched(rows.take(np.arange(0)), Batch((), ()), rows.take(np.arange(done, len(rows))))
 
 
 def _decided(rows: Rows, is_changed: npt.NDArray[np.bool_], job: Carrying) -> Decision:

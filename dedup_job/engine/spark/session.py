@@ -56,11 +56,17 @@ class Cluster:
 
 @contextmanager
 def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
-    """Start Spark, or join what spark-submit has started; raises ConfigError where it cannot be had."""
+    """Start Spark, or join what runs in this process; raises ConfigError where it cannot be had.
+
+    What was started here is ended with the session; spark-submit has started Java, not Spark.
+    """
     _check_installed()
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
+    if running := SparkSession.getActiveSession():
+        yield running
+        return
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not is_submitted:
         cluster = Cluster(cluster.master or "local[*]", cluster.conf, cluster.partitions)

@@ -77,12 +77,12 @@ class Work:
     def first(self, name: str, make: Callable[[], tuple[DataFrame, Mapping[str, Any]]]) -> Stage:
         """Return the stage that all others come from; made where it is not whole, or is done with."""
         found = None if self.is_done else self._whole(name)
-        if found is None:
-            self._snapshot = secrets.token_hex(8)
-            table, notes = make()
-            return self._made(name, lambda: table, notes)
-        self._snapshot = found.manifest.snapshot
-        return found
+        if found is not None:
+            self._snapshot = found.manifest.snapshot
+            return found
+        self._snapshot = secrets.token_hex(8)
+        table, notes = make()
+        return self._made(name, lambda: table, notes)
 
     def stage(self, name: str, make: Callable[[], DataFrame], by: str | None = None) -> Stage:
         """Return a stage; it is made where it is not whole, or of another reading of the source.
