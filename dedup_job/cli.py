@@ -24,8 +24,9 @@ Examples:
 
 \b
 Connection strings come from DEDUP_SOURCE_URI and DEDUP_TARGET_URI (default: the same).
-Exit codes: 0 done, 3 done but something was refused, 64 usage, 65 state damaged, 69 MongoDB unreachable,
-70 a bug, 74 disk full, 75 another run works, 77 no permission, 78 configuration, 130/143 stopped by a signal.
+Exit codes: 0 done, 3 done but something was refused, 5 stopped by a limit: a person must look, 64 usage,
+65 state damaged, 69 MongoDB unreachable, 70 a bug, 74 disk full, 75 another run works, 77 no permission,
+78 configuration, 130/143 stopped by a signal.
 """
 
 
@@ -90,6 +91,9 @@ def consenting(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+ALLOWED = click.option(
+    "--allow", is_flag=True, help="Go on, and only warn, where a guard of [limits] would stop the run."
+)
 SAME_FROM = click.option(
     "--at",
     type=click.FloatRange(0, 1, min_open=True),
@@ -116,6 +120,7 @@ def commands() -> None:
 @click.option(
     "--engine", type=click.Choice(["local", "spark"]), help="Where it is decided; default: the settings'."
 )
+@ALLOWED
 @consenting
 @paced
 @common
@@ -127,6 +132,7 @@ def backfill(config: Path, adopt: bool, **options: Any) -> int:
 
 
 @commands.command("run")
+@ALLOWED
 @consenting
 @paced
 @common
@@ -316,6 +322,7 @@ def verify(config: Path, sample: int | None, state: Path | None, **options: Any)
 @click.option(
     "--content", is_flag=True, help="Compare the records too, not the ids alone: tells which have changed."
 )
+@ALLOWED
 @common
 def reconcile(config: Path, content: bool, **options: Any) -> int:
     """Decide what runs have missed; say which decided records vanished from the source, or changed."""
@@ -329,7 +336,7 @@ def reconcile(config: Path, content: bool, **options: Any) -> int:
         Context(settings) as context,
         tqdm(desc="reconcile", unit=" records", disable=not sys.stderr.isatty()) as bar,
     ):
-        done = compare(context, content, bar.update)
+        done = compare(context, content, bar.update, _consent(options))
     output.show(done.as_text(), done.as_json())
     return done.missed.exit_code if done.missed else 0
 
@@ -450,7 +457,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
 def _consent(options: dict[str, Any]) -> Any:
     from dedup_job.ledger.commit import Consent
 
-    return Consent(filter=options["refilter"], moved=options["moved"])
+    return Consent(options.get("refilter", False), options.get("moved", False), options.get("allow", False))
 
 
 def _prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:

@@ -150,7 +150,7 @@ class EngineSettings(Section):
 
 
 class LimitSettings(Section):
-    """`[limits]`: how much is taken on at once, how long a fault is waited out, who may read along."""
+    """`[limits]`: how much is taken on at once, how long a fault is waited out, when a person must look."""
 
     batch_records: int = Field(2_000, ge=1, le=5_000)
     batch_mb: int = Field(16, ge=1)
@@ -161,6 +161,7 @@ class LimitSettings(Section):
     max_docs_per_second: float | None = Field(None, gt=0)
     max_mb_per_second: float | None = Field(None, gt=0)
     allow_plaintext: bool = False
+    max_unjudged_share: float = Field(0.95, ge=0, le=1)
 
 
 class ReportSettings(Section):

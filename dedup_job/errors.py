@@ -1,6 +1,7 @@
 """The errors of a run, each with the exit code that cron sees.
 
 DedupError                70  a bug
++-- GuardStop              5  a guard of `[limits]` stopped the run, a person must look
 +-- UsageError            64  wrong command line
 +-- StateError            65  state and data disagree, a person must look
 +-- Unreachable           69  MongoDB did not answer before the deadline
@@ -20,6 +21,12 @@ class DedupError(Exception):
     """Something that ends a run; the message says what to do about it."""
 
     exit_code = 70
+
+
+class GuardStop(DedupError):
+    """A run was about to do what a limit of the settings forbids; a person must look."""
+
+    exit_code = 5
 
 
 class UsageError(DedupError):

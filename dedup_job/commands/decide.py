@@ -8,6 +8,7 @@ from dedup_job import job
 from dedup_job.commands.context import Context
 from dedup_job.commands.deciding import Look, Observe, Past, new_run
 from dedup_job.document import Counts
+from dedup_job.guard import FirstLook, HeldBack, Notes, stop
 from dedup_job.ledger.commit import Consent
 from dedup_job.mongo.window import Window
 from dedup_job.report.summary import Report
@@ -17,7 +18,9 @@ def decide(context: Context, mode: str, observe: Observe, consent: Consent = Con
     """Run a backfill or a nightly run: decide what is undecided and carry it out."""
     run = new_run(mode)
     started = time.monotonic()
-    source, target = context.source, context.target
+    source, target, limits = context.source, context.target, context.settings.limits
+    notes = Notes()
+    first = FirstLook(limits.max_unjudged_share, notes if consent.guarded else stop)
     context.check_own(context.ledger_reader().head())
     with context.ledger(run, consent) as ledger, context.engine() as engine:
         head = ledger.recover(source, target)
@@ -29,7 +32,7 @@ def decide(context: Context, mode: str, observe: Observe, consent: Consent = Con
             return job.run(
                 past.job(
                     context,
-                    engine,
+                    HeldBack(engine, first),
                     source.batches(window),
                     target.absent,
                     lambda plan, raws: ledger.commit(plan, raws, target, mode),
@@ -40,6 +43,7 @@ def decide(context: Context, mode: str, observe: Observe, consent: Consent = Con
         counts, is_full = Look(context, ledger, head, mode, looked)(past.window, decided)
         ledger.covered(looked, newest, is_full)
         seconds = time.monotonic() - started
-        report = Report(run.name, mode, counts, seconds, *context.basis(keepers), ledger.untold())
+        basis = context.basis(keepers)
+        report = Report(run.name, mode, counts, seconds, *basis, ledger.untold(), notes.messages)
         ledger.close({**report.as_json(), "exit_code": report.exit_code})
     return report

@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from dedup_job.commands.context import Context
 from dedup_job.document import Batch, Counts
 from dedup_job.engine.ahead import read_ahead
-from dedup_job.engine.local import LocalEngine
-from dedup_job.engine.restored import WithRestored
+from dedup_job.engine.restored import Fingerprinting, WithRestored
 from dedup_job.errors import StateError
 from dedup_job.job import Job
 from dedup_job.ledger.commit import RunId
@@ -64,7 +63,7 @@ class Past:
     def job(
         self,
         context: Context,
-        engine: LocalEngine,
+        engine: Fingerprinting,
         batches: Iterable[Batch],
         absent: Callable[[Collection[bytes]], set[bytes]],
         commit: Callable[[Plan, Sequence[bytes]], Plan],

@@ -9,6 +9,7 @@ from dedup_job import job
 from dedup_job.commands.context import Context, first_records
 from dedup_job.commands.deciding import Look, Observe, Past, new_run
 from dedup_job.document import Batch, Counts
+from dedup_job.guard import FirstLook, HeldBack, Notes
 from dedup_job.ledger.commit import Consent, check_filter, check_fits, check_places, check_whole
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.read_only import ReadOnlyTarget, accept
@@ -42,6 +43,8 @@ def dry_run(context: Context, asked: DryRun, observe: Observe) -> Report:
         context.check_own(head)
     mode = asked.mode or (NIGHTLY if head and head.covered else BACKFILL)
     started = time.monotonic()
+    notes = Notes()
+    first = FirstLook(context.settings.limits.max_unjudged_share, notes, least=1)
     with context.engine() as engine:
         target = ReadOnlyTarget(context.target, context.source)
         keepers, window = context.keepers(target, engine), context.window(mode, head)
@@ -51,11 +54,13 @@ def dry_run(context: Context, asked: DryRun, observe: Observe) -> Report:
 
         def decided(window: Window, _: str) -> Counts:
             batches = first_records(context.source.batches(window), asked.limit)
-            return job.run(past.job(context, engine, batches, target.absent, accept, observe))
+            held_back = HeldBack(engine, first)
+            return job.run(past.job(context, held_back, batches, target.absent, accept, observe))
 
         counts, _ = Look(context, reader, head, mode, context.source.now())(past.window, decided)
     seconds = time.monotonic() - started
-    return Report(new_run(mode).name, f"report ({mode})", counts, seconds, *context.basis(keepers))
+    name, basis = new_run(mode).name, context.basis(keepers)
+    return Report(name, f"report ({mode})", counts, seconds, *basis, warnings=notes.messages)
 
 
 def _checked_head(context: Context, reader: LedgerReader, consent: Consent) -> Head | None:

@@ -18,6 +18,7 @@ from dedup_job.commands.sample import Sample, take
 from dedup_job.commands.trial import Told, Trial, decided, fingerprinted, reading
 from dedup_job.document import Action, Fingerprints
 from dedup_job.engine.resident import family, most_held
+from dedup_job.guard import FirstLook, Notes
 from dedup_job.lab.forecast import Costs, Forecast, Limits, Machine, Sampled, Sizes
 from dedup_job.lab.growth import grown
 from dedup_job.lab.unseen import Copies
@@ -39,6 +40,7 @@ def estimate(context: Context, records: int | None, told: Told) -> Forecast:
     read = reading(context, sample)
     with context.engine() as engine:
         found = fingerprinted(context, engine, sample, told)
+        warnings = _first_look(context, sample, found.prints)
         done = decided(context, engine, sample, found.prints)
         worker = _worker_bytes(context.settings.engine.workers)
         sampled = _sampled(context, sample, done)
@@ -68,7 +70,17 @@ def estimate(context: Context, records: int | None, told: Told) -> Forecast:
             keepers=growth.nbytes,
         ),
         limits=_limits(context, sample),
+        warnings=warnings,
     )
+
+
+def _first_look(context: Context, sample: Sample, prints: Fingerprints) -> list[str]:
+    """Return what would stop a run over records like these: too few can be judged."""
+    notes = Notes()
+    look = FirstLook(context.settings.limits.max_unjudged_share, notes, least=1)
+    look.take(sample.batch, prints)
+    look.end()
+    return notes.messages
 
 
 def _sampled(context: Context, sample: Sample, decided: Trial) -> Sampled:

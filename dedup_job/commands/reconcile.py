@@ -11,6 +11,7 @@ from dedup_job.commands.context import Context
 from dedup_job.commands.decide import decide
 from dedup_job.commands.verify.subject import Told, hashed, head_of
 from dedup_job.document import Action
+from dedup_job.ledger.commit import Consent
 from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.mongo.ids import extended
 from dedup_job.mongo.window import Window
@@ -27,7 +28,7 @@ class Comparison:
     changed: Tally | None = None
 
 
-def reconcile(context: Context, content: bool, told: Told) -> Reconciliation:
+def reconcile(context: Context, content: bool, told: Told, consent: Consent = Consent()) -> Reconciliation:
     """Compare every id of the source with the ledger; with `content`, the records with what was judged.
 
     What was missed is decided as a nightly run decides, against everything kept before; what changed or
@@ -40,7 +41,7 @@ def reconcile(context: Context, content: bool, told: Told) -> Reconciliation:
     compared = Comparison(changed=Tally() if content else None)
     window = Window().without(_each_compared(context, reader.plans(head), compared, told))
     is_missed = next(context.source.batches(window), None) is not None
-    report = decide(context, RECONCILE, lambda _, plan: _tell(told, plan)) if is_missed else None
+    report = decide(context, RECONCILE, lambda _, plan: _tell(told, plan), consent) if is_missed else None
     seconds = time.monotonic() - started
     return Reconciliation(
         context.source_name, compared.records, report, compared.changed, compared.vanished, seconds

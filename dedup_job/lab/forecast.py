@@ -7,7 +7,7 @@ machine's processors, whichever is longest; what is longest is what limits the r
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
@@ -148,6 +148,7 @@ class Forecast:
     costs: Costs
     sizes: Sizes
     limits: Limits
+    warnings: Sequence[str] = ()
 
     @property
     def dropped(self) -> Span:
@@ -249,6 +250,7 @@ class Forecast:
             "machine": asdict(self.machine),
             "rates": {name: rounded(rate) for name, rate in self.rates.items()},
             "sizes": {name: value and round(value, 1) for name, value in asdict(self.sizes).items()},
+            **({"warnings": list(self.warnings)} if self.warnings else {}),
         }
 
     @property
@@ -271,6 +273,7 @@ class Forecast:
             [
                 f"estimate: a backfill of {sampled.source}, "
                 f"about {sampled.records:,} records of {shown(self.sizes.record)}",
+                *(f"  WARNING: {warning}" for warning in self.warnings),
                 f"  sample    {sampled.read:,} records in {sampled.stretches:,} stretches",
                 f"  time      {spent(self.seconds)}, {1 / max(self.bounds.values()):,.0f} documents/s; "
                 f"limited by {self.limit}",

@@ -67,10 +67,12 @@ class Consent:
 
     filter  another filter: what it takes now is decided, too
     moved   other collections, or other servers, of the same names: all ids are compared anew
+    guarded what the guards of `[limits]` would stop it for
     """
 
     filter: bool = False
     moved: bool = False
+    guarded: bool = False
 
 
 class Ledger(LedgerReader):
@@ -415,5 +417,6 @@ def check_fits(head: Head, origin: Origin) -> None:
         changes = ", ".join(f"{name} was {old!r} and is {new!r}" for name, old, new in pairs if old != new)
         raise ConfigError(
             f"recipe {origin.digest[:12]} is not {head.digest[:12]}, which the target was made with: "
-            f"{changes}; set it back, or choose another target"
+            f"{changes}; set it back, or take the runs back, the newest first (status names them, undo takes "
+            "them back), or choose another target"
         )

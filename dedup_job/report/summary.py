@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ class Report:
     """What a run did; `recipe` is the digest, `about` what it decides by, `index` what it looked through.
 
     `untold` counts what the target had refused runs before this one, by reason, that ended without saying so.
+    `warnings` is what guards had to say and did not stop the run for.
     """
 
     run: str
@@ -26,6 +27,7 @@ class Report:
     about: str = ""
     index: str = ""
     untold: Mapping[str, int] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
 
     @property
     def docs_per_second(self) -> float:
@@ -55,6 +57,7 @@ class Report:
             "recipe": self.recipe,
             "index": self.index,
             **untold,
+            **({"warnings": list(self.warnings)} if self.warnings else {}),
         }
 
     def as_text(self) -> str:
@@ -69,7 +72,7 @@ class Report:
             ("unjudged", sum(counts.unjudged.values()), _reasons(counts.unjudged)),
             ("refused", sum(counts.refused.values()), _reasons(counts.refused)),
         ]
-        lines = [f"{self.mode} {self.run}"]
+        lines = [f"{self.mode} {self.run}", *warned(self.warnings)]
         for name, count, more in rows:
             share = f"{100 * count / counts.read:5.1f} %"
             lines.append(f"  {name:<10}{count:>13,}  {share}  {more}".rstrip())
@@ -86,6 +89,11 @@ class Report:
         if not self.untold:
             return []
         return [f"  refused in runs that were broken off before: {_reasons(self.untold)}"]
+
+
+def warned(warnings: Sequence[str]) -> list[str]:
+    """Return the lines of what guards had to say."""
+    return [f"  WARNING: {warning}" for warning in warnings]
 
 
 def _reasons(reasons: Mapping[str, int]) -> str:

@@ -16,7 +16,7 @@ from bson.raw_bson import RawBSONDocument
 from dedup_job.document import Unjudged
 
 # So that no other field can raise: dates stay integers, bad UTF-8 becomes surrogates, embedded documents raw.
-_OPTIONS: Final = CodecOptions(
+OPTIONS: Final = CodecOptions(
     document_class=RawBSONDocument,
     datetime_conversion=DatetimeConversion.DATETIME_MS,
     unicode_decode_error_handler="surrogateescape",
@@ -61,7 +61,7 @@ class TextFields:
         or null), `not_text:<number|list|document|binary|boolean|date|other>`, `invalid_utf8`, `undecodable`.
         """
         try:
-            record = RawBSONDocument(raw, _OPTIONS)
+            record = RawBSONDocument(raw, OPTIONS)
             values = [_value(record, path) for path in self._parts]
         except (BSONError, IndexError) as error:  # IndexError: bson, for a negative length
             raise Unjudged("undecodable") from error
@@ -131,7 +131,7 @@ def _item(items: list[Any], part: str) -> Any:
 def _text(value: Any) -> str:
     """Return a value that is text (BSON string or symbol), or raise `Unjudged`."""
     if type(value) is not str:  # exactly: JavaScript code is a subclass
-        raise Unjudged(f"not_text:{_kind(value)}")
+        raise Unjudged(f"not_text:{kind_of(value)}")
     if not value.isascii():
         try:
             value.encode()
@@ -140,5 +140,6 @@ def _text(value: Any) -> str:
     return value
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """Return what kind of value one is that is no text, as the reasons have it."""
     return next((kind for types, kind in _KINDS if isinstance(value, types)), "other")
