@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import pytest
 from bson import encode
 
-from dedup_job import guard
+from dedup_job.commands import guard
+from dedup_job.commands.guard import FIRST, FirstLook, HeldBack, Notes, stop
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.errors import GuardStop
-from dedup_job.guard import FIRST, FirstLook, HeldBack, Notes, stop
 
 
 def batch(count: int, unjudged: int = 0, nbytes: int = 0) -> tuple[Batch, Fingerprints]:

@@ -7,8 +7,8 @@ import time
 from dedup_job import job
 from dedup_job.commands.context import Context
 from dedup_job.commands.deciding import Look, Observe, Past, new_run
+from dedup_job.commands.guard import FirstLook, HeldBack, Notes, stop
 from dedup_job.document import Counts
-from dedup_job.guard import FirstLook, HeldBack, Notes, stop
 from dedup_job.ledger.commit import Consent
 from dedup_job.mongo.window import Window
 from dedup_job.report.summary import Report

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from dedup_job import job
 from dedup_job.commands.context import Context, first_records
 from dedup_job.commands.deciding import Look, Observe, Past, new_run
+from dedup_job.commands.guard import FirstLook, HeldBack, Notes
 from dedup_job.document import Batch, Counts
-from dedup_job.guard import FirstLook, HeldBack, Notes
 from dedup_job.ledger.commit import Consent, check_filter, check_fits, check_places, check_whole
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.read_only import ReadOnlyTarget, accept

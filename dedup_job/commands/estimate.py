@@ -14,11 +14,11 @@ from statistics import median
 import numpy as np
 
 from dedup_job.commands.context import Context
+from dedup_job.commands.guard import FirstLook, Notes
 from dedup_job.commands.sample import Sample, take
 from dedup_job.commands.trial import Told, Trial, decided, fingerprinted, reading
 from dedup_job.document import Action, Fingerprints
 from dedup_job.engine.resident import family, most_held
-from dedup_job.guard import FirstLook, Notes
 from dedup_job.lab.forecast import Costs, Forecast, Limits, Machine, Sampled, Sizes
 from dedup_job.lab.growth import grown
 from dedup_job.lab.unseen import Copies

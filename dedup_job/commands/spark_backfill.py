@@ -27,7 +27,8 @@ from dedup_job.ledger.stored_plan import PlanColumns
 from dedup_job.match.search import SEGMENT_BITS
 from dedup_job.mongo.client import Patience, connect
 from dedup_job.mongo.pace import Pace, Rates
-from dedup_job.mongo.source import MAX_KEY, BatchSize, Source
+from dedup_job.mongo.pages import MAX_KEY, BatchSize
+from dedup_job.mongo.source import Source
 from dedup_job.mongo.window import Window
 from dedup_job.plan import BACKFILL, Plan, RawIds
 from dedup_job.report.summary import Report
@@ -182,8 +183,8 @@ class _Backfill:
         context, limits = self.context, self.context.settings.limits
         if not head.is_empty:
             raise ConfigError(
-                f"{self.context.target_name} has a backfill that was not decided on Spark, or whose stages are "
-                "elsewhere than in [engine] work; end it with --engine local"
+                f"{self.context.target_name} has a backfill that was not decided on Spark, or whose stages "
+                "are elsewhere than in [engine] work; end it with --engine local"
             )
         times = {"looked": _stamp(context.source.now()), "newest": _stamp(context.source.newest())}
         last = context.source.last()
