@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,23 @@ class Output:
                 click.echo(json.dumps(values, ensure_ascii=False, default=str) if self.as_json else text)
         except OSError as error:
             raise StorageFull(f"it is done, but its report cannot be written: {error.strerror}") from error
+
+    def stream(self, answers: Sequence[tuple[Callable[[], str], Callable[[], dict[str, Any]]]]) -> bool:
+        """Print a line for each answer, at once; returns whether anybody reads on.
+
+        answers  what gives each as text, and as JSON values
+        """
+        lines = [
+            json.dumps(values(), ensure_ascii=False, default=str) if self.as_json else text()
+            for text, values in answers
+        ]
+        try:
+            click.echo("\n".join(lines))
+        except BrokenPipeError:
+            return False
+        except OSError as error:
+            raise StorageFull(f"the answers cannot be written: {error.strerror}") from error
+        return True
 
 
 def common(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -229,6 +246,34 @@ def why(config: Path, record: str, **options: Any) -> int:
         answer = ask_why(context, record)
     output.show(page.as_text(answer), answer)
     return 0
+
+
+@commands.command("find")
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True), default="-")
+@click.option("--text", "as_texts", is_flag=True, help="A line is a text, not a JSON document.")
+@common
+def find_texts(config: Path, file: Path, as_texts: bool, **options: Any) -> int:
+    """Find the kept records that texts would be duplicates of; writes nothing to MongoDB.
+
+    FILE or standard input has a JSON document a line, with the fields of the source.  Each line is answered
+    at once, by a line: keeper, reason, distance and similarity, or with --json an object.  The ledger is read
+    once, at the beginning.  Exit code 64: some lines were no documents; their answers say so.
+    """
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.find import find, lines_of
+
+    settings, output = _prepared(config, {**options, "workers": 1})
+    has_errors = False
+    try:
+        lines = sys.stdin.buffer if str(file) == "-" else file.open("rb")
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
+    with lines, Context(settings) as context:
+        for answers in find(context, lines_of(lines.fileno()), as_texts):
+            has_errors = has_errors or any(answer.error for answer in answers)
+            if not output.stream([(answer.as_text, answer.as_json) for answer in answers]):
+                break
+    return UsageError.exit_code if has_errors else 0
 
 
 @commands.command("status")

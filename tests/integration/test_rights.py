@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bson.json_util import dumps
 from pymongo import MongoClient
 from pymongo.database import Database
 
 from dedup_job import config
 from dedup_job.commands.context import Context
 from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.find import find
 from dedup_job.commands.restore import restore
 from dedup_job.commands.undo import undo
 from dedup_job.errors import NotPermitted
@@ -187,6 +189,24 @@ def test_a_report_needs_only_to_read(
     monkeypatch.setenv("DEDUP_TARGET_URI", guarded.uri_as("reader", "r"))
 
     assert rehearse(guarded_job) == 10
+
+
+def test_finding_needs_only_to_read(
+    guarded_job: Job,
+    guarded: LocalMongod,
+    root: MongoClient[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grant(root, documented())
+    guarded_job.decide("backfill")
+    kept = root["dst"]["unique"].find_one({"data": {"$type": "string"}})
+    assert kept
+    monkeypatch.setenv("DEDUP_SOURCE_URI", guarded.uri_as("reader", "r"))
+    monkeypatch.setenv("DEDUP_TARGET_URI", guarded.uri_as("reader", "r"))
+
+    with Context(config.check(guarded_job.tables, "test")) as context:
+        ((answer,),) = find(context, iter([[dumps(kept).encode()]]))
+    assert answer.as_json()["keeper"] == {"$oid": str(kept["_id"])}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,114 @@
+"""Shows on real sets that the library and `find` decide as the job does, and how fast they are.
+
+    python -m scripts.bench_library --data DIR --tools DIR [--sets leetcode,medical_qa,reuters21578] [--quick]
+
+Data are those of `bench_accuracy`.  The job decides a set from MongoDB to MongoDB; `Deduplicator.add_all` is
+given the same raw texts in the same order, in one process.  Records are apart of which the two say different
+things.  `find` is then asked for the text of each dropped record; it may name another keeper, that came later
+and is nearer.  Its figure counts both of its processes, not the server's, once the ledger is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pymongo import MongoClient
+
+from dedup_job import Deduplicator
+from dedup_job.engine.resident import family
+from scripts.local_mongod import Server, open_server
+from scripts.measure import DATABASE, Commands, cpu_seconds, fill, job_commands, row, table
+from scripts.reference import TextSet, arguments
+
+Row = dict[str, Any]
+
+
+def added(texts: TextSet) -> tuple[Deduplicator, dict[Any, Any], float]:
+    """Return a deduplicator that was given the texts, the matches, and the processor seconds it took."""
+    ours = Deduplicator()
+    ours.add_all((-place, text) for place, text in enumerate(texts.raw[:50], 1))  # compiled code is loaded
+    ours = Deduplicator()
+    started = time.process_time()
+    matches = ours.add_all(zip(texts.ids, texts.raw, strict=True))
+    return ours, matches, time.process_time() - started
+
+
+def apart(matches: dict[Any, Any], dropped: dict[Any, Row]) -> int:
+    """Return how many records the library and the job decided differently."""
+    ours = {
+        key: (match.keeper, match.reason, match.distance, round(match.similarity, 4))
+        for key, match in matches.items()
+    }
+    jobs = {
+        key: (found["keeper"], found["reason"], found["distance"], round(found["similarity"], 4))
+        for key, found in dropped.items()
+    }
+    return len({key for key in ours.keys() | jobs.keys() if ours.get(key) != jobs.get(key)})
+
+
+def asked(server: Server, commands: Commands, lines: Iterable[str], count: int) -> tuple[list[Row], float]:
+    """Ask `find` for the lines; returns the answers, and lines a CPU second, the loading left out."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "lines"
+        file.write_text("\n".join(lines) + "\n", "utf-8")
+        environment = {**os.environ, "DEDUP_SOURCE_URI": server.uri}
+        command = [*commands.program, "find", "-c", str(commands.settings), "--json"]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        ) as process:
+            assert process.stdin
+            assert process.stdout
+            process.stdin.write(b"{}\n")
+            process.stdin.flush()
+            process.stdout.readline()  # the index is loaded
+            started = sum(map(cpu_seconds, (process.pid, *family(process.pid))))
+            feeder = subprocess.Popen(["cat", str(file)], stdout=process.stdin)
+            process.stdin.close()
+            answers = [json.loads(process.stdout.readline()) for _ in range(count)]
+            seconds = sum(map(cpu_seconds, (process.pid, *family(process.pid)))) - started
+            feeder.wait()
+    return answers, count / seconds
+
+
+def compare(texts: TextSet, server: Server, commands: Commands) -> None:
+    """Print the row of one set."""
+    with MongoClient[Row](server.uri) as client:
+        fill(texts.records, client)
+        commands.run("backfill")
+        kept = [one["_id"] for one in client[DATABASE].unique.find({}, {"_id": 1}).sort("_id", 1)]
+        dropped = {one["_id"]: one for one in client[DATABASE]["unique.dedup.dropped"].find()}
+    ours, matches, seconds = added(texts)
+    raw = dict(zip(texts.ids, texts.raw, strict=True))
+    lines = (json.dumps({"_id": key, "data": raw[key]}, ensure_ascii=False) for key in dropped)
+    answers, rate = asked(server, commands, lines, len(dropped))
+    others = [one for one in answers if one["keeper"] != dropped[one["id"]]["keeper"]]
+    wrong = [one for one in others if not one["keeper"] or one["distance"] > dropped[one["id"]]["distance"]]
+    is_same = sorted(map(str, ours)) == sorted(map(str, kept))
+    ours_told = ("equal" if is_same else "NOT equal", apart(matches, dropped), len(texts.ids) / seconds)
+    find_told = (len(answers), len(others), len(wrong), rate)
+    row(texts.name, len(texts.ids), len(kept), *ours_told, *find_told)
+
+
+def main() -> None:
+    """Run the comparison and print its table."""
+    parser = arguments(__doc__)
+    parser.add_argument("--quick", action="store_true", help="one set")
+    args = parser.parse_args()
+    table(
+        "set", "records", "kept", "kept set", "decided apart", "`add_all`, texts/CPU s",
+        "asked", "another keeper", "and no nearer", "`find`, texts/CPU s",
+    )  # fmt: skip
+    with open_server() as server, job_commands(server) as commands:
+        for name in args.sets[: 1 if args.quick else None]:
+            compare(TextSet.read(args.data, name), server, commands)
+
+
+if __name__ == "__main__":
+    main()
