@@ -37,6 +37,7 @@ bench: install
 	$(BIN)/python -m scripts.bench_end_to_end "$(DATA)/leetcode/docs.jsonl.gz" \
 	  --baseline "$(TOOLS)/seed_baseline.py" $(QUICK)
 	$(BIN)/python -m scripts.bench_peers --data "$(DATA)" --tools "$(TOOLS)" $(QUICK)
+	$(BIN)/python -m scripts.bench_library --data "$(DATA)" --tools "$(TOOLS)" $(QUICK)
 	$(BIN)/python -m scripts.bench_scaling $(QUICK)
 	$(BIN)/python -m scripts.bench_throttle $(QUICK)
 	$(BIN)/python -m scripts.bench_estimate --data "$(DATA)" $(QUICK)

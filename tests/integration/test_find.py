@@ -232,8 +232,8 @@ def test_crowded_keys_answer_as_a_run_decides(job: Job) -> None:
 
 @pytest.mark.parametrize("kind", ["no ledger", "no file", "another recipe"])
 def test_what_cannot_be_asked_is_one_line_and_a_code(job: Job, kind: str) -> None:
+    job.source.insert_one({"_id": 1, "text": LONG})
     if kind == "another recipe":
-        job.source.insert_one({"_id": 1, "text": LONG})
         job.decide("backfill")
         job.set("match", min_similarity=0.7)
     (job.folder / "lines").write_text("")
