@@ -29,7 +29,7 @@ class Target:
     """Inserts records unchanged; doing it again changes nothing.
 
     One thing the server changes itself: a timestamp of nothing, `Timestamp(0, 0)`, in a field of the record
-    becomes the time of the insertion.  Such a record counts as landed, and the log says so once.
+    becomes the time of the insertion.  Such a record counts as inserted, and the log says so once.
     """
 
     def __init__(self, collection: Collection[Any], patience: Patience = Patience()) -> None:

@@ -21,7 +21,7 @@ from dedup_job.ledger.statements import Decision
 
 APPLICATION = 0x64656475  # "dedu": the mark of such a file
 SETTINGS = (f"cache_size = -{64 << 10}", "locking_mode = EXCLUSIVE", "synchronous = NORMAL")
-LANDING = (Action.UNIQUE, Action.UNJUDGED)
+INSERTED = (Action.UNIQUE, Action.UNJUDGED)
 NAMELESS = ("journal_mode = OFF",)  # nobody goes on with what is left of it
 TABLES = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -141,18 +141,18 @@ class Book:
     def enter_decisions(self, decisions: Iterable[Decision]) -> None:
         """Add what the ledger decided; of a record that was decided before only that is noted.
 
-        One of the target's own records stays what it was, unless that of the source landed in its place; on
+        One of the target's own records stays what it was, unless that of the source took its place; on
         each of the two there is a row.
         """
         decisions = list(decisions)
         rows = list(map(_row, decisions))
         verdicts = Counter((row[2], row[3]) for row in rows)
-        landed = [(*row[2:6], row[0]) for row in rows if row[2] in LANDING]
+        inserted = [(*row[2:6], row[0]) for row in rows if row[2] in INSERTED]
         self._enter_noted(decisions)
         with _named_errors():
             self._file.executemany(
                 "UPDATE decided SET action = ?, reason = ?, hash = ?, digest = ? WHERE id = ? AND times = 0",
-                landed,
+                inserted,
             )
             self._file.executemany(
                 "INSERT INTO decided VALUES (?, ?, ?, ?, ?, ?, ?, 1) "

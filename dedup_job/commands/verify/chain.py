@@ -20,7 +20,7 @@ def chain(audit: Audit) -> list[PlanId | None]:
     return found
 
 
-def heard(audit: Audit, plans: Sequence[PlanId | None], number: int) -> Statement | None:
+def read_plan(audit: Audit, plans: Sequence[PlanId | None], number: int) -> Statement | None:
     """Return what a plan says; note one that is damaged, or does not follow the one before it."""
     plan_id = plans[number]
     if plan_id is None:

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 from dedup_job.commands.context import Context
 from dedup_job.commands.verify.book import Book
-from dedup_job.commands.verify.chain import chain, heard
+from dedup_job.commands.verify.chain import chain, read_plan
 from dedup_job.commands.verify.findings import of_ledger, of_numbers, of_records
 from dedup_job.commands.verify.questions import HEAD, NUMBERS, OF_KEEPERS, RECORDS, RESTORE
 from dedup_job.commands.verify.subject import Audit, Told, check_unmoved, hashed, opened, target_name
@@ -49,13 +49,13 @@ def verify_sample(context: Context, records: int, told: Told) -> Verification:
 def _enter_some_plans(audit: Audit, records: int) -> bool:
     """Enter some decisions of each of some plans, until they are enough; returns whether some are adopted."""
     plans = chain(audit)
-    first = heard(audit, plans, 0) if plans else None
+    first = read_plan(audit, plans, 0) if plans else None
     dice = random.SystemRandom()
     of_each = max(ROWS_OF_A_PLAN, math.ceil(records / max(1, len(plans))))
     taken: list[Decision] = []
     for number in dice.sample(range(len(plans)), len(plans)):
         left = records - len(taken)
-        statement = heard(audit, plans, number) if left else None
+        statement = read_plan(audit, plans, number) if left else None
         if statement is not None and statement.mode != ADOPT:
             some = min(left, of_each, len(statement.decisions))
             taken += dice.sample(statement.decisions, some)

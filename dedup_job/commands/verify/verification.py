@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dedup_job.commands.context import Context
 from dedup_job.commands.verify.book import Book, Position
-from dedup_job.commands.verify.chain import chain, heard
+from dedup_job.commands.verify.chain import chain, read_plan
 from dedup_job.commands.verify.findings import of_head, of_ledger, of_records
 from dedup_job.commands.verify.questions import RECORDS, RESTORE
 from dedup_job.commands.verify.subject import Audit, Told, check_unmoved, hashed, opened, target_name
@@ -50,7 +50,7 @@ def _enter_plans(audit: Audit) -> None:
         return
     plans = chain(audit)
     for number in range(position.after or 0, len(plans)):
-        statement = heard(audit, plans, number)
+        statement = read_plan(audit, plans, number)
         with audit.book.page():
             if statement is not None:
                 is_adopted = statement.mode == ADOPT
