@@ -94,6 +94,8 @@ def _message(error: Exception) -> str:
             "there is not memory enough; it is safe to run again, with fewer --workers or a smaller "
             "batch_mb, in_flight_mb or cache_mb"
         )
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}; it is safe to run again when that is mended"
     return f"a bug: {type(error).__name__}; run again with -v and report it"
 
 

@@ -175,7 +175,7 @@ def report(config: Path, mode: str | None, fresh: bool, limit: int | None, **opt
     from dedup_job.report import evidence
     from dedup_job.report.progress import Progress
 
-    settings, output = _prepared(config, options)
+    settings, output = _prepared_to_report(config, options)
     collected = evidence.Evidence(settings.report.samples, settings.report.groups)
     with (
         Context(settings) as context,
@@ -200,8 +200,11 @@ def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **option
     """Learn how much each term says from the collection; name the file as `[recipe] idf_table`."""
     from dedup_job.commands.context import Context
     from dedup_job.commands.fit_idf import fit_idf as learn
+    from dedup_job.report.saved import check_writable
 
     settings, talk = _prepared(config, options)
+    output = output.absolute()
+    check_writable(output.parent, "--output", UsageError)
     with Context(settings) as context:
         learned = learn(context, output, min_df, limit)
     text = (
@@ -473,7 +476,7 @@ def _adopt(config: Path, options: dict[str, Any]) -> None:
     from dedup_job.commands.context import Context
     from dedup_job.report.progress import Progress
 
-    settings, _ = _prepared(config, options)
+    settings, _ = _prepared_to_report(config, options)
     if settings.engine.kind == "spark":
         raise UsageError("--adopt: what the target holds is not taken in on Spark; add --engine local")
     with Context(settings) as context, Progress("adopt", context.own_records.estimated_count()) as progress:
@@ -485,7 +488,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
     from dedup_job.commands.decide import decide
     from dedup_job.report.progress import Progress
 
-    settings, output = _prepared(config, options)
+    settings, output = _prepared_to_report(config, options)
     with Context(settings) as context:
         total = context.source.estimated_count() if mode == "backfill" else None
         with Progress(mode, total) as progress:
@@ -522,16 +525,25 @@ def _prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
     return settings, Output(options["as_json"])
 
 
+def _prepared_to_report(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
+    """Do the same for a command that leaves a report, and see that it can."""
+    from dedup_job.report.saved import check_writable
+
+    settings, output = _prepared(config, options)
+    if settings.report.directory is not None:
+        check_writable(settings.report.directory, "[report] directory")
+    return settings, output
+
+
 def _finish(output: Output, settings: Any, text: str, values: dict[str, Any]) -> None:
     """Print a report, and leave it in the report directory where one is set."""
-    directory: Path | None = settings.report.directory
-    if directory is not None:
-        path = directory / f"{values['run']}.json"
+    from dedup_job.report.saved import SavedReports
+
+    if settings.report.directory is not None:
         try:
-            directory.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(values, ensure_ascii=False, indent=2, default=str) + "\n", "utf-8")
-        except OSError as error:
+            path = SavedReports(settings.report.directory, settings.report.keep).save(values["run"], values)
+        except StorageFull:
             output.show(text, values)
-            raise StorageFull(f"it is done, but {path} cannot be written: {error.strerror}") from error
+            raise
         text += f"\n  report in {path}"
     output.show(text, values)

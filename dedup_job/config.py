@@ -13,7 +13,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from bson.json_util import CANONICAL_JSON_OPTIONS, dumps, loads
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.idf import jieba_idf_path, read_idf
@@ -27,6 +35,19 @@ from dedup_job.text.fields import TextFields
 Name = Annotated[str, Field(min_length=1)]
 DatabaseName = Annotated[str, Field(max_length=63, pattern=r'^[^/\\. "$*<>:|?\x00]+$')]
 CollectionName = Annotated[str, Field(pattern=r"^[^.$\x00]+(\.[^.$\x00]+)*$")]
+
+
+def _beside(path: Path, info: ValidationInfo) -> Path:
+    """Return a path as it is meant: beside the settings file, unless it says otherwise."""
+    try:
+        path = path.expanduser()
+    except RuntimeError:
+        raise ValueError("expected the path of a file; there is no such home directory") from None
+    return Path((info.context or {}).get("folder", "")) / path
+
+
+File = Annotated[Path, Field(strict=False), AfterValidator(_beside)]
+
 SOURCE_URI = "DEDUP_SOURCE_URI"
 TARGET_URI = "DEDUP_TARGET_URI"
 
@@ -48,7 +69,7 @@ class SourceSettings(Section):
     filter: str = "{}"
     lookback_hours: float = Field(48.0, ge=0, allow_inf_nan=False)
     full_look_days: float = Field(7.0, ge=0, le=36_500, allow_inf_nan=False)
-    uri_file: Path | None = Field(None, strict=False)
+    uri_file: File | None = None
 
     @field_validator("filter")
     @classmethod
@@ -88,7 +109,7 @@ class TargetSettings(Section):
 
     database: DatabaseName
     collection: CollectionName
-    uri_file: Path | None = Field(None, strict=False)
+    uri_file: File | None = None
 
 
 class CleanSettings(Section):
@@ -110,9 +131,9 @@ class RecipeSettings(Section):
     top: int | None = Field(None, ge=0)
     bits: Literal[64, 128] | None = None
     min_terms: int | None = Field(None, ge=1)
-    idf_table: Path | None = Field(None, strict=False)
-    stop_words: Path | None = Field(None, strict=False)
-    user_words: Path | None = Field(None, strict=False)
+    idf_table: File | None = None
+    stop_words: File | None = None
+    user_words: File | None = None
 
 
 class MatchSettings(Section):
@@ -167,9 +188,10 @@ class LimitSettings(Section):
 class ReportSettings(Section):
     """`[report]`: where reports are left, and how much evidence a dry run shows."""
 
-    directory: Path | None = Field(None, strict=False)
+    directory: File | None = None
     samples: int = Field(10, ge=0)
     groups: int = Field(5, ge=0)
+    keep: int = Field(30, ge=1)
 
 
 class Deciding(Section):
@@ -249,13 +271,16 @@ def load(path: Path) -> Settings:
         raise ConfigError(f"{named}: {error.strerror}; name a configuration file with -c") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
-    return check(table, str(path))
+    return check(table, str(path), path.absolute().parent)
 
 
-def check(table: dict[str, Any], name: str) -> Settings:
-    """Check a configuration that was read; raises ConfigError with one line that says what to mend."""
+def check(table: dict[str, Any], name: str, folder: Path = Path()) -> Settings:
+    """Check a configuration that was read; raises ConfigError with one line that says what to mend.
+
+    Paths in it are relative to the folder.
+    """
     try:
-        return Settings.model_validate(table)
+        return Settings.model_validate(table, context={"folder": folder})
     except ValidationError as error:
         raise ConfigError(f"{name}: {_first_fault(error)}") from None
 
@@ -315,7 +340,7 @@ def _resource(path: Path | None, read: Callable[[Path], object]) -> Resource | N
     """Return a file of the recipe after a look into it; raises ConfigError when it cannot be used."""
     if path is None:
         return None
-    path = path.expanduser().resolve()
+    path = path.resolve()
     try:
         read(path)
         return Resource.at(path)

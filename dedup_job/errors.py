@@ -5,7 +5,7 @@ DedupError                70  a bug
 +-- UsageError            64  wrong command line
 +-- StateError            65  state and data disagree, a person must look
 +-- Unreachable           69  MongoDB did not answer before the deadline
-+-- StorageFull           74  disk full or I/O error on the server; so a MemoryError is told
++-- StorageFull           74  disk full or I/O error; so a MemoryError and an OSError of a file are told
 +-- LeaseHeld             75  another run holds the lease
 +-- NotPermitted          77  the MongoDB user lacks a right
 +-- ConfigError           78  configuration or recipe mismatch
@@ -48,7 +48,7 @@ class Unreachable(DedupError):
 
 
 class StorageFull(DedupError):
-    """The server has no room left or cannot write."""
+    """The server or this machine has no room left or cannot write."""
 
     exit_code = 74
 
@@ -80,8 +80,11 @@ class Stopped(BaseException):
 
 
 def exit_code_of(error: BaseException) -> int:
-    """Return the code with which an error ends a run: 74 for want of memory, 70 for what nobody foresaw."""
-    if isinstance(error, MemoryError):
+    """Return the code with which an error ends a run: 70 for what nobody foresaw.
+
+    It is 74 for want of memory, and for a file that cannot be read or written.
+    """
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.filename is not None):
         return StorageFull.exit_code
     code: int = getattr(error, "exit_code", DedupError.exit_code)
     return code

@@ -71,7 +71,7 @@ def test_the_smallest_file_is_enough(file: Path) -> None:
         ({"match": {"radis": 3}}, "[match] radis: unknown key; did you mean radius?"),
         ({"mach": {"radius": 3}}, "[mach]: unknown key; did you mean match?"),
         ({"source": {"field": "body"}}, "[source] field: unknown key; did you mean fields?"),
-        ({"report": {"zzz": 3}}, "[report] zzz: unknown key; known: directory, samples, groups"),
+        ({"report": {"zzz": 3}}, "[report] zzz: unknown key; known: directory, samples, groups, keep"),
     ],
 )
 def test_an_unknown_key_is_an_error_with_a_proposal(sections: dict[str, Any], message: str) -> None:
@@ -165,6 +165,28 @@ def test_a_file_that_is_no_toml_is_refused(file: Path, content: bytes, words: st
 def test_a_file_that_is_not_there_is_named(file: Path) -> None:
     with pytest.raises(ConfigError, match=r"No such file.*name a configuration file with -c"):
         load(file)
+
+
+def test_paths_are_beside_the_settings_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    (tmp_path / "stop.txt").write_text("the\n")
+    (tmp_path / "uri").write_text("mongodb://x/")
+    (tmp_path / "uri").chmod(0o600)
+    paths = '[recipe]\nstop_words = "stop.txt"\n[report]\ndirectory = "~/reports"\n'
+    file.write_text(SMALLEST.replace("[target]", 'uri_file = "uri"\n[target]') + paths, "utf-8")
+    monkeypatch.chdir(tmp_path)
+    read = load(Path(file.name))
+    monkeypatch.chdir("/")
+
+    assert read.source_uri() == "mongodb://x/"
+    assert read.make_recipe().stop_words.path == str((tmp_path / "stop.txt").resolve())
+    assert read.report.directory == Path("/home/somebody/reports")
+
+
+def test_an_absolute_path_is_what_it_says() -> None:
+    assert settings(report={"directory": "/srv/reports"}).report.directory == Path("/srv/reports")
 
 
 def test_settings_cannot_be_changed() -> None:

@@ -7,8 +7,8 @@ from dedup_job.errors import ConfigError, exit_code_of
 
 
 def test_each_error_has_its_exit_code() -> None:
-    errors = [ConfigError("wrong"), MemoryError(), ValueError()]
-    assert list(map(exit_code_of, errors)) == [78, 74, 70]
+    errors = [ConfigError("wrong"), MemoryError(), PermissionError(13, "no", "/a"), OSError(), ValueError()]
+    assert list(map(exit_code_of, errors)) == [78, 74, 74, 70, 70]
 
 
 def test_want_of_memory_is_not_called_a_bug(
@@ -22,3 +22,14 @@ def test_want_of_memory_is_not_called_a_bug(
     said = capsys.readouterr().err
     assert said.startswith("dedup-job: there is not memory enough")
     assert "bug" not in said
+
+
+def test_a_file_that_nobody_foresaw_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def commands(standalone_mode: bool) -> int:
+        raise PermissionError(13, "Permission denied", "/srv/x")
+
+    monkeypatch.setattr(__main__, "commands", commands)
+    assert __main__._run() == 74
+    assert "/srv/x: Permission denied; " in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import resource
 import subprocess
@@ -123,6 +124,28 @@ def test_a_command_that_may_write_no_file_ends_as_any_other(filled: Job, command
         timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", ["backfill", "run", "report"])
+def test_a_report_directory_that_cannot_be_written_ends_a_run_before_it_starts(
+    filled: Job, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    filled.set("report", directory="file/reports")
+
+    done = filled.command(command)
+
+    assert done.returncode == 78
+    assert f"[report] directory: {tmp_path}/file/reports cannot be written" in done.stderr
+    assert "unique.dedup.head" not in filled.database.list_collection_names()
+
+
+def test_a_report_directory_is_beside_the_settings(filled: Job, tmp_path: Path) -> None:
+    filled.set("report", directory="reports", keep=1)
+    for command in ("backfill", "run", "report"):
+        assert filled.command(command).returncode == 0
+    (report,) = (tmp_path / "reports").iterdir()
+    assert json.loads(report.read_text("utf-8"))["mode"] == "report (run)"
 
 
 def test_what_may_write_no_file_and_has_to_says_so(filled: Job, tmp_path: Path) -> None:
