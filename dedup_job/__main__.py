@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
 import tempfile
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import pairwise
 from threading import Event
 from typing import NoReturn
 
@@ -17,7 +20,9 @@ from dedup_job import signals
 from dedup_job.cli import commands
 from dedup_job.engine import resident
 from dedup_job.errors import DedupError, Stopped, UsageError, exit_code_of
+from dedup_job.report import log
 
+LOG = logging.getLogger(log.NAME)
 IS_TOLD = Event()  # that a signal has ended the run
 
 
@@ -66,7 +71,7 @@ def _find_temporary_directory() -> None:
 
 
 def _run() -> int:
-    verbose = bool({"-v", "--verbose"} & set(sys.argv))
+    log.set_up(_form(sys.argv[1:]))
     try:
         return commands(standalone_mode=False) or 0
     except click.exceptions.NoArgsIsHelpError as error:
@@ -77,8 +82,17 @@ def _run() -> int:
         hint = f"; see {context.command_path} --help" if context else ""
         return _told(f"{_without_addresses(error.format_message())}{hint}", UsageError.exit_code)
     except Exception as error:
-        _trace(error, verbose)
-        return _told(_message(error), exit_code_of(error))
+        done = getattr(error, "done", {})
+        return _told(_message(error), exit_code_of(error), done=done, trace=_trace(error))
+
+
+def _form(arguments: Sequence[str]) -> log.Form:
+    """Return how to talk, which is known before the arguments are; they may be wrong."""
+    return log.Form(
+        is_json_log="--log=json" in arguments or ("--log", "json") in pairwise(arguments),
+        is_verbose=bool({"-v", "--verbose"} & set(arguments)),
+        is_json="--json" in arguments,
+    )
 
 
 def _without_addresses(message: str) -> str:
@@ -107,16 +121,15 @@ def _stopped(stopped: Stopped) -> int:
     return stopped.exit_code
 
 
-def _told(message: str, code: int) -> int:
-    with suppress(OSError):  # nobody reads any more
-        click.echo(f"dedup-job: {message}", err=True)
+def _told(message: str, code: int, **more: object) -> int:
+    """Say what has ended a command, on stderr and, where JSON is asked for, on stdout."""
+    LOG.error(message, extra={"fields": {"exit_code": code}, **more})
     return code
 
 
-def _trace(error: Exception, verbose: bool) -> None:
-    """Print where an error came from, without the messages of its causes: they may hold document text."""
-    if verbose:
-        click.echo("".join(traceback.format_tb(error.__traceback__)), err=True, nl=False)
+def _trace(error: Exception) -> str:
+    """Return where an error came from, without the messages of its causes: they may hold document text."""
+    return "".join(traceback.format_tb(error.__traceback__)) if LOG.isEnabledFor(logging.DEBUG) else ""
 
 
 if __name__ == "__main__":

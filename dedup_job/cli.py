@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,6 +15,8 @@ import click
 
 from dedup_job import __version__
 from dedup_job.errors import StateError, StorageFull, UsageError
+
+log = logging.getLogger("dedup_job")
 
 EXAMPLES = """
 \b
@@ -69,7 +72,12 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--log", "log_format", type=click.Choice(["text", "json"]), default="text", help="Log format."
         ),
-        click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."),
+        click.option(
+            "--json",
+            "as_json",
+            is_flag=True,
+            help="Print one JSON object and nothing else; of a failure, its message and exit code.",
+        ),
         click.option(
             "--workers", type=click.IntRange(1, 1024), help="Worker processes; default: the settings'."
         ),
@@ -185,7 +193,7 @@ def report(config: Path, mode: str | None, fresh: bool, limit: int | None, **opt
         done = dry_run(context, asked, both(collected.observe, progress.observe))
         shown = evidence.as_json(collected, context.beginnings, readable)
     values = {**done.as_json(), "evidence": shown}
-    _finish(output, settings, done.as_text() + "\n" + evidence.as_text(shown), values)
+    _finish(output, settings, done, done.as_text() + "\n" + evidence.as_text(shown), values)
     return 0
 
 
@@ -346,22 +354,21 @@ def verify(config: Path, sample: int | None, state: Path | None, **options: Any)
 
     Every decision is read once more, in another way than the job's.  Writes nothing to MongoDB.
     """
-    from tqdm import tqdm
-
     from dedup_job.commands.context import Context
     from dedup_job.commands.verify import sampling, verification
+    from dedup_job.report.progress import Progress
 
     if sample and state:
         raise UsageError("--sample has no state; leave one of the two out")
     settings, output = _prepared(config, options)
     with (
         Context(settings) as context,
-        tqdm(desc="verify", unit=" records", disable=not sys.stderr.isatty()) as bar,
+        Progress("verify", None, "records") as progress,
     ):
         if sample:
-            verified = sampling.verify_sample(context, sample, bar.update)
+            verified = sampling.verify_sample(context, sample, progress.advance)
         else:
-            verified = verification.verify(context, state, bar.update)
+            verified = verification.verify(context, state, progress.advance)
     output.show(verified.as_text(), verified.as_json())
     return 0 if verified.agrees else StateError.exit_code
 
@@ -374,17 +381,16 @@ def verify(config: Path, sample: int | None, state: Path | None, **options: Any)
 @common
 def reconcile(config: Path, content: bool, **options: Any) -> int:
     """Decide what runs have missed; say which decided records vanished from the source, or changed."""
-    from tqdm import tqdm
-
     from dedup_job.commands.context import Context
     from dedup_job.commands.reconcile import reconcile as compare
+    from dedup_job.report.progress import Progress
 
     settings, output = _prepared(config, options)
     with (
         Context(settings) as context,
-        tqdm(desc="reconcile", unit=" records", disable=not sys.stderr.isatty()) as bar,
+        Progress("reconcile", None, "records") as progress,
     ):
-        done = compare(context, content, bar.update, _consent(options))
+        done = compare(context, content, progress.advance, _consent(options))
     output.show(done.as_text(), done.as_json())
     return done.missed.exit_code if done.missed else 0
 
@@ -430,17 +436,16 @@ def tune(config: Path, sample: int, at: float, **options: Any) -> int:
 
     The near-duplicates among them are found by comparing all their texts.
     """
-    from tqdm import tqdm
-
     from dedup_job.commands.context import Context
     from dedup_job.commands.tune import tune as try_shapes
+    from dedup_job.report.progress import Progress
 
     settings, output = _prepared(config, options)
     with (
         Context(settings) as context,
-        tqdm(total=sample, desc="tune", unit=" docs", disable=not sys.stderr.isatty()) as bar,
+        Progress("tune", sample, "docs") as progress,
     ):
-        tuned = try_shapes(context, sample, at, bar.update)
+        tuned = try_shapes(context, sample, at, progress.advance)
     output.show(tuned.as_text(), tuned.as_json())
     return 0
 
@@ -456,17 +461,16 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
 
     It works on a sample from all over the collection, and says what that does not show.
     """
-    from tqdm import tqdm
-
     from dedup_job.commands.context import Context
     from dedup_job.commands.estimate import estimate
+    from dedup_job.report.progress import Progress
 
     settings, output = _prepared(config, options)
     with (
         Context(settings) as context,
-        tqdm(total=sample, desc="estimate", unit=" docs", disable=not sys.stderr.isatty()) as bar,
+        Progress("estimate", sample, "docs") as progress,
     ):
-        forecast = estimate(context, sample, bar.update)
+        forecast = estimate(context, sample, progress.advance)
     output.show(forecast.as_text(), forecast.as_json())
     return 0
 
@@ -498,7 +502,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
                 done = spark_backfill.decide(context, progress.observe, _consent(options))
             else:
                 done = decide(context, mode, progress.observe, _consent(options))
-    _finish(output, settings, done.as_text(), done.as_json())
+    _finish(output, settings, done, done.as_text(), done.as_json())
     return done.exit_code
 
 
@@ -509,11 +513,9 @@ def _consent(options: dict[str, Any]) -> Any:
 
 
 def _prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
-    """Read the settings and set the log up."""
+    """Read the settings, as the options change them."""
     from dedup_job import config as configuration
-    from dedup_job.report import log
 
-    log.set_up(options["log_format"], options["verbose"])
     settings = configuration.load(config)
     if options["workers"]:
         settings = configuration.with_workers(settings, options["workers"])
@@ -535,15 +537,20 @@ def _prepared_to_report(config: Path, options: dict[str, Any]) -> tuple[Any, Out
     return settings, output
 
 
-def _finish(output: Output, settings: Any, text: str, values: dict[str, Any]) -> None:
-    """Print a report, and leave it in the report directory where one is set."""
+def _finish(output: Output, settings: Any, done: Any, text: str, values: dict[str, Any]) -> None:
+    """Print the report of a run, log it without evidence, and leave it in the directory where one is set."""
+    from dedup_job.report.log import is_read_along
     from dedup_job.report.saved import SavedReports
 
+    if not is_read_along():
+        log.info("done", extra={"fields": {**done.as_json(), "exit_code": done.exit_code}})
     if settings.report.directory is not None:
         try:
-            path = SavedReports(settings.report.directory, settings.report.keep).save(values["run"], values)
-        except StorageFull:
-            output.show(text, values)
+            path = SavedReports(settings.report.directory, settings.report.keep).save(done.run, values)
+        except StorageFull as error:
+            error.done = values
+            if not output.as_json:
+                output.show(text, values)
             raise
         text += f"\n  report in {path}"
     output.show(text, values)

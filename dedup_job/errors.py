@@ -15,12 +15,19 @@ Stopped              130/143  SIGINT or SIGTERM, safe to run again
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
 
 
 class DedupError(Exception):
-    """Something that ends a run; the message says what to do about it."""
+    """Something that ends a run; the message says what to do about it.
+
+    `done` is the report of a run that was done all the same.
+    """
 
     exit_code = 70
+    done: Mapping[str, Any] = MappingProxyType({})
 
 
 class GuardStop(DedupError):

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import json
+import sys
+from datetime import datetime
+
 import pytest
 
 from dedup_job import __main__
@@ -20,7 +24,7 @@ def test_want_of_memory_is_not_called_a_bug(
     monkeypatch.setattr(__main__, "commands", commands)
     assert __main__._run() == 74
     said = capsys.readouterr().err
-    assert said.startswith("dedup-job: there is not memory enough")
+    assert " dedup-job: there is not memory enough" in said
     assert "bug" not in said
 
 
@@ -33,3 +37,22 @@ def test_a_file_that_nobody_foresaw_is_named(
     monkeypatch.setattr(__main__, "commands", commands)
     assert __main__._run() == 74
     assert "/srv/x: Permission denied; " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--json"], ["run", "--json"], ["run", "--json", "--log=json", "-c", "/nowhere"]]
+)
+def test_a_failure_with_json_is_one_object_on_stdout(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["dedup-job", *arguments])
+
+    code = __main__._run()
+
+    said = capsys.readouterr()
+    assert json.loads(said.out)["exit_code"] == code
+    assert json.loads(said.out)["error"] in said.err
+    if "--log=json" in arguments:
+        line = json.loads(said.err)
+        assert (line["level"], line["exit_code"]) == ("error", 78)
+        assert datetime.fromisoformat(line["ts"]).tzinfo is not None

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dedup_job.report.log import JsonFormatter, PlainFormatter, set_up
+from dedup_job.report.log import FailureFormatter, Form, JsonFormatter, PlainFormatter, set_up
 
 
 @pytest.fixture
@@ -17,6 +17,7 @@ def log() -> Iterator[logging.Logger]:
     log = logging.getLogger("dedup_job")
     before = (log.handlers, log.propagate, log.level)
     yield log
+    logging.captureWarnings(False)
     log.handlers, log.propagate = before[:2]
     log.setLevel(before[2])
 
@@ -24,6 +25,12 @@ def log() -> Iterator[logging.Logger]:
 def record(message: str, **fields: Any) -> logging.LogRecord:
     made = logging.LogRecord("dedup_job", logging.INFO, __file__, 1, message, (), None)
     made.__dict__["fields"] = fields
+    return made
+
+
+def failure() -> logging.LogRecord:
+    made = logging.LogRecord("dedup_job", logging.ERROR, __file__, 1, "it is broken", (), None)
+    made.__dict__.update(fields={"exit_code": 70}, trace="  File x, line 1\n", done={"read": 7})
     return made
 
 
@@ -46,9 +53,53 @@ def test_a_value_that_json_does_not_know_becomes_text() -> None:
 
 def test_a_plain_line_has_the_time_the_event_and_the_fields() -> None:
     line = PlainFormatter().format(record("progress", mode="run", read=7))
-    time, rest = line.split(" ", 1)
-    assert datetime.strptime(time, "%H:%M:%S")
+    day, time, rest = line.split(" ", 2)
+    assert datetime.fromisoformat(f"{day} {time}").tzinfo is not None
     assert rest == "progress mode=run read=7"
+    assert PlainFormatter(is_dated=False).format(record("progress", mode="run")) == "progress mode=run"
+
+
+def test_an_error_is_a_dated_line_of_the_program_behind_its_traceback() -> None:
+    made = failure()
+    line = PlainFormatter().format(made)
+    assert line.startswith("  File x, line 1\n20")
+    assert line.endswith(" dedup-job: it is broken")
+    assert (
+        json.loads(JsonFormatter().format(made)).items()
+        >= {
+            "level": "error",
+            "event": "it is broken",
+            "exit_code": 70,
+            "trace": "  File x, line 1\n",
+        }.items()
+    )
+
+
+def test_a_failure_is_an_object_with_what_was_done_all_the_same() -> None:
+    assert json.loads(FailureFormatter().format(failure())) == {
+        "read": 7,
+        "error": "it is broken",
+        "exit_code": 70,
+    }
+
+
+def test_a_failure_goes_to_stdout_where_json_is_asked_for(
+    log: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up(Form(is_json=True))
+    log.warning("trying again")
+    log.error("it is broken", extra={"fields": {"exit_code": 70}})
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"error": "it is broken", "exit_code": 70}
+    assert said.err.splitlines()[-1].endswith(" dedup-job: it is broken")
+
+
+def test_a_warning_of_python_is_a_line_of_the_log(
+    log: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_up(Form(is_json_log=True))
+    logging.getLogger("py.warnings").warning("old")
+    assert json.loads(capsys.readouterr().err)["event"] == "old"
 
 
 @pytest.mark.parametrize("formatter", [PlainFormatter(), JsonFormatter()])
@@ -61,7 +112,7 @@ def test_a_record_without_fields_is_fine(formatter: logging.Formatter) -> None:
 def test_log_lines_go_to_stderr_alone(
     kind: str, log: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    set_up(kind, verbose=False)
+    set_up(Form(is_json_log=kind == "json"))
     log.info("told")
     log.debug("not told")
     captured = capsys.readouterr()
@@ -72,7 +123,7 @@ def test_log_lines_go_to_stderr_alone(
 
 
 def test_verbose_tells_details(log: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
-    set_up("text", verbose=True)
+    set_up(Form(is_verbose=True))
     log.debug("detail")
     assert "detail" in capsys.readouterr().err
 
@@ -80,7 +131,7 @@ def test_verbose_tells_details(log: logging.Logger, capsys: pytest.CaptureFixtur
 def test_setting_up_twice_tells_everything_once(
     log: logging.Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    set_up("json", verbose=False)
-    set_up("json", verbose=False)
+    set_up(Form(is_json_log=True))
+    set_up(Form(is_json_log=True))
     log.info("once")
     assert capsys.readouterr().err.count("once") == 1

@@ -1,10 +1,11 @@
-"""Progress on long work: a bar on a terminal, a log line every half minute elsewhere."""
+"""Progress on long work: a bar on a terminal, elsewhere a log line at once and every half minute."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
+from math import inf
 from types import TracebackType
 from typing import Self
 
@@ -12,6 +13,7 @@ from tqdm import tqdm
 
 from dedup_job.document import Batch, Counts
 from dedup_job.plan import Plan
+from dedup_job.report.log import is_read_along
 
 EVERY_SECONDS = 30.0
 
@@ -19,16 +21,16 @@ log = logging.getLogger("dedup_job")
 
 
 class Progress:
-    """Told of each plan; use it as a context manager."""
+    """Told of each plan, or of how many more records are done; use it as a context manager."""
 
-    def __init__(self, mode: str, total: int | None) -> None:
+    def __init__(self, mode: str, total: int | None, unit: str = "docs") -> None:
         """Show progress of `mode`; `total` is the expected number of records, None where unknown."""
-        self._bar = tqdm(
-            total=total, desc=mode, unit=" docs", file=sys.stderr, disable=not sys.stderr.isatty()
-        )
+        is_bar = is_read_along()
+        self._bar = tqdm(total=total, desc=mode, unit=f" {unit}", file=sys.stderr, disable=not is_bar)
         self._mode = mode
+        self._done = 0
         self._counts = Counts()
-        self._told = time.monotonic()
+        self._told = -inf
 
     def __enter__(self) -> Self:
         return self
@@ -44,13 +46,16 @@ class Progress:
     def observe(self, _: Batch, plan: Plan) -> None:
         """Move on by one chunk."""
         self._counts += plan.counts
-        self._bar.update(len(plan))
         self._bar.set_postfix(unique=self._counts.unique, duplicate=self._counts.duplicate)
+        self._move(len(plan), {"unique": self._counts.unique, "duplicate": self._counts.duplicate})
+
+    def advance(self, records: int) -> None:
+        """Move on by so many records."""
+        self._move(records, {})
+
+    def _move(self, records: int, counts: dict[str, int]) -> None:
+        self._done += records
+        self._bar.update(records)
         if self._bar.disable and time.monotonic() - self._told >= EVERY_SECONDS:
             self._told = time.monotonic()
-            numbers = {
-                "read": self._counts.read,
-                "unique": self._counts.unique,
-                "duplicate": self._counts.duplicate,
-            }
-            log.info("progress", extra={"fields": {"mode": self._mode, **numbers}})
+            log.info("progress", extra={"fields": {"mode": self._mode, "read": self._done, **counts}})

@@ -42,7 +42,12 @@ def started(
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
     _, stderr = process.communicate(timeout=60)
-    return process.returncode, stderr.splitlines()
+    return process.returncode, failures(stderr.splitlines())
+
+
+def failures(lines: list[str]) -> list[str]:
+    """What the log says beside progress and what was done."""
+    return [line for line in lines if " progress mode=" not in line and " done run=" not in line]
 
 
 def exit_codes(job: Job) -> list[Any]:
@@ -69,7 +74,7 @@ if Path("/dev/full").exists():
         with open("/dev/full", "w") as full, started(filled, full) as process:
             code, (line,) = ended(process)
         assert code == 74
-        assert line.startswith("dedup-job: it is done, but its report cannot be written: ")
+        assert " dedup-job: it is done, but its report cannot be written: " in line
         assert exit_codes(filled) == [0]
 
 
@@ -107,7 +112,7 @@ def test_a_command_whose_streams_are_closed_ends_as_any_other(
         timeout=60,
     )
 
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (done.returncode, failures(done.stderr.decode().splitlines())) == (0, [])
     assert bool(done.stdout) == ("stdout" not in closed)
 
 
@@ -123,7 +128,7 @@ def test_a_command_that_may_write_no_file_ends_as_any_other(filled: Job, command
         check=False,
         timeout=60,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, failures(done.stderr.splitlines())) == (0, [])
 
 
 @pytest.mark.parametrize("command", ["backfill", "run", "report"])
@@ -153,5 +158,26 @@ def test_what_may_write_no_file_and_has_to_says_so(filled: Job, tmp_path: Path) 
     no_files = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
     with started(filled, subprocess.DEVNULL, no_files) as process:
         code, (line,) = ended(process)
-    assert (code, line.startswith("dedup-job: it is done, but ")) == (74, True)
+    assert (code, " dedup-job: it is done, but " in line) == (74, True)
     assert exit_codes(filled) == [0]
+
+
+def test_a_report_that_cannot_be_saved_is_in_the_object_of_the_failure(filled: Job) -> None:
+    """Something takes the place of the directory while the run is on."""
+    filled.set("report", directory="reports")
+    program = (
+        "from dedup_job.report import saved; from dedup_job.__main__ import main\n"
+        "saved.check_writable = lambda directory, _: directory.write_text('')\nmain()"
+    )
+
+    done = filled.command("backfill", "--json", program=("-c", program))
+
+    shown = json.loads(done.stdout)
+    assert (done.returncode, shown["exit_code"], shown["read"]) == (74, 74, 50)
+    assert shown["error"].startswith("it is done, but ")
+
+
+def test_what_is_redirected_tells_of_progress_at_once(filled: Job) -> None:
+    lines = filled.command("backfill").stderr.splitlines()
+    assert " progress mode=backfill read=50 unique=" in lines[0]
+    assert " done run=" in lines[-1]

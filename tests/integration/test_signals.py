@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from tests.integration.conftest import ROOT, Job
 
 SECONDS = 10  # within which a signalled run ends
 LONG = "3600"  # a grace that no test waits for
+TIME = re.compile(r"^\d{4}-\S+ \S+ ")
 LINE = "dedup-job: stopped by {}; it is safe to run again\n"
 
 
@@ -60,12 +62,16 @@ def go_on(process: subprocess.Popen[str]) -> None:
 
 
 def ended(process: subprocess.Popen[str], paused: Iterable[int] = ()) -> tuple[int, str]:
-    """Wait for the end, let paused processes go on, and return the exit code and what was said on stderr."""
+    """Wait for the end, let paused processes go on, and return the exit code and what was said on stderr.
+
+    Without times, and without what tells of progress.
+    """
     code = process.wait(SECONDS)
     for pid in filter(is_alive, paused):
         os.kill(pid, signal.SIGCONT)
     assert becomes(lambda: not any(map(is_alive, paused)))
-    return code, process.communicate()[1]
+    lines = process.communicate()[1].splitlines(keepends=True)
+    return code, "".join(TIME.sub("", line) for line in lines if " progress mode=" not in line)
 
 
 def descendants(pid: int) -> set[int]:
