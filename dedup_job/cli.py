@@ -288,8 +288,11 @@ def find_texts(config: Path, file: Path, as_texts: bool, **options: Any) -> int:
 
 
 @commands.command("status")
+@click.option(
+    "--runs", type=click.IntRange(1), default=10, show_default=True, help="How many of the last runs."
+)
 @common
-def show_status(config: Path, **options: Any) -> int:
+def show_status(config: Path, runs: int, **options: Any) -> int:
     """Show how far the ledger is, who works on it, and what the last runs did; writes nothing to MongoDB."""
     from dedup_job.commands import status
     from dedup_job.commands.context import Context
@@ -297,7 +300,7 @@ def show_status(config: Path, **options: Any) -> int:
 
     settings, output = _prepared(config, {**options, "workers": 1})
     with Context(settings) as context:
-        shown = status.status(context)
+        shown = status.status(context, runs)
     output.show(page.as_text(shown), shown)
     return 0
 

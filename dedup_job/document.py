@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -170,6 +171,16 @@ class Counts:
     def read(self) -> int:
         """Records decided."""
         return self.unique + self.duplicate + sum(self.unjudged.values()) + sum(self.refused.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the counts as JSON values."""
+        return {
+            "read": self.read,
+            "unique": self.unique,
+            "duplicate": {"exact": self.exact, "near": self.near},
+            "unjudged": dict(self.unjudged),
+            "refused": dict(self.refused),
+        }
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from itertools import groupby, islice
 from typing import Any
 
 from dedup_job.commands.context import Context
+from dedup_job.ledger.commit import DECIDING, TOLD
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.lease import Holder
 from dedup_job.mongo.ids import extended
@@ -15,8 +17,12 @@ LAST_RUNS = 10
 RUN_KEYS = ("mode", "started", "seconds", "read", "unique", "duplicate", "unjudged", "refused", "exit_code")
 
 
-def status(context: Context) -> dict[str, Any]:
-    """Return as JSON values where a ledger stands; `ledger` is false where there is none yet."""
+def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
+    """Return as JSON values where a ledger stands; `ledger` is false where there is none yet.
+
+    So many of the last runs are shown; those in a row that found nothing new, or that failed before they
+    decided anything, are one of them.
+    """
     reader = context.ledger_reader()
     head = reader.head()
     if head is None:
@@ -34,17 +40,13 @@ def status(context: Context) -> dict[str, Any]:
         "covered": _time(head.covered),
         "seen": _time(head.seen),
         "looked": _time(head.looked),
-        "read": counts.read,
-        "unique": counts.unique,
-        "duplicate": {"exact": counts.exact, "near": counts.near},
-        "unjudged": dict(counts.unjudged),
-        "refused": dict(counts.refused),
+        **counts.as_json(),
         "restored": len(reader.overrides()),
         "lag": _lag(context, head),
         "lease": _lease(head, reader.now()),
         "pending": pending and {"plan": pending.id.number, "run": pending.run},
         "undoing": head.undo.run if head.undo else None,
-        "runs": [_run(row) for row in reader.runs(LAST_RUNS)],
+        "runs": list(islice(_each_shown(reader.runs()), runs)),
     }
 
 
@@ -83,9 +85,29 @@ def _lease(head: Head, now: datetime) -> dict[str, Any] | None:
     }
 
 
+def _each_shown(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield rows of `runs`; of those alike the newest one, which says how many were `alike` before it."""
+    for kind, group in groupby(rows, _kind):
+        newest, *others = group
+        if kind is not None:
+            yield {**_run(newest), "alike": len(others)}
+            continue
+        for row in (newest, *others):
+            yield {**_run(row), "alike": 0}
+
+
+def _kind(row: Mapping[str, Any]) -> str | None:
+    """Return of which kind a run is that did nothing; None for any other, or while nobody knows."""
+    if row["mode"] not in DECIDING or row.get("read") or "undid" in row or row.get("exit_code") is None:
+        return None
+    return "empty" if row["exit_code"] in TOLD else "failed"
+
+
 def _run(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of `runs`; a run that was killed has no more than its beginning."""
     shown = {"run": row["_id"], **{key: row.get(key) for key in RUN_KEYS}}
+    if shown["seconds"] is None and "ended" in row:
+        shown["seconds"] = round((row["ended"] - row["started"]).total_seconds(), 1)
     undone = {"undid": row.get("undid"), "undone": _time(row.get("undone"))}
     return {**shown, "started": _time(row["started"]), **undone}
 

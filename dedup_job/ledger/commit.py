@@ -22,7 +22,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import ReplaceOne
 from pymongo.errors import BulkWriteError, PyMongoError
 
-from dedup_job.document import Action, Verdict
+from dedup_job.document import Action, Counts, Verdict
 from dedup_job.errors import ConfigError, DedupError, StateError
 from dedup_job.ledger.arrival import Records, as_arriving, insert_kept, records_now
 from dedup_job.ledger.head import Head, HeadDocument, Origin, counts_key
@@ -82,6 +82,7 @@ class Ledger(LedgerReader):
     _rest: Future[None] | None = None  # of carrying out the last plan
     _places: Places | None = None
     _left = IdSet()
+    _before: Counts | None = None  # what was decided before this run
 
     def watch(self, places: Places) -> None:
         """Check with each plan that source, target and ledger are still what the head says."""
@@ -144,6 +145,7 @@ class Ledger(LedgerReader):
             else:
                 self._close_plan(self._carried_out(stored, records_now(stored.plan, source, target), target))
         self._forget_orphans(first)
+        self._before = self._head.counts
         return self._head
 
     def _pending(self, plan_id: PlanId) -> StoredPlan:
@@ -258,7 +260,13 @@ class Ledger(LedgerReader):
         self._patience = Patience(seconds)
         self._document = HeadDocument(self._named("head"), self._patience)
         with suppress(DedupError), pymongo.timeout(seconds):
-            self.close({"exit_code": code})
+            self.close({"exit_code": code, **self._decided()})
+
+    def _decided(self) -> dict[str, Any]:
+        """Return what this run has decided so far, for its row; the plan that is pending is not counted."""
+        if self._before is None or self._run.mode not in DECIDING:
+            return {}
+        return (self._head.counts - self._before).as_json()
 
     def _begin(self) -> None:
         """Write the run's row; an answer that was lost makes this happen twice.

@@ -100,10 +100,11 @@ class LedgerReader:
             yield Link(last, previous, found["run"], found["mode"])
             last = previous
 
-    def runs(self, most: int) -> list[Mapping[str, Any]]:
-        """Return the rows of the last runs, newest first."""
+    def runs(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the rows of the runs, newest first."""
         with named_errors("the ledger"):
-            return self._patience(lambda: list(self._named("runs").find().sort("started", -1).limit(most)))
+            found = self._patience(lambda: list(self._named("runs").find().sort("started", -1)))
+        yield from found
 
     def run(self, name: str) -> Mapping[str, Any] | None:
         """Return the row of a run, or None."""

@@ -8,7 +8,7 @@ from typing import Any
 from dedup_job.report.terminal import id_text
 
 UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
-NUMBERS = ("read", "unique", "duplicate", "unjudged", "refused")
+NUMBERS = ("read", "unique", "duplicate")
 
 
 def as_text(shown: Mapping[str, Any]) -> str:
@@ -65,17 +65,27 @@ def _lease(lease: Mapping[str, Any] | None) -> str:
 
 
 def _table(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the last runs, newest first."""
-    yield f"\n  {'run':<22}{'mode':<10}{'seconds':>9}" + "".join(f"{name:>12}" for name in NUMBERS) + "  exit"
+    """Yield the last runs, newest first, in 80 columns."""
+    yield f"\n  {'run':<21}{'mode':<10}{'seconds':>9}" + "".join(f"{name:>11}" for name in NUMBERS) + " exit"
     for run in runs:
         seconds = "-" if run["seconds"] is None else f"{run['seconds']:,.1f}"
-        numbers = "".join(f"{_number(run[name]):>12}" for name in NUMBERS)
+        numbers = "".join(f"{_number(run[name]):>11}" for name in NUMBERS)
         code = "-" if run["exit_code"] is None else run["exit_code"]
-        yield f"  {run['run']:<22}{run['mode']:<10}{seconds:>9}{numbers}{code:>6}"
-        if run["undone"]:
-            yield f"    undone {run['undone']}"
-        if run["undid"]:
-            yield f"    took back {run['undid']}"
+        yield f"  {run['run']:<21}{run['mode']:<10}{seconds:>9}{numbers}{code:>5}"
+        yield from (f"    {note}" for note in _notes(run))
+
+
+def _notes(run: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what else there is to say of a run."""
+    if others := [f"{name} {_number(run[name])}" for name in ("unjudged", "refused") if run[name]]:
+        yield ", ".join(others)
+    if run["undone"]:
+        yield f"undone {run['undone']}"
+    if run["undid"]:
+        yield f"took back {run['undid']}"
+    if run["alike"]:
+        what = "found nothing new" if run["exit_code"] in (0, 3) else "decided nothing either"
+        yield f"and {run['alike']:,} before it that {what}"
 
 
 def _number(value: int | Mapping[str, int] | None) -> str:

@@ -41,16 +41,11 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as one JSON object."""
-        counts = self.counts
         untold = {"refused_before": dict(self.untold)} if self.untold else {}
         return {
             "run": self.run,
             "mode": self.mode,
-            "read": counts.read,
-            "unique": counts.unique,
-            "duplicate": {"exact": counts.exact, "near": counts.near},
-            "unjudged": dict(counts.unjudged),
-            "refused": dict(counts.refused),
+            **self.counts.as_json(),
             "seconds": round(self.seconds, 3),
             "docs_per_second": round(self.docs_per_second, 1),
             "peak_rss_mb": round(peak_rss_mb(), 1),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,12 @@ from pymongo import MongoClient
 from dedup_job import config
 from dedup_job.commands import status
 from dedup_job.commands.context import Context
-from dedup_job.errors import NotPermitted
+from dedup_job.commands.decide import decide
+from dedup_job.errors import NotPermitted, Stopped
 from dedup_job.report.status_page import as_text
 from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import Job
+from tests.integration.moments import install
 from tests.integration.test_undo import OTHERS, half_undone, stopped_before_the_insert, texts, undo
 
 
@@ -62,7 +66,51 @@ def test_the_head_the_lag_and_the_last_runs_are_shown(job: Job) -> None:
     text = as_text(shown)
     assert "undecided  about 3 or more\n" in text
     assert "lease      free\n" in text
-    assert all(len(line) <= 110 for line in text.splitlines())
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_runs_that_did_nothing_do_not_crowd_out_others(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    job.source.insert_many(texts(0, 4))
+    first = job.decide("backfill")
+    empty = [job.decide("run").run for _ in range(3)]
+    failed = []
+    for number, code in enumerate((69, 65)):
+        started = job.ledger("runs").find_one({"_id": empty[-1]})["started"] + timedelta(seconds=number + 1)
+        failed.append(f"failed-{number}")
+        row = {"_id": failed[-1], "mode": "run", "started": started, "ended": started, "exit_code": code}
+        job.ledger("runs").insert_one(row)
+
+    with Context(config.check(job.tables, "test")) as context:
+        shown, one = status.status(context), status.status(context, 1)
+
+    assert [(run["run"], run["alike"]) for run in shown["runs"]] == [
+        (failed[-1], 1),
+        (empty[-1], 2),
+        (first.run, 0),
+    ]
+    assert [run["run"] for run in one["runs"]] == [failed[-1]]
+    text = as_text(shown)
+    assert "    and 2 before it that found nothing new\n" in text
+    assert "    and 1 before it that decided nothing either\n" in text
+
+
+def test_a_run_that_was_stopped_shows_what_it_had_decided(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    job.set("limits", batch_records=2)
+    job.source.insert_many([*texts(0, 4), {"_id": 4, "text": OTHERS[0]}, {"_id": 5}, *texts(6, 8)])
+
+    def stop(*_: object) -> None:
+        if job.ledger("head").find_one({"next": 3}):
+            raise Stopped(signal.SIGTERM)
+
+    with pytest.raises(Stopped), Context(config.check(job.tables, "test")) as context:
+        decide(context, "backfill", stop)
+
+    run = status_of(job)["runs"][0]
+    assert (run["exit_code"], run["read"], run["duplicate"]) == (143, 6, {"exact": 1, "near": 0})
+    assert run["seconds"] >= 0
+    assert "    unjudged 1\n" in as_text(status_of(job)) + "\n"
 
 
 def test_how_many_are_undecided_is_unknown_where_there_is_a_filter(job: Job) -> None:
