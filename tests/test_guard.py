@@ -6,9 +6,10 @@ import pytest
 from bson import encode
 
 from dedup_job.commands import guard
-from dedup_job.commands.guard import FIRST, FirstLook, HeldBack, Notes, stop
-from dedup_job.document import Batch, Fingerprints
+from dedup_job.commands.guard import FIRST, Decided, Drops, FirstLook, Guards, HeldBack, Notes, stop
+from dedup_job.document import UNIQUE, Action, Batch, Fingerprints, Match, Verdict
 from dedup_job.errors import GuardStop
+from dedup_job.plan import Plan
 
 
 def batch(count: int, unjudged: int = 0, nbytes: int = 0) -> tuple[Batch, Fingerprints]:
@@ -105,3 +106,103 @@ def test_records_without_any_text_name_the_fields_that_there_are() -> None:
     raws = [encode({"_id": 0, "n": 3, "odd\x1b[0m": None})] * 1000
     (message,) = told([(Batch(found.ids, raws), prints)])
     assert message.endswith("no text is in their fields: n, 'odd\\x1b[0m'")
+
+
+def raw_id(number: int) -> bytes:
+    return encode({"_id": number})
+
+
+def plan(*keepers: int | None, start: int = 0) -> Plan:
+    """A plan in which each record is dropped for the keeper of that number, or kept."""
+    verdicts = [
+        UNIQUE if keeper is None else Verdict(Action.DUPLICATE, "near", Match(raw_id(keeper), 1, 0.9))
+        for keeper in keepers
+    ]
+    _, prints = batch(len(keepers))
+    columns = (prints.bits, prints.near, prints.keys, prints.digests, prints.hashes)
+    return Plan([raw_id(start + n) for n in range(len(keepers))], verdicts, *columns)
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten records say enough."""
+    monkeypatch.setattr(guard, "TELLING", 10)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_share_is_looked_at_from_so_many_records_on() -> None:
+    notes = Notes()
+    drops = Drops(0.5, None, notes)
+    drops.look(plan(*[None] + [0] * 8))
+    assert notes.messages == []
+    drops.look(plan(None, 0, 0, start=9))
+    assert notes.messages == [
+        "10 of 12 records would be dropped, more than [limits] max_drop_share = 0.5; "
+        "0 would stand for 10, 11; to see why: dedup-job explain -c FILE 0 10"
+    ]
+
+
+@pytest.mark.usefixtures("soon")
+def test_the_share_itself_is_allowed_and_a_plan_that_drops_nothing_too() -> None:
+    drops = Drops(0.5, None, stop)
+    drops.look(plan(*[None, 0] * 5))
+    late = Drops(0.5, None, stop, Decided(100, 90))
+    late.look(plan(None, None))
+    with pytest.raises(GuardStop, match="91 of 103"):
+        late.look(plan(0))
+
+
+def test_a_group_is_counted_over_plans_and_over_runs_that_were_broken_off() -> None:
+    notes = Notes()
+    drops = Drops(1, 8, notes, Decided(groups={raw_id(0): 3}))
+    drops.look(plan(0, 0, 0, 1, 1))
+    drops.look(plan(0, 0, start=10))
+    assert notes.messages == []
+    drops.look(plan(0, 1, start=20))
+    assert notes.messages == [
+        "9 records would be dropped for one keeper, more than [limits] max_group = 8; "
+        "0 would stand for 20; to see why: dedup-job explain -c FILE 0 20"
+    ]
+
+
+def test_five_duplicates_are_named_as_a_command_line_takes_them() -> None:
+    notes = Notes()
+    made = plan(*[7] * 9)
+    ids = [encode({"_id": f"it's {n}"}) for n in range(9)]
+    Drops(1, 1, notes).look(Plan(ids, *(getattr(made, name) for name in Plan.__slots__[1:])))
+    named = """'"it'"'"'s {}"'"""
+    assert f"7 would stand for {', '.join(named.format(n) for n in range(5))};" in notes.messages[0]
+
+
+def test_a_plan_that_passes_a_limit_is_not_committed_and_those_before_it_are() -> None:
+    committed = []
+
+    def commit(plan: Plan, raws: Sequence[bytes]) -> Plan:
+        committed.append(plan)
+        return plan
+
+    guarded = Drops(1, 2, stop).before(commit)
+    first, second = plan(None, 0, 0), plan(0)
+    assert guarded(first, []) is first
+    with pytest.raises(GuardStop):
+        guarded(second, [])
+    assert committed == [first]
+
+
+def test_plans_that_were_not_held_back_are_looked_at_before_each_commit() -> None:
+    unjudged = [Verdict(Action.UNJUDGED, "missing")] * FIRST
+    _, prints = batch(FIRST)
+    columns = (prints.bits, prints.near, prints.keys, prints.digests, prints.hashes)
+    hidden = Plan([raw_id(n) for n in range(FIRST)], unjudged, *columns)
+    guards = Guards(FirstLook(0.95, stop), Drops(0.9, None, stop))
+    with pytest.raises(GuardStop, match=r"missing 1,000.*text is in title 100"):
+        guards.before(lambda plan, raws: plan)(hidden, batch(FIRST)[0].raws)
+    assert guards.before(lambda plan, raws: plan)(first := plan(None, 0), []) is first
+
+
+def test_each_limit_is_told_of_once() -> None:
+    notes = Notes()
+    drops = Drops(1, 1, notes)
+    for _ in range(3):
+        drops.look(plan(0, 0))
+    assert len(notes.messages) == 1

@@ -6,8 +6,8 @@ import time
 
 from dedup_job import job
 from dedup_job.commands.context import Context
-from dedup_job.commands.deciding import Look, Observe, Past, new_run
-from dedup_job.commands.guard import FirstLook, HeldBack, Notes, stop
+from dedup_job.commands.deciding import Look, Observe, Past, broken_off, new_run
+from dedup_job.commands.guard import Guards, HeldBack, Notes, stop
 from dedup_job.document import Counts
 from dedup_job.ledger.commit import Consent
 from dedup_job.mongo.window import Window
@@ -18,24 +18,25 @@ def decide(context: Context, mode: str, observe: Observe, consent: Consent = Con
     """Run a backfill or a nightly run: decide what is undecided and carry it out."""
     run = new_run(mode)
     started = time.monotonic()
-    source, target, limits = context.source, context.target, context.settings.limits
+    source, target = context.source, context.target
     notes = Notes()
-    first = FirstLook(limits.max_unjudged_share, notes if consent.guarded else stop)
     context.check_own(context.ledger_reader().head())
     with context.ledger(run, consent) as ledger, context.engine() as engine:
         head = ledger.recover(source, target)
         looked, newest = source.now(), source.newest()
         keepers = context.keepers(target, engine)
+        tell, before = notes if consent.guarded else stop, broken_off(context, ledger)
+        guards = Guards.of(context.settings.limits, tell, before)
         past = Past.read(context, ledger, head, keepers, context.window(mode, head))
 
         def decided(window: Window, mode: str) -> Counts:
             return job.run(
                 past.job(
                     context,
-                    HeldBack(engine, first),
+                    HeldBack(engine, guards.first),
                     source.batches(window),
                     target.absent,
-                    lambda plan, raws: ledger.commit(plan, raws, target, mode),
+                    guards.drops.before(lambda plan, raws: ledger.commit(plan, raws, target, mode)),
                     observe,
                 )
             )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dedup_job.commands.context import Context
+from dedup_job.commands.guard import Decided
 from dedup_job.document import Batch, Counts
 from dedup_job.engine.ahead import read_ahead
 from dedup_job.engine.restored import Fingerprinting, WithRestored
@@ -143,6 +144,20 @@ def check_keepers(keepers: Keepers, target: Target) -> None:
                 "dropped, or restored from an older backup? restore it together with its .dedup collections, "
                 "or drop it and them, and run backfill again"
             )
+
+
+def broken_off(context: Context, reader: LedgerReader) -> Decided:
+    """Return what the runs since the last that ended have decided: to a guard they are one with the next.
+
+    Else each start would drop some more, up to where its guard begins to look.
+    """
+    rows = [row for row in reader.broken_off() if "duplicate" in row]
+    is_grouped = context.settings.limits.max_group is not None
+    return Decided(
+        read=sum(row["read"] for row in rows),
+        dropped=sum(sum(row["duplicate"].values()) for row in rows),
+        groups=reader.groups([row["_id"] for row in rows]) if is_grouped else {},
+    )
 
 
 def new_run(mode: str) -> RunId:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from dedup_job import job
 from dedup_job.commands.context import Context, first_records
-from dedup_job.commands.deciding import Look, Observe, Past, new_run
-from dedup_job.commands.guard import FirstLook, HeldBack, Notes
+from dedup_job.commands.deciding import Look, Observe, Past, broken_off, new_run
+from dedup_job.commands.guard import Decided, Guards, HeldBack, Notes
 from dedup_job.document import Batch, Counts
 from dedup_job.ledger.commit import Consent, check_filter, check_fits, check_places, check_whole
 from dedup_job.ledger.head import Head
@@ -44,7 +44,8 @@ def dry_run(context: Context, asked: DryRun, observe: Observe) -> Report:
     mode = asked.mode or (NIGHTLY if head and head.covered else BACKFILL)
     started = time.monotonic()
     notes = Notes()
-    first = FirstLook(context.settings.limits.max_unjudged_share, notes, least=1)
+    before = Decided() if asked.fresh else broken_off(context, reader)
+    guards = Guards.of(context.settings.limits, notes, before, least=1)
     with context.engine() as engine:
         target = ReadOnlyTarget(context.target, context.source)
         keepers, window = context.keepers(target, engine), context.window(mode, head)
@@ -54,8 +55,8 @@ def dry_run(context: Context, asked: DryRun, observe: Observe) -> Report:
 
         def decided(window: Window, _: str) -> Counts:
             batches = first_records(context.source.batches(window), asked.limit)
-            held_back = HeldBack(engine, first)
-            return job.run(past.job(context, held_back, batches, target.absent, accept, observe))
+            commit, held_back = guards.drops.before(accept), HeldBack(engine, guards.first)
+            return job.run(past.job(context, held_back, batches, target.absent, commit, observe))
 
         counts, _ = Look(context, reader, head, mode, context.source.now())(past.window, decided)
     seconds = time.monotonic() - started

@@ -78,7 +78,7 @@ def _first_look(context: Context, sample: Sample, prints: Fingerprints) -> list[
     """Return what would stop a run over records like these: too few can be judged."""
     notes = Notes()
     look = FirstLook(context.settings.limits.max_unjudged_share, notes, least=1)
-    look.take(sample.batch, prints)
+    look.take(sample.batch.raws, prints.reasons)
     look.end()
     return notes.messages
 

@@ -7,20 +7,28 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from shlex import quote
+from typing import Self
 
-from dedup_job.document import Batch, Fingerprints
+from dedup_job.config import LimitSettings
+from dedup_job.document import Action, Batch, Fingerprints
 from dedup_job.engine.restored import Fingerprinting
 from dedup_job.errors import GuardStop
+from dedup_job.mongo.ids import spelled
+from dedup_job.plan import Plan
 from dedup_job.text.inventory import inventory, with_text
 
 FIRST = 1_000  # records that are looked at before any of them is decided
 HELD_BYTES = 64 << 20  # of them that wait for that; what comes after is decided while the look goes on
 SAMPLED = 100  # records whose fields are named
 NAMED = 10  # fields
+TELLING = 10_000  # records of which the share that is dropped says something
+SHOWN = 5  # duplicates of a keeper
 
+Commit = Callable[[Plan, Sequence[bytes]], Plan]
 Tell = Callable[[str], object]
 
 log = logging.getLogger("dedup_job")
@@ -55,13 +63,13 @@ class FirstLook:
         self._reasons = Counter[str]()
         self._sample: list[bytes] = []
 
-    def take(self, batch: Batch, prints: Fingerprints) -> None:
-        """Look at a batch, until enough were seen."""
+    def take(self, raws: Sequence[bytes], reasons: Sequence[str]) -> None:
+        """Look at some records, and why each cannot be judged or "", until enough were seen."""
         if self.is_over:
             return
-        self._seen += len(batch)
-        self._reasons.update(filter(None, prints.reasons))
-        self._sample += islice(batch.raws, SAMPLED - len(self._sample))
+        self._seen += len(reasons)
+        self._reasons.update(filter(None, reasons))
+        self._sample += islice(raws, SAMPLED - len(self._sample))
         if self._seen >= FIRST:
             self.end()
 
@@ -92,7 +100,7 @@ class HeldBack:
         held: list[tuple[Batch, Fingerprints]] = []
         nbytes = 0
         for batch, prints in self.engine.fingerprinted(batches):
-            self.look.take(batch, prints)
+            self.look.take(batch.raws, prints.reasons)
             held.append((batch, prints))
             nbytes += batch.nbytes + prints.nbytes
             if self.look.is_over or nbytes >= HELD_BYTES:
@@ -100,6 +108,95 @@ class HeldBack:
                 held = []
         self.look.end()
         yield from held
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What was decided: records, those of them that were dropped, and how many of these for each keeper.
+
+    The last is counted only where it is limited: it takes about 150 bytes for each keeper of a duplicate.
+    """
+
+    read: int = 0
+    dropped: int = 0
+    groups: Mapping[bytes, int] = field(default_factory=dict)
+
+
+class Drops:
+    """A guard of what is dropped: how much of all, and how much for one keeper."""
+
+    def __init__(
+        self, max_share: float, max_group: int | None, tell: Tell, before: Decided = Decided()
+    ) -> None:
+        """Go on from what runs that were broken off had decided; tell of each limit once."""
+        self._max_share, self._max_group, self._tell = max_share, max_group, tell
+        self._read, self._dropped, self._groups = before.read, before.dropped, Counter(before.groups)
+        self._told = set[str]()
+
+    def look(self, plan: Plan) -> None:
+        """Tell when a plan, were it carried out, would drop too much."""
+        here = Counter(verdict.match.keeper for verdict in plan.verdicts if verdict.match is not None)
+        self._read += len(plan)
+        self._dropped += here.total()
+        if here and self._read >= TELLING and self._dropped > self._max_share * self._read:
+            what = f"{self._dropped:,} of {self._read:,} records would be dropped"
+            self._say(what, f"max_drop_share = {self._max_share}", here.most_common(1)[0][0], plan)
+        if self._max_group is not None:
+            self._groups.update(here)
+            largest = max(here, key=self._groups.__getitem__, default=b"")
+            if self._groups[largest] > self._max_group:
+                what = f"{self._groups[largest]:,} records would be dropped for one keeper"
+                self._say(what, f"max_group = {self._max_group}", largest, plan)
+
+    def before(self, commit: Commit) -> Commit:
+        """Return a commit that looks first."""
+
+        def looked_at(plan: Plan, raws: Sequence[bytes]) -> Plan:
+            self.look(plan)
+            return commit(plan, raws)
+
+        return looked_at
+
+    def _say(self, what: str, limit: str, keeper: bytes, plan: Plan) -> None:
+        """Tell what passes a limit, once, and show it by some records that would be dropped for a keeper."""
+        if limit in self._told:
+            return
+        self._told.add(limit)
+        verdicts = zip(plan.ids, plan.verdicts, strict=True)
+        stood_for = (
+            raw_id for raw_id, one in verdicts if one.match is not None and one.match.keeper == keeper
+        )
+        name, duplicates = _word(keeper), list(map(_word, islice(stood_for, SHOWN)))
+        self._tell(
+            f"{what}, more than [limits] {limit}; {name} would stand for {', '.join(duplicates)}; "
+            f"to see why: dedup-job explain -c FILE {name} {duplicates[0]}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """The guards of a run."""
+
+    first: FirstLook
+    drops: Drops
+
+    def before(self, commit: Commit) -> Commit:
+        """Return a commit before which all of them look, for plans that were made without being held back."""
+
+        def looked_at(plan: Plan, raws: Sequence[bytes]) -> Plan:
+            unjudged = [one.reason if one.action is Action.UNJUDGED else "" for one in plan.verdicts]
+            self.first.take(raws, unjudged)
+            return self.drops.before(commit)(plan, raws)
+
+        return looked_at
+
+    @classmethod
+    def of(cls, limits: LimitSettings, tell: Tell, before: Decided = Decided(), least: int = FIRST) -> Self:
+        """Set them up as the settings have it; see FirstLook and Drops."""
+        return cls(
+            FirstLook(limits.max_unjudged_share, tell, least),
+            Drops(limits.max_drop_share, limits.max_group, tell, before),
+        )
 
 
 def named(counts: Mapping[str, int]) -> str:
@@ -116,6 +213,11 @@ def _where_text_is(raws: Iterable[bytes]) -> str:
         return f"of {len(raws)} records, text is in {named(texts)}"
     others = ", ".join(map(_printable, islice(fields, NAMED)))
     return f"no text is in their fields: {others or 'there is none'}"
+
+
+def _word(raw_id: bytes) -> str:
+    """Return an id as a word of a command line."""
+    return quote(spelled(raw_id))
 
 
 def _printable(path: str) -> str:

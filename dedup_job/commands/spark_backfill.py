@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from dedup_job.commands.context import Context
 from dedup_job.commands.decide import decide as decide_here
-from dedup_job.commands.deciding import Observe, new_run
+from dedup_job.commands.deciding import Observe, broken_off, new_run
+from dedup_job.commands.guard import Guards, Notes, stop
 from dedup_job.config import Settings
 from dedup_job.document import Batch, Counts
 from dedup_job.engine.local import Capacity
@@ -123,16 +124,19 @@ class _Backfill:
 
     def __call__(self, consent: Consent) -> Report:
         context, run, started = self.context, new_run(BACKFILL), time.monotonic()
+        notes = Notes()
         with context.ledger(run, consent) as ledger:
             head = ledger.recover(context.source, context.target)
+            tell = notes if consent.guarded else stop
+            guards = Guards.of(context.settings.limits, tell, broken_off(context, ledger))
             self._check_nothing_left()
             records, verdicts = self._stages(head, frozenset(ledger.overrides()))
-            counts = self._carried_out(ledger, head, verdicts)
+            counts = self._carried_out(ledger, head, verdicts, guards)
             ledger.covered(*_times(records), True)
             self.work.end()
             seconds = time.monotonic() - started
             about = (context.recipe.digest, context.about, f"{verdicts.manifest.rows:,} records on Spark")
-            report = Report(run.name, BACKFILL, counts, seconds, *about, ledger.untold())
+            report = Report(run.name, BACKFILL, counts, seconds, *about, ledger.untold(), notes.messages)
             ledger.close({**report.as_json(), "exit_code": report.exit_code})
         return report
 
@@ -152,7 +156,7 @@ class _Backfill:
         shape = Shape(recipe.matching, recipe.bits // 64, self._partitions)
         return records, decided(self.work, records, shape)
 
-    def _carried_out(self, ledger: Ledger, head: Head, verdicts: Stage) -> Counts:
+    def _carried_out(self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards) -> Counts:
         """Carry out what the ledger does not hold yet."""
         from dedup_job.engine.spark.foreseen import chunks, rows, so_far, tables
 
@@ -166,7 +170,7 @@ class _Backfill:
             foreseen=map(rows, chunks(rest, context.settings.limits.batch_records)),
             records=context.source.records,
             absent=context.target.absent,
-            commit=lambda plan, raws: in_parts(plan, raws, commit),
+            commit=lambda plan, raws: in_parts(plan, raws, guards.before(commit)),
             observe=self.observe,
             deviations=deviations,
         )

@@ -27,7 +27,7 @@ from dedup_job.errors import ConfigError, DedupError, StateError
 from dedup_job.ledger.arrival import Records, as_arriving, insert_kept, records_now
 from dedup_job.ledger.head import Head, HeadDocument, Origin, counts_key
 from dedup_job.ledger.lease import SECONDS, Holder
-from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.reader import DECIDING, TOLD, LedgerReader
 from dedup_job.ledger.rows import dropped_row, exception_row, row_key, row_keys
 from dedup_job.ledger.stored_plan import PlanId, StoredPlan, pack, unpack
 from dedup_job.mongo.client import Patience, named_errors
@@ -36,12 +36,10 @@ from dedup_job.mongo.ids import selector
 from dedup_job.mongo.places import Places, check_same
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target, record_errors
-from dedup_job.plan import ADOPT, BACKFILL, NIGHTLY, RECONCILE, Plan
+from dedup_job.plan import ADOPT, BACKFILL, Plan
 from dedup_job.signals import FLAG
 
 LEAVING_SECONDS = 3.0
-TOLD = (0, 3)  # exit codes of a run that ended and said what was refused
-DECIDING = (BACKFILL, NIGHTLY, RECONCILE)
 UNTOLD: Mapping[str, Any] = {
     "mode": {"$in": DECIDING},
     "exit_code": {"$nin": TOLD},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any, TypeVar
 
 from bson.codec_options import CodecOptions
@@ -18,9 +18,14 @@ from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.rows import id_of_row, row_key, row_keys
 from dedup_job.ledger.stored_plan import PlanColumns, PlanId, StoredPlan, unpack, unpack_columns
 from dedup_job.mongo.client import RAW, Patience, named_errors
+from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.lookup import Lookup
+from dedup_job.plan import BACKFILL, NIGHTLY, RECONCILE
 
 PLANS_A_PAGE = 32
+TOLD = (0, 3)  # exit codes of a run that ended and said what was refused
+DECIDING = (BACKFILL, NIGHTLY, RECONCILE)
+MOST_BROKEN_OFF = 1_000  # runs
 P = TypeVar("P", StoredPlan, PlanColumns)
 
 DECODED: CodecOptions[Any] = CodecOptions(tz_aware=True)
@@ -113,6 +118,27 @@ class LedgerReader:
                 lambda: self._named("runs").find_one({"_id": name})
             )
         return found
+
+    def broken_off(self) -> list[Mapping[str, Any]]:
+        """Return the rows of the runs since the last one that ended, newest first; undone ones left out.
+
+        A run that was killed has no counts there.
+        """
+        deciding = {"mode": {"$in": DECIDING}, "undone": {"$exists": False}}
+        with named_errors("the ledger"):
+            rows = self._patience(
+                lambda: list(self._named("runs").find(deciding).sort("started", -1).limit(MOST_BROKEN_OFF))
+            )
+        return list(takewhile(lambda row: row.get("exit_code") not in TOLD, rows))
+
+    def groups(self, runs: Sequence[str]) -> dict[bytes, int]:
+        """Return for how many records that these runs dropped each keeper stands."""
+        dropped = self._named("dropped").with_options(codec_options=RAW)
+        of_runs = {"$match": {"run": {"$in": list(runs)}}}
+        by_keeper = {"$group": {"_id": "$keeper", "records": {"$sum": 1}}}
+        with named_errors("the ledger"):
+            found = self._patience(lambda: list(dropped.aggregate([of_runs, by_keeper]))) if runs else []
+        return {id_of(bytes(group.raw)): group["records"] for group in found}
 
     def overrides(self, ids: Sequence[bytes] | None = None) -> dict[bytes, Override]:
         """Return what persons decided of these records, by id; of all records where none are given."""

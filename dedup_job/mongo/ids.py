@@ -263,3 +263,14 @@ def extended(raw_id: bytes) -> Any:
     """Return an id as JSON values: extended JSON, which the command line takes."""
     value = decode(raw_id, SHOWABLE)["_id"]
     return json.loads(json_util.dumps(value, json_options=ID_JSON))
+
+
+def spelled(raw_id: bytes) -> str:
+    """Return an id as a person writes it on a command line: see `readings`.
+
+    >>> spelled(encode({"_id": ObjectId("0123456789abcdef01234567")})), spelled(encode({"_id": "42"}))
+    ('0123456789abcdef01234567', '"42"')
+    """
+    shown = extended(raw_id)
+    is_object_id = raw_id[HEAD] == OBJECT_ID
+    return shown["$oid"] if is_object_id else json.dumps(shown, ensure_ascii=not str(shown).isprintable())

@@ -44,11 +44,7 @@ class Undone:
             "undid": self.undid,
             "already": self.already,
             "plans": self.plans,
-            "read": counts.read,
-            "unique": counts.unique,
-            "duplicate": {"exact": counts.exact, "near": counts.near},
-            "unjudged": dict(counts.unjudged),
-            "refused": dict(counts.refused),
+            **counts.as_json(),
             "left": dict(self.left),
             "seconds": round(self.seconds, 3),
         }

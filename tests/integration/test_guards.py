@@ -6,8 +6,18 @@ import json
 
 import pytest
 
+from dedup_job import config
+from dedup_job.commands import guard
+from dedup_job.commands.context import Context
+from dedup_job.commands.decide import decide
+from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.errors import GuardStop
+from dedup_job.ledger.commit import Consent
+from dedup_job.report.summary import Report
 from scripts.corpus import generate
 from tests.integration.conftest import Job
+from tests.integration.moments import install
+from tests.integration.test_late import POOL
 from tests.integration.test_refusals import told
 
 MANY = 1_200
@@ -76,3 +86,83 @@ def test_reconcile_is_guarded_too(misspelt: Job) -> None:
     assert misspelt.target.count_documents({}) == 100
     assert misspelt.command("reconcile", "--allow").returncode == 0
     assert misspelt.target.count_documents({}) == MANY
+
+
+@pytest.fixture
+def crowded(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A job without workers, ten records a batch: ten different ones, then 90 copies of the first."""
+    install(monkeypatch)
+    monkeypatch.setattr(guard, "TELLING", 20)
+    job.set("limits", batch_records=10)
+    job.source.insert_many([{"_id": n, "text": POOL[n if n < 10 else 0]} for n in range(100)])
+    return job
+
+
+def allowed(job: Job, mode: str = "run") -> Report:
+    with Context(config.check(job.tables, "test")) as context:
+        return decide(context, mode, lambda batch, plan: None, Consent(guarded=True))
+
+
+@pytest.mark.parametrize(
+    ("limits", "said", "kept"),
+    [
+        ({"max_drop_share": 0.75}, "40 of 50 records would be dropped", 40),
+        ({"max_drop_share": 1, "max_group": 35}, "40 records would be dropped for one keeper", 40),
+    ],
+)
+def test_a_run_stops_before_the_batch_with_which_it_would_drop_too_much(
+    crowded: Job, limits: dict[str, float], said: str, kept: int
+) -> None:
+    crowded.set("limits", **limits)
+    with pytest.raises(GuardStop, match=said) as caught:
+        crowded.decide("backfill")
+    assert "0 would stand for 40, 41, 42, 43, 44; " in str(caught.value)
+    before = crowded.outcome()
+    assert [plan["_id"]["number"] for plan in crowded.ledger("plans").find()] == [0, 1, 2, 3]
+    assert (len(before[0]), len(before[1])) == (10, 30)
+    (row,) = crowded.ledger("runs").find()
+    assert (row["exit_code"], row["read"], row["duplicate"]) == (5, kept, {"exact": 30, "near": 0})
+
+    for mode in ("backfill", "run"):
+        with pytest.raises(GuardStop, match=said):
+            crowded.decide(mode)
+        assert crowded.outcome() == before, "each start would have dropped some more"
+
+    report = allowed(crowded)
+    assert (report.counts.read, len(report.warnings), report.exit_code) == (60, 1, 0)
+    assert crowded.decide("run").counts.read == 0
+    assert (crowded.target.count_documents({}), crowded.ledger("dropped").count_documents({})) == (10, 90)
+
+
+def test_a_higher_limit_lets_it_go_on(crowded: Job) -> None:
+    crowded.set("limits", max_drop_share=0.5)
+    with pytest.raises(GuardStop):
+        crowded.decide("backfill")
+    crowded.set("limits", max_drop_share=0.9)
+    assert crowded.decide("backfill").counts.duplicate == 80
+
+
+def test_a_run_that_ended_counts_with_no_other(crowded: Job) -> None:
+    assert crowded.decide("backfill").counts.read == 100
+    crowded.set("limits", max_group=10)
+    crowded.source.insert_many([{"_id": n, "text": POOL[0]} for n in range(100, 110)])
+    assert crowded.decide("run").counts.duplicate == 10
+
+
+def test_an_undone_run_counts_with_no_other(crowded: Job) -> None:
+    crowded.set("limits", max_group=35)
+    with pytest.raises(GuardStop):
+        crowded.decide("backfill")
+    assert crowded.command("undo", crowded.ledger("runs").find_one({})["_id"]).returncode == 0  # type: ignore[index]
+    with pytest.raises(GuardStop, match="40 records"):
+        crowded.decide("backfill")
+
+
+def test_a_dry_run_goes_to_the_end_and_warns(crowded: Job) -> None:
+    crowded.set("limits", max_drop_share=0.5, max_group=10)
+    before = crowded.hash()
+    with Context(config.check(crowded.tables, "test")) as context:
+        report = dry_run(context, DryRun(), lambda batch, plan: None)
+    assert report.counts.read == 100
+    assert ["max_drop_share" in one or "max_group" in one for one in report.warnings] == [True, True]
+    assert crowded.hash() == before
