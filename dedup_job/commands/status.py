@@ -8,9 +8,9 @@ from itertools import groupby, islice
 from typing import Any
 
 from dedup_job.commands.context import Context
-from dedup_job.ledger.commit import DECIDING, TOLD
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.lease import Holder
+from dedup_job.ledger.reader import DECIDING, TOLD
 from dedup_job.mongo.ids import extended
 
 LAST_RUNS = 10
