@@ -18,12 +18,12 @@ from bson.int64 import Int64
 from bson.objectid import ObjectId
 
 from dedup_job import Deduplicator, Match, job
-from dedup_job.config import CleanSettings, MatchSettings, RecipeSettings
 from dedup_job.document import Batch
 from dedup_job.errors import ConfigError, StateError
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.library.deduplicator import BATCH, Keywords
 from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.settings.sections import CleanSettings, MatchSettings, RecipeSettings
 from scripts.corpus import Mix, generate
 from scripts.made_up import Collection, Forms, Pages
 from tests.pairs import LONG, OTHER

@@ -20,6 +20,7 @@ from dedup_job.ledger.statements import Statements
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.mongo import namespace
 from dedup_job.mongo.client import Patience, connect
+from dedup_job.mongo.condition import check_condition
 from dedup_job.mongo.pace import Pace, Rates
 from dedup_job.mongo.pages import BatchSize, Pages
 from dedup_job.mongo.places import Places
@@ -66,6 +67,7 @@ class Context:
             target = there[self.settings.target.database][self.settings.target.collection]
             self._ledger_place = (target.database, target.name, self.patience)
             self._check_source(source)
+            check_condition(source, self.settings.source.condition, self.patience)
             namespace.check_target(source, target, self.patience)
             self._stack = stack.pop_all()
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)

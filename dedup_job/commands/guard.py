@@ -13,12 +13,12 @@ from itertools import islice
 from shlex import quote
 from typing import Self
 
-from dedup_job.config import LimitSettings
 from dedup_job.document import Action, Batch, Fingerprints
 from dedup_job.engine.restored import Fingerprinting
 from dedup_job.errors import GuardStop
 from dedup_job.mongo.ids import spelled
 from dedup_job.plan import Plan
+from dedup_job.settings.sections import LimitSettings
 from dedup_job.text.inventory import inventory, with_text
 
 FIRST = 1_000  # records that are looked at before any of them is decided

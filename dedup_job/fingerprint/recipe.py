@@ -16,6 +16,10 @@ from dedup_job.fingerprint.terms import TermRule
 from dedup_job.text.clean import Cleaner
 from dedup_job.text.fields import TextFields
 
+SECTIONS = {"matching": "match", "terms": "recipe", "reader.cleaner": "clean"}
+NAMED_OTHERWISE = {"matching.min_terms": "[recipe] min_terms", "reader.fields.paths": "[source] fields"}
+NAMED_OTHERWISE |= {name: f"[recipe] {name}" for name in ("bits", "segmenter", "idf_table")}
+NAMED_OTHERWISE |= {name: f"[recipe] {name}" for name in ("stop_words", "user_words")}
 FORMAT = 2  # raised when the same settings would give other fingerprints
 
 
@@ -122,6 +126,18 @@ class Recipe:
     def digest(self) -> str:
         """Return the sha256 of the settings, 64 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()
+
+
+def setting_of(name: str) -> str:
+    """Return a name of the recipe's plain values as a settings file has it.
+
+    >>> [setting_of(name) for name in ("matching.radius", "terms.top", "reader.fields.paths", "selectolax")]
+    ['[match] radius', '[recipe] top', '[source] fields', 'selectolax']
+    """
+    if name in NAMED_OTHERWISE:
+        return NAMED_OTHERWISE[name]
+    place, _, key = name.rpartition(".")
+    return f"[{SECTIONS[place]}] {key}" if place in SECTIONS else name
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

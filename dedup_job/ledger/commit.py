@@ -8,6 +8,7 @@ Safety rests on the compare-and-sets; the lease only saves a second run its wast
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,7 @@ from pymongo.errors import BulkWriteError, PyMongoError
 
 from dedup_job.document import Action, Counts, Verdict
 from dedup_job.errors import ConfigError, DedupError, StateError
+from dedup_job.fingerprint.recipe import setting_of
 from dedup_job.ledger.arrival import Records, as_arriving, insert_kept, records_now
 from dedup_job.ledger.head import Head, HeadDocument, Origin, counts_key
 from dedup_job.ledger.lease import SECONDS, Holder
@@ -420,9 +422,18 @@ def check_fits(head: Head, origin: Origin) -> None:
     if head.digest != origin.digest:
         names = sorted({*origin.recipe, *head.recipe})
         pairs = [(name, head.recipe.get(name), origin.recipe.get(name)) for name in names]
-        changes = ", ".join(f"{name} was {old!r} and is {new!r}" for name, old, new in pairs if old != new)
+        changes = ", ".join(
+            f"{setting_of(name)} was {_value(old)} and is {_value(new)}"
+            for name, old, new in pairs
+            if old != new
+        )
         raise ConfigError(
             f"recipe {origin.digest[:12]} is not {head.digest[:12]}, which the target was made with: "
             f"{changes}; set it back, or take the runs back, the newest first (status names them, undo takes "
             "them back), or choose another target"
         )
+
+
+def _value(value: Any) -> str:
+    """Return a value of a recipe about as a settings file has it."""
+    return "not set" if value is None else json.dumps(value, ensure_ascii=False)

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, TypedDict, Unpack
 import numpy as np
 
 from dedup_job import job
-from dedup_job.config import CleanSettings, MatchSettings, RecipeSettings, Section, check_deciding
+from dedup_job.config import check_deciding
 from dedup_job.document import Batch, Verdict
 from dedup_job.engine.worker import fingerprints_of
 from dedup_job.errors import ConfigError
@@ -26,6 +26,7 @@ from dedup_job.library.saved import Saved, read, write
 from dedup_job.match.keepers import Entered, Keepers, Recollection, Standing
 from dedup_job.native.ragged import Ragged
 from dedup_job.plan import RawIds
+from dedup_job.settings.sections import CleanSettings, MatchSettings, RecipeSettings, Section
 from dedup_job.text.fields import GivenTexts
 
 BATCH = 1_000  # texts that are decided together,

@@ -194,6 +194,13 @@ def named_errors(what: str) -> Iterator[None]:
         raise _named(what, error) from error
 
 
+def is_refused(error: PyMongoError) -> bool:
+    """Return whether the server will not do what a command says, whoever asks, and whenever."""
+    if not isinstance(error, OperationFailure) or isinstance(error, (ExecutionTimeout, WTimeoutError)):
+        return False
+    return not is_passing(error) and error.code not in PERMISSION | STORAGE
+
+
 def _named(what: str, error: PyMongoError) -> DedupError:
     code = getattr(error, "code", None)
     details = getattr(error, "details", None) or {}

@@ -13,6 +13,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 
 from dedup_job.mongo.client import RAW, Patience, named_errors
+from dedup_job.mongo.condition import applied
 from dedup_job.mongo.ids import id_of
 
 MIN_KEY = encode({"_id": MinKey()})
@@ -121,5 +122,5 @@ class Pages:
                         break
             return page
 
-        with named_errors(self.what):
+        with named_errors(self.what), applied(self.condition):
             return self.patience(drained)

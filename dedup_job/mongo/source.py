@@ -12,6 +12,7 @@ from pymongo.collection import Collection
 
 from dedup_job.document import Batch
 from dedup_job.mongo.client import RAW, Patience, named_errors
+from dedup_job.mongo.condition import applied
 from dedup_job.mongo.ids import id_of, value
 from dedup_job.mongo.lookup import Lookup
 from dedup_job.mongo.pace import Pace
@@ -126,7 +127,7 @@ class Source:
             {"$project": {"_id": 1}},
             {"$sort": {"_id": 1}},
         ]
-        with named_errors("the source"):
+        with named_errors("the source"), applied(self._condition):
             found = self._patience(lambda: list(self._collection.aggregate(pipeline)))
         return list(dict.fromkeys(bytes(document.raw) for document in found))
 

@@ -49,7 +49,7 @@ class Cleaner:
     def __post_init__(self) -> None:
         """Refuse a marker that would cut every text to nothing."""
         if not all(self._markers):
-            msg = "drop_after: a marker has no visible character and would cut every text; remove it"
+            msg = "[clean] drop_after: a marker has no visible character and would cut every text: remove it"
             raise ValueError(msg)
 
     def clean(self, text: str) -> str:

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from dedup_job.errors import ConfigError
 from tests.integration.conftest import Job
 
 
@@ -57,7 +58,7 @@ def test_another_recipe_on_the_same_ledger_is_refused_with_the_differing_setting
     code, line = told(job.command("run"))
 
     assert code == 78
-    assert "matching.radius was 3 and is 2" in line
+    assert "[match] radius was 3 and is 2; set it back, or take the runs back" in line
     assert job.command("report").returncode == 78
 
 
@@ -68,6 +69,35 @@ def test_another_source_for_the_same_target_is_refused(job: Job) -> None:
     job.set("source", collection="others")
 
     assert told(job.command("run"))[0] == 78
+
+
+@pytest.mark.parametrize("command", ["backfill", "run", "report", "estimate", "verify"])
+def test_a_filter_that_the_server_refuses_is_told_with_its_reason(job: Job, command: str) -> None:
+    job.source.insert_one({"text": "x"})
+    job.set("source", filter='{"text": {"$in": "x", "$nope": 1}}')
+    code, line = told(job.command(command))
+    assert code == 78
+    assert "[source] filter: the server refuses it: " in line
+    assert "$in needs an array" in line
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ['{"$nope": 1}', '{"text": {"$regex": "("}}', '{"$text": {"$search": "x"}}', '{"$expr": {"$nope": 1}}'],
+)
+def test_every_filter_that_cannot_be_meant_ends_with_78(job: Job, condition: str) -> None:
+    job.source.insert_one({"text": "x"})
+    job.set("source", filter=condition)
+    with pytest.raises(ConfigError, match=r"\[source\] filter: the server refuses it: \S+"):
+        job.decide("backfill")
+
+
+def test_a_filter_that_fails_on_a_record_is_told_without_what_is_in_the_record(job: Job) -> None:
+    job.source.insert_one({"text": "canary"})
+    job.set("source", filter='{"$expr": {"$eq": [{"$toInt": "$text"}, 3]}}')
+    code, line = told(job.command("backfill"))
+    assert (code, "cannot apply it to the records (ConversionFailure)" in line) == (78, True)
+    assert "canary" not in line
 
 
 def test_an_unknown_option_is_a_usage_error(job: Job) -> None:

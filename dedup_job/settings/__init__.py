@@ -1,0 +1,1 @@
+"""What a settings file says, and how what is wrong with it is told."""
