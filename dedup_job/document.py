@@ -61,6 +61,7 @@ class Fingerprints:
     digests   uint64 (n, 2), 128-bit hash of the cleaned text; zeros where there is none to judge
     hashes    uint64 (n, 2), 128-bit hash of the raw record
     shingles  the sorted distinct 32-bit shingle hashes of each text
+    partial   bool (n,), whether the text is that of some of its fields, as the others are missing or empty
     """
 
     reasons: Sequence[str]
@@ -70,6 +71,7 @@ class Fingerprints:
     digests: npt.NDArray[np.uint64]
     hashes: npt.NDArray[np.uint64]
     shingles: Ragged
+    partial: npt.NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.reasons)
@@ -90,6 +92,7 @@ class Fingerprints:
             digests=np.concatenate([part.digests for part in parts]),
             hashes=np.concatenate([part.hashes for part in parts]),
             shingles=Ragged.join([part.shingles for part in parts]),
+            partial=np.concatenate([part.partial for part in parts]),
         )
 
     def take(self, rows: Sequence[int]) -> Fingerprints:
@@ -102,6 +105,7 @@ class Fingerprints:
             digests=self.digests[rows],
             hashes=self.hashes[rows],
             shingles=self.shingles.take(rows),
+            partial=self.partial[rows],
         )
 
     @classmethod
@@ -115,6 +119,7 @@ class Fingerprints:
             digests=np.zeros((1, 2), np.uint64),
             hashes=digests([raw]),
             shingles=Ragged.empty(1),
+            partial=np.zeros(1, np.bool_),
         )
 
 
@@ -154,13 +159,17 @@ UNIQUE = Verdict(Action.UNIQUE)
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many records had which verdict; counts add up, and `read` is their sum."""
+    """How many records had which verdict; counts add up, and `read` is their sum.
+
+    `partial` are those that were judged by some of their fields alone; a ledger has no such count.
+    """
 
     unique: int = 0
     exact: int = 0
     near: int = 0
     unjudged: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
+    partial: int = 0
 
     @property
     def duplicate(self) -> int:
@@ -180,6 +189,7 @@ class Counts:
             "duplicate": {"exact": self.exact, "near": self.near},
             "unjudged": dict(self.unjudged),
             "refused": dict(self.refused),
+            **({"partial": self.partial} if self.partial else {}),
         }
 
     def __add__(self, other: Counts) -> Counts:
@@ -189,6 +199,7 @@ class Counts:
             self.near + other.near,
             Counter(self.unjudged) + Counter(other.unjudged),
             Counter(self.refused) + Counter(other.refused),
+            self.partial + other.partial,
         )
 
     def __sub__(self, other: Counts) -> Counts:
@@ -198,6 +209,7 @@ class Counts:
             self.near - other.near,
             Counter(self.unjudged) - Counter(other.unjudged),
             Counter(self.refused) - Counter(other.refused),
+            self.partial - other.partial,
         )
 
     @classmethod

@@ -8,7 +8,7 @@ record that is a duplicate itself stands for nothing: a chain A ~ B ~ C never dr
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import NamedTuple, Protocol
 
@@ -111,7 +111,7 @@ def run(job: Job) -> Counts:
         plan = in_parts(planned(batch, prints, decision.verdicts), batch.raws, job.commit)
         admit(plan, entered, prints, job.keepers)
         job.observe(batch, plan)
-        counts += plan.counts
+        counts += replace(plan.counts, partial=int(prints.partial.sum()))
     return counts
 
 

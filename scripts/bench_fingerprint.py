@@ -81,7 +81,7 @@ class Stages:
     def run(self, raws: Sequence[bytes], clock: Clock) -> tuple[list[str], list[str]]:
         """Take a batch through all stages; return its texts, raw and cleaned."""
         reader = self._recipe.reader
-        given = [text for text, _ in clock("fields", reader.fields.texts_of, raws)]
+        given = [found.text for found in clock("fields", reader.fields.texts_of, raws)]
         texts = clock("clean", cleaned, reader, given)
         codes = clock("lower case", lower_case, texts)
         rows = clock("segment", self._rows, texts, codes)

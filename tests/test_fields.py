@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.document import Unjudged
-from dedup_job.text.fields import TextFields
+from dedup_job.text.fields import Found, TextFields
 
 
 def _element(kind: int, name: bytes, value: bytes) -> bytes:
@@ -86,7 +86,7 @@ def test_a_value_that_is_no_text_has_its_reason(name: str) -> None:
     fields, raw = TextFields(("text",)), _document(_element(kind, b"text", value))
 
     assert _reason(fields, raw) == reason
-    assert fields.texts_of([raw]) == [("", reason)]
+    assert fields.texts_of([raw]) == [Found("", reason)]
 
 
 @pytest.mark.parametrize("name", _VALUES)
@@ -253,14 +253,13 @@ def test_the_texts_of_many_records_are_those_of_each(data: st.DataObject) -> Non
         raws.append(bytes(raw[: data.draw(st.integers(0, len(raw)))] if is_cut else raw))
     for paths in (("text",), ("é",), ("text.0",), ("text", "other")):
         fields = TextFields(paths)
-        assert fields.texts_of(raws) == [_singly(fields, raw) for raw in raws]
+        assert [one[:2] for one in fields.texts_of(raws)] == [_singly(fields, raw) for raw in raws]
 
 
 def test_of_two_fields_of_one_name_the_last_counts() -> None:
     raw = _document(_TEXT, _element(0x02, b"text", _string(b"last")))
-    assert (
-        TextFields(("text",)).texts_of([raw]) == [(TextFields(("text",)).text_of(raw), "")] == [("last", "")]
-    )
+    assert TextFields(("text",)).texts_of([raw]) == [Found("last")]
+    assert TextFields(("text",)).text_of(raw) == "last"
 
 
 @given(st.data())
@@ -272,3 +271,24 @@ def test_a_damaged_record_gives_text_or_a_reason(data: st.DataObject) -> None:
 
     with contextlib.suppress(Unjudged):
         TextFields(("text", "other.0")).text_of(bytes(raw)).encode()
+
+
+@pytest.mark.parametrize(
+    ("record", "found"),
+    [
+        ({"title": "t", "body": "b"}, Found("t\nb")),
+        ({"title": "t"}, Found("t", is_partial=True)),
+        ({"title": "t", "body": None}, Found("t", is_partial=True)),
+        ({"title": "", "body": "b"}, Found("\nb", is_partial=True)),
+        ({"title": "t", "body": " \n"}, Found("t\n \n", is_partial=True)),
+        ({"title": "t", "body": 3}, Found("", "not_text:number")),
+        ({"title": "t", "body": ["b"]}, Found("", "not_text:list")),
+        ({}, Found("", "missing")),
+    ],
+)
+def test_a_record_is_judged_by_what_is_left_of_its_fields(record: dict[str, Any], found: Found) -> None:
+    assert TextFields(("title", "body")).texts_of([encode(record)]) == [found]
+
+
+def test_of_a_single_field_nothing_can_be_left() -> None:
+    assert not any(found.is_partial for found in TextFields(("a",)).texts_of([encode({"a": ""}), encode({})]))

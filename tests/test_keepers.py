@@ -39,6 +39,7 @@ def prints_of(texts: Sequence[bytes], near: bool = True) -> Fingerprints:
             np.cumsum([0, *map(len, shingles)], dtype=np.int64),
             np.array([value for row in shingles for value in row], np.uint32),
         ),
+        partial=np.zeros(len(texts), np.bool_),
     )
 
 

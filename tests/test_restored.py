@@ -20,7 +20,7 @@ class Engine:
             shingles = Ragged(np.arange(n + 1), np.arange(n, dtype=np.uint32))
             yes, keys = np.ones(n, bool), np.full((n, 3), 5, np.uint32)
             bits, hashes = np.full((n, 2), 7, np.uint64), digests(batch.raws)
-            yield batch, Fingerprints(["", "", "empty", ""], bits, yes, keys, hashes, hashes, shingles)
+            yield batch, Fingerprints(["", "", "empty", ""], bits, yes, keys, hashes, hashes, shingles, yes)
 
 
 def prints_of(restored: set[bytes]) -> Fingerprints:

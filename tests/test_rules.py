@@ -108,6 +108,7 @@ def made_prints(draw: st.DrawFn) -> tuple[Fingerprints, Matching]:
             np.cumsum([0, *map(len, sets)], dtype=np.int64),
             np.array([value for row in sets for value in row], np.uint32),
         ),
+        partial=np.zeros(2, np.bool_),
     )
     return prints, matching
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -60,3 +61,10 @@ def test_a_run_with_nothing_new_says_so() -> None:
 
 def test_memory_is_given_in_megabytes() -> None:
     assert 10 < peak_rss_mb() < 100_000
+
+
+def test_records_that_were_judged_by_some_of_their_fields_are_told_of() -> None:
+    report = replace(REPORT, counts=replace(COUNTS, partial=1_200) + Counts(partial=34))
+    assert "  1,234 judged by some of their fields: others are missing, null or empty" in report.as_text()
+    assert (report.as_json()["partial"], report.as_json()["read"]) == (1_234, 10_000)
+    assert "partial" not in REPORT.as_json()

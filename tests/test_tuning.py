@@ -97,7 +97,7 @@ def test_a_sample_keeps_the_first_of_equal_texts_in_the_order_of_decision() -> N
     shingles = Ragged(np.array([0, 1, 3, 4, 4, 7]), np.arange(7, dtype=np.uint32))
     near, keys = np.array([True, False, True, False, True]), np.zeros((5, 8), np.uint32)
     sample = Sample.of(
-        Fingerprints(["", "", "", "missing", ""], bits, near, keys, digests, digests, shingles)
+        Fingerprints(["", "", "", "missing", ""], bits, near, keys, digests, digests, shingles, ~near)
     )
     assert sample.bits.ravel().tolist() == [0, 1, 4]
     assert sample.near.tolist() == [True, False, True]

@@ -22,6 +22,7 @@ from dedup_job.fingerprint.terms import Vocabulary, weigh
 from dedup_job.fingerprint.tokens import Tokenizer, token_rows
 from dedup_job.native.ragged import Ragged
 from dedup_job.text.characters import joined, lower_case
+from dedup_job.text.fields import Found
 
 LARGEST_VOCABULARY = 1_000_000
 MOST_CHARACTERS = 10_000_000  # of the vocabulary
@@ -45,16 +46,15 @@ class Fingerprinter:
 
     def __call__(self, raws: Sequence[bytes]) -> Fingerprints:
         """Fingerprint raw BSON records; what cannot be judged gets a reason and zeros."""
-        texts, reasons = self._recipe.reader.texts(raws)
+        found = self._recipe.reader.found(raws)
         try:
-            return self._fingerprints(raws, texts, reasons)
+            return self._fingerprints(raws, found)
         except BaseException:
             self._know_nothing()  # what is remembered may be half done
             raise
 
-    def _fingerprints(
-        self, raws: Sequence[bytes], texts: Sequence[str], reasons: Sequence[str]
-    ) -> Fingerprints:
+    def _fingerprints(self, raws: Sequence[bytes], found: Sequence[Found]) -> Fingerprints:
+        texts = [one.text for one in found]
         places: dict[str, int] = {}  # a text that is repeated is looked at once
         place = np.array([places.setdefault(text, len(places)) for text in texts], np.intp)
         codes = lower_case(list(places))
@@ -66,13 +66,14 @@ class Fingerprinter:
         hashes = digests(text.encode("utf-8", "surrogatepass") for text in places)
         hashes[[not text for text in places]] = 0
         return Fingerprints(
-            reasons=reasons,
+            reasons=[one.reason for one in found],
             bits=bits[place],
             near=near[place],
             keys=band_keys(sets, matching.bands, matching.rows)[place],
             digests=hashes[place],
             hashes=digests(raws),
             shingles=sets.take(place.tolist()),
+            partial=np.array([one.is_partial for one in found], np.bool_),
         )
 
     def tokens(self, text: str) -> list[str]:

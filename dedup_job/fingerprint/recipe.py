@@ -14,7 +14,7 @@ from dedup_job.document import Fingerprints
 from dedup_job.fingerprint.idf import jieba_idf_path
 from dedup_job.fingerprint.terms import TermRule
 from dedup_job.text.clean import Cleaner
-from dedup_job.text.fields import TextFields
+from dedup_job.text.fields import Found, TextFields
 
 SECTIONS = {"matching": "match", "terms": "recipe", "reader.cleaner": "clean"}
 NAMED_OTHERWISE = {"matching.min_terms": "[recipe] min_terms", "reader.fields.paths": "[source] fields"}
@@ -80,11 +80,15 @@ class Reader:
 
     def texts(self, raws: Sequence[bytes]) -> tuple[list[str], list[str]]:
         """Return for each record its cleaned text and "", or "" and the reason why it has none."""
+        found = self.found(raws)
+        return [one.text for one in found], [one.reason for one in found]
+
+    def found(self, raws: Sequence[bytes]) -> list[Found]:
+        """Return what is found of each record, its text cleaned."""
         read = self.fields.texts_of(raws)
-        given = list({text: None for text, reason in read if not reason})  # what is repeated is cleaned once
+        given = list({one.text: None for one in read if not one.reason})  # what is repeated is cleaned once
         cleaned = dict(zip(given, self.cleaner.clean_all(given), strict=True))
-        found = [(text, reason) if reason else cleaned[text] for text, reason in read]
-        return [text for text, _ in found], [reason for _, reason in found]
+        return [one if one.reason else _cleaned(one, *cleaned[one.text]) for one in read]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +130,10 @@ class Recipe:
     def digest(self) -> str:
         """Return the sha256 of the settings, 64 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()
+
+
+def _cleaned(found: Found, text: str, reason: str) -> Found:
+    return Found("", reason) if reason else Found(text, "", found.is_partial)
 
 
 def setting_of(name: str) -> str:

@@ -71,6 +71,10 @@ class Report:
         for name, count, more in rows:
             share = f"{100 * count / counts.read:5.1f} %"
             lines.append(f"  {name:<10}{count:>13,}  {share}  {more}".rstrip())
+        if counts.partial:
+            lines.append(
+                f"  {counts.partial:,} judged by some of their fields: others are missing, null or empty"
+            )
         lines.append(
             f"  {self.seconds:,.1f} s, {self.docs_per_second:,.0f} documents/s, "
             f"peak memory {peak_rss_mb():,.0f} MB"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.datetime_ms import DatetimeMS
@@ -30,6 +30,17 @@ _KINDS: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
     (bytes, "binary"),
     (DatetimeMS, "date"),
 )
+
+
+class Found(NamedTuple):
+    """The text of a record, or "" and the reason why it has none.
+
+    is_partial  whether some of its parts are absent, null or empty, and it is that of the others
+    """
+
+    text: str
+    reason: str = ""
+    is_partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,14 @@ class TextFields:
         A part that is absent or null is left out. Reasons: `missing` (all parts absent), `null` (all absent
         or null), `not_text:<number|list|document|binary|boolean|date|other>`, `invalid_utf8`, `undecodable`.
         """
+        return "\n".join(self._texts(raw))
+
+    def texts_of(self, raws: Sequence[bytes]) -> list[Found]:
+        """Return what is found of each record."""
+        return list(map(self._found, raws))
+
+    def _texts(self, raw: bytes) -> list[str]:
+        """Return the parts that are there, one at least, or raise `Unjudged`."""
         try:
             record = RawBSONDocument(raw, OPTIONS)
             values = [_value(record, path) for path in self._parts]
@@ -68,17 +87,15 @@ class TextFields:
         texts = [_text(value) for value in values if value is not _ABSENT and value is not None]
         if not texts:
             raise Unjudged("null" if None in values else "missing")
-        return texts[0] if len(texts) == 1 else "\n".join(texts)
+        return texts
 
-    def texts_of(self, raws: Sequence[bytes]) -> list[tuple[str, str]]:
-        """Return for each record its text and "", or "" and the reason why it has none."""
-        return list(map(self._read, raws))
-
-    def _read(self, raw: bytes) -> tuple[str, str]:
+    def _found(self, raw: bytes) -> Found:
         try:
-            return self.text_of(raw), ""
+            texts = self._texts(raw)
         except Unjudged as unjudged:
-            return "", unjudged.reason
+            return Found("", unjudged.reason)
+        is_partial = len(self.paths) > 1 and sum(map(_says_something, texts)) < len(self.paths)
+        return Found("\n".join(texts), is_partial=is_partial)
 
     @cached_property
     def _parts(self) -> tuple[tuple[str, ...], ...]:
@@ -91,21 +108,25 @@ class GivenTexts(TextFields):
 
     def text_of(self, raw: bytes) -> str:
         """Return the text, or raise `Unjudged` (`invalid_utf8`)."""
-        ((text, reason),) = self.texts_of([raw])
-        if reason:
-            raise Unjudged(reason)
-        return text
+        (found,) = self.texts_of([raw])
+        if found.reason:
+            raise Unjudged(found.reason)
+        return found.text
 
-    def texts_of(self, raws: Sequence[bytes]) -> list[tuple[str, str]]:
-        """Return each text and "", or "" and the reason why there is none."""
+    def texts_of(self, raws: Sequence[bytes]) -> list[Found]:
+        """Return what is found of each text."""
         return list(map(_decoded, raws))
 
 
-def _decoded(octets: bytes) -> tuple[str, str]:
+def _decoded(octets: bytes) -> Found:
     try:
-        return octets.decode(), ""
+        return Found(octets.decode())
     except UnicodeDecodeError:
-        return "", "invalid_utf8"
+        return Found("", "invalid_utf8")
+
+
+def _says_something(text: str) -> bool:
+    return bool(text) and not text.isspace()
 
 
 def _value(record: RawBSONDocument, path: tuple[str, ...]) -> Any:

@@ -166,3 +166,24 @@ def test_a_dry_run_goes_to_the_end_and_warns(crowded: Job) -> None:
     assert report.counts.read == 100
     assert ["max_drop_share" in one or "max_group" in one for one in report.warnings] == [True, True]
     assert crowded.hash() == before
+
+
+def test_records_that_lack_some_of_their_fields_are_counted_and_judged_by_the_rest(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch)
+    job.set("source", fields=["title", "body"])
+    job.source.insert_many(
+        [
+            {"_id": 0, "title": "", "body": POOL[0]},
+            {"_id": 1, "body": POOL[0]},
+            {"_id": 2, "title": POOL[1], "body": POOL[2]},
+            {"_id": 3, "title": POOL[3], "body": 3},
+            {"_id": 4, "title": None},
+        ]
+    )
+    counts = job.decide("backfill").counts
+    assert (counts.partial, counts.unique, counts.exact) == (2, 2, 1)
+    assert dict(counts.unjudged) == {"not_text:number": 1, "null": 1}
+    (row,) = job.ledger("runs").find()
+    assert row["partial"] == 2
