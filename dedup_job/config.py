@@ -59,7 +59,7 @@ class Deciding(Section):
         matching = _with(_with(profile.matching, recipe), self.match)
         faults = list(_contradictions(matching, bits))
         made = {
-            "cleaner": _tried(lambda: Cleaner(self.clean.drop_after, self.clean.max_chars), faults),
+            "cleaner": _tried(lambda: Cleaner(**dict(self.clean)), faults),
         }
         for name, read in READERS.items():
             made[name] = _tried(lambda: _resource(getattr(recipe, name), read), faults, f"[recipe] {name}: ")  # noqa: B023

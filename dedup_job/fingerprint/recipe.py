@@ -20,6 +20,7 @@ SECTIONS = {"matching": "match", "terms": "recipe", "reader.cleaner": "clean"}
 NAMED_OTHERWISE = {"matching.min_terms": "[recipe] min_terms", "reader.fields.paths": "[source] fields"}
 NAMED_OTHERWISE |= {name: f"[recipe] {name}" for name in ("bits", "segmenter", "idf_table")}
 NAMED_OTHERWISE |= {name: f"[recipe] {name}" for name in ("stop_words", "user_words")}
+SINCE_ADDED = ("reader.cleaner.select", "reader.cleaner.remove")  # a recipe without them is as it was
 FORMAT = 2  # raised when the same settings would give other fingerprints
 
 
@@ -113,6 +114,9 @@ class Recipe:
             values.pop(f"{name}.path", None)
             values.pop(f"{name}.sha256", None)
             values[name] = resource.sha256 if resource else None
+        for name in SINCE_ADDED:
+            if not values[name]:
+                del values[name]
         values["segmenter"] = f"{self.segmenter} {version(self.segmenter)}"
         values["selectolax"] = version("selectolax")
         return dict(sorted(values.items()))

@@ -41,6 +41,8 @@ SECTIONS: dict[str, type[Section]] = {
 class Keywords(TypedDict, total=False):
     """The settings that decide, by the names that they have in a settings file; docs/settings.md."""
 
+    select: Iterable[str]
+    remove: Iterable[str]
     drop_after: Iterable[str]
     max_chars: int
     segmenter: Literal["rjieba", "jieba"]

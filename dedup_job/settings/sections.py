@@ -111,6 +111,8 @@ class TargetSettings(Section):
 class CleanSettings(Section):
     """`[clean]`: how the visible text is taken from a record."""
 
+    select: tuple[Name, ...] = Field((), strict=False)
+    remove: tuple[Name, ...] = Field((), strict=False)
     drop_after: tuple[Name, ...] = Field((), strict=False)
     max_chars: int = Field(1_000_000, ge=1)
 

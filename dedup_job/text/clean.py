@@ -11,6 +11,7 @@ from typing import Final
 
 from dedup_job.document import Unjudged
 from dedup_job.text.markup import visible
+from dedup_job.text.selection import Selection
 from dedup_job.text.simple_markup import simple_texts
 
 MAX_ACCENTS: Final = 100
@@ -38,6 +39,10 @@ class Cleaner:
     drop_after  the text ends before the first of these markers, which are cleaned like the text itself; one
                 that is absent changes nothing. ValueError for a marker of which nothing is visible.
     max_chars   the most characters of visible text.
+    select      CSS selectors of the elements whose text it is; none for all of the page
+    remove      CSS selectors of the elements that are taken out before. ValueError for what is no selector.
+
+    With selectors every text of HTML is parsed, none is scanned.
 
     >>> Cleaner(drop_after=("Share:",)).clean("<p>f<b>oo</b> &lt;</p>if a<b<script>x()</script><p>Share: me")
     'foo < if a<b'
@@ -45,9 +50,12 @@ class Cleaner:
 
     drop_after: tuple[str, ...] = ()
     max_chars: int = 1_000_000
+    select: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a marker that would cut every text to nothing."""
+        """Refuse a marker that would cut every text to nothing, and what is no selector."""
+        bool(self._selection)
         if not all(self._markers):
             msg = "[clean] drop_after: a marker has no visible character and would cut every text: remove it"
             raise ValueError(msg)
@@ -55,7 +63,7 @@ class Cleaner:
     def clean(self, text: str) -> str:
         """Return the visible text.
 
-        Raises `Unjudged`: `empty`, `hidden`, `too_long`, `too_complex`, `suspect`.
+        Raises `Unjudged`: `empty`, `hidden`, `too_long`, `too_complex`, `suspect`, `unselected`.
         """
         ((cleaned, reason),) = self.clean_all([text])
         if reason:
@@ -64,11 +72,12 @@ class Cleaner:
 
     def clean_all(self, texts: Sequence[str]) -> list[tuple[str, str]]:
         """Return for each text its visible text and "", or "" and the reason why there is none."""
-        return list(map(self._cut_off, texts, simple_texts(texts)))
+        scanned = [None] * len(texts) if self._selection else simple_texts(texts)
+        return list(map(self._cut_off, texts, scanned))
 
     def _cut_off(self, text: str, scanned: tuple[str, bool] | None) -> tuple[str, str]:
         try:
-            cleaned = self._read(text, scanned)
+            cleaned = self._read(text, scanned, self._selection)
         except Unjudged as unjudged:
             return "", unjudged.reason
         for marker in self._markers:
@@ -81,10 +90,14 @@ class Cleaner:
     def _markers(self) -> tuple[str, ...]:
         return tuple(map(self._read, self.drop_after, simple_texts(self.drop_after)))
 
-    def _read(self, text: str, scanned: tuple[str, bool] | None) -> str:
+    @cached_property
+    def _selection(self) -> Selection:
+        return Selection(self.select, self.remove)
+
+    def _read(self, text: str, scanned: tuple[str, bool] | None, selection: Selection = Selection()) -> str:
         """Return the visible text of HTML or plain text, in its one spelling."""
         if scanned is None or len(text) > self.max_chars:
-            return self._normalised(visible(text))
+            return self._normalised(visible(text, selection))
         simple, is_ordinary = scanned
         return simple if is_ordinary else self._normalised(simple)
 

@@ -20,6 +20,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from dedup_job.document import Unjudged
 from dedup_job.text.characters import letters_and_digits
+from dedup_job.text.selection import Selection, links_apart
 
 DEEPEST = 400  # nested elements
 MOST_FORMATTING = 60  # formatting elements open at once; each is opened anew in each paragraph
@@ -146,10 +147,10 @@ def _new_mark(written: str) -> Mark:
 _frequent_mark = lru_cache(maxsize=4096)(_new_mark)
 
 
-def visible(text: str) -> str:
-    """Return the text of HTML, or of a plain text with entities.
+def visible(text: str, selection: Selection = Selection()) -> str:
+    """Return the text of HTML, or of its selected elements, or of a plain text with entities.
 
-    Raises Unjudged: `too_complex`, `hidden`, `suspect`.
+    Raises Unjudged: `too_complex`, `hidden`, `suspect`, `unselected`.
 
     A name of another vocabulary (`o:p`, `my-box`) or in mixed case (`Object`) is a tag when it has a value,
     closes itself or is closed somewhere.  A text is HTML when it has a declaration; a known element's closing
@@ -174,7 +175,8 @@ def visible(text: str) -> str:
     if len(tags) < len(marks) or any(tag.is_bulky for tag in tags.values()):
         text = MARK.sub(lambda match: _plain(match[0], tags), text)
     names = {tag.name for tag in tags.values()}
-    return _parsed(_separated(_with_ends(text, names), tags.values()), names.intersection(HIDDEN))
+    text = _separated(_with_ends(text, names), tags.values())
+    return _parsed(links_apart(text) if selection else text, names.intersection(HIDDEN), selection)
 
 
 def _marks(text: str) -> tuple[list[str], dict[str, Mark]]:
@@ -247,11 +249,11 @@ def _with_ends(text: str, names: set[str]) -> str:
     return text
 
 
-def _parsed(text: str, hidden: Set[str]) -> str:
-    """Return the text that a parser leaves.
+def _parsed(text: str, hidden: Set[str], selection: Selection) -> str:
+    """Return the text that a parser leaves, or what is selected of it.
 
-    Raises Unjudged when that is next to nothing: "hidden" where much more is in `<noscript>` or `<template>`,
-    so that pages that differ there alone would be equal, else "suspect".
+    Raises Unjudged when next to nothing is left before that: "hidden" where much more is in `<noscript>` or
+    `<template>`, so that pages that differ there alone would be equal, else "suspect".
     """
     tree = LexborHTMLParser(text)
     withheld = 0 if hidden.isdisjoint(WITHHOLDING) else _withheld(tree)
@@ -264,7 +266,7 @@ def _parsed(text: str, hidden: Set[str]) -> str:
         rough = _rough(text).split()
         if len("".join(left.split())) < LEAST_SHARE * sum(map(len, rough)) - FEW:
             raise Unjudged("suspect")
-    return left
+    return selection.text_of(tree) if selection else left
 
 
 def _withheld(tree: LexborHTMLParser) -> int:
