@@ -493,19 +493,25 @@ def _adopt(config: Path, options: dict[str, Any]) -> None:
 def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
     from dedup_job.commands.context import Context
     from dedup_job.commands.decide import decide
+    from dedup_job.commands.status import standing
     from dedup_job.report.progress import Progress
+    from dedup_job.report.watch import Watch
 
     settings, output = _prepared_to_report(config, options)
-    with Context(settings) as context:
-        total = context.source.estimated_count() if mode == "backfill" else None
-        with Progress(mode, total) as progress:
-            if mode == "backfill" and settings.engine.kind == "spark":
-                from dedup_job.commands import spark_backfill
+    with Watch(settings) as watch:
+        with Context(settings) as context:
+            total = context.source.estimated_count() if mode == "backfill" else None
+            with Progress(mode, total) as progress:
+                if mode == "backfill" and settings.engine.kind == "spark":
+                    from dedup_job.commands import spark_backfill
 
-                done = spark_backfill.decide(context, progress.observe, _consent(options))
-            else:
-                done = decide(context, mode, progress.observe, _consent(options))
-    _finish(output, settings, done, done.as_text(), done.as_json())
+                    done = spark_backfill.decide(context, progress.observe, _consent(options))
+                else:
+                    done = decide(context, mode, progress.observe, _consent(options))
+            far = standing(context) if watch.wants_metrics else None
+        _finish(output, settings, done, done.as_text(), done.as_json())
+        if far is not None:
+            watch.done(done, far)
     return done.exit_code
 
 

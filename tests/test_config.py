@@ -72,7 +72,10 @@ def test_the_smallest_file_is_enough(file: Path) -> None:
         ({"match": {"radis": 3}}, "[match] radis: unknown key, did you mean radius?"),
         ({"mach": {"radius": 3}}, "[mach]: unknown key, did you mean match?"),
         ({"source": {"field": "body"}}, "[source] field: unknown key, did you mean fields?"),
-        ({"report": {"zzz": 3}}, "[report] zzz: unknown key, known: directory, samples, groups, keep"),
+        (
+            {"report": {"zzz": 3}},
+            "[report] zzz: unknown key, known: directory, samples, groups, keep, metrics, ping",
+        ),
     ],
 )
 def test_an_unknown_key_is_an_error_with_a_proposal(sections: dict[str, Any], message: str) -> None:

@@ -12,6 +12,7 @@ from dedup_job.ledger.head import Head
 from dedup_job.ledger.lease import Holder
 from dedup_job.ledger.reader import DECIDING, TOLD
 from dedup_job.mongo.ids import extended
+from dedup_job.report.summary import Standing
 
 LAST_RUNS = 10
 RUN_KEYS = ("mode", "started", "seconds", "read", "unique", "duplicate", "unjudged", "refused", "exit_code")
@@ -42,7 +43,7 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
         "looked": _time(head.looked),
         **counts.as_json(),
         "restored": len(reader.overrides()),
-        "lag": _lag(context, head),
+        "lag": lag(context, head),
         "lease": _lease(head, reader.now()),
         "pending": pending and {"plan": pending.id.number, "run": pending.run},
         "undoing": head.undo.run if head.undo else None,
@@ -50,19 +51,31 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
     }
 
 
-def _lag(context: Context, head: Head) -> dict[str, Any]:
+def lag(context: Context, head: Head) -> dict[str, Any]:
     """Return about how many source records at least are not decided, and how long ago all of them were.
 
     The number is None where only a look at all ids tells: a filter leaves some out, and where no more records
     are there than were decided, some of those may have been deleted.
     """
     now = context.source.now()
-    more = context.source.estimated_count() - head.counts.read if context.is_counted() else 0
+    more = undecided(context, head)
     return {
-        "records": more if more > 0 else None,
+        "records": more or None,
         "seconds": _age(now, head.seen or head.covered),
         "full_look_seconds": _age(now, head.looked),
     }
+
+
+def undecided(context: Context, head: Head) -> int | None:
+    """Return about how many source records at least are not decided; None where nobody counts them."""
+    return max(0, context.source.estimated_count() - head.counts.read) if context.is_counted() else None
+
+
+def standing(context: Context) -> Standing:
+    """Return how far the ledger is after a run."""
+    head = context.ledger_reader().head()
+    assert head is not None
+    return Standing(undecided(context, head), head.seen or head.covered)
 
 
 def _age(now: datetime, then: datetime | None) -> float | None:

@@ -6,6 +6,7 @@ import resource
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from dedup_job.document import Counts
@@ -93,6 +94,14 @@ class Report:
 def warned(warnings: Sequence[str]) -> list[str]:
     """Return the lines of what guards had to say."""
     return [f"  WARNING: {warning}" for warning in warnings]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far the ledger is after a run: what is not decided, None if unknown, and when all was seen."""
+
+    undecided: int | None
+    covered: datetime | None
 
 
 def _reasons(reasons: Mapping[str, int]) -> str:

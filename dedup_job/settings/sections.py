@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from bson.json_util import CANONICAL_JSON_OPTIONS, dumps, loads
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 
 from dedup_job.errors import ConfigError
 
@@ -190,9 +190,11 @@ class LimitSettings(Section):
 
 
 class ReportSettings(Section):
-    """`[report]`: where reports are left, and how much evidence a dry run shows."""
+    """`[report]`: where reports are left, how much evidence a dry run shows, and who is told of a run."""
 
     directory: File | None = None
     samples: int = Field(10, ge=0)
     groups: int = Field(5, ge=0)
     keep: int = Field(30, ge=1)
+    metrics: File | None = None
+    ping: SecretStr | None = None

@@ -18,7 +18,13 @@ from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import ROOT
 
 LINE = (ROOT / "scripts" / "nightly" / "crontab").read_text("utf-8").splitlines()[-1]
-FOLDERS = ("/opt/dedup-job/.venv/bin", "/etc/dedup-job", "/var/log", "/var/lib/dedup-job")
+FOLDERS = (
+    "/opt/dedup-job/.venv/bin",
+    "/etc/dedup-job",
+    "/var/log",
+    "/var/lib/dedup-job",
+    "/var/lib/prometheus/node-exporter",
+)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +41,9 @@ def machine(tmp_path: Path, shop: LocalMongod) -> Path:
     program = tmp_path / "opt/dedup-job/.venv/bin/dedup-job"
     program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m dedup_job "$@"\n')
     program.chmod(0o755)
-    settings = (ROOT / "config" / "nightly.toml").read_text("utf-8").replace("# uri_file", "uri_file")
+    settings = (ROOT / "config" / "nightly.toml").read_text("utf-8")
+    for commented in ("uri_file", "metrics"):
+        settings = settings.replace(f"# {commented}", commented)
     (tmp_path / "etc/dedup-job/nightly.toml").write_text(here(settings, tmp_path), "utf-8")
     (tmp_path / "etc/dedup-job/source.uri").touch(0o600)
     (tmp_path / "etc/dedup-job/source.uri").write_text(shop.uri + "\n")
@@ -85,6 +93,10 @@ def test_each_line_of_the_log_of_some_nights_is_a_dated_object(machine: Path, sh
     assert (lines[-1]["level"], lines[-1]["exit_code"]) == ("error", 65)
     assert code == 0  # of tail: cron looks at what is mailed
     assert json.loads(mailed.splitlines()[-1]) == lines[-1]
+    metrics = (machine / "var/lib/prometheus/node-exporter/dedup-job.prom").read_text("utf-8")
+    about = 'target="shop.pages_unique"'
+    assert f"dedup_job_exit_code{{{about}}} 65.0\n" in metrics
+    assert f"dedup_job_undecided{{{about}}} 0.0\n" in metrics
     assert [path.suffix for path in (machine / "var/lib/dedup-job/reports").iterdir()] == [".json"]
 
 
