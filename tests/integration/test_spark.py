@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from bson import ObjectId
 from dedup_job import config
 from dedup_job.commands import spark_backfill
 from dedup_job.commands.context import Context
+from dedup_job.commands.guard import FIRST
 from dedup_job.engine.spark.session import Cluster, session
-from dedup_job.errors import ConfigError
+from dedup_job.errors import ConfigError, GuardStop
 from dedup_job.report.summary import Report
 from scripts.corpus import Mix, generate
 from scripts.made_up import Collection, Forms
@@ -158,6 +160,20 @@ def test_stages_of_another_recipe_are_refused(filled: Job, another_job: Callable
     other.tables["engine"]["work"] = work
     with pytest.raises(ConfigError, match="stages of another recipe"):
         on_spark(other)
+
+
+def test_a_source_without_records_leaves_nothing(job: Job) -> None:
+    job.database.create_collection("pages")
+    assert on_spark(job).counts.read == 0
+    assert on_spark(job).counts.read == 0
+
+
+def test_a_guard_stops_it_before_anything_is_made_of_the_records(job: Job) -> None:
+    job.source.insert_many([{"_id": number, "texts": "in another field"} for number in range(FIRST)])
+    with pytest.raises(GuardStop, match="text is in texts"):
+        on_spark(job)
+    assert not job.ledger("plans").count_documents({})
+    assert not Path(job.tables["engine"]["work"], "texts").exists()
 
 
 def test_without_java_it_is_said_what_to_install(job: Job) -> None:

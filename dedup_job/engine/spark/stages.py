@@ -12,11 +12,13 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from dedup_job.engine.spark.session import named_errors
-from dedup_job.errors import ConfigError
+from dedup_job.errors import ConfigError, Stopped
+from dedup_job.signals import FLAG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +36,7 @@ class Manifest:
     snapshot  which reading of the source it is of
     rows      in its files
     files     sha256 of the files' names and lengths
+    schema    of its columns, as Spark's JSON: files without rows say nothing of it
     notes     what the stage itself had to say
     """
 
@@ -42,6 +45,7 @@ class Manifest:
     snapshot: str
     rows: int
     files: str
+    schema: str
     notes: Mapping[str, Any]
 
 
@@ -96,33 +100,55 @@ class Work:
 
     def end(self) -> None:
         """Note that all was carried out."""
-        self._note(Manifest("done", self._about, str(self._snapshot), 0, "", {}))
+        self._note(Manifest("done", self._about, str(self._snapshot), 0, "", "", {}))
 
     def _made(
         self, name: str, make: Callable[[], DataFrame], notes: Mapping[str, Any], by: str | None = None
     ) -> Stage:
         began = time.monotonic()
         log.info("stage begins", extra={"fields": {"stage": name}})
-        self._spark.sparkContext.setJobDescription(name)
         with named_errors(name):
-            writer = make().write.mode("overwrite")
-            (writer.partitionBy(by) if by else writer).parquet(self._path(name))
-            rows, files = self._contents(name)
-            self._note(Manifest(name, self._about, str(self._snapshot), rows, files, notes))
+            rows = self._unless_stopped(lambda: self._write(name, make, notes, by))
         numbers = {"stage": name, "rows": rows, "seconds": round(time.monotonic() - began, 1)}
         log.info("stage is whole", extra={"fields": numbers})
         found = self._whole(name)
         assert found is not None
         return found
 
+    def _write(
+        self, name: str, make: Callable[[], DataFrame], notes: Mapping[str, Any], by: str | None
+    ) -> int:
+        """Make a stage's files, and its manifest when they are whole; returns the rows."""
+        self._spark.sparkContext.setJobDescription(name)
+        table = make()
+        writer = table.write.mode("overwrite")
+        (writer.partitionBy(by) if by else writer).parquet(self._path(name))
+        rows, files = self._contents(name)
+        self._note(Manifest(name, self._about, str(self._snapshot), rows, files, table.schema.json(), notes))
+        return rows
+
+    def _unless_stopped(self, work: Callable[[], int]) -> int:
+        """Do what takes long in another thread, so that a signal is seen meanwhile: it cancels the work."""
+        worker = ThreadPoolExecutor(1, "stage")
+        try:
+            return FLAG.result(worker.submit(work))
+        except Stopped:
+            self._spark.sparkContext.cancelAllJobs()
+            raise
+        finally:
+            worker.shutdown(wait=False)
+
     def _whole(self, name: str) -> Stage | None:
+        from pyspark.sql.types import StructType
+
         manifest = self._manifest(name)
         if manifest is None:
             return None
         with named_errors(name):
             if self._contents(name) != (manifest.rows, manifest.files):
                 return None
-            return Stage(self._spark.read.parquet(self._path(name)), manifest)
+            schema = StructType.fromJson(json.loads(manifest.schema))
+            return Stage(self._spark.read.schema(schema).parquet(self._path(name)), manifest)
 
     def _contents(self, name: str) -> tuple[int, str]:
         """Return the rows of a stage, and the digest of its files' names and lengths; nothing for none."""
