@@ -436,3 +436,17 @@ def test_a_connection_string_in_the_place_of_a_file_is_not_repeated() -> None:
 @pytest.mark.parametrize("key", ["uri", "password"])
 def test_a_connection_string_in_the_configuration_is_refused_and_not_repeated(key: str) -> None:
     assert PASSWORD not in fault(source={key: f"mongodb://user:{PASSWORD}@db/"})
+
+
+@pytest.mark.parametrize(
+    ("work", "folder"),
+    [
+        ("stages", "file:///etc/jobs/stages"),
+        ("/var/tmp/a b", "file:///var/tmp/a%20b"),
+        ("hdfs://host/d", "hdfs://host/d"),
+    ],
+)
+def test_the_folder_of_stages_is_beside_the_settings_unless_it_says_otherwise(work: str, folder: str) -> None:
+    places = {"database": "crawl", "collection": "pages"}
+    table = {"source": {**places, "fields": ["body"]}, "target": places, "engine": {"work": work}}
+    assert check(table, "test", Path("/etc/jobs")).engine.work_folder == folder

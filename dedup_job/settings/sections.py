@@ -40,7 +40,13 @@ def _beside(path: Path, info: ValidationInfo) -> Path:
     return Path((info.context or {}).get("folder", "")) / path
 
 
+def _as_uri(folder: str, info: ValidationInfo) -> str:
+    """Return a folder as Spark takes it: a path as a URI, since Spark's default file system may be another."""
+    return folder if "://" in folder else _beside(Path(folder), info).resolve().as_uri()
+
+
 File = Annotated[Path, Field(strict=False), AfterValidator(_beside)]
+Folder = Annotated[str, Field(min_length=1), AfterValidator(_as_uri)]
 
 
 class Section(BaseModel):
@@ -157,19 +163,19 @@ class EngineSettings(Section):
     kind: Literal["local", "spark"] = "local"
     workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1, le=1024)
     master: Name | None = None
-    work: Name | None = None
+    work: Folder | None = None
     conf: dict[str, str] = Field(default_factory=dict)
     partitions: int | None = Field(None, ge=1)
 
     @property
     def work_folder(self) -> str:
-        """Return the folder for Spark's stages as a URI; raises ConfigError where none is set."""
+        """Return the folder for Spark's stages; raises ConfigError where none is set."""
         if self.work is None:
             raise ConfigError(
                 "[engine] work: Spark needs a folder for its stages that all executors reach, such as "
                 '"hdfs://host/dedup", "s3a://bucket/dedup" or, on one machine, "/var/tmp/dedup"'
             )
-        return self.work if "://" in self.work else Path(self.work).expanduser().resolve().as_uri()
+        return self.work
 
 
 class LimitSettings(Section):
