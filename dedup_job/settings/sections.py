@@ -41,7 +41,7 @@ def _beside(path: Path, info: ValidationInfo) -> Path:
 
 
 def _as_uri(folder: str, info: ValidationInfo) -> str:
-    """Return a folder as Spark takes it: a path as a URI, since Spark's default file system may be another."""
+    """Return a folder as Spark takes it: a path as a URI, since its default file system may be another."""
     return folder if "://" in folder else _beside(Path(folder), info).resolve().as_uri()
 
 
