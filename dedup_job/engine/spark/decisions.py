@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dedup_job.engine.spark import nearby
 from dedup_job.engine.spark.columns import (
@@ -26,6 +27,7 @@ from dedup_job.engine.spark.rounds import dropped_in_rounds
 from dedup_job.engine.spark.stages import Stage, Work
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.match.similarity import Sets, similarities_from
+from dedup_job.native.ragged import Ragged
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,11 +45,13 @@ TEXTS = pa.schema(
 )
 FOUND = pa.schema([("text", pa.int64()), ("other", pa.int64()), ("by", pa.int64()), ("distance", pa.int64())])
 PAIRS = pa.schema([("text", pa.int64()), ("other", pa.int64()), ("distance", pa.int64())])
-COMPARED = pa.schema([*PAIRS, ("own", pa.binary()), ("others", pa.binary())])
+COMPARED = pa.schema([("part", pa.int64()), *PAIRS, ("order", pa.int64()), ("shingles", pa.binary())])
 MATCHES = pa.schema([*PAIRS, ("similarity", pa.float64())])
 TYPES = {pa.int64(): "bigint", pa.binary(): "binary", pa.bool_(): "boolean", pa.string(): "string"}
 TYPES |= {pa.float64(): "double"}
 ENTRIES_AT_ONCE = 2_000_000  # of a partition, about: 50 bytes of memory each
+PAIRS_AT_ONCE = 100_000  # of a partition, about, with the shingles of their texts
+GROUPS = 4  # of pairs in a partition: the more, the more evenly are they shared out
 FEW_EDGES = 20_000_000  # that the driver goes over by itself
 
 Batches = Iterator[pa.RecordBatch]
@@ -81,7 +85,7 @@ def decided(work: Work, records: Stage, shape: Shape) -> Stage:
     """Return what is foreseen for each record; each stage is made where it is not whole."""
     texts = work.stage("texts", lambda: _texts(records.table))
     pairs = work.stage("pairs", lambda: _pairs(texts, shape))
-    matches = work.stage("matches", lambda: _matches(records.table, pairs.table, shape.matching))
+    matches = work.stage("matches", lambda: _matches(records.table, pairs, shape))
     without = work.stage("dropped", lambda: _dropped(matches, shape))
     parts = (records.table, texts.table, matches.table, without.table)
     return work.stage("verdicts", lambda: _verdicts(*parts, shape), by="range")
@@ -161,33 +165,45 @@ def _found(table: pa.Table, bits: list[str], matching: Matching) -> pa.Table:
     return pa.table(list(nearby.pairs(entries, matching)), schema=FOUND)
 
 
-def _matches(records: DataFrame, pairs: DataFrame, matching: Matching) -> DataFrame:
-    """Return the pairs that are similar enough; with texts not compared all are, and have no similarity."""
+def _matches(records: DataFrame, pairs: Stage, shape: Shape) -> DataFrame:
+    """Return the pairs that are similar enough; with texts not compared all are, and have no similarity.
+
+    Pairs are grouped by their texts, and each group gets the shingles that it needs once, however many of
+    its pairs a text is in: of a form, the same few texts are in nearly all.
+    """
     from pyspark.sql import functions as f
 
-    if not matching.min_similarity:
-        return pairs.withColumn("similarity", f.lit(None).cast("double"))
-    involved = pairs.select(f.col("text").alias("order")).union(pairs.select("other")).distinct()
-    shingles = records.select("order", "shingles").join(involved, "order", "left_semi")
-    others = shingles.select(f.col("order").alias("other"), f.col("shingles").alias("others"))
-    own = shingles.select(f.col("order").alias("text"), f.col("shingles").alias("own"))
-    both = pairs.join(others, "other").join(own, "text").select(*COMPARED.names)
-    least = matching.min_similarity
+    least = shape.matching.min_similarity
+    if not least:
+        return pairs.table.withColumn("similarity", f.lit(None).cast("double"))
+    parts = max(shape.partitions, -(-pairs.manifest.rows // PAIRS_AT_ONCE))
+    grouped = pairs.table.withColumn("part", f.pmod(f.hash("text"), f.lit(GROUPS * parts)))
+    wanted = grouped.select("part", f.col("text").alias("order"))
+    wanted = wanted.union(grouped.select("part", "other")).distinct()
+    shingles = wanted.join(records.select("order", "shingles"), "order")
+    both = shingles.unionByName(grouped, allowMissingColumns=True)
 
     def compared(batches: Batches) -> Batches:
-        for batch in filter(len, batches):
-            yield from in_batches(_similar(pa.Table.from_batches([batch.cast(COMPARED)]), least))
+        yield from in_batches(similar([batch.cast(COMPARED) for batch in filter(len, batches)], least))
 
-    return both.mapInArrow(compared, ddl(MATCHES))
+    return both.select(COMPARED.names).repartition(parts, "part").mapInArrow(compared, ddl(MATCHES))
 
 
-def _similar(table: pa.Table, least: float) -> pa.Table:
-    own, others = sets(column(table, "own")), sets(column(table, "others"))
-    rows = np.arange(len(table))
-    found = similarities_from(
-        Sets(own.offsets, own.values), rows, Sets(others.offsets, others.values), rows, least
-    )
-    columns = [*(table.column(name) for name in PAIRS.names), pa.array(found)]
+def similar(batches: list[pa.RecordBatch], least: float) -> pa.Table:
+    """Return those of some pairs that are similar enough; with them come the shingles of their texts.
+
+    A row is a pair, or the shingles of the text with an `order`, which may come more than once; in any order.
+    """
+    table = pa.Table.from_batches(batches, schema=COMPARED)
+    is_set = table.column("shingles").is_valid()
+    pairs, with_sets = table.filter(pc.invert(is_set)), table.filter(is_set)
+    pieces = [sets(chunk) for chunk in with_sets.column("shingles").chunks]
+    known = Ragged.join(pieces) if pieces else Ragged.empty(0)
+    orders, rows = np.unique(numbers(with_sets, "order"), return_index=True)
+    ones, others = (rows[np.searchsorted(orders, numbers(pairs, name))] for name in ("text", "other"))
+    as_sets = Sets(known.offsets, known.values)
+    found = similarities_from(as_sets, ones, as_sets, others, least)
+    columns = [*(pairs.column(name) for name in PAIRS.names), pa.array(found)]
     return pa.table(columns, schema=MATCHES).filter(pa.array(found >= least))
 
 

@@ -22,7 +22,6 @@ NEEDED = ("pyspark", "pandas", "pyarrow")
 OURS = re.compile(r"dedup_job\.errors\.(\w+): (.*)")
 # The last ones win: what a cluster or `conf` says.
 USUAL: Mapping[str, str] = {
-    "spark.ui.showConsoleProgress": "false",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
@@ -74,7 +73,8 @@ def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
     if cluster.is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name)
-    for key, value in {**USUAL, **(ALONE if cluster.is_local else {}), **cluster.conf}.items():
+    bar = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
+    for key, value in {**USUAL, **bar, **(ALONE if cluster.is_local else {}), **cluster.conf}.items():
         builder = builder.config(key, value)
     if cluster.master is not None:
         builder = builder.master(cluster.master)
