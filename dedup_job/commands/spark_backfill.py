@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dedup_job.commands.context import Context
 from dedup_job.commands.decide import decide as decide_here
 from dedup_job.commands.deciding import Observe, broken_off, new_run
-from dedup_job.commands.guard import Guards, Notes, stop
+from dedup_job.commands.guard import FIRST, SAMPLED, FirstLook, Guards, Notes, stop
 from dedup_job.config import Settings
 from dedup_job.document import Batch, Counts
 from dedup_job.engine.local import Capacity
@@ -130,7 +130,9 @@ class _Backfill:
             tell = notes if consent.guarded else stop
             guards = Guards.of(context.settings.limits, tell, broken_off(context, ledger))
             self._check_nothing_left()
-            records, verdicts = self._stages(head, frozenset(ledger.overrides()))
+            records = self.work.first("records", lambda: self._records(head, frozenset(ledger.overrides())))
+            self._look_at_first(records, guards.first)
+            verdicts = self._verdicts(records)
             counts = self._carried_out(ledger, head, verdicts, guards)
             ledger.covered(*_times(records), True)
             self.work.end()
@@ -147,14 +149,19 @@ class _Backfill:
                 "use --engine local"
             )
 
-    def _stages(self, head: Head, restored: frozenset[bytes]) -> tuple[Stage, Stage]:
-        """Return the records of the source, and what is foreseen for each of them."""
+    def _look_at_first(self, records: Stage, look: FirstLook) -> None:
+        """Let a guard see the first records before anything is made of them, where there are enough."""
+        first = records.table.select("order", "id", "reason").orderBy("order").limit(FIRST).collect()
+        if len(first) == FIRST:
+            sample = next(self.context.source.records([bytes(row.id) for row in first[:SAMPLED]]), None)
+            look.take(sample.raws if sample else [], [row.reason for row in first])
+
+    def _verdicts(self, records: Stage) -> Stage:
+        """Return what is foreseen for each record."""
         from dedup_job.engine.spark.decisions import Shape, decided
 
         recipe = self.context.recipe
-        records = self.work.first("records", lambda: self._records(head, restored))
-        shape = Shape(recipe.matching, recipe.bits // 64, self._partitions)
-        return records, decided(self.work, records, shape)
+        return decided(self.work, records, Shape(recipe.matching, recipe.bits // 64, self._partitions))
 
     def _carried_out(self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards) -> Counts:
         """Carry out what the ledger does not hold yet."""
