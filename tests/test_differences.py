@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dedup_job.report.differences import MOST_EQUALS, Gap, Piece, differences, excerpt
+
+TEXTS = st.text(st.sampled_from("ab 1今天，。😀"), max_size=60)
+
+
+def joined(pieces: list[Piece]) -> tuple[str, str]:
+    return "".join(piece.first for piece in pieces), "".join(piece.second for piece in pieces)
+
+
+@given(TEXTS, TEXTS)
+def test_the_pieces_joined_are_the_texts(first: str, second: str) -> None:
+    assert joined(differences(first, second)) == (first, second)
+
+
+@given(TEXTS, TEXTS)
+def test_same_and_different_pieces_take_turns_and_none_is_empty(first: str, second: str) -> None:
+    pieces = differences(first, second)
+    assert all(piece.first or piece.second for piece in pieces)
+    assert all(one.is_same != other.is_same for one, other in pairwise(pieces))
+
+
+def test_letters_differ_by_words() -> None:
+    assert differences("the colour of it", "the color of it")[1] == Piece("colour", "color")
+
+
+def test_chinese_differs_by_characters_and_the_numbers_in_it_as_a_whole() -> None:
+    pieces = differences("价格为1200元人民币", "价格为1250元港币")
+    assert [piece for piece in pieces if not piece.is_same] == [Piece("1200", "1250"), Piece("人民", "港")]
+
+
+@pytest.mark.parametrize("texts", [("", ""), ("a", "a"), ("", "a"), ("今天", "")])
+def test_texts_of_nothing_differ_by_all(texts: tuple[str, str]) -> None:
+    pieces = differences(*texts)
+    assert joined(pieces) == texts
+    assert len(pieces) <= 1
+
+
+def test_a_difference_in_the_midst_of_a_megabyte_is_found() -> None:
+    random = Random(1)
+    words = [
+        random.choice(["alpha", "beta", "gamma,", "delta."]) + str(random.random()) for _ in range(50_000)
+    ]
+    first, second = (
+        " ".join(words),
+        " ".join([*words[:20_000], "一 new passage", *words[20_001:40_000], "end"]),
+    )
+    found = [piece for piece in differences(first, second) if not piece.is_same]
+    assert "new passage" in found[0].second
+    assert found[-1].second.endswith("end")
+    assert sum(len(piece.second) for piece in found) < 100
+
+
+@pytest.mark.parametrize(
+    "pattern", ["a", ".", "ab.", "a, ", "的", "今天天气很好，", "0123456789 ", "\x00", "\u202e", "<p>"]
+)
+def test_what_repeats_for_a_megabyte_costs_no_more_than_bounded_work(pattern: str) -> None:
+    """Without the bound each of these takes hours."""
+    first = pattern * (1_000_000 // len(pattern))
+    second = "x" + first[: len(first) // 2] + "y" + first[len(first) // 2 + 3 :] + "z"
+    assert joined(differences(first, second)) == (first, second)
+
+
+def test_texts_with_nothing_in_common_are_one_difference() -> None:
+    first = "".join(chr(0x4E00 + at % 5000) for at in range(300_000))
+    second = "".join(chr(0x4E00 + at * 7 % 5000) for at in range(300_000))
+    assert len(first) ** 2 / 5000 > MOST_EQUALS
+    assert joined(differences(first, second)) == (first, second)
+
+
+def test_an_excerpt_has_what_is_around_each_difference() -> None:
+    same, near = Piece("x" * 100, "x" * 100), Piece("x" * 10, "x" * 10)
+    one, other = Piece("1", "2"), Piece("3", "4")
+    assert excerpt([same, one, same, other, same], 10, 1000) == [
+        Gap(90, 90), near, one, near, Gap(80, 80), near, other, near, Gap(90, 90),
+    ]  # fmt: skip
+
+
+def test_a_short_stretch_is_not_left_out() -> None:
+    pieces = [Piece("1", "2"), Piece("x" * 30, "x" * 30), Piece("3", "4")]
+    assert excerpt(pieces, 10, 1000) == pieces
+
+
+def test_an_excerpt_ends_when_there_is_no_room_and_says_how_much_is_left() -> None:
+    pieces = differences("a " * 10 + "1" * 30, "a " * 10 + "2" * 40 + " more")
+    assert excerpt(pieces, 50, 25) == [pieces[0], Piece("1" * 5, "2" * 5), Gap(25, 40, is_same=False)]
+
+
+def test_texts_that_are_the_same_show_their_beginning() -> None:
+    text = "".join(map(chr, range(0x4E00, 0x4E00 + 100)))
+    assert excerpt(differences(text, text), 10, 1000) == [Piece(text[:20], text[:20]), Gap(80, 80)]
+
+
+@given(TEXTS, TEXTS, st.integers(1, 20), st.integers(1, 60))
+def test_an_excerpt_and_its_gaps_are_as_long_as_the_texts(
+    first: str, second: str, context: int, most: int
+) -> None:
+    parts = excerpt(differences(first, second), context, most)
+    lengths = [(part.first, part.second) for part in parts]
+    for side, text in enumerate((first, second)):
+        sizes = [one[side] if isinstance(one[side], int) else len(one[side]) for one in lengths]
+        assert sum(sizes) == len(text)
