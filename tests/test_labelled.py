@@ -113,3 +113,21 @@ def test_the_text_names_errors_and_settings() -> None:
 def test_no_errors_are_not_listed() -> None:
     text = Evaluation(SETTING, "ab" * 32, [judged(1, True, True)]).as_text()
     assert "labelled" not in text
+
+
+def test_a_pair_of_which_a_person_was_unsure_is_left_out() -> None:
+    lines = ['{"id1": "a", "id2": "b", "label": "unsure"}', '{"id1": "c", "id2": "d", "label": "same"}']
+    assert read(lines, 0.8) == [Labelled(2, "c", "d", True)]
+
+
+def test_an_evaluation_says_which_threshold_the_labels_ask_for() -> None:
+    pairs = [(0.82, False, ""), (0.9, True, ""), (0.0, True, "too_long")]
+    judged = [
+        Judged(Labelled(line, "a", str(line), same), similarity >= 0.8, 2, similarity, unjudged)
+        for line, (similarity, same, unjudged) in enumerate(pairs)
+    ]
+    evaluation = Evaluation(SETTING, "digest", judged)
+    assert evaluation.as_json()["asked"] == {
+        "min_similarity": 0.86, "above": 0.82, "up_to": 0.9, "wrong": 0, "wrong_now": 1, "pairs": 2,
+    }  # fmt: skip
+    assert "these labels ask for min_similarity = 0.86: 0 of 2" in evaluation.as_text()

@@ -1,7 +1,8 @@
 """Labelled pairs: two ids and whether their texts are the same, and how the settings judge them.
 
 A file has a pair a line: `id1 <tab> id2 <tab> label` (further columns are left alone, a header line may come
-first), the same with commas, or JSON objects `{"id1": ..., "id2": ..., "label": ...}`.
+first), the same with commas, or JSON objects `{"id1": ..., "id2": ..., "label": ...}`.  The page of a report
+saves such a file.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dedup_job.errors import UsageError
+from dedup_job.lab.asked import Asked, asked
 from dedup_job.lab.scoring import Score, Setting
 
 WORDS = {
     "same": True, "true": True, "yes": True, "duplicate": True,
     "different": False, "false": False, "no": False, "unique": False,
 }  # fmt: skip
+UNSURE = "unsure"  # a person could not say: the pair is left out
 HEADERS = {"label", "similarity", "jaccard", "score", "match", "is_duplicate", "is_same"}
 
 
@@ -45,6 +48,8 @@ def read(lines: Sequence[str], at: float) -> list[Labelled]:
     pairs = []
     for place, (number, fields) in enumerate(_fields(filled)):
         if place == 0 and isinstance(fields[-1], str) and fields[-1].strip().lower() in HEADERS:
+            continue
+        if str(fields[-1]).strip().lower() == UNSURE:
             continue
         try:
             pairs.append(_pair(number, fields, at))
@@ -179,6 +184,12 @@ class Evaluation:
         wrong = [one for one in self.judged if one.pair.same and not one.found]
         return sorted(wrong, key=lambda one: -one.similarity)[:MOST_ERRORS]
 
+    @property
+    def asked(self) -> Asked | None:
+        """The threshold that the labels ask for."""
+        labels = [(one.similarity, one.pair.same) for one in self.judged if not one.unjudged]
+        return asked(labels, self.setting.min_similarity)
+
     def as_json(self) -> dict[str, Any]:
         """Return the evaluation as one JSON object."""
         score = self.score
@@ -187,6 +198,7 @@ class Evaluation:
             **score.as_json(),
             "worst_false_alarms": [one.as_json() for one in self.false_alarms],
             "worst_misses": [one.as_json() for one in self.misses],
+            "asked": self.asked.as_json() if self.asked else None,
             "settings": asdict(self.setting),
             "recipe": self.recipe,
         }
@@ -207,6 +219,8 @@ class Evaluation:
         ]
         lines += _listed("found, though labelled different (the least alike first)", self.false_alarms)
         lines += _listed("missed, though labelled the same (the most alike first)", self.misses)
+        if self.asked:
+            lines += ["", self.asked.as_text()]
         return "\n".join([*lines, "", "these are the settings", "", self.setting.as_toml()])
 
 
