@@ -172,28 +172,63 @@ def nightly(config: Path, **options: Any) -> int:
 )
 @click.option("--fresh", is_flag=True, help="As if nothing had been decided before.")
 @click.option("--limit", type=click.IntRange(1), help="Only the first so many records.")
+@click.option("--of", "run", help="What this run did, from the ledger, in place of a dry run.")
+@click.option(
+    "--html", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write a page to this file."
+)
 @consenting
 @paced
 @common
-def report(config: Path, mode: str | None, fresh: bool, limit: int | None, **options: Any) -> int:
-    """Say what a backfill or a run would do, with sample pairs; writes nothing to MongoDB."""
+def report(
+    config: Path,
+    mode: str | None,
+    fresh: bool,
+    limit: int | None,
+    run: str | None,
+    file: Path | None,
+    **options: Any,
+) -> int:
+    """Say what a backfill or a run would do, or what one did; writes nothing to MongoDB.
+
+    With --html it leaves a page: one file, to be opened in a browser, with what would go and why.
+    """
+    from dedup_job.commands import report_page
     from dedup_job.commands.context import Context
     from dedup_job.commands.dry_run import DryRun, both, dry_run
+    from dedup_job.commands.past_run import past_run
     from dedup_job.mongo.ids import value as readable
     from dedup_job.report import evidence
     from dedup_job.report.progress import Progress
 
+    if run is not None and (mode or fresh or limit):
+        raise UsageError("--of tells of a run that was: leave --mode, --fresh and --limit out")
     settings, output = _prepared_to_report(config, options)
-    collected = evidence.Evidence(settings.report.samples, settings.report.groups)
+    collected = evidence.Evidence(
+        settings.report.samples, settings.report.groups, report_page.GROUPS if file else 0
+    )
+    page = report_page.Page(file, collected.largest) if file else None
     with (
         Context(settings) as context,
-        Progress("report", limit or context.source.estimated_count()) as progress,
+        Progress("report", None if run else limit or context.source.estimated_count()) as progress,
     ):
-        asked = DryRun(mode, fresh, limit, _consent(options))
-        done = dry_run(context, asked, both(collected.observe, progress.observe))
+        observe = both(collected.observe, progress.observe)
+        if page:
+            observe = both(observe, page.observe)
+        if run is not None:
+            done = past_run(context, run, observe)
+        else:
+            asked = DryRun(mode, fresh, limit, _consent(options))
+            done = dry_run(context, asked, observe)
         shown = evidence.as_json(collected, context.beginnings, readable)
-    values = {**done.as_json(), "evidence": shown}
-    _finish(output, settings, done, done.as_text() + "\n" + evidence.as_text(shown), values)
+        if page:
+            page.write(context, done, is_done=run is not None)
+    values, text = {**done.as_json(), "evidence": shown}, f"{done.as_text()}\n{evidence.as_text(shown)}"
+    if file:
+        values, text = {**values, "page": str(file)}, f"{text}\n\n  page in {file}"
+    if run is not None:
+        output.show(text, values)  # what the run itself left in the report directory stays
+    else:
+        _finish(output, settings, done, text, values)
     return 0
 
 

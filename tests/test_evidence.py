@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dedup_job.document import UNIQUE, Action, Batch, Match, Verdict
 from dedup_job.plan import Plan
-from dedup_job.report import evidence as module
+from dedup_job.report import largest as module
 from dedup_job.report.evidence import Evidence, as_json, as_text
 
 
@@ -82,7 +82,7 @@ def test_a_great_group_is_found_among_more_keepers_than_are_counted(monkeypatch:
     for number in range(100):
         observed(evidence, [exact(b"great"), exact(b"small%d" % number)])
     assert evidence.groups() == [(b"great", 100)]
-    assert len(evidence._sizes) <= 10
+    assert len(evidence.largest._sizes) <= 10
 
 
 def test_a_group_that_begins_late_is_found_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
@@ -10,8 +9,8 @@ from typing import Any
 
 from dedup_job.document import Batch, Match, Verdict
 from dedup_job.plan import Plan
+from dedup_job.report.largest import LargestGroups
 
-LARGEST_COUNT = 1_000_000
 BEGINNING = 60
 
 
@@ -27,13 +26,13 @@ class Pair:
 class Evidence:
     """Collects a fair sample of pairs, and the keepers that stand for the most records, in bounded memory."""
 
-    def __init__(self, samples: int, groups: int) -> None:
-        """Keep `samples` pairs and name the `groups` largest groups."""
+    def __init__(self, samples: int, groups: int, counted: int = 0) -> None:
+        """Keep `samples` pairs and name the `groups` largest groups; more of them may be counted."""
         self._samples, self._groups = samples, groups
+        self.largest: LargestGroups[Pair] = LargestGroups(max(groups, counted))
         self._random = Random(0)
         self._pairs: list[tuple[int, Pair]] = []
         self._seen = 0
-        self._sizes: Counter[bytes] = Counter()
 
     def observe(self, _: Batch, plan: Plan) -> None:
         """Take in the verdicts of one chunk."""
@@ -47,17 +46,16 @@ class Evidence:
 
     def groups(self) -> list[tuple[bytes, int]]:
         """Return the keepers that stand for the most duplicates, with their number."""
-        return self._sizes.most_common(self._groups)
+        return self.largest.sizes()[: self._groups]
 
     def _take(self, raw_id: bytes, verdict: Verdict, match: Match) -> None:
         """Count a duplicate, and sample it: near ones first, as those are the ones to look at."""
-        self._sizes[match.keeper] += 1
-        if len(self._sizes) > LARGEST_COUNT:
-            self._sizes = Counter(dict(self._sizes.most_common(LARGEST_COUNT // 2)))
+        pair = Pair(raw_id, verdict.reason, match)
+        self.largest.add(match.keeper, pair)
         if verdict.reason != "near":
             return
         self._seen += 1
-        sampled = (self._seen, Pair(raw_id, verdict.reason, match))
+        sampled = (self._seen, pair)
         if len(self._pairs) < self._samples:
             self._pairs.append(sampled)
         elif (place := self._random.randrange(self._seen)) < self._samples:

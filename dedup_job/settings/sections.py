@@ -196,7 +196,7 @@ class LimitSettings(Section):
 
 
 class ReportSettings(Section):
-    """`[report]`: where reports are left, how much evidence a dry run shows, and who is told of a run."""
+    """`[report]`: where reports are left, what they show, and who is told of a run."""
 
     directory: File | None = None
     samples: int = Field(10, ge=0)
@@ -204,3 +204,5 @@ class ReportSettings(Section):
     keep: int = Field(30, ge=1)
     metrics: File | None = None
     ping: SecretStr | None = None
+    show: tuple[Name, ...] = Field((), strict=False)
+    group_by: Name | None = None

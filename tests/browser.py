@@ -1,0 +1,54 @@
+"""A browser for tests: Debian's Chromium, driven by playwright, with the network off."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+NONE = "no browser here, so the page was not tried in one: apt-get install chromium, pip install playwright"
+
+
+@dataclass
+class Opened:
+    """A page that is open, what the browser said of it, and what it asked for."""
+
+    tab: Any
+    said: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """Start Chromium; where there is none, skip the test and say so."""
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        path = None
+    if path is None:
+        pytest.skip(NONE)
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@contextmanager
+def opened(running: Any, file: Path, **options: Any) -> Iterator[Opened]:
+    """Open a file with the network off."""
+    context = running.new_context(offline=True, accept_downloads=True, **options)
+    page = Opened(context.new_page())
+    page.tab.on("console", lambda message: page.said.append(message.text))
+    page.tab.on("pageerror", lambda error: page.said.append(str(error)))
+    page.tab.on("dialog", lambda dialog: (page.said.append(dialog.message), dialog.accept()))
+    page.tab.on("request", lambda request: page.asked.append(request.url))
+    page.tab.goto(file.as_uri())
+    yield page
+    context.close()

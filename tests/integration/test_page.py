@@ -1,0 +1,246 @@
+"""`report --html` on a real server, and the page in a browser with the network off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pymongo import MongoClient
+
+from scripts.corpus import generate
+from tests.browser import browser, opened
+from tests.hostile import HOSTILE
+from tests.integration.conftest import Job
+
+SHOW = {"show": ["url", "title", "views"], "group_by": "views"}
+
+
+@pytest.fixture(scope="module")
+def reported(
+    mongo_uri: str, _client: MongoClient[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Job]:
+    """A job whose dry run left `page.html`: of made-up records, with some hostile ones among them."""
+    job = Job(_client[f"test_{uuid4().hex}"], mongo_uri, tmp_path_factory.mktemp("page"))
+    job.set("source", fields=["data"])
+    job.set("report", **SHOW)
+    records = list(generate(400, seed=3))
+    for number, text in enumerate(text[:50_000] for text in HOSTILE.values()):
+        body = escape(text.encode("utf-8", "replace").decode()) + " and more of it" * 20
+        for copy in range(2):
+            name = f"{number}-{copy}-{text[:40]}".encode("utf-8", "replace").decode()
+            records.append({"_id": name, "data": f"{body} {copy}", "title": name, "url": name})
+    job.source.insert_many(records)
+    before = job.hash()
+    done = job.command("report", "--json", "--html", str(job.folder / "page.html"))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["page"] == str(job.folder / "page.html")
+    assert job.hash() == before
+    yield job
+    _client.drop_database(job.database)
+
+
+@pytest.fixture
+def page(reported: Job) -> Path:
+    return reported.folder / "page.html"
+
+
+@pytest.fixture
+def tab(page: Path) -> Iterator[Any]:
+    with browser() as running, opened(running, page, viewport={"width": 1200, "height": 900}) as shown:
+        yield shown.tab
+        assert shown.said == []
+        assert {address for address in shown.asked if not address.startswith("blob:")} == {page.as_uri()}
+
+
+def test_a_dry_run_leaves_a_page_that_loads_nothing_and_no_other_file(page: Path) -> None:
+    written = page.read_text("utf-8")
+    assert len(written.encode()) < 5_000_000
+    assert "would be dropped" in written
+    assert "http://127.0.0.1:9" in written  # as text
+    assert 'src="http' not in written
+    assert {file.name for file in page.parent.iterdir()} <= {"job.toml", "page.html", "labels.jsonl"}
+
+
+def test_the_slider_says_what_a_higher_threshold_would_change(tab: Any) -> None:
+    said = tab.inner_text("#line-says")
+    assert "Nothing would change" in said
+    tab.focus("#line")
+    tab.keyboard.press("End")
+    assert tab.inner_text("#line-at") == "1.00"
+    last = tab.locator("#threshold tr[data-at]").last
+    below, likely = (int(last.get_attribute(f"data-{name}")) for name in ("below", "likely"))
+    assert 0 < likely <= below
+    said = tab.inner_text("#line-says")
+    assert f"At 1.00, {below:,} near duplicates are less similar" in said
+    assert f"{likely:,}" in said
+    bars = tab.locator("#similarities .broad .mark-rect path")
+    assert bars.count() == tab.locator("#similarities .broad .stays").count() > 0
+    alike = tab.locator('.pair[data-similarity="1.0000"]').count()
+    assert tab.locator(".pair.above").count() == tab.locator(".pair").count() - alike > 0
+
+
+def test_groups_open_by_a_click(tab: Any) -> None:
+    group = tab.locator(".group").first
+    assert not group.locator(".side.goes").first.is_visible()
+    group.locator("summary").click()
+    assert group.locator(".side.stays").is_visible()
+    assert group.locator(".side.goes").first.is_visible()
+
+
+def test_pairs_come_least_similar_first_with_their_differences_marked(tab: Any) -> None:
+    similarities = [float(one.get_attribute("data-similarity")) for one in tab.locator(".pair").all()]
+    assert similarities == sorted(similarities)
+    assert similarities[0] >= 0.8
+    for pair in tab.locator(".pair").all()[:10]:
+        assert pair.locator("mark").count() > 0
+        assert pair.locator("dt", has_text="url").count() == 2
+    assert tab.locator('.text[lang="zh-Hans"]').count() > 0
+
+
+def test_only_pairs_that_differ_in_a_number_are_shown_when_asked_for(tab: Any) -> None:
+    every, other = tab.locator(".pair").count(), tab.locator(".pair[data-numbers]").count()
+    assert 0 < other < every
+    tab.check(".filters [data-only=numbers]")
+    assert tab.locator(".pair:visible").count() == other
+    tab.uncheck(".filters [data-only=numbers]")
+    assert tab.locator(".pair:visible").count() == every
+
+
+def test_labels_are_set_by_keyboard_kept_saved_and_read_by_evaluate(reported: Job, tab: Any) -> None:
+    tab.keyboard.press("j")
+    for key in ("d", "s", "u", "s", "d", "x"):
+        tab.keyboard.press(key)
+    assert tab.inner_text("#bar-says") == "5 labelled: 2 same, 2 different, 1 unsure"
+    tab.reload()
+    assert tab.inner_text("#bar-says") == "5 labelled: 2 same, 2 different, 1 unsure"
+    pressed = tab.locator('.pair [aria-pressed="true"]')
+    assert [button.inner_text() for button in pressed.all()] == [
+        "different",
+        "same",
+        "unsure",
+        "same",
+        "different",
+    ]
+    with tab.expect_download() as saving:
+        tab.click("#save")
+    file = reported.folder / "labels.jsonl"
+    saving.value.save_as(file)
+
+    done = reported.command("evaluate", "--pairs", str(file), "--json")
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["pairs"] == 4
+    similarities = [float(one.get_attribute("data-similarity")) for one in tab.locator(".pair").all()[:5]]
+    assert told["asked"]["wrong_now"] == told["false_alarms"] == 2
+    assert told["asked"]["pairs"] == 4
+    assert told["asked"]["up_to"] in (*[pytest.approx(one, abs=1e-4) for one in similarities], 1.0)
+    assert (
+        "these labels ask for min_similarity = " in reported.command("evaluate", "--pairs", str(file)).stdout
+    )
+    tab.click("#pair-1 [data-label=different]")
+    assert tab.inner_text("#bar-says") == "4 labelled: 2 same, 1 different, 1 unsure"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"viewport": {"width": 360, "height": 800}}, {"color_scheme": "dark"}, {"java_script_enabled": False}],
+)
+def test_nothing_sticks_out_on_a_telephone_in_the_dark_or_without_script(
+    page: Path, options: dict[str, Any]
+) -> None:
+    with browser() as running, opened(running, page, **options) as shown:
+        body = shown.tab.locator("body").bounding_box()
+        for selector in ("#threshold", ".pair", "#groups", "#places", "#all", "#about"):
+            box = shown.tab.locator(selector).first.bounding_box()
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= body["width"] + 1
+        assert shown.tab.locator(".pair").first.is_visible()
+        assert shown.said == []
+
+
+def test_a_run_that_was_is_told_from_the_ledger(job: Job) -> None:
+    job.set("source", fields=["data"])
+    job.set("report", **SHOW)
+    records = list(generate(400, seed=3))
+    job.source.insert_many(records[:300])
+    first = job.decide("backfill")
+    job.source.insert_many(records[300:])
+    second = job.decide("run")
+    before = job.hash()
+    for report in (first, second):
+        file = job.folder / f"{report.run}.html"
+        done = job.command("report", "--of", report.run, "--html", str(file), "--json")
+        assert done.returncode == 0, done.stderr
+        told = json.loads(done.stdout)
+        expected = report.as_json()
+        assert {name: told[name] for name in ("run", "mode", "read", "unique", "duplicate", "unjudged")} == {
+            name: expected[name] for name in ("run", "mode", "read", "unique", "duplicate", "unjudged")
+        }
+        assert all(pair["keeper_text"] for pair in told["evidence"]["pairs"])
+        written = file.read_text("utf-8")
+        assert "What a run did" in written
+        assert f"<b>{expected['read']:,}</b> records" in written
+        assert "This record is not there any more" not in written
+    assert job.hash() == before
+
+
+def test_a_run_is_shown_as_far_as_its_records_are_still_there(job: Job) -> None:
+    job.set("source", fields=["text"])
+    text = "the quick brown fox jumps over the lazy dog and runs on through the wood until night. "
+    job.source.insert_many([{"_id": number, "text": text * 3 + str(number)} for number in range(5)])
+    run = job.decide("backfill").run
+    job.source.delete_many({"_id": {"$in": [1, 3]}})
+    job.source.update_one({"_id": 2}, {"$set": {"text": 7}})
+    file = job.folder / "page.html"
+    done = job.command("report", "--of", run, "--html", str(file))
+    assert done.returncode == 0, done.stderr
+    assert file.read_text("utf-8").count("This record is not there any more, or has no text any more") == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--of", "nonsense"), 64, "the ledger knows no run"),
+        (("--of", "nonsense", "--fresh"), 64, "leave --mode, --fresh and --limit out"),
+        (("--html", "/nowhere/page.html"), 64, "name a file in a folder that exists"),
+        (("--html", "/dev/null/page.html"), 64, "name a file in a folder that exists"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_at_once(
+    job: Job, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    job.source.insert_one({"_id": 1, "text": "a text"})
+    done = job.command("report", *arguments)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_an_undone_run_has_nothing_to_show(job: Job) -> None:
+    job.source.insert_one({"_id": 1, "text": "a text"})
+    run = job.decide("backfill").run
+    assert job.command("undo", run).returncode == 0
+    done = job.command("report", "--of", run)
+    assert (done.returncode, "was undone by" in done.stderr) == (64, True)
+
+
+def test_without_its_packages_a_page_is_refused_in_a_sentence(job: Job) -> None:
+    job.source.insert_one({"_id": 1, "text": "a text"})
+    without = (
+        "import sys, importlib.util as util\n"
+        "found = util.find_spec\n"
+        "util.find_spec = lambda name, *more: None if name == 'altair' else found(name, *more)\n"
+        "from dedup_job.__main__ import main\n"
+        "sys.exit(main())"
+    )
+    done = job.command("report", "--html", str(job.folder / "page.html"), program=("-c", without))
+    assert done.returncode == 78
+    assert "a page needs altair" in done.stderr
+    assert "pip install 'dedup-job[page]'" in done.stderr
+    assert not (job.folder / "page.html").exists()
