@@ -1,0 +1,93 @@
+"""Pictures of the page of a report, for the docs: a made-up sample, a dry run, and Chromium.
+
+Run as `python -m scripts.screenshots`, with `pip install -e '.[page,dev]'` and Debian's `chromium` and
+`fonts-noto-cjk`; the pictures are put into `docs/pictures`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from scripts.corpus import generate, load
+from scripts.local_mongod import open_server
+
+RECORDS = 5_000
+PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+SETTINGS = """
+[source]
+database = "shop"
+collection = "pages"
+fields = ["data"]
+
+[target]
+database = "shop"
+collection = "pages_unique"
+
+[clean]
+drop_after = ["收录:"]
+
+[report]
+show = ["title", "url"]
+"""
+LIGHT: dict[str, Any] = {"viewport": {"width": 1120, "height": 760}}
+DARK: dict[str, Any] = {**LIGHT, "color_scheme": "dark"}
+TELEPHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 760}}
+
+
+def page(folder: Path) -> Path:
+    """Return the page of a dry run of a made-up sample."""
+    settings, file = folder / "shop.toml", folder / "page.html"
+    settings.write_text(SETTINGS, "utf-8")
+    with open_server() as server:
+        load(generate(RECORDS), server.uri, "shop", "pages")
+        subprocess.run(
+            [sys.executable, "-m", "dedup_job", "report", "-c", str(settings), "--html", str(file)],
+            env=os.environ | {"DEDUP_SOURCE_URI": server.uri},
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+    return file
+
+
+def take(file: Path, chromium: str) -> None:
+    """Take the pictures of a page."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for name, options, place in (
+            ("page", LIGHT, "body"),
+            ("page-threshold", LIGHT, "#threshold"),
+            ("page-pairs", DARK, "#pairs"),
+            ("page-telephone", TELEPHONE, "#pairs"),
+        ):
+            tab = browser.new_context(offline=True, **options).new_page()
+            tab.goto(file.as_uri())
+            tab.locator("#line").fill("0.9")
+            tab.locator(place).evaluate("part => part.scrollIntoView({behavior: 'instant'})")
+            tab.wait_for_timeout(500)
+            tab.screenshot(path=PICTURES / f"{name}.png")
+            print(f"{name}.png: {(PICTURES / f'{name}.png').stat().st_size:,} bytes")
+        browser.close()
+
+
+def main() -> int:
+    """Run the command; returns its exit code."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        print("screenshots: no Chromium here; apt-get install chromium fonts-noto-cjk", file=sys.stderr)
+        return 69
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        take(page(Path(folder)), chromium)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
