@@ -74,7 +74,8 @@ def test_the_smallest_file_is_enough(file: Path) -> None:
         ({"source": {"field": "body"}}, "[source] field: unknown key, did you mean fields?"),
         (
             {"report": {"zzz": 3}},
-            "[report] zzz: unknown key, known: directory, samples, groups, keep, metrics, ping, show, group_by",
+            "[report] zzz: unknown key, known: directory, samples, groups, keep, metrics, ping, show, "
+            "group_by",
         ),
     ],
 )
