@@ -33,9 +33,9 @@ def test_an_undo_says_what_is_undecided_again_and_what_stays() -> None:
 
 
 def test_a_restore_names_each_record_as_the_command_line_takes_it() -> None:
-    shown = Restored("x", [{"$oid": "65920080000000000100002a"}, "42"], 3).as_text()
+    shown = Restored("x", [{"$oid": "65920080000000000100002a"}, "42"], 3, ["42"]).as_text()
     assert shown.splitlines() == [
         "65920080000000000100002a is in the target again",
-        '"42" is in the target again',
+        '"42" is in the target again, as the source has it now, which is not as it was dropped',
         "1 restored before",
     ]

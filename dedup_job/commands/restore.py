@@ -18,16 +18,18 @@ from dedup_job.report.undo_page import Restored
 def restore(context: Context, given: Sequence[str], why: str) -> Restored:
     """Put dropped records back into the target; those that are restored already are left alone.
 
+    A record arrives as the source has it now; where that is not what was judged, the answer says so.
     Nothing is changed when one of them cannot be restored.  Raises UsageError when one was not dropped,
-    StateError when it is not in the source any more.
+    StateError when it is not in the source any more, or source or target are not what they were.
     """
     head = written_head(context)
     this = new_run("restore")
     with context.opened(RestoreLedger, this, origin_of(context, head)) as ledger:
         ledger.recover(context.source, context.target)
         dropped = [found for one in dict.fromkeys(given) if (found := _dropped(context, one))]
+        changed = [extended(raw_id) for raw_id in ledger.changed(dropped)]
         ledger.restore(dropped, why, context.target)
-        restored = Restored(this.name, [extended(id_of_row(one.row)) for one in dropped], len(given))
+        restored = Restored(this.name, [extended(id_of_row(one.row)) for one in dropped], len(given), changed)
         ledger.close({**restored.as_json(), "exit_code": 0})
     return restored
 

@@ -44,5 +44,5 @@ def written_head(context: Context) -> Head:
 
 
 def origin_of(context: Context, head: Head) -> Origin:
-    """Return the source that the settings name; the rest, on which no reversal depends, is the ledger's."""
-    return Origin(context.source_name, head.recipe, head.digest, head.filter, head.places)
+    """Return source, target and ledger as they are now; on recipe and filter no reversal depends."""
+    return Origin(context.source_name, head.recipe, head.digest, head.filter, context.places.noted())

@@ -97,6 +97,12 @@ class LedgerReader:
         """Return one plan; raises StateError when it is missing."""
         return unpack(self._plan(plan_id))
 
+    def plans_of(self, run: str, at: datetime) -> Iterator[StoredPlan]:
+        """Yield the plans that a run made at a moment, as the rows of their records name it."""
+        with named_errors("the ledger"):
+            found = self._patience(lambda: list(self._named("plans").find({"run": run, "at": at})))
+        yield from map(unpack, found)
+
     def links(self, last: PlanId | None) -> Iterator[Link]:
         """Yield the links of the chain of plans from this one back to the first, each looked up by itself."""
         while last is not None:

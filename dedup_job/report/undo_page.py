@@ -68,18 +68,28 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Which records were put back; `ids` as JSON values, `asked` is how many were asked for."""
+    """Which records were put back.
+
+    ids      of those, as JSON values
+    asked    how many were asked for
+    changed  ids of those that the source has otherwise than they were when they were dropped
+    """
 
     run: str
     ids: Sequence[Any]
     asked: int
+    changed: Sequence[Any] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return it as one JSON object."""
-        return {"run": self.run, "mode": "restore", "restored": list(self.ids), "asked": self.asked}
+        about = {"run": self.run, "mode": "restore", "restored": list(self.ids), "asked": self.asked}
+        return {**about, "changed": list(self.changed)}
 
     def as_text(self) -> str:
         """Return it for people."""
-        lines = [f"{id_text(one)} is in the target again" for one in self.ids]
+        lines = [f"{id_text(one)} is in the target again{self._since(one)}" for one in self.ids]
         before = self.asked - len(lines)
         return "\n".join([*lines, f"{before:,} restored before"] if before else lines)
+
+    def _since(self, one: Any) -> str:
+        return ", as the source has it now, which is not as it was dropped" if one in self.changed else ""

@@ -27,6 +27,8 @@ from tests.integration.moments import Action, Moments, install
 from tests.integration.test_full_look import aged, head
 from tests.integration.test_late import POOL
 from tests.integration.test_refusals import told
+from tests.integration.test_restore import restore
+from tests.integration.test_undo import kinds
 
 
 @pytest.fixture
@@ -62,6 +64,18 @@ def everything(job: Job) -> list[Callable[[], object]]:
         lambda: audited(lambda context: verification.verify(context, None, lambda _: None)),
         lambda: audited(lambda context: reconcile(context, False, lambda _: None)),
     ]
+
+
+def put_aside(job: Job, name: str) -> Callable[[], None]:
+    """Let another collection of this name, with other records, be there; returns what puts the first back."""
+    job.database[name].rename("aside")
+    job.database[name].insert_many([{"_id": n, "text": POOL[n + 5]} for n in range(31)])
+
+    def back() -> None:
+        job.database[name].drop()
+        job.database["aside"].rename(name)
+
+    return back
 
 
 def again(job: Job, name: str) -> None:
@@ -118,6 +132,42 @@ def test_another_collection_of_the_same_name_is_no_source_until_a_person_says_so
     assert done.returncode == 0, done.stderr
     assert quick.target.find_one({"_id": -1})
     assert quick.decide("run").counts.read == 0
+
+
+@pytest.mark.parametrize(("name", "part"), [("pages", "source"), ("unique", "target")])
+def test_a_restore_is_from_the_source_and_into_the_target_of_the_ledger(
+    quick: Job, name: str, part: str
+) -> None:
+    quick.source.insert_one({"_id": 30, "text": POOL[0]})
+    quick.decide("backfill")
+    back = put_aside(quick, name)
+
+    code, line = told(quick.command("restore", "30"))
+
+    assert (code, f"the {part} is not the collection" in line, "--moved" in line) == (65, True, True)
+    assert quick.database[name].find_one({"_id": 30}) == {"_id": 30, "text": POOL[35]}
+    back()
+    assert kinds(quick) == []
+    assert restore(quick, "30").changed == []
+    assert quick.target.find_one({"_id": 30}) == {"_id": 30, "text": POOL[0]}
+
+
+def test_a_target_that_goes_under_a_restore_has_not_got_the_record(
+    quick: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick.source.insert_one({"_id": 30, "text": POOL[0]})
+    quick.decide("backfill")
+    during(monkeypatch, "insert", 1, lambda _: quick.target.rename("aside"))
+
+    with pytest.raises(StateError, match="target is not the collection that was filled"):
+        restore(quick, "30")
+
+    install(monkeypatch)
+    quick.target.drop()
+    quick.database["aside"].rename("unique")
+    assert "missing" in kinds(quick)
+    restore(quick, "30")
+    assert kinds(quick) == []
 
 
 def test_another_server_with_the_same_names_is_another_source(

@@ -115,10 +115,19 @@ def differences(job: Job, kinds: list[str]) -> None:
 def test_a_restored_record_that_changed_in_between_is_undone_as_it_arrived(job: Job) -> None:
     run = with_two_copies(job)
     job.source.update_one({"_id": 2}, {"$set": {"more": "changed"}})
-    restore(job, "2")
+    assert restore(job, "2", "3").changed == [2]
+    differences(job, [])
 
     assert undo(job, run).left == {}
     assert in_target(job) == []
+
+
+def test_a_restored_record_that_somebody_alters_in_the_target_is_named(job: Job) -> None:
+    with_two_copies(job)
+    restore(job, "2")
+    job.target.update_one({"_id": 2}, {"$set": {"more": "altered"}})
+
+    differences(job, ["altered", "altered"])
 
 
 @pytest.mark.parametrize(

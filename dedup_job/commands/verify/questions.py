@@ -1,7 +1,7 @@
 """What can disagree: each kind of difference, with the question to the book that finds it.
 
-Actions are those of `Action`; a dropped record that a person put back (`RESTORED`) must be in the target,
-has no row, and stands for nothing.
+Actions are those of `Action`; a dropped record that a person put back (`RESTORED`) must be in the target, as
+it was put there, has no row, and stands for nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 RESTORED = 4
 RESTORE = (
-    f"UPDATE decided SET action = {RESTORED} WHERE action = 1 AND id IN (SELECT id FROM restored)",
+    f"""UPDATE decided SET action = {RESTORED}, hash = (SELECT hash FROM restored r WHERE r.id = decided.id)
+        WHERE action = 1 AND id IN (SELECT id FROM restored)""",
     "DELETE FROM noted WHERE name = 'dropped' AND id IN (SELECT id FROM restored)",
 )
 NOTING = ("dropped", "exceptions")
@@ -52,8 +53,8 @@ MISSING = Kind(
 ALTERED = Kind(
     "altered",
     "a record in the target is not, byte for byte, the one that was judged",
-    """SELECT d.id FROM decided d JOIN target t USING (id)
-       WHERE d.action IN (0, 2) AND d.reason != 'changed' AND t.hash != d.hash""",
+    f"""SELECT d.id FROM decided d JOIN target t USING (id)
+       WHERE d.action IN (0, 2, {RESTORED}) AND d.reason != 'changed' AND t.hash != d.hash""",
 )
 RECORDS = (
     Kind("decided_twice", "two decisions on one record", "SELECT id FROM decided WHERE times > 1"),

@@ -14,8 +14,15 @@ from dedup_job.commands.verify.book import Book
 from dedup_job.commands.verify.chain import chain, read_plan
 from dedup_job.commands.verify.findings import of_ledger, of_numbers, of_records
 from dedup_job.commands.verify.questions import HEAD, NUMBERS, OF_KEEPERS, RECORDS, RESTORE
-from dedup_job.commands.verify.subject import Audit, Told, check_unmoved, hashed, opened, target_name
-from dedup_job.ledger.rows import id_of_row
+from dedup_job.commands.verify.subject import (
+    Audit,
+    Told,
+    check_unmoved,
+    hashed,
+    opened,
+    restored,
+    target_name,
+)
 from dedup_job.ledger.statements import Decision
 from dedup_job.plan import ADOPT
 from dedup_job.report.verified import Verification
@@ -75,7 +82,7 @@ def _enter_rest(audit: Audit) -> None:
     for some in _runs(ids):
         for name in ("dropped", "exceptions"):
             book.enter(name, hashed(audit.statements.rows_on(name, some)))
-        book.enter("restored", [(id_of_row(raw),) for raw in audit.statements.rows_on("overrides", some)])
+        book.enter("restored", restored(audit.statements.rows_on("overrides", some)))
     for change in RESTORE:
         book.change(change)
 

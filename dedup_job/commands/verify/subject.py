@@ -13,6 +13,7 @@ from dedup_job.commands.verify.book import Book
 from dedup_job.errors import ConfigError, LeaseHeld
 from dedup_job.ledger.commit import check_filter, check_fits, check_places, check_whole
 from dedup_job.ledger.head import Head
+from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.statements import Statements
 from dedup_job.mongo.ids import id_of
@@ -76,6 +77,11 @@ def head_of(context: Context, reader: LedgerReader) -> Head:
 def hashed(records: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
     """Return the raw id and the 128-bit hash of each raw record."""
     return [(id_of(raw), xxhash.xxh3_128_digest(raw)) for raw in records]
+
+
+def restored(rows: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
+    """Return from each raw row of `overrides` the id, and the hash of the record as it was put back."""
+    return [(override.id, override.hash) for override in map(Override.read, rows)]
 
 
 def _identity(context: Context, head: Head) -> str:

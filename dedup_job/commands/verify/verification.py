@@ -13,7 +13,15 @@ from dedup_job.commands.verify.book import Book, Position
 from dedup_job.commands.verify.chain import chain, read_plan
 from dedup_job.commands.verify.findings import of_head, of_ledger, of_records
 from dedup_job.commands.verify.questions import RECORDS, RESTORE
-from dedup_job.commands.verify.subject import Audit, Told, check_unmoved, hashed, opened, target_name
+from dedup_job.commands.verify.subject import (
+    Audit,
+    Told,
+    check_unmoved,
+    hashed,
+    opened,
+    restored,
+    target_name,
+)
 from dedup_job.ledger.rows import id_of_row
 from dedup_job.mongo.ids import HEAD, OBJECT_ID, id_of
 from dedup_job.mongo.window import since
@@ -72,8 +80,12 @@ def _enter_rest(audit: Audit) -> None:
         _enter_pages(audit, name, pages, partial(_enter_hashed, book, name))
     left = statements.rows("left").ids_after
     _enter_pages(audit, "left", left, partial(_enter_ids_of_rows, book, "stayed"))
-    restored = statements.rows("overrides").ids_after
-    _enter_pages(audit, "restored", restored, partial(_enter_ids_of_rows, book, "restored"))
+    _enter_pages(
+        audit,
+        "restored",
+        statements.rows("overrides").records_after,
+        lambda page: book.enter("restored", restored(page)),
+    )
     for change in RESTORE:
         book.change(change)
     _enter_source(audit)
