@@ -110,6 +110,7 @@ class UndoLedger(Ledger):
         left = self._remove(
             {raw_id: hashes[raw_id] for raw_id in adopted.missing(list(hashes))}, source, target
         )
+        self._check_places()  # else what stays may be of another collection
         rows = [_left_row(raw_id, reason, run) for raw_id, reason in left.items()]
         with named_errors("the ledger"):
             self._patience(lambda: self._release(ids, run, hashes.keys() - left.keys()))
@@ -144,6 +145,7 @@ class UndoLedger(Ledger):
                 self._document.check_held(self._head)
                 raise Unreachable("the target removes nothing in time; run the same undo again")
             before = set(due)
+            self._check_places()
             target.remove(sorted(due), self._deadline())
 
     def _deadline(self) -> datetime:

@@ -28,7 +28,7 @@ from tests.integration.test_full_look import aged, head
 from tests.integration.test_late import POOL
 from tests.integration.test_refusals import told
 from tests.integration.test_restore import restore
-from tests.integration.test_undo import kinds
+from tests.integration.test_undo import kinds, undo
 
 
 @pytest.fixture
@@ -150,6 +150,60 @@ def test_a_restore_is_from_the_source_and_into_the_target_of_the_ledger(
     assert kinds(quick) == []
     assert restore(quick, "30").changed == []
     assert quick.target.find_one({"_id": 30}) == {"_id": 30, "text": POOL[0]}
+
+
+@pytest.mark.parametrize(("name", "part"), [("pages", "source"), ("unique", "target")])
+def test_a_run_is_taken_back_from_the_target_that_it_filled_and_against_its_source(
+    quick: Job, name: str, part: str
+) -> None:
+    run = quick.decide("backfill").run
+    back = put_aside(quick, name)
+    stranger = list(quick.database[name].find())
+
+    with pytest.raises(StateError, match=f"the {part} is not the collection that"):
+        undo(quick, run)
+
+    assert list(quick.database[name].find()) == stranger
+    back()
+    assert kinds(quick) == []
+    assert undo(quick, run).left == {}
+
+
+@pytest.mark.parametrize(("name", "part"), [("pages", "source"), ("unique", "target")])
+def test_an_undo_under_which_source_or_target_goes_removes_nothing_more(
+    quick: Job, monkeypatch: pytest.MonkeyPatch, name: str, part: str
+) -> None:
+    run = quick.decide("backfill").run
+    later: list[Callable[[], None]] = []
+    during(monkeypatch, "advance", 3, lambda _: later.append(put_aside(quick, name)))
+
+    with pytest.raises(StateError, match=f"the {part} is not the collection that"):
+        undo(quick, run)
+
+    install(monkeypatch)
+    assert quick.database[name].count_documents({}) == 31
+    with pytest.raises(StateError, match="run --moved"):
+        undo(quick, run)
+    later[0]()
+    assert quick.target.count_documents({}) == 15
+    assert undo(quick, run).left == {}
+    assert quick.target.count_documents({}) == 0
+
+
+def test_a_person_may_say_that_a_half_done_undo_goes_on_with_what_is_there_now(
+    quick: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = quick.decide("backfill").run
+    during(monkeypatch, "advance", 3, lambda _: again(quick, "pages"))
+    with pytest.raises(StateError, match="run --moved"):
+        undo(quick, run)
+    install(monkeypatch)
+
+    with pytest.raises(StateError, match="half undone"):
+        moved(quick)
+
+    assert undo(quick, run).left == {}
+    assert quick.target.count_documents({}) == 0
 
 
 def test_a_target_that_goes_under_a_restore_has_not_got_the_record(
