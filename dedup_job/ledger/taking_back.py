@@ -6,6 +6,8 @@ back to the plan before.  So at no moment does a row say that a keeper stands fo
 
 A record goes only where the source has it as the run judged it: else nothing could bring it back.  It stays,
 and is listed, when somebody altered it in the target, or when it vanished from the source or changed there.
+As the source may lose it in just that moment, a copy is put aside first, and the source looked at once more
+after the removal: what it has no more as it was is put back.  Only then the copies go.
 That a byte-equal record came from the run, and was not there before, the ledger knows because a ledger begins
 with an empty target, or with plans that say what was in it; the records of those plans are never removed.
 
@@ -23,6 +25,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
@@ -30,8 +33,9 @@ import xxhash
 from bson import encode
 
 from dedup_job.document import Action
-from dedup_job.errors import Unreachable, UsageError
+from dedup_job.errors import StateError, Unreachable, UsageError
 from dedup_job.ledger.arrival import is_as_judged
+from dedup_job.ledger.aside import Aside
 from dedup_job.ledger.commit import BEFORE, Ledger
 from dedup_job.ledger.head import Undoing, counts_key
 from dedup_job.ledger.lease import SECONDS
@@ -40,7 +44,7 @@ from dedup_job.ledger.rows import row_key, row_keys
 from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.mongo.client import named_errors
 from dedup_job.mongo.id_set import IdSet
-from dedup_job.mongo.ids import arrived, document, elements, selector
+from dedup_job.mongo.ids import arrived, document, elements, id_of, selector
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.plan import ADOPT, BACKFILL, Plan
@@ -53,6 +57,10 @@ CHANGED = "changed"
 class UndoLedger(Ledger):
     """A ledger from which a run is taken back."""
 
+    @cached_property
+    def _aside(self) -> Aside:
+        return Aside(self._named("aside"), self._patience)
+
     def take_back(self, run: str, source: Source, target: Target, observe: Callable[[Plan], None]) -> Undoing:
         """Take the last run that decided something back, or go on with that; returns what was done in all.
 
@@ -61,7 +69,8 @@ class UndoLedger(Ledger):
         """
         if self._head.undo is None or self._head.undo.run != run:
             self.recover(source, target)
-            target.remove([], self._deadline())  # who lacks the right learns it before anything is begun
+            target.remove([], self._deadline())  # who lacks a right learns it before anything is begun
+            self._aside.prepare(self._deadline())
             self._mark(run)
         adopted = IdSet.of(stored.plan.ids for stored in takewhile(_is_adopted, self.plans(self._head)))
         while (stored := self._newest()) is not None:
@@ -134,19 +143,49 @@ class UndoLedger(Ledger):
 
     def _remove(self, hashes: Mapping[bytes, bytes], source: Source, target: Target) -> dict[bytes, str]:
         """Remove records that have these hashes; returns what stays, and why."""
-        before: set[bytes] = set()
-        while True:
-            reasons = _reasons(hashes, source, target)
-            left = {raw_id: reason for raw_id, reason in reasons.items() if reason}
-            due = reasons.keys() - left.keys()
-            if not due:
-                return left
-            if due == before:
+        left = self._settle(hashes, source, target)  # what an undo before had put aside when it was killed
+        for found in target.fetch(list(hashes)):
+            # Of what was found, the others are equal to one of these for the server alone.
+            there = {raw_id: found[raw_id] for raw_id in found.keys() & hashes.keys()}
+            reasons = _reasons(there, hashes, source)
+            left |= _told(reasons)
+            due = {raw_id: there[raw_id] for raw_id, reason in reasons.items() if reason is None}
+            if due:
+                self._aside.put(list(due.values()))
+                self._take_out(due.keys(), target)
+                left |= self._settle(hashes, source, target)
+        return left
+
+    def _take_out(self, ids: Collection[bytes], target: Target) -> None:
+        """Remove records that are put aside."""
+        there = set(ids)
+        while there:
+            self._check_places()
+            target.remove(sorted(there), self._deadline())
+            before, there = there, there - target.absent(there)
+            if there == before:
                 self._document.check_held(self._head)
                 raise Unreachable("the target removes nothing in time; run the same undo again")
-            before = set(due)
+
+    def _settle(self, hashes: Mapping[bytes, bytes], source: Source, target: Target) -> dict[bytes, str]:
+        """Put records back that were put aside, where the source has not got them any more; returns those.
+
+        Then none is aside any more.
+        """
+        left: dict[bytes, str] = {}
+        for page in self._aside.pages():
+            held = {id_of(raw): raw for raw in page}
+            judged = {raw_id: hashes.get(raw_id) or _hash(raw) for raw_id, raw in held.items()}
+            stay = _told(_reasons(held, judged, source))
             self._check_places()
-            target.remove(sorted(due), self._deadline())
+            if refused := target.insert([held[raw_id] for raw_id in stay]):
+                raise StateError(
+                    f"{len(refused)} records left the source while they were removed, and the target does "
+                    f"not take them back ({refused[min(refused)]}); {self._aside.name} holds them"
+                )
+            self._aside.remove(held, self._deadline())
+            left |= stay
+        return left
 
     def _deadline(self) -> datetime:
         """Renew the lease, and return the time up to which removals are surely covered by it."""
@@ -191,19 +230,23 @@ class UndoLedger(Ledger):
         return done
 
 
-def _reasons(hashes: Mapping[bytes, bytes], source: Source, target: Target) -> dict[bytes, str | None]:
-    """Return for each record that the target has of these, by hash as judged, why it stays; None for not."""
+def _reasons(
+    found: Mapping[bytes, bytes], hashes: Mapping[bytes, bytes], source: Source
+) -> dict[bytes, str | None]:
+    """Return for each of these records why it stays, given the hashes as they were judged; None for not."""
     reasons: dict[bytes, str | None] = {}
-    for found in target.fetch(list(hashes)):
-        there = found.keys() & hashes.keys()  # the others are equal for the server alone
-        for sent in source.fetch(list(there)):
-            reasons |= {
-                raw_id: _why_left(found[raw_id], sent[raw_id], hashes[raw_id])
-                for raw_id in sent.keys() & there
-            }
-        gone = there - reasons.keys()
-        reasons |= {raw_id: _why_left(found[raw_id], None, hashes[raw_id]) for raw_id in gone}
-    return reasons
+    for some in source.fetch(list(found)):  # some megabytes at a time
+        reasons |= {
+            raw_id: _why_left(found[raw_id], some[raw_id], hashes[raw_id])
+            for raw_id in some.keys() & found.keys()
+        }
+    gone = found.keys() - reasons.keys()
+    return reasons | {raw_id: _why_left(found[raw_id], None, hashes[raw_id]) for raw_id in gone}
+
+
+def _told(reasons: Mapping[bytes, str | None]) -> dict[bytes, str]:
+    """Return what stays, with the reason."""
+    return {raw_id: reason for raw_id, reason in reasons.items() if reason is not None}
 
 
 def _why_left(raw: bytes, sent: bytes | None, judged: bytes) -> str | None:
@@ -217,7 +260,12 @@ def _why_left(raw: bytes, sent: bytes | None, judged: bytes) -> str | None:
 
 def _is(raw: bytes, judged: bytes) -> bool:
     """Return whether a record is the one that was judged."""
-    return bool(xxhash.xxh3_128_digest(raw) == judged)
+    return _hash(raw) == judged
+
+
+def _hash(raw: bytes) -> bytes:
+    digest: bytes = xxhash.xxh3_128_digest(raw)
+    return digest
 
 
 def _is_adopted(stored: StoredPlan) -> bool:

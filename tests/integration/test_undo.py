@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from bson import Timestamp, encode
-from pymongo import MongoClient
+from pymongo import MongoClient, monitoring
 
 from dedup_job import config
 from dedup_job.commands.adopt import adopt
@@ -29,8 +29,9 @@ from dedup_job.mongo.target import REMOVAL_SECONDS, Target
 from dedup_job.report.undo_page import Undone
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
-from tests.integration.conftest import LEDGER, Job
-from tests.integration.mortal import commands_of, killed, killed_after_setting
+from tests.integration.asleep import stopped
+from tests.integration.conftest import LEDGER, RAW, Job
+from tests.integration.mortal import Died, commands_of, killed, killed_after_setting
 
 TEXT = "这一段文字在两条记录里完全相同，后一条是前一条的重复。"
 OTHERS = ["".join(chr(Random(50 * n + i).randrange(0x4E00, 0x9000)) for i in range(50)) for n in range(16)]
@@ -516,6 +517,102 @@ def test_a_removal_that_comes_late_removes_nothing(job: Job) -> None:
     assert [record["_id"] for record in job.target.find()] == [2]
 
 
+def in_both(job: Job) -> tuple[set[Any], set[Any]]:
+    """Return the ids in the source, and those in the target."""
+    return {one["_id"] for one in job.source.find()}, {one["_id"] for one in job.target.find()}
+
+
+def before_the_removal(job: Job, meanwhile: Callable[[], object], run: str) -> None:
+    """Undo a run, and let something happen just before its records are removed."""
+
+    def is_time(_: int, event: monitoring.CommandStartedEvent) -> bool:
+        return event.command.get("delete") == "unique" and bool(
+            event.command["deletes"][0]["q"]["$and"][0]["_id"]["$in"]
+        )
+
+    stopped(lambda: undo(job, run), is_time, lambda _: meanwhile())
+
+
+def test_records_that_leave_the_source_just_before_they_are_removed_are_put_back(job: Job) -> None:
+    job.source.insert_many(texts(0, 8))
+    run = job.decide("backfill").run
+    before = {one["_id"]: one.raw for one in job.target.with_options(RAW).find()}
+
+    def meanwhile() -> None:
+        job.source.delete_many({"_id": {"$in": [1, 2]}})
+        job.source.update_one({"_id": 3}, {"$set": {"text": OTHERS[9]}})
+
+    before_the_removal(job, meanwhile, run)
+
+    assert {one["_id"]: one.raw for one in job.target.with_options(RAW).find()} == {
+        n: before[n] for n in (1, 2, 3)
+    }
+    assert {row["_id"]: row["reason"] for row in job.ledger("left").find()} == {
+        1: "vanished", 2: "vanished", 3: "changed",
+    }  # fmt: skip
+    assert (job.ledger("runs").find_one({"mode": "undo"}) or {})["left"] == {"vanished": 2, "changed": 1}
+    assert job.ledger("aside").count_documents({}) == 0
+    assert kinds(job) == []
+
+
+def test_an_undo_that_is_killed_behind_its_removal_still_puts_back_what_left_the_source(job: Job) -> None:
+    job.source.insert_many(texts(0, 8))
+    run = job.decide("backfill").run
+
+    def is_time(_: int, event: monitoring.CommandStartedEvent) -> bool:
+        return event.command.get("find") == "unique.dedup.aside" and job.target.count_documents({}) == 0
+
+    def dies(_: object) -> None:
+        job.source.delete_many({"_id": {"$lt": 4}})
+        raise Died
+
+    with pytest.raises(Died):
+        stopped(lambda: undo(job, run), is_time, dies)
+    assert in_both(job) == ({4, 5, 6, 7}, set())
+
+    assert undo(job, run).left == {"vanished": 4}
+
+    assert in_both(job) == ({4, 5, 6, 7}, {0, 1, 2, 3})
+    assert kinds(job) == []
+
+
+def test_whenever_an_undo_is_killed_what_has_left_the_source_by_then_is_in_the_target_in_the_end(
+    job: Job, twin: Callable[[], Job]
+) -> None:
+    job.source.insert_many(texts(0, 8))
+    run = job.decide("backfill").run
+    records = list(job.source.find())
+    whole = twin()
+    commands = commands_of(lambda: undo(whole, run))
+
+    for number in range(1, commands + 1):
+        half = twin()
+        killed(partial(undo, half, run), number)
+        held = {one["_id"] for name in ("", ".dedup.aside") for one in half.database["unique" + name].find()}
+        job.source.delete_many({"_id": {"$lt": 4}})
+        undo(half, run)
+        assert in_both(half)[1] == held & {0, 1, 2, 3}, f"killed after command {number} of {commands}"
+        assert half.ledger("aside").count_documents({}) == 0
+        job.source.insert_many(records[:4])
+
+
+def test_what_the_target_does_not_take_back_stays_aside(job: Job) -> None:
+    job.source.insert_many(texts(0, 3))
+    run = job.decide("backfill").run
+
+    def meanwhile() -> None:
+        job.source.delete_many({})
+        job.database.command("collMod", "unique", validator={"mine": {"$exists": True}})
+
+    with pytest.raises(StateError, match=r"3 records left the source .*\(validator\); .*unique.dedup.aside"):
+        before_the_removal(job, meanwhile, run)
+
+    assert {one["_id"] for one in job.ledger("aside").find()} == {0, 1, 2}
+    job.database.command("collMod", "unique", validator={})
+    assert undo(job, run).left == {"vanished": 3}
+    assert in_both(job)[1] == {0, 1, 2}
+
+
 def test_every_removal_is_told_a_time_well_before_the_lease_ends(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -531,7 +628,7 @@ def test_every_removal_is_told_a_time_well_before_the_lease_ends(
     monkeypatch.setattr(Target, "remove", remove)
     undo(job, run)
 
-    assert told == [30.0, 30.0]  # one asks whether removing is allowed at all
+    assert told == [30.0] * 4  # two ask whether removing is allowed at all
     assert told[0] > REMOVAL_SECONDS
 
 
