@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain, combinations
-from math import isnan
+from math import isnan, nan
 from struct import Struct
 from typing import Any
 
@@ -34,6 +34,8 @@ INT, DOUBLE, DOCUMENT, ARRAY, SYMBOL, SCOPED_CODE, LONG, DECIMAL = (
     0x12,
     0x13,
 )
+MAY_HOLD_NAN = {DOUBLE, DECIMAL, DOCUMENT, ARRAY, SCOPED_CODE}
+NAN, DECIMAL_NAN = FLOAT64.pack(nan), bytes(15) + b"\x7c"
 FIXED = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16}
 FIXED |= {0x7F: 0, 0xFF: 0}
 STRINGS = {0x02: 4, 0x0D: 4, 0x0E: 4, 0x05: 5, 0x0C: 16}  # bytes beside those that the length counts
@@ -126,14 +128,50 @@ def _empty_times(raw: bytes) -> Iterator[int]:
             yield value
 
 
-def _fields(raw: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield of each field of a document where it begins, where its value does, and where it ends."""
-    start = HEAD
+def _fields(raw: bytes, first: int = 0) -> Iterator[tuple[int, int, int]]:
+    """Yield of each field of the document at `first` where it begins, where its value does, where it ends."""
+    start = first + HEAD
     while raw[start]:
         name_end = raw.index(0, start + 1) + 1
         end = name_end + _value_size(raw, raw[start], name_end)
         yield start, name_end, end
         start = end
+
+
+def has_nan(raw_id: bytes) -> bool:
+    """Return whether an id is or holds a number that is none: there are many such, equal for the server."""
+    return raw_id[HEAD] in MAY_HOLD_NAN and any(True for _ in _nans(raw_id))
+
+
+def plain_nans(raw_id: bytes) -> bytes:
+    """Return an id as an index has it: with the plain NaN in the place of every other.
+
+    >>> from bson import Decimal128, decode, encode
+    >>> decode(plain_nans(encode({"_id": {"n": Decimal128("-NaN")}})))
+    {'_id': {'n': Decimal128('NaN')}}
+    """
+    plain = bytearray(raw_id)
+    for start, end in _nans(raw_id):
+        plain[start:end] = NAN if end - start == len(NAN) else DECIMAL_NAN
+    return bytes(plain)
+
+
+def _nans(raw: bytes, first: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield where such numbers are in a document, given the place at which it begins."""
+    for start, value, end in _fields(raw, first):
+        kind = raw[start]
+        if kind in (DOUBLE, DECIMAL) and _is_nan(raw, kind, value):
+            yield value, end
+        elif kind in (DOCUMENT, ARRAY):
+            yield from _nans(raw, value)
+        elif kind == SCOPED_CODE:  # its length, that of the code, the code, the scope
+            yield from _nans(raw, value + 8 + INT32.unpack_from(raw, value + 4)[0])
+
+
+def _is_nan(raw: bytes, kind: int, start: int) -> bool:
+    if kind == DOUBLE:
+        return isnan(FLOAT64.unpack_from(raw, start)[0])
+    return raw[start + 15] & 0x7C == 0x7C
 
 
 def is_alone(raw_id: bytes) -> bool:

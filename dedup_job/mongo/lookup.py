@@ -11,6 +11,7 @@ from pymongo.collection import Collection
 
 from dedup_job.mongo.client import RAW, Patience, named_errors
 from dedup_job.mongo.ids import id_of, portions, selector
+from dedup_job.mongo.stored_ids import stored_ids
 
 PIECE_BYTES = 8 << 20
 
@@ -72,7 +73,8 @@ class Lookup:
         condition = selector(ids)
         with named_errors(self.what):
             found = self.patience(lambda: list(self._raw.find(condition, {"_id": 1}, hint={"_id": 1})))
-        return [bytes(document.raw) for document in found]
+        ids = [bytes(document.raw) for document in found]
+        return stored_ids(self.collection, self.what, self.patience, ids)
 
     @property
     def _raw(self) -> Collection[Any]:

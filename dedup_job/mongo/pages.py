@@ -15,6 +15,7 @@ from pymongo.collection import Collection
 from dedup_job.mongo.client import RAW, Patience, named_errors
 from dedup_job.mongo.condition import applied
 from dedup_job.mongo.ids import id_of
+from dedup_job.mongo.stored_ids import stored_ids
 
 MIN_KEY = encode({"_id": MinKey()})
 MAX_KEY = encode({"_id": MaxKey()})
@@ -98,6 +99,8 @@ class Pages:
         if ids.before is not None:
             command["max"] = RawBSONDocument(ids.before)
         page = self._found(command, size.nbytes)
+        if fields is IDS:
+            page = stored_ids(self.collection, self.what, self.patience, page)
         if page and id_of(page[0]) == ids.after:
             del page[0]
         return page[:limit]

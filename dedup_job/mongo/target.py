@@ -14,7 +14,7 @@ from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError, OperationFailure, WTimeoutError
 
 from dedup_job.mongo.client import PASSING, PERMISSION, RAW, STORAGE, Patience, named_errors
-from dedup_job.mongo.ids import arrived, has_empty_time, id_of, selector
+from dedup_job.mongo.ids import arrived, has_empty_time, id_of, plain_nans, selector
 from dedup_job.mongo.lookup import Lookup
 
 DUPLICATE_KEY = 11000
@@ -53,8 +53,9 @@ class Target:
         Where no majority has the collection yet, the server would wait for it without end.
         """
         most = self._patience.milliseconds
+        indexed = set(map(plain_nans, known))
         with self._collection.find({}, ID_KEY, hint=ID_KEY, max_time_ms=most) as cursor:
-            return any(bytes(document.raw) not in known for document in cursor)
+            return any(bytes(document.raw) not in indexed for document in cursor)
 
     def insert(self, records: Sequence[bytes]) -> dict[int, str]:
         """Insert raw records and return {position: reason} of those that the target refuses.

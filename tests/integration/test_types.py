@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
 from datetime import UTC, datetime
 from typing import Any
@@ -10,8 +11,12 @@ import pytest
 from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectId, Regex, Timestamp, encode
 from bson.raw_bson import RawBSONDocument
 
+from dedup_job import config
+from dedup_job.commands.context import Context
+from dedup_job.commands.reconcile import reconcile
 from dedup_job.ledger.rows import id_of_row, row_key
-from dedup_job.mongo.ids import as_field, document, elements, id_of
+from dedup_job.mongo.ids import as_field, document, elements, has_nan, id_of, plain_nans
+from dedup_job.report.reconciled import Tally
 from tests.integration.conftest import RAW, Job
 from tests.integration.moments import install
 from tests.integration.test_undo import OTHERS, kinds, state, undo
@@ -71,6 +76,52 @@ def texts_as_records(ids: list[bytes]) -> list[RawBSONDocument]:
 def kept(job: Job) -> dict[bytes, bytes]:
     found = job.target.with_options(RAW).find()
     return {bytes(document.raw): bytes(document.raw) for document in found}
+
+
+MINUS_NAN = struct.unpack("<d", bytes(6) + b"\xf8\xff")[0]
+OTHER_NAN = struct.unpack("<d", b"\x01" + bytes(5) + b"\xf8\x7f")[0]
+DECIMAL_NANS = [Decimal128("-NaN"), Decimal128("sNaN"), Decimal128("-sNaN")]
+NANS = [MINUS_NAN, OTHER_NAN, *DECIMAL_NANS, {"a": MINUS_NAN}, {"b": [{"c": DECIMAL_NANS[1]}, OTHER_NAN]}]
+NANS += [Code("f()", {"x": MINUS_NAN})]
+
+
+def test_the_index_has_a_plain_nan_for_each_and_nothing_else_is_another_there(job: Job) -> None:
+    values = [*NANS, -0.0, Decimal128("-0E+3"), {"d": Decimal128("0E-6000")}, {"e": -0.0}]
+    values += [Int64(2**53 + 1), {"f": Decimal128("9007199254740993.00")}, {"g": Decimal128("1E-6176")}]
+    for raw_id in [*raw_ids(), *(encode({"_id": value}) for value in values)]:
+        job.source.delete_many({})
+        job.source.insert_one(RawBSONDocument(raw_id))
+        indexed = job.source.with_options(RAW).find({}, {"_id": 1}, hint={"_id": 1}).next()
+        assert bytes(indexed.raw) == (plain_nans(raw_id) if has_nan(raw_id) else raw_id), raw_id
+
+
+@pytest.mark.parametrize("nan", NANS, ids=repr)
+def test_a_record_whose_id_has_another_nan_is_known_when_it_is_seen_again(
+    job: Job, monkeypatch: pytest.MonkeyPatch, nan: Any
+) -> None:
+    install(monkeypatch)
+    job.source.insert_many([{"_id": 1, "text": OTHERS[1]}, {"_id": "x", "text": OTHERS[2]}])
+    first = job.decide("backfill").run
+    before = state(job)
+    record = RawBSONDocument(encode({"_id": nan, "text": OTHERS[3]}))
+    job.source.insert_one(record)
+    run = job.decide("run")
+    assert (run.counts.read, run.counts.unique) == (1, 1)
+    assert record.raw in kept(job)
+    job.source.insert_one({"_id": "y", "text": OTHERS[3]})
+
+    assert job.decide("run").counts.exact == 1
+    assert kinds(job) == []
+    with Context(config.check(job.tables, "test")) as context:
+        done = reconcile(context, False, lambda _: None)
+    assert (done.missed, done.vanished.as_json()) == (None, Tally().as_json())
+
+    *_, last = job.ledger("runs").find({"mode": "run"}).sort("started", 1)
+    assert undo(job, last["_id"]).left == {}
+    assert undo(job, run.run).left == {}
+    assert state(job) == before
+    assert undo(job, first).left == {}
+    assert job.target.count_documents({}) == 0
 
 
 @pytest.mark.parametrize("page", [1, 2, 3, 5, 1000])
