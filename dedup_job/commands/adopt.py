@@ -9,6 +9,7 @@ from dedup_job.commands.context import Context
 from dedup_job.commands.deciding import Observe, new_run
 from dedup_job.document import UNIQUE, Action, Counts, Verdict
 from dedup_job.engine.ahead import read_ahead
+from dedup_job.engine.exempt import WithExempt
 from dedup_job.job import in_parts, planned
 from dedup_job.ledger.commit import Consent
 from dedup_job.ledger.head import Head
@@ -33,7 +34,7 @@ def adopt(context: Context, observe: Observe, consent: Consent = Consent()) -> R
         head = ledger.recover(context.source, context.target)
         ledger.adopting(True)
         batches = read_ahead(context.own_records.batches(rest_of_adoption(ledger, head)))
-        for batch, prints in engine.fingerprinted(batches):
+        for batch, prints in WithExempt(engine).fingerprinted(batches):
             verdicts = [Verdict(Action.UNJUDGED, reason) if reason else UNIQUE for reason in prints.reasons]
             plan = planned(batch, prints, verdicts)
             in_parts(

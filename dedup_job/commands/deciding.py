@@ -11,7 +11,7 @@ from dedup_job.commands.context import Context
 from dedup_job.commands.guard import Decided
 from dedup_job.document import Batch, Counts
 from dedup_job.engine.ahead import read_ahead
-from dedup_job.engine.restored import Fingerprinting, WithRestored
+from dedup_job.engine.exempt import Fingerprinting, WithExempt
 from dedup_job.errors import StateError
 from dedup_job.job import Job
 from dedup_job.ledger.commit import RunId
@@ -73,7 +73,7 @@ class Past:
         """Return the job that decides these batches; `absent` and `commit` as in Job."""
         return Job(
             batches=read_ahead(batches),
-            engine=WithRestored(engine, self.restored),
+            engine=WithExempt(engine, self.restored),
             matching=context.recipe.matching,
             keepers=self.keepers,
             absent=absent,

@@ -14,7 +14,7 @@ from shlex import quote
 from typing import Self
 
 from dedup_job.document import Action, Batch, Fingerprints
-from dedup_job.engine.restored import Fingerprinting
+from dedup_job.engine.exempt import Fingerprinting
 from dedup_job.errors import GuardStop
 from dedup_job.mongo.ids import spelled
 from dedup_job.plan import Plan

@@ -14,11 +14,12 @@ from bson.raw_bson import RawBSONDocument
 from dedup_job.document import Action
 from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.mongo.client import RAW
-from dedup_job.mongo.ids import DOCUMENT, HEAD, as_field, document, elements, id_of, is_alone
+from dedup_job.mongo.ids import DOCUMENT, HEAD, LONGEST_JUDGED, as_field, document, elements, id_of, is_alone
 from dedup_job.plan import ADOPT
 
 INNER = HEAD + 1 + 4 + HEAD  # where the elements of an id begin that is a document
 OF = b"of\0"
+NOT_SHOWN = b"\x0a" + OF  # null, for an id that is too long to be in a key twice
 
 
 def row_key(raw_id: bytes, is_adopted: bool = False) -> bytes:
@@ -32,7 +33,8 @@ def row_key(raw_id: bytes, is_adopted: bool = False) -> bytes:
     if not is_adopted and is_alone(raw_id) and not looks_like_a_key:
         return raw_id
     told = elements(encode({"bytes": raw_id, "adopted": is_adopted}))
-    return document(b"\x03_id\0" + document(as_field(raw_id, "of"), told))
+    shown = as_field(raw_id, "of") if len(raw_id) <= LONGEST_JUDGED else NOT_SHOWN
+    return document(b"\x03_id\0" + document(shown, told))
 
 
 def row_keys(ids: Iterable[bytes]) -> list[bytes]:

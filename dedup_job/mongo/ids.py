@@ -46,6 +46,7 @@ EMPTY_TIME = re.compile(b"\x11[^\0]*+\0{9}")  # may be elsewhere in a record, to
 NAME = b"_id\0"
 MOST_TIMES = 8
 PORTION_BYTES = 4 << 20
+LONGEST_JUDGED = 64 << 10  # bytes; an id of more is no keeper's
 # So that every id and row can be shown: dates out of Python's range and bad UTF-8 too.
 SHOWABLE: CodecOptions[Any] = CodecOptions(
     tz_aware=True,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from bson import ObjectId
 
 from dedup_job import config
 from dedup_job.commands.adopt import adopt
 from dedup_job.commands.context import Context
+from dedup_job.errors import ConfigError
 from tests.integration.conftest import Job
 from tests.integration.moments import install
+from tests.integration.mortal import Died, Mortal, mortal
 from tests.integration.test_late import POOL
 from tests.integration.test_undo import kinds, undo
 
@@ -67,3 +71,52 @@ def test_what_a_target_held_before_is_adopted_in_plans_that_fit(job: Job) -> Non
     assert adopted.counts.unique == 1_200
     assert job.decide("backfill").counts.exact == 1
     assert kinds(job) == []
+
+
+def id_of_kind(kind: str, number: int, size: int) -> Any:
+    long = f"{number:05}" + "x" * (size - 5)
+    return {"a": 1, "b": long} if kind == "document" else long
+
+
+@pytest.mark.parametrize("kind", ["text", "document"])
+def test_records_with_ids_of_megabytes_are_copied_unjudged_and_undone(job: Job, kind: str) -> None:
+    ids = [id_of_kind(kind, n, 6_500_000) for n in range(3)]
+    for n, one in enumerate(ids):
+        job.source.insert_one({"_id": one, "text": POOL[1], "n": n})
+    job.source.insert_many([{"_id": ObjectId(), "text": POOL[1]} for _ in range(2)])
+
+    run = job.decide("backfill")
+
+    assert (run.counts.unjudged, run.counts.unique, run.counts.exact) == ({"long_id": 3}, 1, 1)
+    assert job.decide("run").counts.read == 0
+    assert kinds(job) == []
+    job.source.delete_one({"_id": ids[0]})
+    assert undo(job, run.run).left == {"vanished": 1}
+    assert [record["n"] for record in job.target.find()] == [0]
+    assert job.decide("backfill").counts.unjudged == {"long_id": 2}
+    assert kinds(job) == []
+
+
+@pytest.mark.parametrize("kind", ["text", "document"])
+def test_a_run_that_is_killed_among_such_records_is_gone_on_with(job: Job, kind: str) -> None:
+    for n in range(2):
+        job.source.insert_one({"_id": id_of_kind(kind, n, 6_500_000), "text": POOL[1]})
+    noting = Mortal(lambda _, event: event.command.get("insert") == "unique.dedup.exceptions")
+    with mortal(noting), suppress(Died):
+        job.decide("backfill")
+    assert (job.ledger("head").find_one() or {})["next"] == 0
+
+    assert job.decide("backfill").counts.read == 1
+
+    assert job.target.count_documents({}) == 2
+    assert kinds(job) == []
+
+
+def test_an_id_that_no_ledger_can_hold_is_told_and_a_filter_leaves_it_out(job: Job) -> None:
+    job.source.insert_one({"_id": "x" * (8 << 20), "text": POOL[1]})
+    job.source.insert_one({"_id": "a", "text": POOL[2]})
+    with pytest.raises(ConfigError, match=r"\[source\] filter: .* 8,388,\d\d\d bytes"):
+        job.decide("backfill")
+
+    job.set("source", filter='{"_id": {"$lt": "b"}}')
+    assert job.decide("backfill").counts.unique == 1

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dedup_job.document import Batch
 from dedup_job.engine.local import Capacity, LocalEngine
-from dedup_job.engine.restored import WithRestored
+from dedup_job.engine.exempt import WithExempt
 from dedup_job.engine.spark.columns import POSITION_BITS, records
 from dedup_job.fingerprint.recipe import Recipe
 
@@ -47,9 +47,9 @@ class Fingerprinting:
     capacity: Capacity
     restored: frozenset[bytes]
 
-    def engine(self) -> WithRestored:
+    def engine(self) -> WithExempt:
         """Return this process's engine."""
-        return WithRestored(_engine(self.recipe, self.capacity, os.getpid()), self.restored)
+        return WithExempt(_engine(self.recipe, self.capacity, os.getpid()), self.restored)
 
 
 def ranges(splits: Sequence[bytes], last: bytes | None) -> list[Range]:

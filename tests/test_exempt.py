@@ -1,13 +1,16 @@
-"""Restored records are unjudged, whatever the engine says of them; the others are left as they are."""
+"""Exempt records are unjudged, whatever the engine says of them; the others are left as they are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+import pytest
 
 from dedup_job.document import Batch, Fingerprints, digests
-from dedup_job.engine.restored import WithRestored
+from dedup_job.engine.exempt import LONGEST, WithExempt
+from dedup_job.errors import ConfigError
+from dedup_job.mongo.ids import LONGEST_JUDGED
 from dedup_job.native.ragged import Ragged
 
 RAWS = [bytes([n]) * 5 for n in range(4)]
@@ -25,7 +28,7 @@ class Engine:
 
 def prints_of(restored: set[bytes]) -> Fingerprints:
     batch = Batch([raw[:1] for raw in RAWS], RAWS)
-    [(same, prints)] = WithRestored(Engine(), restored).fingerprinted([batch])
+    [(same, prints)] = WithExempt(Engine(), restored).fingerprinted([batch])
     assert same is batch
     return prints
 
@@ -43,3 +46,19 @@ def test_a_restored_record_is_unjudged_and_has_no_fingerprint() -> None:
 
 def test_without_restored_records_nothing_changes() -> None:
     assert list(prints_of({b"\x09"}).reasons) == ["", "", "empty", ""]
+
+
+def reason_of_an_id_of(size: int) -> str:
+    batch = Batch([bytes(size), *(b"%d" % n for n in range(3))], RAWS)
+    [(_, prints)] = WithExempt(Engine()).fingerprinted([batch])
+    return prints.reasons[0]
+
+
+def test_a_record_with_a_long_id_is_unjudged_and_one_that_no_ledger_can_hold_ends_the_run() -> None:
+    assert [reason_of_an_id_of(size) for size in (LONGEST_JUDGED, LONGEST_JUDGED + 1, LONGEST)] == [
+        "",
+        "long_id",
+        "long_id",
+    ]
+    with pytest.raises(ConfigError, match=r"filter: a record has an _id of 7,340,033 bytes"):
+        reason_of_an_id_of(LONGEST + 1)

@@ -1,0 +1,63 @@
+"""Exempt: records that are unjudged, whatever their text: a person restored them, or their id is too long.
+
+Ids are in plans, in rows and in memory: one of many kilobytes may be that of a record, but not of a keeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from dedup_job.document import Batch, Fingerprints
+from dedup_job.errors import ConfigError
+from dedup_job.mongo.ids import LONGEST_JUDGED
+
+RESTORED, LONG_ID = "restored", "long_id"
+LONGEST = 7 << 20  # a command may name a row twice, which holds the id, and has 16 MiB at most
+
+
+class Fingerprinting(Protocol):
+    """Where fingerprinting runs."""
+
+    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
+        """Yield each batch with its fingerprints, in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WithExempt:
+    """An engine that leaves such records unjudged; `restored` are the raw ids of those."""
+
+    engine: Fingerprinting
+    restored: Container[bytes] = ()
+
+    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
+        """Yield each batch with its fingerprints, in order.
+
+        Raises ConfigError for an id that is too long for the ledger.
+        """
+        for batch, prints in self.engine.fingerprinted(batches):
+            yield batch, self._without_exempt(batch, prints)
+
+    def _without_exempt(self, batch: Batch, prints: Fingerprints) -> Fingerprints:
+        reasons = list(map(self._reason, batch.ids))
+        if not any(reasons):
+            return prints
+        words, bands = prints.bits.shape[1], prints.keys.shape[1]
+        return Fingerprints.join(
+            [
+                Fingerprints.unjudged(reason, words, bands, raw) if reason else prints.take([row])
+                for row, (reason, raw) in enumerate(zip(reasons, batch.raws, strict=True))
+            ]
+        )
+
+    def _reason(self, raw_id: bytes) -> str:
+        if len(raw_id) > LONGEST:
+            raise ConfigError(
+                f"[source] filter: a record has an _id of {len(raw_id):,} bytes, and the ledger can hold "
+                f"none of more than {LONGEST:,}; leave it out by the filter, or take it out of the collection"
+            )
+        if len(raw_id) > LONGEST_JUDGED:
+            return LONG_ID
+        return RESTORED if raw_id in self.restored else ""
