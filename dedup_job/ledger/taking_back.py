@@ -9,7 +9,8 @@ and is listed, when somebody altered it in the target, or when it vanished from 
 As the source may lose it in just that moment, a copy is put aside first, and the source looked at once more
 after the removal: what it has no more as it was is put back.  Only then the copies go.
 That a byte-equal record came from the run, and was not there before, the ledger knows because a ledger begins
-with an empty target, or with plans that say what was in it; the records of those plans are never removed.
+with an empty target, or with plans that say what was in it; the records of those plans are never removed,
+also when the adoption itself is taken back.
 
 What stays is the target's own from then on: it is nobody else's, is not dropped, and when a later run decides
 that id, the row on it in `left` names that run.
@@ -32,7 +33,7 @@ from typing import Any
 import xxhash
 from bson import encode
 
-from dedup_job.document import Action
+from dedup_job.document import Action, Counts
 from dedup_job.errors import StateError, Unreachable, UsageError
 from dedup_job.ledger.arrival import is_as_judged
 from dedup_job.ledger.aside import Aside
@@ -98,23 +99,23 @@ class UndoLedger(Ledger):
         self._swap({"pending": None, "undo": None}, {"undo": Undoing(run).key})
 
     def _newest(self) -> StoredPlan | None:
-        """Return the newest plan that is to be taken back."""
+        """Return the newest plan that is to be taken back; one of an adoption goes with that alone."""
         if self._head.last is None:
             return None
         stored = self.plan(self._head.last)
-        return stored if stored.run == self._undoing.run and not _is_adopted(stored) else None
+        if _is_adopted(stored) and (self.run(stored.run) or {}).get("mode") != ADOPT:
+            return None
+        return stored if stored.run == self._undoing.run else None
 
     def _withdraw(
         self, stored: StoredPlan, adopted: IdSet, source: Source, target: Target
     ) -> Mapping[bytes, str]:
         """Take out of ledger and target what a plan put there; returns which records stay, and why."""
         ids, run = stored.plan.ids, stored.run
+        self._withdraw_rows(stored)
+        if _is_adopted(stored):
+            return {}
         overrides = self.overrides(ids)
-        # A late deletion does no harm: a row that a later run makes again has that run's name.
-        rows_of_run = {"$and": [selector(row_keys(ids)), {"run": run}]}
-        with named_errors("the ledger"):
-            for name in ("dropped", "exceptions"):
-                self._patience(lambda: self._named(name).delete_many(rows_of_run))  # noqa: B023
         hashes = {raw_id: one.hash for raw_id, one in overrides.items()} | _inserted(stored.plan)
         left = self._remove(
             {raw_id: hashes[raw_id] for raw_id in adopted.missing(list(hashes))}, source, target
@@ -130,6 +131,17 @@ class UndoLedger(Ledger):
                     lambda: self._named("overrides").update_many(selector(row_keys(overrides)), unjudged)
                 )
         return left
+
+    def _withdraw_rows(self, stored: StoredPlan) -> None:
+        """Take out of the ledger what tells of a plan's records.
+
+        A late deletion does no harm: a row that a later run makes again has that run's name.
+        """
+        keys = [row_key(raw_id, _is_adopted(stored)) for raw_id in stored.plan.ids]
+        rows_of_run = {"$and": [selector(keys), {"run": stored.run}]}
+        with named_errors("the ledger"):
+            for name in ("dropped", "exceptions"):
+                self._patience(lambda: self._named(name).delete_many(rows_of_run))  # noqa: B023
 
     def _release(self, ids: Sequence[bytes], run: str, gone: Collection[bytes]) -> None:
         """Take back that a run decided what an earlier undo had left; what is gone is not left any more."""
@@ -198,11 +210,12 @@ class UndoLedger(Ledger):
         """Make the plan before this one the last one; nothing refers to this one any more."""
         done, head = self._undoing, self._head
         now_left = Counter(done.left) + Counter(left.values())
-        further = Undoing(done.run, done.plans + 1, done.counts + stored.plan.counts, now_left)
+        counts = Counts() if _is_adopted(stored) else stored.plan.counts  # an adoption decides nothing
+        further = Undoing(done.run, done.plans + 1, done.counts + counts, now_left)
         after: dict[str, Any] = {
             "last": stored.previous.key if stored.previous else None,
             "next": stored.id.number,
-            "counts": counts_key(head.counts - stored.plan.counts),
+            "counts": counts_key(head.counts - counts),
             "undo": further.key,
         }
         if stored.mode == BACKFILL:
@@ -225,7 +238,9 @@ class UndoLedger(Ledger):
         with named_errors("the ledger"):
             self._patience(lambda: runs.update_one({"_id": done.run}, changes))
         # Where the row is gone, or of an earlier version, the next run looks at everything.
-        before = {name: row.get(name) for name in BEFORE}
+        before: dict[str, Any] = {name: row.get(name) for name in BEFORE}
+        if row.get("mode") == ADOPT:
+            before["adopting"] = False
         self._swap({"undo": done.key}, {"undo": None, **before})
         return done
 

@@ -43,6 +43,7 @@ PASSING |= {10107, 11600, 11602, 13388, 13435, 13436}
 UNAUTHORIZED, WRONG_PASSWORD = 13, 18
 PERMISSION = frozenset({8000, UNAUTHORIZED, WRONG_PASSWORD, 33})
 STORAGE = frozenset({14031, 8})
+INVALID_NAMESPACE = 73
 
 # What the server says of a missing right.  Only names are taken from it: the rest is the command, with ids.
 DENIED = re.compile(r'not authorized on (\S+) to execute command \{ (\w+): (?:"([^"]*)")?')
@@ -215,6 +216,11 @@ def _named(what: str, error: PyMongoError) -> DedupError:
         return Unreachable(f"{what}: no majority acknowledged in time; do secondaries lag? Run again later")
     if code in PERMISSION:
         return NotPermitted(f"{what}: {_refusal(code, str(details.get('errmsg', '')), name)}")
+    if code == INVALID_NAMESPACE:
+        return ConfigError(
+            f"{what}: the server does not take the name of a database or a collection; "
+            "see [source] and [target] in the settings"
+        )
     if code in STORAGE:
         return StorageFull(f"{what} cannot write ({name}); free some space and run again")
     if is_passing(error):

@@ -13,6 +13,8 @@ from dedup_job.errors import ConfigError
 from dedup_job.mongo.client import Patience, named_errors
 
 EXISTS = 48
+LONGEST_NAME = 255  # bytes of a database's and a collection's name with the dot between them
+LONGEST_PART = ".dedup.exceptions"
 LEDGER = re.compile(r"\.dedup\.\w+$")
 
 About = Mapping[str, Any]
@@ -37,11 +39,17 @@ def check_source(source: Collection[Any], patience: Patience) -> None:
             f"[source] collection: {source.full_name} is a {kind}, which has no _id index; "
             "name the collection behind it, or copy its records into one"
         )
+    if not about.get("idIndex"):
+        raise ConfigError(
+            f"[source] collection: {source.full_name} has no index on _id, which the job reads it by; "
+            "copy its records into a collection that has one"
+        )
 
 
 def check_target(source: Collection[Any], target: Collection[Any], patience: Patience) -> None:
     """Raise ConfigError when the target is the source, by whatever name, or does not keep every record."""
     _check_name("[target]", target)
+    _check_room_for_ledger(target)
     here, there = _about(source, patience, "the source"), _about(target, patience, "the target")
     if not here or not there:
         return
@@ -88,6 +96,20 @@ def _check_name(section: str, collection: Collection[Any]) -> None:
     if LEDGER.search(collection.name):
         raise ConfigError(
             f"{section} collection: {collection.full_name} belongs to a ledger; name the collection beside it"
+        )
+
+
+def _check_room_for_ledger(target: Collection[Any]) -> None:
+    """Raise ConfigError where the server would not take the target's name, or that of a ledger beside it."""
+    if target.name.startswith("system."):
+        raise ConfigError(
+            f"[target] collection: {target.full_name} is a name of the server's own; choose another"
+        )
+    too_many = len(f"{target.full_name}{LONGEST_PART}".encode()) - LONGEST_NAME
+    if too_many > 0:
+        raise ConfigError(
+            f"[target] collection: the name is too long by {too_many} bytes, as the ledger's collections are "
+            f"named after it, as in ...{LONGEST_PART}; choose a shorter one"
         )
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from dedup_job.errors import ConfigError
+from dedup_job import config
+from dedup_job.commands.context import Context
+from dedup_job.commands.verify.verification import verify
+from dedup_job.errors import ConfigError, UsageError
 from tests.integration.conftest import Job
 
 
@@ -24,6 +28,8 @@ def told(done: subprocess.CompletedProcess[str]) -> tuple[int, str]:
         ("match", {"radius": "3"}, "[match] radius"),
         ("source", {"collection": "pagez"}, "does not exist; pages is there"),
         ("target", {"collection": "pages"}, "is the source itself"),
+        ("target", {"collection": "t" * 243}, "[target] collection: the name is too long by "),
+        ("target", {"collection": "system.views"}, "[target] collection: "),
         ("recipe", {"idf_table": "/nowhere/idf.txt"}, "/nowhere/idf.txt: No such file"),
     ],
 )
@@ -138,3 +144,38 @@ def test_a_ledger_of_an_earlier_version_is_refused_with_a_sentence(job: Job, com
     assert done.returncode == 78
     assert "made by another version of dedup-job" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_longest_name_of_a_target_that_is_taken_has_room_for_its_ledger(job: Job) -> None:
+    job.source.insert_one({"text": "x"})
+    longest = 255 - len(f"{job.database.name}..dedup.exceptions")
+    job.set("target", collection="t" * longest)
+    assert job.decide("backfill").counts.read == 1
+
+    job.set("target", collection="t" * (longest + 1))
+    with pytest.raises(ConfigError, match="too long by 1 bytes"):
+        job.decide("backfill")
+
+
+def test_a_source_without_an_index_on_its_ids_is_no_source(job: Job) -> None:
+    local = job.database.client["local"]
+    name = job.database.name
+    local.create_collection(name, autoIndexId=False)
+    try:
+        local[name].insert_one({"_id": 1, "text": "x"})
+        job.set("source", database="local", collection=name)
+        with pytest.raises(ConfigError, match=r"^\[source\] collection: .* has no index on _id"):
+            job.decide("backfill")
+    finally:
+        local.drop_collection(name)
+
+
+def test_a_state_file_that_cannot_be_one_is_a_usage_error(job: Job, tmp_path: Path) -> None:
+    job.source.insert_one({"text": "x"})
+    job.decide("backfill")
+    for path in (tmp_path, tmp_path / "nowhere" / "state"):
+        with (
+            Context(config.check(job.tables, "test")) as context,
+            pytest.raises(UsageError, match="no file that can be opened"),
+        ):
+            verify(context, path, lambda _: None)

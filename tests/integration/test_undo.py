@@ -434,6 +434,34 @@ def test_an_undone_backfill_leaves_the_rows_of_the_adoption_before_it(job: Job) 
         assert why(context, "1")["reason"] == "missing"
 
 
+def test_an_adoption_is_undone_like_a_run_and_takes_nothing_out_of_the_target(job: Job) -> None:
+    job.set("limits", batch_records=2)
+    job.target.insert_many([*texts(1, 4), {"_id": 4}])
+    job.source.insert_many([*texts(1, 2), {"_id": 9, "text": OTHERS[2]}])
+    with Context(config.check(job.tables, "test")) as context:
+        adoption = adopt(context, lambda batch, plan: None)
+    assert adoption is not None
+    run = job.decide("backfill").run
+    job.target.delete_one({"_id": 3})
+    with pytest.raises(UsageError, match=f"undo them first: {run}"):
+        undo(job, adoption.run)
+    undo(job, run)
+    assert "missing" in kinds(job)
+
+    undone = undo(job, adoption.run)
+
+    assert (undone.plans, undone.counts.read, undone.left) == (2, 0, {})
+    assert [record["_id"] for record in job.target.find().sort("_id", 1)] == [1, 2, 4]
+    assert job.rows("exceptions") == {}
+    assert "missing" not in kinds(job)
+    with pytest.raises(ConfigError, match="--adopt"):
+        job.decide("backfill")
+    with Context(config.check(job.tables, "test")) as context:
+        adopt(context, lambda batch, plan: None)
+    assert job.decide("backfill").counts.exact == 1
+    assert kinds(job) == []
+
+
 def test_a_record_whose_empty_time_the_server_set_is_undone_like_any_other(job: Job) -> None:
     job.source.insert_many(texts(0, 2))
     job.source.update_many({}, {"$set": {"at": Timestamp(0, 0)}})

@@ -59,8 +59,7 @@ class Book:
 
         Raises UsageError when the file is something else: nothing of it is touched.
         """
-        with _named_errors():
-            self._file = sqlite3.connect(path or "", isolation_level=None)
+        self._file = _opened(path)
         try:
             self._open(path)
         except BaseException:
@@ -270,6 +269,15 @@ class Book:
 def _row(one: Decision) -> tuple[Any, ...]:
     keeper = None if one.keeper is None else as_key(one.keeper)
     return as_key(one.id), one.place, one.action, one.reason, one.hash, one.digest, keeper
+
+
+def _opened(path: Path | None) -> sqlite3.Connection:
+    try:
+        return sqlite3.connect(path or "", isolation_level=None)
+    except sqlite3.OperationalError:
+        raise UsageError(
+            f"{path} is no file that can be opened; name one in a folder that is there"
+        ) from None
 
 
 @contextmanager
