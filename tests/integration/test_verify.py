@@ -148,6 +148,12 @@ def a_record_of_the_target_is_changed(job: Job) -> None:
     job.target.update_one({"_id": unused(job)}, {"$inc": {"views": 1}})
 
 
+def a_keeper_in_the_target_is_changed(job: Job) -> None:
+    keeper = job.ledger("dropped").find_one()
+    assert keeper is not None
+    job.target.update_one({"_id": keeper["keeper"]}, {"$set": {"data": "another"}})
+
+
 def a_stranger_is_put_into_the_target(job: Job) -> None:
     job.target.insert_one({"_id": "stranger"})
 
@@ -302,6 +308,7 @@ DIFFERENCES = [
     (a_kept_record_leaves_the_target, {"missing"}),
     (a_keeper_leaves_the_target, {"missing", "keeper_missing"}),
     (a_record_of_the_target_is_changed, {"altered"}),
+    (a_keeper_in_the_target_is_changed, {"altered", "keeper_altered"}),
     (a_stranger_is_put_into_the_target, {"foreign"}),
     (a_refused_record_is_put_into_the_target, {"foreign"}),
     (a_dropped_record_is_put_into_the_target, {"duplicate_in_target"}),

@@ -80,6 +80,12 @@ RECORDS = (
            AND NOT EXISTS (SELECT 1 FROM target t WHERE t.id = decided.keeper)""",
     ),
     Kind(
+        "keeper_altered",
+        "a dropped record whose keeper is not, byte for byte, the one that was judged",
+        """SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper JOIN target t ON t.id = k.id
+           WHERE d.action = 1 AND k.action = 0 AND t.hash != k.hash""",
+    ),
+    Kind(
         "keeper_unknown",
         "a record dropped for one that was never decided",
         """SELECT id FROM decided d WHERE action = 1
