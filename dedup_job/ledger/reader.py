@@ -22,7 +22,7 @@ from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.lookup import Lookup
 from dedup_job.plan import BACKFILL, NIGHTLY, RECONCILE
 
-PLANS_A_PAGE = 32
+PLANS_A_PAGE, PAGE_BYTES = 32, 16 << 20
 TOLD = (0, 3)  # exit codes of a run that ended and said what was refused
 DECIDING = (BACKFILL, NIGHTLY, RECONCILE)
 MOST_BROKEN_OFF = 1_000  # runs
@@ -201,14 +201,29 @@ class LedgerReader:
         return None
 
     def _stored(self, head: Head) -> Iterator[Mapping[str, Any]]:
-        for first in range(0, head.next, PLANS_A_PAGE):
-            last = min(first + PLANS_A_PAGE, head.next)
-            condition = {"_id": {"$gte": {"number": first}, "$lt": {"number": last}}}
-            with named_errors("the ledger"):
-                page = self._patience(
-                    lambda: list(self._named("plans").find(condition).sort("_id", 1))  # noqa: B023
-                )
+        after: Mapping[str, Any] = {"$gte": {"number": 0}}
+        is_last = head.next == 0
+        while not is_last:
+            page, is_last = self._page({**after, "$lt": {"number": head.next}})
             yield from page
+            after = {"$gt": page[-1]["_id"]} if page else after
+
+    def _page(self, ids: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], bool]:
+        """Return the first plans of these, some megabytes of them, and whether there are no more."""
+
+        def drained() -> tuple[list[Mapping[str, Any]], bool]:
+            page: list[Mapping[str, Any]] = []
+            nbytes = 0
+            with self._named("plans").find({"_id": ids}).sort("_id", 1).limit(PLANS_A_PAGE) as cursor:
+                for plan in cursor:
+                    page.append(plan)
+                    nbytes += sum(len(column) for column in plan.values() if isinstance(column, bytes))
+                    if nbytes >= PAGE_BYTES:
+                        return page, False
+            return page, len(page) < PLANS_A_PAGE
+
+        with named_errors("the ledger"):
+            return self._patience(drained)
 
     def _named(self, name: str) -> Collection[Any]:
         return self._database.get_collection(f"{self._target}.dedup.{name}", codec_options=DECODED)

@@ -12,6 +12,7 @@ from dedup_job import config
 from dedup_job.commands.adopt import adopt
 from dedup_job.commands.context import Context
 from dedup_job.errors import ConfigError
+from dedup_job.ledger import reader
 from tests.integration.conftest import Job
 from tests.integration.moments import install
 from tests.integration.mortal import Died, Mortal, mortal
@@ -46,6 +47,21 @@ def test_a_batch_is_cut_by_the_size_of_its_plan(job: Job) -> None:
     assert max(sizes) <= 6 << 20
     assert job.decide("run").counts.read == 0
     assert kinds(job) == []
+
+
+def test_plans_are_read_some_megabytes_at_a_time(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(job, job.source, 200)
+    job.set("limits", batch_records=40)
+    job.decide("backfill")
+    with Context(config.check(job.tables, "test")) as context:
+        head = context.ledger_reader().head()
+    assert head is not None
+    for nbytes, plans in ((1, 1), (1_000_000, 1), (3_000_000, 3), (1 << 30, 5)):
+        monkeypatch.setattr(reader, "PAGE_BYTES", nbytes)
+        with Context(config.check(job.tables, "test")) as context:
+            ledger = context.ledger_reader()
+            page, _ = ledger._page({"$lt": {"number": head.next}})
+            assert (len(page), len(list(ledger.plans(head)))) == (plans, 5)
 
 
 def test_short_ids_whose_keepers_are_long_are_cut_as_well_and_undone(job: Job) -> None:

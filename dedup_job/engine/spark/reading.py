@@ -11,8 +11,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from dedup_job.document import Batch
-from dedup_job.engine.local import Capacity, LocalEngine
 from dedup_job.engine.exempt import WithExempt
+from dedup_job.engine.local import Capacity, LocalEngine
 from dedup_job.engine.spark.columns import POSITION_BITS, records
 from dedup_job.fingerprint.recipe import Recipe
 
