@@ -67,7 +67,7 @@ def cron(machine: Path) -> tuple[int, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=300,  # the first run compiles
         check=False,
     )
     return done.returncode, done.stdout
