@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dedup_job import Deduplicator
 from dedup_job.document import Unjudged
 from dedup_job.errors import ConfigError
 from dedup_job.text.clean import Cleaner
@@ -123,3 +124,22 @@ def test_selectors_are_part_of_the_recipe_and_without_them_it_is_as_it_was() -> 
         recipe = replace(PLAIN, reader=replace(PLAIN.reader, cleaner=cleaner))
         digests.add(recipe.digest)
     assert len(digests) == 4
+
+
+SITES = (
+    "<nav><a>首页</a><a>新闻</a></nav><div class=content>{}</div><footer>版权所有 联系我们 网站地图</footer>",
+    "<header><a>登录</a><a>注册</a></header><div class=content><p>{}</p></div><footer>隐私政策</footer>",
+)
+
+
+@pytest.mark.parametrize(
+    ("selectors", "is_found"),
+    [({}, False), ({"select": [".content"]}, True), ({"remove": ["nav", "header", "footer"]}, True)],
+)
+def test_a_short_repost_on_another_site_is_found_by_its_article(
+    selectors: dict[str, Any], is_found: bool
+) -> None:
+    one, other = (site.format("下周三起，三号线末班车延长到零点。") for site in SITES)
+    found = Deduplicator(**selectors)
+    assert found.add("one", one) is None
+    assert (found.add("other", other) is not None) is is_found
