@@ -165,6 +165,7 @@ class UndoLedger(Ledger):
             if due:
                 self._aside.put(list(due.values()))
                 self._take_out(due.keys(), target)
+                left = {raw_id: why for raw_id, why in left.items() if raw_id not in due}
                 left |= self._settle(hashes, source, target)
         return left
 
@@ -190,12 +191,13 @@ class UndoLedger(Ledger):
             judged = {raw_id: hashes.get(raw_id) or _hash(raw) for raw_id, raw in held.items()}
             stay = _told(_reasons(held, judged, source))
             self._check_places()
+            deadline = self._deadline()
             if refused := target.insert([held[raw_id] for raw_id in stay]):
                 raise StateError(
                     f"{len(refused)} records left the source while they were removed, and the target does "
                     f"not take them back ({refused[min(refused)]}); {self._aside.name} holds them"
                 )
-            self._aside.remove(held, self._deadline())
+            self._aside.remove(held, deadline)
             left |= stay
         return left
 
