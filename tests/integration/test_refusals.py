@@ -162,7 +162,6 @@ def test_a_source_without_an_index_on_its_ids_is_no_source(job: Job) -> None:
     name = job.database.name
     local.create_collection(name, autoIndexId=False)
     try:
-        local[name].insert_one({"_id": 1, "text": "x"})
         job.set("source", database="local", collection=name)
         with pytest.raises(ConfigError, match=r"^\[source\] collection: .* has no index on _id"):
             job.decide("backfill")
