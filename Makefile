@@ -3,6 +3,7 @@
 # make test      the tests
 # make check     format, lint, types, import contract, tests: says whether a change is good
 # make soak      the long campaigns against the job (most of an hour); its table goes to docs/soak.md
+# make dist      a wheel and a source distribution, in dist
 # make bench     all benchmarks: make bench DATA=DIR TOOLS=DIR [QUICK=--quick]; see scripts/README.md
 # make format    put the code into the house's format
 # make clean     remove everything that make made
@@ -12,7 +13,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install run test lint check soak bench format clean
+.PHONY: install run test lint check soak dist bench format clean
 
 install: $(STAMP)
 
@@ -33,6 +34,9 @@ check: lint test
 soak: install
 	$(BIN)/python -m scripts.soak
 
+dist: install
+	$(BIN)/python -m build --no-isolation
+
 bench: install
 	$(BIN)/python -m scripts.bench_end_to_end "$(DATA)/leetcode/docs.jsonl.gz" \
 	  --baseline "$(TOOLS)/seed_baseline.py" $(QUICK)
@@ -48,7 +52,7 @@ format: install
 	$(BIN)/ruff format
 
 clean:
-	rm -rf .venv .demo build *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .demo build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip comes last into a new environment: where it is, the environment is whole.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,3 +72,20 @@ def test_every_setting_is_in_its_section_of_the_docs() -> None:
         keys = getattr(field.annotation, "model_fields")  # noqa: B009
         missing = [key for key in keys if f"`{key}`" not in told[f"`[{section}]`"]]
         assert not missing, section
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_line_of_the_front_page_makes_the_shell_complete_commands(shell: str) -> None:
+    assert '"$(_DEDUP_JOB_COMPLETE=bash_source dedup-job)"' in (ROOT / "README.md").read_text("utf-8")
+    asked = {"zsh": {"COMP_CWORD": "1"}, "fish": {"COMP_CWORD": "verif"}}[shell]
+
+    def answer(what: str) -> str:
+        asking = {"_DEDUP_JOB_COMPLETE": f"{shell}_{what}", "COMP_WORDS": "dedup-job verif", **asked}
+        program = Path(sys.executable).with_name("dedup-job")
+        done = subprocess.run(
+            [program], env={**os.environ, **asking}, capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    assert "_DEDUP_JOB_COMPLETE" in answer("source")
+    assert "verify" in answer("complete")
