@@ -21,7 +21,7 @@ run: install
 	$(BIN)/python scripts/local_mongod.py --dbpath .demo/db -- $(BIN)/python -m scripts.demo
 
 test: install
-	$(BIN)/python -m pytest --quiet
+	$(BIN)/python -m pytest --quiet --numprocesses auto --dist worksteal
 
 lint: install
 	$(BIN)/ruff format --check
