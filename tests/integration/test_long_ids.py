@@ -56,7 +56,7 @@ def test_plans_are_read_some_megabytes_at_a_time(job: Job, monkeypatch: pytest.M
     with Context(config.check(job.tables, "test")) as context:
         head = context.ledger_reader().head()
     assert head is not None
-    for nbytes, plans in ((1, 1), (1_000_000, 1), (3_000_000, 3), (1 << 30, 5)):
+    for nbytes, plans in ((1, 1), (1_000_000, 2), (3_000_000, 3), (1 << 30, 5)):
         monkeypatch.setattr(reader, "PAGE_BYTES", nbytes)
         with Context(config.check(job.tables, "test")) as context:
             ledger = context.ledger_reader()
