@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -415,20 +415,29 @@ def verify(config: Path, sample: int | None, state: Path | None, **options: Any)
 @click.option(
     "--content", is_flag=True, help="Compare the records too, not the ids alone: tells which have changed."
 )
+@click.option(
+    "--ids",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="File for all records that vanished or changed, a line of JSON each.",
+)
 @ALLOWED
 @common
-def reconcile(config: Path, content: bool, **options: Any) -> int:
+def reconcile(config: Path, content: bool, ids: Path | None, **options: Any) -> int:
     """Decide what runs have missed; say which decided records vanished from the source, or changed."""
     from dedup_job.commands.context import Context
     from dedup_job.commands.reconcile import reconcile as compare
     from dedup_job.report.progress import Progress
 
     settings, output = _prepared(config, options)
+    if ids is not None:
+        _write_lines(ids, ())  # so that it is known now whether that can be done
     with (
         Context(settings) as context,
         Progress("reconcile", None, "records") as progress,
     ):
         done = compare(context, content, progress.advance, _consent(options))
+    if ids is not None:
+        _write_lines(ids, done.rows())
     output.show(done.as_text(), done.as_json())
     return done.missed.exit_code if done.missed else 0
 
@@ -579,6 +588,14 @@ def _prepared_to_report(config: Path, options: dict[str, Any]) -> tuple[Any, Out
     if settings.report.directory is not None:
         check_writable(settings.report.directory, "[report] directory")
     return settings, output
+
+
+def _write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    except OSError as error:
+        raise StorageFull(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _finish(output: Output, settings: Any, done: Any, text: str, values: dict[str, Any]) -> None:

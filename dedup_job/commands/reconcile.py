@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from dedup_job.commands.context import Context
 from dedup_job.commands.decide import decide
@@ -13,7 +12,6 @@ from dedup_job.commands.verify.subject import Told, hashed, head_of
 from dedup_job.document import Action
 from dedup_job.ledger.commit import Consent
 from dedup_job.ledger.stored_plan import StoredPlan
-from dedup_job.mongo.ids import extended
 from dedup_job.mongo.window import Window
 from dedup_job.plan import ADOPT, RECONCILE, Plan
 from dedup_job.report.reconciled import Reconciliation, Tally
@@ -75,8 +73,8 @@ def _hashes(context: Context, plan: Plan) -> dict[bytes, bytes]:
     return dict(pair for found in context.source.fetch(plan.ids) for pair in hashed(found.values()))
 
 
-def _told_of(plan: Plan, rows: Iterable[int]) -> Iterator[tuple[Any, Action]]:
-    return ((extended(plan.ids[row]), plan.verdicts[row].action) for row in rows)
+def _told_of(plan: Plan, rows: Iterable[int]) -> Iterator[tuple[bytes, Action]]:
+    return ((plan.ids[row], plan.verdicts[row].action) for row in rows)
 
 
 def _vanished(plan: Plan, gone: Container[bytes]) -> Iterator[int]:

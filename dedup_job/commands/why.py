@@ -5,28 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import xxhash
 from bson import decode
 
 from dedup_job.commands.context import Context
 from dedup_job.commands.named import Found, record_named, records_named
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.rows import id_of_row
+from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.mongo.ids import SHOWABLE, document, elements, extended, id_of, readings, with_equals
+from dedup_job.plan import ADOPT
 
 
 def why(context: Context, given: str) -> dict[str, Any]:
     """Return what the ledger says of one record, as JSON values; raises UsageError when nobody knows it.
 
-    What was dropped, unjudged or refused has a row of its own.  The plan that kept a unique record is found
-    by walking the plans, which takes as long as a run needs to begin: minutes for tens of millions.
+    What was dropped, unjudged or refused has a row of its own.  The plan that decided a record, and says
+    what it was like, is found by walking the plans; that takes as long as a run needs to begin: minutes for
+    tens of millions.
     """
     found = records_named(context, given)
     ids = [found[0].id] if found else with_equals(readings(given))
-    answer = _noted(context, ids) or _planned(context, ids)
+    planned = _planned(context, ids)
+    answer = _noted(context, ids) or (planned and _decided(*planned))
     if answer is None:
         answer = _undecided(context, record_named(context, given))
-    places = [one.place for one in found]
-    return {**answer, "in_source": "source" in places, "in_target": "target" in places}
+    places = {one.place: one.raw for one in found}
+    changed = {"changed_since": True} if planned and _is_changed(*planned, places.get("source")) else {}
+    return {**answer, **changed, "in_source": "source" in places, "in_target": "target" in places}
 
 
 def _noted(context: Context, ids: Sequence[bytes]) -> dict[str, Any] | None:
@@ -73,23 +79,35 @@ def _keeper(row: bytes) -> bytes:
     return id_of(document(rest.replace(b"keeper\0", b"_id\0", 1)))
 
 
-def _planned(context: Context, ids: Sequence[bytes]) -> dict[str, Any] | None:
-    """Return what the plan says that decided a record."""
+def _planned(context: Context, ids: Sequence[bytes]) -> tuple[StoredPlan, int] | None:
+    """Return the plan that decided a record, and the row."""
     reader = context.ledger_reader()
     head = reader.head()
     for stored in reader.plans(head) if head else ():
         for raw_id in set(ids).intersection(stored.plan.ids):
-            verdict = stored.plan.verdicts[stored.plan.ids.index(raw_id)]
-            return {
-                "id": extended(raw_id),
-                "verdict": verdict.action.name.lower(),
-                "reason": verdict.reason or None,
-                "run": stored.run,
-                "mode": stored.mode,
-                "plan": stored.id.number,
-                "at": stored.at.isoformat(timespec="seconds"),
-            }
+            return stored, stored.plan.ids.index(raw_id)
     return None
+
+
+def _decided(stored: StoredPlan, row: int) -> dict[str, Any]:
+    """Return what a plan says that decided a record."""
+    verdict = stored.plan.verdicts[row]
+    return {
+        "id": extended(stored.plan.ids[row]),
+        "verdict": verdict.action.name.lower(),
+        "reason": verdict.reason or None,
+        "run": stored.run,
+        "mode": stored.mode,
+        "plan": stored.id.number,
+        "at": stored.at.isoformat(timespec="seconds"),
+    }
+
+
+def _is_changed(stored: StoredPlan, row: int, raw: bytes | None) -> bool:
+    """Return whether the source has a record, but not as it was judged (where that is known)."""
+    if raw is None or stored.mode == ADOPT or stored.plan.verdicts[row].reason == "changed":
+        return False
+    return bool(xxhash.xxh3_128_digest(raw) != stored.plan.hashes[row].tobytes())
 
 
 def _undecided(context: Context, found: Found) -> dict[str, Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from dedup_job.document import Action
+from dedup_job.mongo.ids import extended
 from dedup_job.report.summary import Report
 
 SAMPLES = 5
@@ -33,31 +34,38 @@ VANISHED = {
 
 @dataclass(slots=True)
 class Tally:
-    """How many decided records something happened to, by what was decided, and the first of them."""
+    """Which decided records something happened to: their raw ids, and what was decided (`FATES`)."""
 
-    counts: Counter[str] = field(default_factory=Counter)
-    samples: list[dict[str, Any]] = field(default_factory=list)
+    records: list[tuple[bytes, str]] = field(default_factory=list)
 
-    def add(self, records: Iterable[tuple[Any, Action]]) -> None:
-        """Count records, given as an id in JSON values and what was decided."""
-        for raw_id, action in records:
-            self.counts[FATES[action]] += 1
-            if len(self.samples) < SAMPLES:
-                self.samples.append({"id": raw_id, "was": FATES[action]})
+    def add(self, records: Iterable[tuple[bytes, Action]]) -> None:
+        """Add records, given as a raw id and what was decided."""
+        self.records += ((raw_id, FATES[action]) for raw_id, action in records)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How many they are, by what was decided."""
+        return Counter(fate for _, fate in self.records)
+
+    def rows(self, most: int | None = None) -> Iterator[dict[str, Any]]:
+        """Yield them, or the first of them, as JSON values."""
+        return ({"id": extended(raw_id), "was": fate} for raw_id, fate in self.records[:most])
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        return {**{fate: self.counts[fate] for fate in (KEPT, DROPPED, REFUSED)}, "samples": self.samples}
+        counts = self.counts
+        return {**{fate: counts[fate] for fate in (KEPT, DROPPED, REFUSED)}, "records": list(self.rows())}
 
     def lines(self, name: str, meanings: dict[str, str]) -> list[str]:
         """Return it for people."""
-        lines = [f"  {name:<10}{self.counts.total():>13,}"]
+        counts = self.counts
+        lines = [f"  {name:<10}{counts.total():>13,}"]
         lines += [
-            f"    {fate} {self.counts[fate]:,}: {meaning}"
-            for fate, meaning in meanings.items()
-            if self.counts[fate]
+            f"    {fate} {counts[fate]:,}: {meaning}" for fate, meaning in meanings.items() if counts[fate]
         ]
-        return lines + [f"    {json.dumps(sample, ensure_ascii=False)}" for sample in self.samples]
+        lines += [f"    {json.dumps(row, ensure_ascii=False)}" for row in self.rows(SAMPLES)]
+        more = counts.total() - SAMPLES
+        return [*lines, f"    and {more:,} more: --ids FILE or --json names all"] if more > 0 else lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,12 @@ class Reconciliation:
             "vanished": self.vanished.as_json(),
             "seconds": round(self.seconds, 3),
         }
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield all records that changed or vanished, as JSON values."""
+        for name, tally in (("changed", self.changed), ("vanished", self.vanished)):
+            for row in tally.rows() if tally else ():
+                yield {**row, "now": name}
 
     def as_text(self) -> str:
         """Return the result for people."""

@@ -12,6 +12,7 @@ from dedup_job import config
 from dedup_job.commands.context import Context
 from dedup_job.commands.reconcile import reconcile
 from dedup_job.commands.verify import verification
+from dedup_job.commands.why import why
 from dedup_job.errors import ConfigError
 from dedup_job.report.reconciled import Reconciliation
 from scripts.corpus import generate
@@ -69,7 +70,7 @@ def test_what_a_run_cannot_notice_is_decided_by_a_reconcile(decided: Job) -> Non
         "text": text(3),
     }
     assert found.vanished.counts == {"kept": 1}
-    assert found.vanished.samples == [{"id": {"$oid": str(OLD)}, "was": "kept"}]
+    assert list(found.vanished.rows()) == [{"id": {"$oid": str(OLD)}, "was": "kept"}]
     assert reconciled(decided).missed is None
     run = decided.ledger("runs").find_one({"_id": found.missed.run})
     assert run is not None
@@ -118,10 +119,52 @@ def test_changed_records_are_told_by_what_was_decided_of_them(decided: Job) -> N
 
     assert found.changed is not None
     assert found.changed.counts == {"kept": 2, "dropped": 1}
-    assert {"id": {"$oid": str(dropped["_id"])}, "was": "dropped"} in found.changed.samples
+    assert {"id": {"$oid": str(dropped["_id"])}, "was": "dropped"} in found.changed.rows()
     assert (found.missed, found.vanished.counts.total()) == (None, 0)
     assert decided.hash() == before
     assert reconciled(decided).changed is None
+
+
+def test_all_that_changed_or_vanished_is_named_in_json_and_in_a_file_and_why_says_so(decided: Job) -> None:
+    changed = [row["_id"] for row in decided.source.find({"text": {"$in": [text(n) for n in range(12)]}})]
+    decided.source.update_many({"_id": {"$in": changed}}, {"$set": {"text": text(99)}})
+    vanished = [
+        row["_id"] for row in decided.source.find({"text": {"$in": [text(n) for n in range(20, 28)]}})
+    ]
+    decided.source.delete_many({"_id": {"$in": vanished}})
+    dropped = {row["_id"] for row in decided.ledger("dropped").find()}
+    file = decided.folder / "ids.jsonl"
+
+    done = decided.command("reconcile", "--content", "--json", "--ids", str(file))
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    was = {str(one): "dropped" if one in dropped else "kept" for one in (*changed, *vanished)}
+    assert (len(was), len(dropped)) == (12 + 5 + 8, 5)
+    named = [{"id": {"$oid": str(one)}, "was": was[str(one)]} for one in (*changed, *vanished)]
+    by_id = lambda row: row["id"]["$oid"]  # noqa: E731
+    assert sorted(told["changed"]["records"] + told["vanished"]["records"], key=by_id) == sorted(
+        named, key=by_id
+    )
+    rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    assert [{**row, "now": "changed"} for row in told["changed"]["records"]] == rows[: len(changed)]
+    assert [{**row, "now": "vanished"} for row in told["vanished"]["records"]] == rows[len(changed) :]
+    assert "and 12 more: --ids FILE or --json names all" in reconciled(decided, content=True).as_text()
+    with Context(config.check(decided.tables, "test")) as context:
+        assert {verdict: why(context, str(one)).get("changed_since") for verdict, one in (
+            ("kept", next(one for one in changed if one not in dropped)),
+            ("dropped", next(one for one in changed if one in dropped)),
+            ("vanished", vanished[0]),
+            ("as it was", OLD),
+        )} == {"kept": True, "dropped": True, "vanished": None, "as it was": None}  # fmt: skip
+
+
+def test_a_file_for_the_ids_that_cannot_be_written_is_told_before_anything_is_compared(decided: Job) -> None:
+    decided.source.insert_one({"_id": LATE, "text": text(80)})
+    done = decided.command("reconcile", "--ids", str(decided.folder / "nowhere" / "ids.jsonl"))
+    assert done.returncode == 74
+    assert "nowhere/ids.jsonl cannot be written: No such file or directory" in done.stderr
+    assert decided.ledger("plans").count_documents({"mode": "reconcile"}) == 0
 
 
 def test_what_vanished_is_told_alike_with_and_without_the_content(decided: Job) -> None:
