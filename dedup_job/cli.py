@@ -342,22 +342,47 @@ def show_status(config: Path, runs: int, **options: Any) -> int:
 
 @commands.command()
 @click.argument("run")
+@click.option("--yes", is_flag=True, help="Do not ask; without a terminal this is needed.")
+@click.option("--dry-run", is_flag=True, help="Say what would be taken back, and leave it.")
 @common
-def undo(config: Path, run: str, **options: Any) -> int:
+def undo(config: Path, run: str, yes: bool, dry_run: bool, **options: Any) -> int:
     """Take a whole RUN back, as `status` names it: the target and the ledger are as before it.
 
-    Runs are undone newest first.  Killed, it is ended by the same command; nothing else is decided before.
+    It says what it will take, and asks.  Runs are undone newest first.  Killed, it is ended by the same
+    command; nothing else is decided before.
     Exit code 3: done, but records stay that were altered there, or that the source has no more as they were.
     """
+    from dedup_job.commands import undo as taking_back
     from dedup_job.commands.context import Context
-    from dedup_job.commands.undo import undo as take_back
     from dedup_job.report.progress import Progress
 
     settings, output = _prepared(config, {**options, "workers": 1})
-    with Context(settings) as context, Progress("undo", None) as progress:
-        undone = take_back(context, run, progress.observe)
+    with Context(settings) as context:
+        undone = taking_back.undone_before(context, run)
+        if undone is None:
+            intended = taking_back.intended(context, run)
+            if dry_run:
+                output.show(intended.as_text(), intended.as_json())
+                return 0
+            if not yes:
+                _ask(intended.as_text(), "take it back?")
+            with Progress("undo", None) as progress:
+                undone = taking_back.undo(context, run, progress.observe)
     output.show(undone.as_text(), undone.as_json())
     return undone.exit_code
+
+
+def _ask(about: str, question: str) -> None:
+    """Say what will be done, and ask; raises UsageError unless a person says yes."""
+    if not sys.stdin.isatty():
+        raise UsageError("there is no terminal to ask on: add --yes, or --dry-run to see what it would do")
+    click.echo(about, err=True)
+    try:
+        if click.confirm(question, err=True):
+            return
+    except click.Abort:  # the end of the input
+        click.echo(err=True)
+    raise UsageError("nothing was done")
 
 
 @commands.command()

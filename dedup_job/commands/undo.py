@@ -8,9 +8,11 @@ from dedup_job.commands.context import Context
 from dedup_job.commands.deciding import Observe, new_run
 from dedup_job.document import Batch
 from dedup_job.errors import UsageError
+from dedup_job.ledger.commit import check_whole
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.taking_back import UndoLedger
-from dedup_job.report.undo_page import Undone
+from dedup_job.plan import ADOPT
+from dedup_job.report.undo_page import Intended, Undone
 
 
 def undo(context: Context, run: str, observe: Observe) -> Undone:
@@ -18,21 +20,54 @@ def undo(context: Context, run: str, observe: Observe) -> Undone:
 
     Raises UsageError when there is no such run, it decided nothing, or later runs must be undone first.
     """
-    head = written_head(context)
-    row = context.ledger_reader().run(run)
-    if row is None and head.undo is None:
-        raise UsageError(f"the ledger knows no run {run!r}; dedup-job status lists the last ones")
-    if row and "undone" in row and head.undo is None:
-        return Undone(row["undone_by"], run, already=True)
+    if (before := undone_before(context, run)) is not None:
+        return before
     this = new_run("undo")
     started = time.monotonic()
-    with context.opened(UndoLedger, this, origin_of(context, head)) as ledger:
+    with context.opened(UndoLedger, this, origin_of(context, written_head(context))) as ledger:
         done = ledger.take_back(
             run, context.source, context.target, lambda plan: observe(Batch(plan.ids, ()), plan)
         )
         undone = Undone(this.name, run, done.plans, done.counts, done.left, time.monotonic() - started)
         ledger.close({**undone.as_json(), "exit_code": undone.exit_code})
     return undone
+
+
+def undone_before(context: Context, run: str) -> Undone | None:
+    """Return which undo took a run back, if one did; raises UsageError when there is no such run."""
+    head = written_head(context)
+    row = context.ledger_reader().run(run)
+    if row is None and head.undo is None:
+        raise UsageError(f"the ledger knows no run {run!r}; dedup-job status lists the last ones")
+    if row and "undone" in row and head.undo is None:
+        return Undone(row["undone_by"], run, already=True)
+    return None
+
+
+def intended(context: Context, run: str) -> Intended:
+    """Return what an undo of a run would take back; writes nothing.
+
+    Raises UsageError and StateError as the undo would.
+    """
+    head, reader = written_head(context), context.ledger_reader()
+    if head.undo is not None and head.undo.run != run:
+        check_whole(head)
+    row = reader.run(run) or {}
+    due = Intended(run, row.get("mode"), row.get("started"), has_begun=head.undo is not None)
+    later: dict[str, None] = {}
+    for link in reader.links(head.pending or head.last):
+        is_of_run = link.run == run
+        if is_of_run and link.mode != ADOPT:
+            due = due.with_plan(reader.plan(link.id).plan.counts)
+        elif is_of_run or due.plans or due.has_begun:
+            break
+        else:
+            later[link.run] = None
+    if not due.plans and not due.has_begun:
+        raise UsageError(f"run {run} decided nothing that could be undone")
+    if later:
+        raise UsageError(f"later runs built on run {run}; undo them first: {', '.join(later)}")
+    return due
 
 
 def written_head(context: Context) -> Head:

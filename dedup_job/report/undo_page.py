@@ -3,11 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from dedup_job.document import Counts
 from dedup_job.report.terminal import id_text
+
+
+@dataclass(frozen=True, slots=True)
+class Intended:
+    """What an undo would take back.
+
+    undoes     the run, which had this mode and began then, where the ledger still says so
+    plans      so many plans of it
+    counts     the verdicts that are in them
+    has_begun  whether an undo of it was killed: this is the rest
+    """
+
+    undoes: str
+    mode: str | None = None
+    started: datetime | None = None
+    plans: int = 0
+    counts: Counts = field(default_factory=Counts)
+    has_begun: bool = False
+
+    def with_plan(self, counts: Counts) -> Intended:
+        """Return it with one more plan."""
+        return replace(self, plans=self.plans + 1, counts=self.counts + counts)
+
+    @property
+    def most_removed(self) -> int:
+        """How many records would go from the target, if all are there as they were judged."""
+        return self.counts.unique + sum(self.counts.unjudged.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as one JSON object."""
+        return {
+            "mode": "undo",
+            "dry_run": True,
+            "undoes": self.undoes,
+            "has_begun": self.has_begun,
+            "plans": self.plans,
+            "read": self.counts.read,
+            "most_removed": self.most_removed,
+            "duplicate": {"exact": self.counts.exact, "near": self.counts.near},
+            "refused": dict(self.counts.refused),
+        }
+
+    def as_text(self) -> str:
+        """Return it for people."""
+        when = f" of {self.started:%Y-%m-%d %H:%M}" if self.started else ""
+        rest = ", the rest of what was begun" if self.has_begun else ""
+        lines = [
+            f"undo would take back run {self.undoes} ({self.mode or 'run'}{when}){rest}:",
+            f"  undecided again     {self.counts.read:>13,}",
+            f"  out of the target   {self.most_removed:>13,}  at most: what was altered there stays,",
+            f"  {'':33}  and what the source has no more as it was",
+        ]
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True, slots=True)

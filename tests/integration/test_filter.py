@@ -103,7 +103,7 @@ def test_the_command_has_the_word_for_it(quick: Job) -> None:
 def test_an_undone_run_takes_its_filter_back_with_it(quick: Job) -> None:
     quick.set("source", filter=EN)
     run = refiltered(quick, "run")
-    assert quick.command("undo", run.run).returncode == 0
+    assert quick.command("undo", run.run, "--yes").returncode == 0
 
     with pytest.raises(ConfigError, match="refilter"):
         quick.decide("run")
@@ -113,7 +113,7 @@ def test_an_undone_run_takes_its_filter_back_with_it(quick: Job) -> None:
 
 def test_a_ledger_in_which_nothing_is_decided_takes_any_filter(quick: Job) -> None:
     run = (quick.ledger("runs").find_one() or {})["_id"]
-    assert quick.command("undo", run).returncode == 0
+    assert quick.command("undo", run, "--yes").returncode == 0
     quick.set("source", filter=EN)
     assert quick.decide("backfill").counts.read == 4
 

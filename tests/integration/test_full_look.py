@@ -140,7 +140,7 @@ def test_a_backfill_that_finds_old_ids_keeps_its_watermark_and_is_undone_like_an
     assert head(job)["watermark"] > watermark
     assert kinds(job) == {}
     assert job.decide("run").counts.read == 0
-    assert job.command("undo", run.run).returncode == 0
+    assert job.command("undo", run.run, "--yes").returncode == 0
     assert {record["_id"] for record in job.target.find()} == before
     assert head(job)["watermark"] == watermark
     assert job.decide("run").counts.read == 6
@@ -157,7 +157,7 @@ def test_the_last_full_look_is_in_the_head_and_goes_back_with_an_undo(job: Job) 
     job.source.insert_many(aged(range(22, 24), 30))
     run = job.decide("run")
     assert head(job)["looked"] > first
-    assert job.command("undo", run.run).returncode == 0
+    assert job.command("undo", run.run, "--yes").returncode == 0
     assert head(job)["looked"] == first
 
 

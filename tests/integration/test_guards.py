@@ -153,7 +153,7 @@ def test_an_undone_run_counts_with_no_other(crowded: Job) -> None:
     crowded.set("limits", max_group=35)
     with pytest.raises(GuardStop):
         crowded.decide("backfill")
-    assert crowded.command("undo", crowded.ledger("runs").find_one({})["_id"]).returncode == 0  # type: ignore[index]
+    assert crowded.command("undo", crowded.ledger("runs").find_one({})["_id"], "--yes").returncode == 0  # type: ignore[index]
     with pytest.raises(GuardStop, match="40 records"):
         crowded.decide("backfill")
 

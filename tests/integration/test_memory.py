@@ -62,7 +62,7 @@ def held_by_all(job: Job, kinds: Sequence[Kind]) -> dict[str, int]:
     for name in ("run", "backfill"):
         row = job.ledger("runs").find_one({"mode": name})
         assert row is not None
-        most[f"undo of {name}"] = held(job, "undo", row["_id"])
+        most[f"undo of {name}"] = held(job, "undo", row["_id"], "--yes")
     assert job.target.count_documents({}) == 0
     return most
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -15,7 +18,7 @@ import pytest
 from bson import Timestamp, encode
 from pymongo import MongoClient, monitoring
 
-from dedup_job import config
+from dedup_job import __main__, config
 from dedup_job.commands.adopt import adopt
 from dedup_job.commands.context import Context
 from dedup_job.commands.dry_run import DryRun, dry_run
@@ -76,7 +79,7 @@ def test_an_undone_nightly_run_leaves_target_and_ledger_as_before_it_and_can_be_
     assert after["target"] != before["target"]
     assert after["dropped"] != before["dropped"]
 
-    done = job.command("undo", run.run, "--json")
+    done = job.command("undo", run.run, "--yes", "--json")
 
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -87,6 +90,75 @@ def test_an_undone_nightly_run_leaves_target_and_ledger_as_before_it_and_can_be_
     assert job.decide("run").counts == run.counts
     again = state(job)
     assert (again["target"], again["dropped"]) == (after["target"], after["dropped"])
+
+
+def two_runs(job: Job) -> tuple[str, str]:
+    """Decide seven records and one without text, then four and a copy; returns the runs."""
+    job.source.insert_many([*texts(0, 7), {"_id": 7}])
+    first = job.decide("backfill").run
+    job.source.insert_many([*texts(8, 12), {"_id": 12, "text": OTHERS[0]}])
+    return first, job.decide("run").run
+
+
+def test_a_dry_run_of_an_undo_says_what_it_would_take_and_leaves_it(job: Job) -> None:
+    first, second = two_runs(job)
+    before = job.hash()
+
+    done = job.command("undo", second, "--dry-run", "--json")
+
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["undoes"], told["read"], told["most_removed"]) == (0, second, 5, 4)
+    assert told["duplicate"] == {"exact": 1, "near": 0}
+    refused = job.command("undo", first, "--dry-run")
+    assert refused.returncode == 64
+    assert f"later runs built on run {first}; undo them first: {second}" in refused.stderr
+    assert job.hash() == before
+    assert undo(job, second).counts.read == 5
+    told = json.loads(job.command("undo", first, "--dry-run", "--json").stdout)
+    assert (told["read"], told["most_removed"]) == (8, 8)  # the one without text was copied
+    assert json.loads(job.command("undo", second, "--dry-run", "--json").stdout)["already"] is True
+
+
+def test_without_a_terminal_an_undo_does_nothing_unless_it_is_told_to(job: Job) -> None:
+    _, run = two_runs(job)
+    before = job.hash()
+    done = job.command("undo", run)
+    assert done.returncode == 64
+    assert "there is no terminal to ask on: add --yes, or --dry-run" in done.stderr
+    assert job.hash() == before
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "left"), [("y\n", 0, 8), ("n\n", 64, 12), ("\n", 64, 12), ("", 64, 12)]
+)
+def test_on_a_terminal_an_undo_says_what_it_will_take_and_asks(
+    job: Job,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    answer: str,
+    code: int,
+    left: int,
+) -> None:
+    _, run = two_runs(job)
+    typed = io.StringIO(answer)
+    monkeypatch.setattr(typed, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", typed)
+    monkeypatch.setattr(sys, "argv", ["dedup-job", "undo", run, "-c", str(job.config_file())])
+
+    assert __main__._run() == code
+
+    said = capsys.readouterr().err
+    assert f"undo would take back run {run} (run of " in said
+    assert re.search(r"undecided again +5\n +out of the target +4 ", said)
+    assert ("nothing was done" in said) == (code == 64)
+    assert job.target.count_documents({}) == left
+
+
+def test_a_half_done_undo_is_asked_about_by_what_is_left_to_do(job: Job) -> None:
+    run = half_undone(job)
+    told = json.loads(job.command("undo", run, "--dry-run", "--json").stdout)
+    assert (told["has_begun"], told["read"]) == (True, 4)
+    assert job.command("undo", run, "--yes").returncode == 0
 
 
 def test_an_undo_is_the_same_on_a_standalone_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
