@@ -1,37 +1,92 @@
-"""The demonstration: fills `shop.pages` with a made-up sample once, then runs the backfill on it.
+"""The demonstration: fills `shop.pages` with a made-up sample, runs the backfill on it, and shows two pairs.
 
-Run by `make run`, beside a MongoDB server of its own; a second time it finds nothing new.
+Run by `make run`, beside a MongoDB server of its own; a second time it finds nothing new.  All that it leaves
+is in one folder, which it names.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bson import encode
 from pymongo import MongoClient
+from pymongo.database import Database
 
+from dedup_job import config
+from dedup_job.commands.context import Context
 from scripts.corpus import generate, load
 
 RECORDS = 5_000
-SETTINGS = Path(__file__).parents[1] / "config" / "backfill.toml"
+HOUSE = Path(__file__).parents[1]
+SETTINGS = HOUSE / "config" / "backfill.toml"
+FOLDER = HOUSE / ".demo"  # where `make run` has the server's data, too
+
+NEXT = """
+What to do next (the server of the demonstration has stopped when you read this; `on` starts it again):
+  on=".venv/bin/python scripts/local_mongod.py --dbpath .demo/db --"
+  $on .venv/bin/dedup-job explain {keeper} {dropped} -c {settings}
+  $on .venv/bin/dedup-job status -c {settings}
+  a collection of yours: README.md, "Try it on a collection of yours"
+"""
 
 
-def main() -> int:
+def main(folder: Path = FOLDER) -> int:
     """Return the exit code of the backfill."""
     uri = os.environ["DEDUP_SOURCE_URI"]
+    folder.mkdir(exist_ok=True)
+    settings = Path(shutil.copy(SETTINGS, folder))  # its reports are left beside it
     with MongoClient[dict[str, Any]](uri) as client:
-        there = client.shop.pages.estimated_document_count()
+        _fill(client, uri)
+        code = subprocess.run(
+            [sys.executable, "-m", "dedup_job", "backfill", "-c", str(settings)], check=False
+        ).returncode
+        if code == 0:
+            _show(list(_pairs(client.shop)), settings)
+    print(
+        f"left on disk: {folder} ({_size(folder) >> 20:,} MB: data, settings, reports); make clean removes it"
+    )
+    return code
+
+
+def _fill(client: MongoClient[dict[str, Any]], uri: str) -> None:
+    there = client.shop.pages.estimated_document_count()
     if there < RECORDS:
         print(f"filling shop.pages with {RECORDS:,} made-up records", flush=True)
         load(generate(RECORDS), uri, "shop", "pages")
     else:
         print(f"shop.pages holds {there:,} records from an earlier run", flush=True)
-    return subprocess.run(
-        [sys.executable, "-m", "dedup_job", "backfill", "-c", str(SETTINGS)], check=False
-    ).returncode
+
+
+def _pairs(shop: Database[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the ledger's rows on a record that was dropped as a copy, and on one that was nearly one."""
+    for reason, order in (("exact", "_id"), ("near", "similarity")):
+        yield from shop["pages_unique.dedup.dropped"].find({"reason": reason}).sort(order, 1).limit(1)
+
+
+def _show(pairs: list[dict[str, Any]], settings: Path) -> None:
+    """Print how the texts of the pairs begin, and what to do next."""
+    ids = {one: encode({"_id": one}) for row in pairs for one in (row["keeper"], row["_id"])}
+    with Context(config.load(settings)) as context:
+        beginnings = context.beginnings(ids.values())
+    print(f"\n{len(pairs)} of the pairs, each by the beginnings of its texts:")
+    for row in pairs:
+        near = f", similarity {row['similarity']:.3f}" if row["reason"] == "near" else ""
+        print(f"  {row['reason']}{near}")
+        for name, one in (("kept", row["keeper"]), ("dropped", row["_id"])):
+            print(f"    {name:<8} {one}  {beginnings[ids[one]]}")
+    last = pairs[-1]
+    print(NEXT.format(keeper=last["keeper"], dropped=last["_id"], settings=os.path.relpath(settings)))
+
+
+def _size(folder: Path) -> int:
+    """Return how many bytes the files in a folder take."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 if __name__ == "__main__":
