@@ -43,7 +43,7 @@ class Installed:
             cwd="/",
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=1_200,  # it compiles
             check=False,
             **somebody,
         )
@@ -152,6 +152,7 @@ def test_an_installed_wheel_compiles_once_for_a_user_without_a_home_and_writes_n
 ) -> None:
     place = written(installed.environment)
     job.set("source", fields=["data"])
+    job.set("engine", workers=1)
     records = list(generate(150, seed=5))
 
     def decided(mode: str, some: list[dict[str, Any]]) -> dict[Path, int]:
