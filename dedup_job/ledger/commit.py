@@ -9,6 +9,7 @@ Safety rests on the compare-and-sets; the lease only saves a second run its wast
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +25,7 @@ from pymongo import ReplaceOne
 from pymongo.errors import BulkWriteError, PyMongoError
 
 from dedup_job.document import Action, Counts, Verdict
-from dedup_job.errors import ConfigError, DedupError, StateError
+from dedup_job.errors import ConfigError, DedupError, NotPermitted, StateError
 from dedup_job.fingerprint.recipe import setting_of
 from dedup_job.ledger.arrival import Records, as_arriving, insert_kept, records_now
 from dedup_job.ledger.head import Head, HeadDocument, Origin, counts_key
@@ -40,6 +41,8 @@ from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target, record_errors
 from dedup_job.plan import ADOPT, BACKFILL, Plan
 from dedup_job.signals import FLAG
+
+log = logging.getLogger("dedup_job")
 
 LEAVING_SECONDS = 3.0
 UNTOLD: Mapping[str, Any] = {
@@ -111,6 +114,7 @@ class Ledger(LedgerReader):
             self._swap({"next": 0, "pending": None}, {**origin.key, **NEVER})
         with named_errors("the ledger"):
             self._patience(self._begin)
+        self._index_keepers()
         self._agree(origin)
         self._left = IdSet.of([self.left(is_decided=True)])
         return self._head
@@ -277,6 +281,14 @@ class Ledger(LedgerReader):
         row["recipe"] = self._head.digest
         row |= {name: getattr(self._head, name) for name in BEFORE}
         self._named("runs").replace_one({"_id": self._run.name}, row, upsert=True)
+
+    def _index_keepers(self) -> None:
+        """Let the server find what a keeper stands for; without the right to it, it looks at all rows."""
+        try:
+            with named_errors("the ledger"):
+                self._patience(lambda: self._named("dropped").create_index("keeper"))
+        except NotPermitted as error:
+            log.warning(f"{error}; the run goes on, and `group` looks at all that was dropped")
 
     def _known(self) -> Head:
         return self._head

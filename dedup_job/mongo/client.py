@@ -50,6 +50,7 @@ DENIED = re.compile(r'not authorized on (\S+) to execute command \{ (\w+): (?:"(
 ACTIONS = {
     "count": "find",
     "create": "insert",
+    "createIndexes": "createIndex",
     "aggregate": "find",
     "delete": "remove",
     "findAndModify": "find and update",

@@ -209,6 +209,20 @@ def test_finding_needs_only_to_read(
     assert answer.as_json()["keeper"] == {"$oid": str(kept["_id"])}
 
 
+def test_without_the_right_to_make_an_index_a_run_works_and_warns(
+    guarded_job: Job, root: MongoClient[dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    grant(root, without("ledger", "createIndex"))
+    guarded_job.decide("backfill")
+    assert [one.message.split(";")[0] for one in caplog.records] == [
+        "the ledger: the user lacks the right to createIndex on dst.unique.dedup.dropped"
+    ]
+    assert list(guarded_job.ledger("dropped").index_information()) == ["_id_"]
+    grant(root, documented())
+    guarded_job.decide("run")
+    assert "keeper_1" in guarded_job.ledger("dropped").index_information()
+
+
 @pytest.mark.parametrize(
     ("user", "told"),
     [("dedup_source:wrong@", "wrong user name or password"), ("", "name a user and a password")],
