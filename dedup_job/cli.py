@@ -15,6 +15,7 @@ import click
 
 from dedup_job import __version__
 from dedup_job.errors import StateError, StorageFull, UsageError
+from dedup_job.report.terminal import json_line
 
 log = logging.getLogger("dedup_job")
 
@@ -43,7 +44,7 @@ class Output:
         """Print a result; that nobody reads it any more does not change what was done."""
         try:
             with suppress(BrokenPipeError):
-                click.echo(json.dumps(values, ensure_ascii=False, default=str) if self.as_json else text)
+                click.echo(json_line(values) if self.as_json else text)
         except OSError as error:
             raise StorageFull(f"it is done, but its report cannot be written: {error.strerror}") from error
 
@@ -52,10 +53,7 @@ class Output:
 
         answers  what gives each as text, and as JSON values
         """
-        lines = [
-            json.dumps(values(), ensure_ascii=False, default=str) if self.as_json else text()
-            for text, values in answers
-        ]
+        lines = [json_line(values()) if self.as_json else text() for text, values in answers]
         try:
             click.echo("\n".join(lines))
         except BrokenPipeError:
@@ -322,6 +320,81 @@ def find_texts(config: Path, file: Path, as_texts: bool, **options: Any) -> int:
     return UsageError.exit_code if has_errors else 0
 
 
+@commands.command("list")
+@click.option(
+    "--verdict",
+    type=click.Choice(["duplicate", "unjudged", "refused"]),
+    default="duplicate",
+    show_default=True,
+    help="What was decided.",
+)
+@click.option("--reason", help='Only for this reason, such as "near" or "exact".')
+@click.option("--run", help="Only by this run.")
+@click.option(
+    "--min-similarity", "least", type=click.FloatRange(0, 1), help="Only what is at least so alike."
+)
+@click.option("--max-similarity", "most", type=click.FloatRange(0, 1), help="Only what is at most so alike.")
+@click.option(
+    "--numbers-only", is_flag=True, help="Only pairs whose texts are the same but for their numbers."
+)
+@click.option("--where", help="Only records that the source finds by this filter, in extended JSON.")
+@click.option(
+    "--sort",
+    "order",
+    type=click.Choice(["id", "similarity", "distance", "at", "keeper"]),
+    default="id",
+    show_default=True,
+    help="Least first.",
+)
+@click.option("--reverse", "is_reversed", is_flag=True, help="Greatest first.")
+@click.option("--limit", type=click.IntRange(1), help="As many at most.")
+@click.option("--ids", "ids_only", is_flag=True, help="Ids alone, a line each, as `restore -` takes them.")
+@common
+def list_decided(config: Path, ids_only: bool, **options: Any) -> int:
+    """List what was decided, with the texts from where they differ; writes nothing to MongoDB.
+
+    A record takes a few lines, with --json one, an object.  To put what is listed back:
+    dedup-job list ... --ids | dedup-job restore ... -
+    """
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.listing import Asked, condition_of, listing
+    from dedup_job.ledger.selection import Selection
+
+    settings, output = _prepared(config, {**options, "workers": 1})
+    if ids_only and output.as_json:
+        raise UsageError("--ids prints no JSON; leave one of the two out")
+    chosen = {name: options[name] for name in ("verdict", "reason", "run", "least", "most")}
+    selection = Selection(**chosen, order=options["order"], is_reversed=options["is_reversed"])
+    where = condition_of(options["where"])
+    asked = Asked(selection, where, options["numbers_only"], not ids_only, options["limit"])
+    with Context(settings) as context:
+        for some in listing(context, asked):
+            if not output.stream([(one.as_id if ids_only else one.as_text, one.as_json) for one in some]):
+                break
+    return 0
+
+
+@commands.command("group")
+@click.argument("keeper")
+@common
+def show_group(config: Path, keeper: str, **options: Any) -> int:
+    """Show all records that the KEEPER with this id stands for, least similar first, and what differs.
+
+    What the keeper alone has is in [-...-], what the dropped record alone has in {+...+}.  With --json an
+    object a line, the keeper's first.  Ids are written as for `explain`.  Writes nothing to MongoDB.
+    """
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.group import group
+
+    settings, output = _prepared(config, {**options, "workers": 1})
+    with Context(settings) as context:
+        kept, members = group(context, keeper)
+        is_read = output.stream([(kept.as_text, kept.as_json)])
+        while is_read and (some := next(members, None)):
+            is_read = output.stream([(one.as_text, one.as_json) for one in some])
+    return 0
+
+
 @commands.command("status")
 @click.option(
     "--runs", type=click.IntRange(1), default=10, show_default=True, help="How many of the last runs."
@@ -392,14 +465,17 @@ def _ask(about: str, question: str) -> None:
 def restore(config: Path, records: tuple[str, ...], why: str, **options: Any) -> int:
     """Put dropped RECORDS back into the target, for good; ids are written as for `explain`.
 
+    `-` stands for the ids on standard input, one a line, as `list --ids` prints them.
     A restored record stands for nothing: what was dropped or will be dropped does not depend on it.
     """
     from dedup_job.commands.context import Context
+    from dedup_job.commands.piped_ids import ids_on
     from dedup_job.commands.restore import restore as put_back
 
     settings, output = _prepared(config, {**options, "workers": 1})
+    given = [one for name in records for one in (ids_on(sys.stdin.fileno()) if name == "-" else [name])]
     with Context(settings) as context:
-        restored = put_back(context, records, why)
+        restored = put_back(context, given, why)
     output.show(restored.as_text(), restored.as_json())
     return 0
 

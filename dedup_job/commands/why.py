@@ -11,9 +11,9 @@ from bson import decode
 from dedup_job.commands.context import Context
 from dedup_job.commands.named import Found, record_named, records_named
 from dedup_job.ledger.overrides import Override
-from dedup_job.ledger.rows import id_of_row
+from dedup_job.ledger.rows import id_of_row, keeper_of_row
 from dedup_job.ledger.stored_plan import StoredPlan
-from dedup_job.mongo.ids import SHOWABLE, document, elements, extended, id_of, readings, with_equals
+from dedup_job.mongo.ids import SHOWABLE, document, elements, extended, readings, with_equals
 from dedup_job.plan import ADOPT
 
 
@@ -46,7 +46,7 @@ def _noted(context: Context, ids: Sequence[bytes]) -> dict[str, Any] | None:
         raw_id = id_of_row(row)
         answer = {"id": extended(raw_id), "verdict": about.pop("action", "duplicate")}
         if name == "dropped":
-            answer |= _keeper_found(context, _keeper(row))
+            answer |= _keeper_found(context, keeper_of_row(row))
         at = about["at"].isoformat(timespec="seconds")
         noted = {key: about[key] for key in about if key not in ("_id", "keeper")}
         return {**answer, **noted, "at": at, **_restored(overrides.get(raw_id))}
@@ -58,7 +58,11 @@ def _overridden(context: Context, override: Override) -> dict[str, Any]:
     row = document(elements(override.id), elements(override.dropped))
     about = decode(row, SHOWABLE)
     noted = {key: about[key] for key in ("reason", "distance", "similarity", "run")}
-    answer = {"id": extended(override.id), "verdict": "restored", **_keeper_found(context, _keeper(row))}
+    answer = {
+        "id": extended(override.id),
+        "verdict": "restored",
+        **_keeper_found(context, keeper_of_row(row)),
+    }
     return {**answer, **noted, **_restored(override)}
 
 
@@ -71,12 +75,6 @@ def _restored(override: Override | None) -> dict[str, Any]:
 
 def _keeper_found(context: Context, keeper: bytes) -> dict[str, Any]:
     return {"keeper": extended(keeper), "keeper_in_target": not context.target.absent([keeper])}
-
-
-def _keeper(row: bytes) -> bytes:
-    """Return the keeper, as it is, of a row of `dropped`: the element behind `_id`."""
-    rest = row[len(id_of(row)) - 1 : -1]
-    return id_of(document(rest.replace(b"keeper\0", b"_id\0", 1)))
 
 
 def _planned(context: Context, ids: Sequence[bytes]) -> tuple[StoredPlan, int] | None:

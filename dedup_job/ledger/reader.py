@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby, takewhile
+from itertools import groupby, islice, takewhile
 from typing import Any, TypeVar
 
 from bson.codec_options import CodecOptions
@@ -16,16 +16,19 @@ from dedup_job.errors import DedupError, LeaseHeld, StateError
 from dedup_job.ledger.head import Head, HeadDocument
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.rows import id_of_row, row_key, row_keys
+from dedup_job.ledger.selection import Selection
 from dedup_job.ledger.stored_plan import PlanColumns, PlanId, StoredPlan, unpack, unpack_columns
 from dedup_job.mongo.client import RAW, Patience, named_errors
 from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.lookup import Lookup
+from dedup_job.mongo.pages import Pages
 from dedup_job.plan import BACKFILL, NIGHTLY, RECONCILE
 
 PLANS_A_PAGE, PAGE_BYTES = 32, 16 << 20
 TOLD = (0, 3)  # exit codes of a run that ended and said what was refused
 DECIDING = (BACKFILL, NIGHTLY, RECONCILE)
 MOST_BROKEN_OFF = 1_000  # runs
+ROWS_AT_ONCE = 1_000
 P = TypeVar("P", StoredPlan, PlanColumns)
 
 DECODED: CodecOptions[Any] = CodecOptions(tz_aware=True)
@@ -181,6 +184,25 @@ class LedgerReader:
         keys = [row_key(raw_id, is_adopted) for is_adopted in (False, True) for raw_id in ids]
         rows = self._rows(name, keys)
         return next((rows[key] for key in keys if key in rows), None)
+
+    def selected(self, selection: Selection) -> Iterator[list[bytes]]:
+        """Yield the raw rows that a selection takes, in lists; the server puts them in order, on its disk."""
+        rows = self._named(selection.collection)
+        if selection.is_by_id:
+            yield from Pages(rows, "the ledger", self._patience, condition=selection.condition).records_after(
+                None
+            )
+            return
+        found = rows.with_options(codec_options=RAW).find(selection.condition).sort(selection.sort)
+        with named_errors("the ledger"), found.allow_disk_use(True).limit(selection.limit or 0) as cursor:
+            while some := [bytes(row.raw) for row in islice(cursor, ROWS_AT_ONCE)]:
+                yield some
+
+    def count(self, selection: Selection) -> int:
+        """Return how many rows a selection takes; its limit is not counted in."""
+        rows = self._named(selection.collection)
+        with named_errors("the ledger"):
+            return self._patience(lambda: rows.count_documents(selection.condition))
 
     def _rows(self, name: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the raw rows that have these keys, by key: they are short."""

@@ -50,6 +50,12 @@ def id_of_row(row: bytes) -> bytes:
     return key
 
 
+def keeper_of_row(row: bytes) -> bytes:
+    """Return the keeper, as a raw id, of a row of `dropped`: the element behind `_id`."""
+    rest = row[len(id_of(row)) - 1 : -1]
+    return id_of(document(rest.replace(b"keeper\0", b"_id\0", 1)))
+
+
 def dropped_row(stored: StoredPlan, row: int) -> bytes:
     """Return the row on a dropped record, raw."""
     verdict = stored.plan.verdicts[row]

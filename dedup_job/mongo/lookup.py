@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from pymongo.collection import Collection
+from pymongo.errors import OperationFailure
 
-from dedup_job.mongo.client import RAW, Patience, named_errors
+from dedup_job.errors import UsageError
+from dedup_job.mongo.client import PERMISSION, RAW, STORAGE, Patience, is_passing, named_errors
 from dedup_job.mongo.ids import id_of, portions, selector
 from dedup_job.mongo.stored_ids import stored_ids
 
@@ -46,6 +48,27 @@ class Lookup:
         """Return those of the ids that no record has; only the index is looked at."""
         wanted = set(ids)
         return wanted.difference(chain.from_iterable(map(self._present, portions(wanted))))
+
+    def matching(self, ids: Iterable[bytes], condition: Mapping[str, Any]) -> set[bytes]:
+        """Return the ids of those of these records that a condition takes.
+
+        Raises UsageError when the server takes it for none; no more than its name is told of the error.
+        """
+        found: set[bytes] = set()
+        for some in portions(ids):
+            both = {"$and": [selector(some), condition]}
+            with named_errors(self.what):
+                try:
+                    found |= self.patience(lambda: self._ids_of(both))  # noqa: B023
+                except OperationFailure as error:
+                    if is_passing(error) or error.code in PERMISSION | STORAGE:
+                        raise
+                    name = (error.details or {}).get("codeName") or f"code {error.code}"
+                    raise UsageError(f"the server does not take this condition ({name})") from error
+        return found
+
+    def _ids_of(self, condition: Mapping[str, Any]) -> set[bytes]:
+        return {bytes(document.raw) for document in self._raw.find(condition, {"_id": 1})}
 
     def _piece(
         self, ids: Sequence[bytes], fields: Sequence[str], nbytes: int

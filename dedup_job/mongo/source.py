@@ -67,6 +67,10 @@ class Source:
         """Yield the records that exist of these ids, by id, in pieces; see `Lookup.pieces`."""
         return self._lookup.pieces(ids, fields)
 
+    def matching(self, ids: Iterable[bytes], condition: Mapping[str, Any]) -> set[bytes]:
+        """Return the ids of those of these records that a condition takes; see `Lookup.matching`."""
+        return self._lookup.matching(ids, condition)
+
     def records(self, ids: Sequence[bytes]) -> Iterator[Batch]:
         """Yield these records in this order, in batches of bounded bytes; deleted ones are left out."""
         while ids:

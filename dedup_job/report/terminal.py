@@ -20,7 +20,20 @@ def id_text(value: Any) -> str:
     """
     if isinstance(value, dict) and value.keys() == {"$oid"}:
         return str(value["$oid"])
-    return json.dumps(value, ensure_ascii=False)
+    return json_line(value)
+
+
+def json_line(value: Any) -> str:
+    """Return JSON in one line that can be printed anywhere: what a terminal might obey is escaped.
+
+    >>> json_line({"text": "价格\x1b[31m\u202e\x9b"})
+    '{"text": "价格\\\\u001b[31m\\\\u202e\\\\u009b"}'
+    """
+    written = json.dumps(value, ensure_ascii=False, default=str)
+    if written.isprintable():
+        return written
+    # Outside of strings JSON is printable, and in them anything may be escaped.
+    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in written)
 
 
 def wrapped(text: str, indent: str = "") -> Iterator[str]:

@@ -17,9 +17,12 @@ from dedup_job import config
 from dedup_job.commands.context import Context
 from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.commands.find import find
+from dedup_job.commands.group import group
+from dedup_job.commands.listing import Asked, listing
 from dedup_job.commands.restore import restore
 from dedup_job.commands.undo import undo
 from dedup_job.errors import NotPermitted
+from dedup_job.ledger.selection import Selection
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import ROOT, Job
@@ -207,6 +210,26 @@ def test_finding_needs_only_to_read(
     with Context(config.check(guarded_job.tables, "test")) as context:
         ((answer,),) = find(context, iter([[dumps(kept).encode()]]))
     assert answer.as_json()["keeper"] == {"$oid": str(kept["_id"])}
+
+
+def test_browsing_needs_only_to_read(
+    guarded_job: Job,
+    guarded: LocalMongod,
+    root: MongoClient[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grant(root, documented())
+    guarded_job.decide("backfill")
+    rows = list(guarded_job.ledger("dropped").find())
+    monkeypatch.setenv("DEDUP_SOURCE_URI", guarded.uri_as("reader", "r"))
+    monkeypatch.setenv("DEDUP_TARGET_URI", guarded.uri_as("reader", "r"))
+
+    with Context(config.check(guarded_job.tables, "test")) as context:
+        asked = Asked(Selection(order="similarity"), {"_id": {"$exists": True}}, limit=1_000)
+        listed = [one for some in listing(context, asked) for one in some]
+        assert len(listed) == len(rows)
+        keeper, members = group(context, str(rows[0]["keeper"]))
+        assert keeper.size == len([one for some in members for one in some]) > 0
 
 
 def test_without_the_right_to_make_an_index_a_run_works_and_warns(

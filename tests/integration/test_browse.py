@@ -1,0 +1,332 @@
+"""What was decided can be listed, filtered and opened, and what is listed can be put back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bson import ObjectId
+from click.testing import CliRunner
+
+from dedup_job import config
+from dedup_job.cli import commands
+from dedup_job.commands.context import Context
+from dedup_job.commands.restore import restore
+from dedup_job.errors import DedupError, exit_code_of
+from scripts.corpus import Mix, generate
+from tests.integration.conftest import Job
+from tests.pairs import LONG
+
+NUMBERED = "In the year {} the town had four markets, two schools and a bridge over the river, it is said."
+HOSTILE = "bell \x07, escape \x1b[31m, C1 \x9b31m, bidi \u202e001\u202c, line \u2028 end"
+
+
+@pytest.fixture
+def decided(job: Job) -> Job:
+    """A job whose backfill dropped made-up records of two sites, exact and near ones."""
+    records = list(generate(700, mix=Mix(duplicates=0.5, odd=0.05)))
+    job.source.insert_many([{**one, "site": "ab"[number % 2]} for number, one in enumerate(records)])
+    job.set("source", fields=["data"])
+    counts = job.decide("backfill").counts
+    assert counts.exact > 50
+    assert counts.near > 50
+    return job
+
+
+@pytest.fixture
+def few(job: Job) -> Job:
+    """Texts that differ in numbers alone, in words, in nothing, and a record that no text can be had of."""
+    texts = [NUMBERED.format(1900), NUMBERED.format(1901), NUMBERED.format(1900).replace("is", "was")]
+    texts += [NUMBERED.format(1900), NUMBERED.format(1902).replace("town", "city")]
+    job.source.insert_many([{"_id": f"id {number}", "text": text} for number, text in enumerate(texts)])
+    job.source.insert_one({"_id": "none", "text": 5})
+    job.set("match", min_similarity=0.6)
+    assert job.decide("backfill").counts.duplicate == 4
+    return job
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def called(job: Job, *arguments: str) -> Done:
+    """What a command does, in this process."""
+    given = [*arguments, "-c", str(job.config_file())]
+    result = CliRunner().invoke(commands, given, standalone_mode=False)
+    error = result.exception
+    if error is not None and not isinstance(error, DedupError):
+        raise error
+    return Done(exit_code_of(error), "", f"dedup-job: {error}\n") if error else Done(0, result.stdout, "")
+
+
+def listed(job: Job, *options: str) -> list[dict[str, Any]]:
+    """The records that a command lists, and nothing is written meanwhile."""
+    before = job.hash()
+    done = called(job, "list", "--json", *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert job.hash() == before
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def opened(job: Job, keeper: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    done = called(job, "group", keeper, "--json")
+    assert done.returncode == 0, done.stderr
+    first, *members = map(json.loads, done.stdout.splitlines())
+    return first, members
+
+
+def ids(found: list[dict[str, Any]]) -> list[Any]:
+    return [one["id"] for one in found]
+
+
+def test_all_that_was_dropped_is_listed_as_the_ledger_has_it(decided: Job) -> None:
+    rows = list(decided.ledger("dropped").find().sort("_id", 1))
+    found = listed(decided)
+    names = ("id", "keeper", "reason", "distance", "similarity", "run")
+    assert [tuple(one[name] for name in names) for one in found] == [
+        ({"$oid": str(row["_id"])}, {"$oid": str(row["keeper"])}, *(row[name] for name in names[2:]))
+        for row in rows
+    ]
+    assert all(one["text"] and one["keeper_text"] for one in found)
+
+
+@pytest.mark.parametrize(
+    ("options", "condition"),
+    [
+        (["--reason", "near"], {"reason": "near"}),
+        (["--min-similarity", "0.9"], {"similarity": {"$gte": 0.9}}),
+        (["--reason", "near", "--max-similarity", "0.9"], {"reason": "near", "similarity": {"$lte": 0.9}}),
+        (["--run", "no such run"], {"run": "no such run"}),
+    ],
+)
+def test_a_filter_takes_as_many_as_the_ledger_has(
+    decided: Job, options: list[str], condition: dict[str, Any]
+) -> None:
+    wanted = {str(row["_id"]) for row in decided.ledger("dropped").find(condition)}
+    assert bool(wanted) == ("no such run" not in options)
+    assert {one["id"]["$oid"] for one in listed(decided, *options)} == wanted
+
+
+def test_a_run_is_listed_alone(decided: Job) -> None:
+    new = list(generate(900, mix=Mix(duplicates=0.5, odd=0.05)))[700:]
+    decided.source.insert_many(new)
+    run = decided.decide("run").run
+    found = listed(decided, "--run", run)
+    assert found
+    assert len(found) == decided.ledger("dropped").count_documents({"run": run})
+
+
+def test_records_are_filtered_by_what_the_source_has_in_other_fields(decided: Job) -> None:
+    of_a = {one["_id"] for one in decided.source.find({"site": "a"}, {"_id": 1})}
+    dropped = {row["_id"] for row in decided.ledger("dropped").find()}
+    found = {ObjectId(one["id"]["$oid"]) for one in listed(decided, "--where", '{"site": "a"}')}
+    assert found == of_a & dropped
+    assert 0 < len(found) < len(dropped)
+
+
+@pytest.mark.parametrize("order", ["similarity", "distance", "at", "keeper", "id"])
+@pytest.mark.parametrize("options", [[], ["--reverse"]])
+def test_records_are_listed_in_order(decided: Job, order: str, options: list[str]) -> None:
+    found = listed(decided, "--sort", order, *options)
+    values = [str(one[order]) if order in ("id", "keeper") else one[order] for one in found]
+    assert values == sorted(values, reverse=bool(options))
+    assert len(found) == decided.ledger("dropped").count_documents({})
+
+
+def test_a_limit_is_kept_with_every_filter(decided: Job) -> None:
+    every = listed(decided, "--sort", "similarity")
+    assert listed(decided, "--sort", "similarity", "--limit", "7") == every[:7]
+    of_a = listed(decided, "--where", '{"site": "a"}')
+    assert listed(decided, "--where", '{"site": "a"}', "--limit", "7") == of_a[:7]
+    assert ids(listed(decided, "--limit", "7")) == ids(listed(decided))[:7]
+
+
+def test_what_was_unjudged_or_refused_is_listed_too(few: Job) -> None:
+    (one,) = listed(few, "--verdict", "unjudged")
+    assert (one["id"], one["reason"], one["text"]) == ("none", "not_text:number", "(not_text:number)")
+    assert "keeper" not in one
+    assert listed(few, "--verdict", "refused") == []
+    assert called(few, "list", "--verdict", "unjudged").stdout.startswith('"none": unjudged, not_text:number')
+
+
+def test_pairs_that_differ_in_numbers_alone_are_found(few: Job) -> None:
+    assert ids(listed(few, "--numbers-only")) == ["id 1"]
+
+
+def test_texts_are_shown_from_where_they_differ(few: Job) -> None:
+    texts = {one["id"]: (one["text"], one["keeper_text"]) for one in listed(few)}
+    assert texts["id 1"] == (NUMBERED.format(1901)[:80], NUMBERED.format(1900)[:80])
+    assert texts["id 2"] == ("… the river, it was said.", "… the river, it is said.")
+    done = called(few, "list", "--reason", "exact")
+    told, text, keeper_text = done.stdout.splitlines()
+    assert told.startswith('"id 3" for "id 0": exact, distance 0, similarity 1.0000, run ')
+    assert (text[:28], keeper_text[:28]) == ("    - In the year 1900 the t", "    + In the year 1900 the t")
+
+
+def test_a_record_that_is_gone_is_listed_without_its_text(few: Job) -> None:
+    few.source.delete_one({"_id": "id 1"})
+    few.target.delete_one({"_id": "id 0"})
+    found = {one["id"]: one for one in listed(few)}
+    assert found["id 1"]["text"] is None
+    assert found["id 1"]["keeper_text"]  # the source has it
+    keeper, members = opened(few, '"id 0"')
+    assert not keeper["in_target"]
+    assert {one["id"] for one in members if one["differences"] is None} == {"id 1"}
+
+
+def test_every_group_has_the_records_that_its_keeper_stands_for(decided: Job) -> None:
+    sizes = Counter(row["keeper"] for row in decided.ledger("dropped").find())
+    keeper, size = sizes.most_common(1)[0]
+    told, members = opened(decided, str(keeper))
+    assert (told["keeper"], told["duplicates"], told["in_target"]) == ({"$oid": str(keeper)}, size, True)
+    rows = {str(row["_id"]): row for row in decided.ledger("dropped").find({"keeper": keeper})}
+    assert {one["id"]["$oid"] for one in members} == rows.keys()
+    similarities = [one["similarity"] for one in members]
+    assert similarities == sorted(similarities)
+    assert all(bool(one["differences"]) == (one["reason"] == "near") for one in members)
+
+
+def test_a_group_shows_what_differs(few: Job) -> None:
+    members = {one["id"]: one["differences"] for one in opened(few, "id 0")[1]}
+    assert members["id 3"] == []
+    assert {"keeper": "1900", "duplicate": "1901"} in members["id 1"]
+    assert {"keeper": "is", "duplicate": "was"} in members["id 2"]
+    lines = called(few, "group", "id 0").stdout
+    assert lines.startswith('"id 0" stands for 4 more records\n    In the year 1900')
+    assert "the year [-1900-]{+1901+} the town" in lines
+    assert "(the same text)" in lines
+
+
+def test_a_keeper_of_a_number_is_opened_whatever_type_it_is_given_in(job: Job) -> None:
+    job.source.insert_many([{"_id": 7.0, "text": LONG}, {"_id": 8, "text": LONG}])
+    job.decide("backfill")
+    assert ids(opened(job, "7")[1]) == [8]
+    assert ids(opened(job, "7.0")[1]) == [8]
+
+
+def test_a_record_that_stands_for_nothing_and_one_that_was_dropped_say_so(few: Job) -> None:
+    assert opened(few, "none") == (
+        {"keeper": "none", "duplicates": 0, "in_target": True, "text": "(not_text:number)"}, [],
+    )  # fmt: skip
+    assert called(few, "group", "none").stdout.startswith('"none" stands for no other record\n')
+    done = called(few, "group", "id 1")
+    assert (done.returncode, done.stderr) == (
+        64, "dedup-job: id 1 was dropped itself; its keeper is \"id 0\": dedup-job group '\"id 0\"'\n",
+    )  # fmt: skip
+    done = called(few, "group", "nobody")
+    assert (done.returncode, len(done.stderr.splitlines())) == (64, 1)
+
+
+def test_the_keepers_of_dropped_records_are_indexed_and_a_group_is_opened_without_it(few: Job) -> None:
+    assert "keeper_1" in few.ledger("dropped").index_information()
+    few.ledger("dropped").drop_index("keeper_1")
+    assert len(opened(few, "id 0")[1]) == 4
+    few.decide("run")
+    assert "keeper_1" in few.ledger("dropped").index_information()
+
+
+def test_what_is_listed_is_put_back_in_one_line(decided: Job) -> None:
+    done = called(decided, "list", "--max-similarity", "0.9", "--ids")
+    wanted = done.stdout.splitlines()
+    assert len(wanted) == decided.ledger("dropped").count_documents({"similarity": {"$lte": 0.9}}) > 2
+    (decided.folder / "ids").write_text(f"\n{done.stdout}\n", "utf-8")
+    before = decided.target.count_documents({})
+    restored = restored_from(decided, decided.folder / "ids")
+    assert restored.returncode == 0, restored.stderr
+    assert [str(one["$oid"]) for one in json.loads(restored.stdout)["restored"]] == wanted
+    assert decided.target.count_documents({}) == before + len(wanted)
+    assert listed(decided, "--max-similarity", "0.9") == []
+
+
+def test_ids_of_every_kind_go_from_a_list_into_a_restore(job: Job) -> None:
+    kinds = [1, "2", "three\n\x1b[31m\u202e", ObjectId(), {"a": 5, "b": "\x9b"}, 6.5, "-", "--why"]
+    job.source.insert_one({"_id": 0, "text": LONG})
+    job.source.insert_many([{"_id": one, "text": LONG} for one in kinds])
+    job.decide("backfill")
+    done = called(job, "list", "--ids")
+    assert len(done.stdout.splitlines()) == job.ledger("dropped").count_documents({}) == len(kinds)
+    (job.folder / "ids").write_text(done.stdout, "utf-8")
+    assert restored_from(job, job.folder / "ids").returncode == 0
+    assert job.target.count_documents({}) == len(kinds) + 1
+
+
+@pytest.mark.parametrize("given", [b"\xff\n", b"not dropped\n"])
+def test_ids_that_cannot_be_restored_are_one_line_and_nothing_is_changed(few: Job, given: bytes) -> None:
+    (few.folder / "ids").write_bytes(b'"id 1"\n' + given)
+    before = few.target.count_documents({})
+    done = restored_from(few, few.folder / "ids")
+    assert (done.returncode, len(done.stderr.splitlines())) == (64, 1)
+    assert few.target.count_documents({}) == before
+
+
+def restored_from(job: Job, path: Path) -> subprocess.CompletedProcess[str]:
+    program = (
+        "import subprocess, sys; sys.exit(subprocess.run(sys.argv[2:], stdin=open(sys.argv[1])).returncode)"
+    )
+    return job.command(
+        "restore", "-", "--json", program=("-c", program, str(path), sys.executable, "-m", "dedup_job")
+    )
+
+
+@pytest.mark.parametrize(
+    "command", [["list"], ["list", "--json"], ["list", "--ids"], ["group"], ["group", "--json"]]
+)
+def test_no_text_and_no_id_reaches_a_terminal_as_a_control_character(job: Job, command: list[str]) -> None:
+    keeper = f"a {HOSTILE}"
+    job.source.insert_many(
+        [
+            {"_id": keeper, "text": f"{LONG} {HOSTILE}"},
+            {"_id": f"b {HOSTILE}", "text": f"{LONG} {HOSTILE} too"},
+        ]
+    )
+    job.decide("backfill")
+    assert job.ledger("dropped").count_documents({}) == 1
+    name = json.dumps(keeper)
+    done = called(job, *command, *([name] if command[0] == "group" else []))
+    assert done.returncode == 0, done.stderr
+    assert [one for line in done.stdout.split("\n") for one in line if not one.isprintable()] == []
+    if "--json" in command:
+        assert [json.loads(line) for line in done.stdout.splitlines()][-1]["id"] == f"b {HOSTILE}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["list"], 78, "nothing was decided for"),
+        (["group", "1"], 78, "nothing was decided for"),
+        (["list", "--where", "[1]"], 64, "--where: expected a filter"),
+        (["list", "--ids", "--json"], 64, "--ids prints no JSON"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line_and_a_code(
+    job: Job, arguments: list[str], code: int, told: str
+) -> None:
+    job.source.insert_one({"_id": 1, "text": LONG})
+    done = called(job, *arguments)
+    assert done.returncode == code
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_condition_that_the_server_does_not_take_is_told_by_its_name_alone(few: Job) -> None:
+    done = called(few, "list", "--where", '{"text": {"$nothing": "secret"}}')
+    assert (done.returncode, done.stderr) == (
+        64,
+        "dedup-job: the server does not take this condition (BadValue)\n",
+    )
+
+
+def test_a_restored_record_is_listed_no_more(few: Job) -> None:
+    with Context(config.check(few.tables, "test")) as context:
+        restore(context, ["id 1"], "")
+    assert "id 1" not in ids(listed(few))
+    assert opened(few, "id 0")[0]["duplicates"] == 3
