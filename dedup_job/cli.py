@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -174,6 +174,11 @@ def nightly(config: Path, **options: Any) -> int:
 @click.option(
     "--html", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write a page to this file."
 )
+@click.option(
+    "--pairs",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write all pairs to this file, .csv or .jsonl.",
+)
 @consenting
 @paced
 @common
@@ -184,6 +189,7 @@ def report(
     limit: int | None,
     run: str | None,
     file: Path | None,
+    pairs: Path | None,
     **options: Any,
 ) -> int:
     """Say what a backfill or a run would do, or what one did; writes nothing to MongoDB.
@@ -196,6 +202,7 @@ def report(
     from dedup_job.commands.past_run import past_run
     from dedup_job.mongo.ids import value as readable
     from dedup_job.report import evidence
+    from dedup_job.report.pairs_file import PairsFile
     from dedup_job.report.progress import Progress
 
     if run is not None and (mode or fresh or limit):
@@ -208,21 +215,23 @@ def report(
     with (
         Context(settings) as context,
         Progress("report", None if run else limit or context.source.estimated_count()) as progress,
+        PairsFile(pairs) if pairs else nullcontext() as written,
     ):
         observe = both(collected.observe, progress.observe)
-        if page:
-            observe = both(observe, page.observe)
+        for other in filter(None, (page, written)):
+            observe = both(observe, other.observe)
         if run is not None:
             done = past_run(context, run, observe)
         else:
-            asked = DryRun(mode, fresh, limit, _consent(options))
-            done = dry_run(context, asked, observe)
+            done = dry_run(context, DryRun(mode, fresh, limit, _consent(options)), observe)
         shown = evidence.as_json(collected, context.beginnings, readable)
         if page:
             page.write(context, done, is_done=run is not None)
     values, text = {**done.as_json(), "evidence": shown}, f"{done.as_text()}\n{evidence.as_text(shown)}"
     if file:
         values, text = {**values, "page": str(file)}, f"{text}\n\n  page in {file}"
+    if written:
+        values, text = {**values, "pairs": str(pairs)}, f"{text}\n\n  {written.count:,} pairs in {pairs}"
     if run is not None:
         output.show(text, values)  # what the run itself left in the report directory stays
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import subprocess
 import sys
@@ -298,6 +300,42 @@ def test_no_text_and_no_id_reaches_a_terminal_as_a_control_character(job: Job, c
         assert [json.loads(line) for line in done.stdout.splitlines()][-1]["id"] == f"b {HOSTILE}"
 
 
+@pytest.mark.parametrize("kind", [".csv", ".jsonl"])
+def test_a_report_writes_all_pairs_that_a_run_then_drops(job: Job, kind: str) -> None:
+    job.source.insert_many(list(generate(400, mix=Mix(duplicates=0.5))))
+    job.set("source", fields=["data"])
+    path = job.folder / f"pairs{kind}"
+    before = job.hash()
+    done = called(job, "report", "--pairs", str(path))
+    assert done.returncode == 0, done.stderr
+    assert job.hash() == before
+    job.decide("backfill")
+    rows = list(job.ledger("dropped").find())
+    assert f"{len(rows):,} pairs in {path}" in done.stdout
+    text = path.read_text("utf-8")
+    if kind == ".csv":
+        pairs = list(csv.DictReader(io.StringIO(text)))
+        expected = [(str(row["keeper"]), str(row["_id"]), str(row["similarity"])) for row in rows]
+    else:
+        pairs = [json.loads(line) for line in text.splitlines()]
+        expected = [
+            ({"$oid": str(row["keeper"])}, {"$oid": str(row["_id"])}, row["similarity"]) for row in rows
+        ]
+    found = [(one["keeper"], one["duplicate"], one["similarity"]) for one in pairs]
+    assert sorted(found, key=str) == sorted(expected, key=str)
+    assert Counter(one["reason"] for one in pairs) == Counter(row["reason"] for row in rows)
+
+
+def test_pairs_of_a_report_can_be_evaluated(job: Job) -> None:
+    job.source.insert_many(list(generate(200, mix=Mix(duplicates=0.5))))
+    job.set("source", fields=["data"])
+    path = str(job.folder / "pairs.csv")
+    assert called(job, "report", "--pairs", path).returncode == 0
+    done = called(job, "evaluate", "--pairs", path, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["recall"]["value"] == 1.0
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
@@ -305,6 +343,8 @@ def test_no_text_and_no_id_reaches_a_terminal_as_a_control_character(job: Job, c
         (["group", "1"], 78, "nothing was decided for"),
         (["list", "--where", "[1]"], 64, "--where: expected a filter"),
         (["list", "--ids", "--json"], 64, "--ids prints no JSON"),
+        (["report", "--pairs", "pairs.txt"], 64, ".csv or a .jsonl"),
+        (["report", "--pairs", "no/such/folder/pairs.csv"], 64, "No such file"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line_and_a_code(
