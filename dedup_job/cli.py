@@ -218,8 +218,10 @@ def report(
         PairsFile(pairs) if pairs else nullcontext() as written,
     ):
         observe = both(collected.observe, progress.observe)
-        for other in filter(None, (page, written)):
-            observe = both(observe, other.observe)
+        if page:
+            observe = both(observe, page.observe)
+        if written:
+            observe = both(observe, written.observe)
         if run is not None:
             done = past_run(context, run, observe)
         else:

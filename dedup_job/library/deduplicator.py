@@ -22,7 +22,7 @@ from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.library.entered import EnteredTexts
 from dedup_job.library.keys import Key, key_of, raw_id
-from dedup_job.library.saved import Saved, read, write
+from dedup_job.library.snapshot import Saved, read, write
 from dedup_job.match.keepers import Entered, Keepers, Recollection, Standing
 from dedup_job.native.ragged import Ragged
 from dedup_job.plan import RawIds

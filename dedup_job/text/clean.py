@@ -11,7 +11,7 @@ from typing import Final
 
 from dedup_job.document import Unjudged
 from dedup_job.text.markup import visible
-from dedup_job.text.selection import Selection
+from dedup_job.text.selectors import Selection
 from dedup_job.text.simple_markup import simple_texts
 
 MAX_ACCENTS: Final = 100

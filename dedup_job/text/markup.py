@@ -20,7 +20,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from dedup_job.document import Unjudged
 from dedup_job.text.characters import letters_and_digits
-from dedup_job.text.selection import Selection, links_apart
+from dedup_job.text.selectors import Selection, links_apart
 
 DEEPEST = 400  # nested elements
 MOST_FORMATTING = 60  # formatting elements open at once; each is opened anew in each paragraph

@@ -11,7 +11,7 @@ from dedup_job import Deduplicator
 from dedup_job.document import Unjudged
 from dedup_job.errors import ConfigError
 from dedup_job.text.clean import Cleaner
-from dedup_job.text.selection import Selection, links_apart
+from dedup_job.text.selectors import Selection, links_apart
 from scripts.corpus import generate
 from tests.recipes import PLAIN, recipe_of
 
