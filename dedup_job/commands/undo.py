@@ -6,7 +6,7 @@ import time
 
 from dedup_job.commands.context import Context
 from dedup_job.commands.deciding import Observe, new_run
-from dedup_job.document import Batch
+from dedup_job.document import Batch, Counts
 from dedup_job.errors import UsageError
 from dedup_job.ledger.commit import check_whole
 from dedup_job.ledger.head import Head, Origin
@@ -54,11 +54,13 @@ def intended(context: Context, run: str) -> Intended:
         check_whole(head)
     row = reader.run(run) or {}
     due = Intended(run, row.get("mode"), row.get("started"), has_begun=head.undo is not None)
+    goes = {ADOPT: due.mode == ADOPT}  # what was adopted goes with the adoption alone
     later: dict[str, None] = {}
     for link in reader.links(head.pending or head.last):
         is_of_run = link.run == run
-        if is_of_run and link.mode != ADOPT:
-            due = due.with_plan(reader.plan(link.id).plan.counts)
+        if is_of_run and goes.get(link.mode, True):
+            # What was adopted was not read, and was in the target before.
+            due = due.with_plan(Counts() if link.mode == ADOPT else reader.plan(link.id).plan.counts)
         elif is_of_run or due.plans or due.has_begun:
             break
         else:

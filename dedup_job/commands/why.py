@@ -20,14 +20,15 @@ from dedup_job.plan import ADOPT
 def why(context: Context, given: str) -> dict[str, Any]:
     """Return what the ledger says of one record, as JSON values; raises UsageError when nobody knows it.
 
-    What was dropped, unjudged or refused has a row of its own.  The plan that decided a record, and says
-    what it was like, is found by walking the plans; that takes as long as a run needs to begin: minutes for
-    tens of millions.
+    What was dropped, unjudged or refused has a row of its own, which names its plan; that says what the
+    record was like.  The plan that kept a unique record is found by walking the plans, which takes as long as
+    a run needs to begin: minutes for tens of millions.
     """
     found = records_named(context, given)
     ids = [found[0].id] if found else with_equals(readings(given))
-    planned = _planned(context, ids)
-    answer = _noted(context, ids) or (planned and _decided(*planned))
+    answer, row = _noted(context, ids), _row(context, ids)
+    planned = _plan_of_row(context, row) if row else _planned(context, ids)
+    answer = answer or (planned and _decided(*planned))
     if answer is None:
         answer = _undecided(context, record_named(context, given))
     places = {one.place: one.raw for one in found}
@@ -55,7 +56,7 @@ def _noted(context: Context, ids: Sequence[bytes]) -> dict[str, Any] | None:
 
 def _overridden(context: Context, override: Override) -> dict[str, Any]:
     """Return what is known of a record that was dropped and then restored."""
-    row = document(elements(override.id), elements(override.dropped))
+    row = _row_before(override)
     about = decode(row, SHOWABLE)
     noted = {key: about[key] for key in ("reason", "distance", "similarity", "run")}
     answer = {
@@ -83,6 +84,27 @@ def _planned(context: Context, ids: Sequence[bytes]) -> tuple[StoredPlan, int] |
     head = reader.head()
     for stored in reader.plans(head) if head else ():
         for raw_id in set(ids).intersection(stored.plan.ids):
+            return stored, stored.plan.ids.index(raw_id)
+    return None
+
+
+def _row(context: Context, ids: Sequence[bytes]) -> bytes | None:
+    """Return the row that tells of a record, or told of it before a person restored it."""
+    reader = context.ledger_reader()
+    before = map(_row_before, reader.overrides(ids).values())
+    return reader.row("dropped", ids) or reader.row("exceptions", ids) or next(before, None)
+
+
+def _row_before(override: Override) -> bytes:
+    """Return the row of `dropped` that a restored record had."""
+    return document(elements(override.id), elements(override.dropped))
+
+
+def _plan_of_row(context: Context, row: bytes) -> tuple[StoredPlan, int] | None:
+    """Return the plan that a row of `dropped` or `exceptions` tells of, and the record's place in it."""
+    about, raw_id = decode(row, SHOWABLE), id_of_row(row)
+    for stored in context.ledger_reader().plans_of(about["run"], about["at"]):
+        if raw_id in stored.plan.ids:
             return stored, stored.plan.ids.index(raw_id)
     return None
 

@@ -225,7 +225,7 @@ def test_what_cannot_be_shown_is_refused_at_once(
 def test_an_undone_run_has_nothing_to_show(job: Job) -> None:
     job.source.insert_one({"_id": 1, "text": "a text"})
     run = job.decide("backfill").run
-    assert job.command("undo", run).returncode == 0
+    assert job.command("undo", run, "--yes").returncode == 0
     done = job.command("report", "--of", run)
     assert (done.returncode, "was undone by" in done.stderr) == (64, True)
 

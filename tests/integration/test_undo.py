@@ -158,7 +158,8 @@ def test_a_half_done_undo_is_asked_about_by_what_is_left_to_do(job: Job) -> None
     run = half_undone(job)
     told = json.loads(job.command("undo", run, "--dry-run", "--json").stdout)
     assert (told["has_begun"], told["read"]) == (True, 4)
-    assert job.command("undo", run, "--yes").returncode == 0
+    undo(job, run)
+    assert json.loads(job.command("undo", run, "--dry-run", "--json").stdout)["already"] is True
 
 
 def test_an_undo_is_the_same_on_a_standalone_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -520,7 +521,10 @@ def test_an_adoption_is_undone_like_a_run_and_takes_nothing_out_of_the_target(jo
     undo(job, run)
     assert "missing" in kinds(job)
 
+    told = json.loads(job.command("undo", adoption.run, "--dry-run", "--json").stdout)
     undone = undo(job, adoption.run)
+
+    assert (told["read"], told["most_removed"]) == (undone.counts.read, 0)
 
     assert (undone.plans, undone.counts.read, undone.left) == (2, 0, {})
     assert [record["_id"] for record in job.target.find().sort("_id", 1)] == [1, 2, 4]

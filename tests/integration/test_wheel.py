@@ -161,9 +161,9 @@ def test_an_installed_wheel_compiles_once_for_a_user_without_a_home_and_writes_n
         assert done.returncode == 0, done.stderr
         return installed.code()
 
-    decided("backfill", records[:50])
-    code = decided("run", records[50:100])  # among others what looks for keepers, of which there were none
+    code = decided("backfill", records[:100])
     assert code
-    assert decided("run", records[100:]) == code
+    later = decided("run", records[100:])  # what it needs beside that is new
+    assert code.items() <= later.items(), "the same was compiled again"
     assert job.target.count_documents({}) + job.ledger("dropped").count_documents({}) == len(records)
     assert written(installed.environment) == place
