@@ -309,10 +309,12 @@ def test_a_report_writes_all_pairs_that_a_run_then_drops(job: Job, kind: str) ->
     done = called(job, "report", "--pairs", str(path))
     assert done.returncode == 0, done.stderr
     assert job.hash() == before
-    job.decide("backfill")
+    run = job.decide("backfill").run
     rows = list(job.ledger("dropped").find())
     assert f"{len(rows):,} pairs in {path}" in done.stdout
     text = path.read_text("utf-8")
+    assert called(job, "report", "--of", run, "--pairs", str(path)).returncode == 0
+    assert path.read_text("utf-8") == text
     if kind == ".csv":
         pairs = list(csv.DictReader(io.StringIO(text)))
         expected = [(str(row["keeper"]), str(row["_id"]), str(row["similarity"])) for row in rows]
