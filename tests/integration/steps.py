@@ -9,7 +9,7 @@ from typing import Any
 from tests.integration.wire import Command
 
 READS = {"find", "getMore", "count", "aggregate", "listCollections", "ping", "hello", "killCursors"}
-PREPARES = {"create"}  # once, and before there is a ledger
+PREPARES = {"create", "createIndexes"}  # once, and before anything is decided
 
 
 def steps(commands: Iterable[Command], target: str) -> list[str]:

@@ -31,7 +31,7 @@ class Crash(Exception):
 
 
 @pytest.fixture
-def parts(job: Job) -> Iterator[Context]:
+def context(job: Job) -> Iterator[Context]:
     """A job with a refused keeper; a second run in this process takes the lease of the first at once."""
     job.database.create_collection("unique", validator={"bad": {"$exists": False}})
     records: list[dict[str, Any]] = [{"_id": 2 + n, "text": TEXTS[n % 2]} for n in range(6)]
