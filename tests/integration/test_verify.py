@@ -25,7 +25,8 @@ from dedup_job.commands.context import Context
 from dedup_job.commands.verify import sampling, verification
 from dedup_job.commands.verify.questions import HEAD, LEDGER, NUMBERS, RECORDS
 from dedup_job.document import UNIQUE, Action, Verdict
-from dedup_job.errors import ConfigError, LeaseHeld, StorageFull, UsageError
+from dedup_job.errors import ConfigError, LeaseHeld, UsageError
+from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.stored_plan import pack, unpack
 from dedup_job.mongo.ids import id_of, value
 from dedup_job.mongo.pages import BatchSize, Pages
@@ -400,7 +401,8 @@ def test_a_restored_record_agrees_once_a_person_put_it_back(decided: Job) -> Non
     decided.target.insert_one(record)
     assert kinds(verified(decided)).keys() == {"duplicate_in_target", "row_missing"}
 
-    decided.ledger("overrides").insert_one({"_id": row["_id"], "action": "keep", "why": "", "at": row["at"]})
+    word = Override.keep(encode(row), encode(record), "", row["at"])
+    decided.ledger("overrides").insert_one(RawBSONDocument(word.row))
 
     assert kinds(verified(decided)) == kinds(sampled(decided, EVERYTHING)) == {}
     decided.target.delete_one({"_id": row["_id"]})
@@ -493,7 +495,7 @@ def test_a_file_that_is_no_state_is_left_as_it_is(decided: Job, tmp_path: Path, 
 
 
 def test_a_state_that_cannot_be_written_is_named(decided: Job, tmp_path: Path) -> None:
-    with pytest.raises(StorageFull, match="unable to open"):
+    with pytest.raises(UsageError, match="name one in a folder that is there"):
         verified(decided, tmp_path / "nowhere" / "state")
 
 
