@@ -119,7 +119,7 @@ def test_labels_are_set_by_keyboard_kept_saved_and_read_by_evaluate(reported: Jo
     tab.reload()
     assert tab.inner_text("#bar-says") == "5 labelled: 2 same, 2 different, 1 unsure"
     pressed = tab.locator('.pair [aria-pressed="true"]')
-    assert [button.inner_text() for button in pressed.all()] == [
+    assert [button.text_content() for button in pressed.all()] == [
         "different",
         "same",
         "unsure",
