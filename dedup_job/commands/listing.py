@@ -8,7 +8,6 @@ from itertools import islice
 from typing import Any
 
 import xxhash
-from bson.json_util import loads
 
 from dedup_job.commands.context import Context
 from dedup_job.commands.reread import duplicates, keepers, ledger_of, portions
@@ -16,6 +15,7 @@ from dedup_job.errors import UsageError
 from dedup_job.fingerprint.shingles import NUMBER, compared
 from dedup_job.ledger.selection import Decided, Selection
 from dedup_job.report.listed import Listed
+from dedup_job.settings.sections import parsed_filter
 
 SEEN = 10_000  # characters of a text in which differences are looked for
 
@@ -56,11 +56,8 @@ def condition_of(given: str | None) -> Mapping[str, Any]:
     """Return the condition that a command line names, in extended JSON; raises UsageError for none."""
     if given is None:
         return {}
-    try:
-        condition = loads(given)
-    except Exception:  # the parser raises whatever a malformed value leads it to
-        condition = None
-    if not isinstance(condition, dict):
+    condition = parsed_filter(given)
+    if condition is None:
         raise UsageError('--where: expected a filter in extended JSON, as in \'{"site": "a.example"}\'')
     return condition
 

@@ -12,12 +12,12 @@ from statistics import median
 from dedup_job import job
 from dedup_job.commands.context import Context
 from dedup_job.commands.sample import Sample
-from dedup_job.document import Batch, Fingerprints, Verdict
+from dedup_job.document import Fingerprints, Verdict
 from dedup_job.engine.local import LocalEngine
 from dedup_job.engine.resident import resident_bytes
 from dedup_job.match.keepers import Keepers
 from dedup_job.mongo.window import Window
-from dedup_job.plan import Plan, RawIds
+from dedup_job.plan import Plan
 from dedup_job.report.summary import peak_rss_mb
 
 PIECES_FOR_ONE = 8  # pieces that each worker gets when all work at once, so that they end together
@@ -95,26 +95,17 @@ def fingerprinted(context: Context, engine: LocalEngine, sample: Sample, told: T
 
 def decided(context: Context, engine: LocalEngine, sample: Sample, prints: Fingerprints) -> Trial:
     """Decide the sample chunk by chunk, as a run does, after a first chunk on trial: code is loaded late."""
-    chunk = context.settings.limits.batch_records
+    chunk, matching = context.settings.limits.batch_records, context.recipe.matching
     cut, first = [], 0
     for batch in sample.cut(chunk):
         cut.append((batch, prints.take(range(first, first + len(batch)))))
         first += len(batch)
-    _plan(*cut[0], context, context.keepers(context.source, engine))
+    job.in_memory(*cut[0], matching, context.keepers(context.source, engine))
     process = resident_bytes(os.getpid()) or int(peak_rss_mb() * (1 << 20))
     keepers = context.keepers(context.source, engine)
     began = time.perf_counter()
-    plans = [_plan(batch, prints, context, keepers) for batch, prints in cut]
+    plans = [job.in_memory(batch, prints, matching, keepers) for batch, prints in cut]
     seconds = (time.perf_counter() - began) / len(sample)
     return Trial(
         plans, keepers, seconds, max(0, process - sample.batch.nbytes - prints.shingles.values.nbytes)
     )
-
-
-def _plan(batch: Batch, prints: Fingerprints, context: Context, keepers: Keepers) -> Plan:
-    """Decide a chunk and take its keepers in."""
-    entered = keepers.enter(RawIds.of(batch.ids), prints)
-    verdicts = job.decide(batch.ids, prints, entered.texts, context.recipe.matching, keepers).verdicts
-    plan = job.planned(batch, prints, verdicts)
-    job.admit(plan, entered, prints, keepers)
-    return plan

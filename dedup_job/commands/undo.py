@@ -10,7 +10,7 @@ from dedup_job.document import Batch, Counts
 from dedup_job.errors import UsageError
 from dedup_job.ledger.commit import check_whole
 from dedup_job.ledger.head import Head, Origin
-from dedup_job.ledger.taking_back import UndoLedger
+from dedup_job.ledger.taking_back import UndoLedger, check_newest
 from dedup_job.plan import ADOPT
 from dedup_job.report.undo_page import Intended, Undone
 
@@ -65,10 +65,7 @@ def intended(context: Context, run: str) -> Intended:
             break
         else:
             later[link.run] = None
-    if not due.plans and not due.has_begun:
-        raise UsageError(f"run {run} decided nothing that could be undone")
-    if later:
-        raise UsageError(f"later runs built on run {run}; undo them first: {', '.join(later)}")
+    check_newest(run, later, has_decided=bool(due.plans or due.has_begun))
     return due
 
 

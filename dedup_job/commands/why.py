@@ -26,18 +26,17 @@ def why(context: Context, given: str) -> dict[str, Any]:
     """
     found = records_named(context, given)
     ids = [found[0].id] if found else with_equals(readings(given))
-    answer, row = _noted(context, ids), _row(context, ids)
-    planned = _plan_of_row(context, row) if row else _planned(context, ids)
-    answer = answer or (planned and _decided(*planned))
-    if answer is None:
-        answer = _undecided(context, record_named(context, given))
+    answer, row = _noted(context, ids)
+    planned = _planned(context, ids) if row is None else _plan_of_row(context, row)
+    if row is None:
+        answer = _decided(*planned) if planned else _undecided(context, record_named(context, given))
     places = {one.place: one.raw for one in found}
     changed = {"changed_since": True} if planned and _is_changed(*planned, places.get("source")) else {}
     return {**answer, **changed, "in_source": "source" in places, "in_target": "target" in places}
 
 
-def _noted(context: Context, ids: Sequence[bytes]) -> dict[str, Any] | None:
-    """Return what a row of the ledger says; see the design of `dropped` and `exceptions`."""
+def _noted(context: Context, ids: Sequence[bytes]) -> tuple[dict[str, Any], bytes | None]:
+    """Return what a row of `dropped` or `exceptions` says, or said before a restore; and the row."""
     reader = context.ledger_reader()
     overrides = reader.overrides(ids)
     for name in ("dropped", "exceptions"):
@@ -50,8 +49,10 @@ def _noted(context: Context, ids: Sequence[bytes]) -> dict[str, Any] | None:
             answer |= _keeper_found(context, keeper_of_row(row))
         at = about["at"].isoformat(timespec="seconds")
         noted = {key: about[key] for key in about if key not in ("_id", "keeper")}
-        return {**answer, **noted, "at": at, **_restored(overrides.get(raw_id))}
-    return next((_overridden(context, override) for override in overrides.values()), None)
+        return {**answer, **noted, "at": at, **_restored(overrides.get(raw_id))}, row
+    for override in overrides.values():
+        return _overridden(context, override), _row_before(override)
+    return {}, None
 
 
 def _overridden(context: Context, override: Override) -> dict[str, Any]:
@@ -86,13 +87,6 @@ def _planned(context: Context, ids: Sequence[bytes]) -> tuple[StoredPlan, int] |
         for raw_id in set(ids).intersection(stored.plan.ids):
             return stored, stored.plan.ids.index(raw_id)
     return None
-
-
-def _row(context: Context, ids: Sequence[bytes]) -> bytes | None:
-    """Return the row that tells of a record, or told of it before a person restored it."""
-    reader = context.ledger_reader()
-    before = map(_row_before, reader.overrides(ids).values())
-    return reader.row("dropped", ids) or reader.row("exceptions", ids) or next(before, None)
 
 
 def _row_before(override: Override) -> bytes:

@@ -88,14 +88,12 @@ class UndoLedger(Ledger):
     def _mark(self, run: str) -> None:
         """Begin: from here on nothing but this undo goes on."""
         later: dict[str, None] = {}
+        has_decided = False
         for link in self.links(self._head.last):
-            if link.run == run:
+            if has_decided := link.run == run:
                 break
             later[link.run] = None
-        else:
-            raise UsageError(f"run {run} decided nothing that could be undone")
-        if later:
-            raise UsageError(f"later runs built on run {run}; undo them first: {', '.join(later)}")
+        check_newest(run, later, has_decided)
         self._swap({"pending": None, "undo": None}, {"undo": Undoing(run).key})
 
     def _newest(self) -> StoredPlan | None:
@@ -245,6 +243,14 @@ class UndoLedger(Ledger):
             before["adopting"] = False
         self._swap({"undo": done.key}, {"undo": None, **before})
         return done
+
+
+def check_newest(run: str, later: Collection[str], has_decided: bool) -> None:
+    """Raise UsageError where a run cannot be undone: it decided nothing, or later ones built on it."""
+    if not has_decided:
+        raise UsageError(f"run {run} decided nothing that could be undone")
+    if later:
+        raise UsageError(f"later runs built on run {run}; undo them first: {', '.join(later)}")
 
 
 def _reasons(

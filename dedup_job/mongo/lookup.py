@@ -11,7 +11,7 @@ from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
 from dedup_job.errors import UsageError
-from dedup_job.mongo.client import PERMISSION, RAW, STORAGE, Patience, is_passing, named_errors
+from dedup_job.mongo.client import RAW, Patience, is_refused, named_errors
 from dedup_job.mongo.ids import id_of, portions, selector
 from dedup_job.mongo.stored_ids import stored_ids
 
@@ -61,7 +61,7 @@ class Lookup:
                 try:
                     found |= self.patience(lambda: self._ids_of(both))  # noqa: B023
                 except OperationFailure as error:
-                    if is_passing(error) or error.code in PERMISSION | STORAGE:
+                    if not is_refused(error):
                         raise
                     name = (error.details or {}).get("codeName") or f"code {error.code}"
                     raise UsageError(f"the server does not take this condition ({name})") from error

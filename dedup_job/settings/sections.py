@@ -49,6 +49,15 @@ File = Annotated[Path, Field(strict=False), AfterValidator(_beside)]
 Folder = Annotated[str, Field(min_length=1), AfterValidator(_as_uri)]
 
 
+def parsed_filter(text: str) -> dict[str, Any] | None:
+    """Return a filter that is written in extended JSON as the server takes it; None where it is none."""
+    try:
+        parsed = loads(text)
+    except Exception:  # the parser raises whatever a malformed value leads it to
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
 class Section(BaseModel):
     """A table of the configuration file."""
 
@@ -76,11 +85,7 @@ class SourceSettings(Section):
     @field_validator("filter")
     @classmethod
     def _is_extended_json(cls, value: str) -> str:
-        try:
-            parsed = loads(value)
-        except Exception:  # the parser raises whatever a malformed value leads it to
-            parsed = None
-        if not isinstance(parsed, dict):
+        if parsed_filter(value) is None:
             raise ValueError('a filter in extended JSON, as in \'{"lang": "zh"}\'')
         return value
 
