@@ -9,7 +9,7 @@ import pytest
 
 from dedup_job.document import Action, Batch, Verdict, digests
 from dedup_job.engine.spark.carrying import Carrying, carry_out
-from dedup_job.engine.spark.foresight import Deviations, Near, Rows
+from dedup_job.engine.spark.expectation import Deviations, Near, Rows
 from dedup_job.plan import Plan
 
 BATCH = 5
@@ -76,8 +76,8 @@ class Collection:
         candidates = [text, *(other for _, other in self.matching[text])]
         return next((standing[other] for other in candidates if other in standing), number)
 
-    def foreseen(self) -> Rows:
-        """What was foreseen for each record, when all is read and lands."""
+    def expected(self) -> Rows:
+        """What was expected for each record, when all is read and lands."""
         found = self.keepers()
         count = len(self.texts)
 
@@ -175,9 +175,9 @@ def raw(number: int, is_changed: bool = False) -> bytes:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_was_foreseen_is_what_deciding_in_order_gives(seed: int) -> None:
+def test_what_was_expected_is_what_deciding_in_order_gives(seed: int) -> None:
     collection, world = Collection.drawn(Random(seed)), World()
-    deviations = world.carry_out(collection.foreseen())
+    deviations = world.carry_out(collection.expected())
     assert world.ended() == collection.keepers()
     assert not deviations.standing
 
@@ -188,14 +188,14 @@ def test_what_does_not_land_is_decided_around_as_in_order(seed: int) -> None:
     collection = Collection.drawn(rng)
     gone = frozenset(number for number in range(40) if rng.random() < 0.1)
     world = World(gone, frozenset(number for number in range(40) if rng.random() < 0.02 * (seed % 3)))
-    world.carry_out(collection.foreseen())
+    world.carry_out(collection.expected())
     assert world.ended() == collection.keepers(gone, world.failing)
 
 
 def test_a_record_that_is_another_by_now_is_copied_and_stands_for_nothing() -> None:
     collection = Collection([0, 0, 2, 0], {0: [], 2: []})
     world = World(changed=frozenset({0}))
-    world.carry_out(collection.foreseen())
+    world.carry_out(collection.expected())
     assert world.ended() == ["unjudged", 1, 2, 1]
     assert world.plans[0].verdicts[0].reason == "changed"
 
@@ -203,13 +203,13 @@ def test_a_record_that_is_another_by_now_is_copied_and_stands_for_nothing() -> N
 def test_a_keeper_that_somebody_took_out_of_the_target_stands_for_nothing() -> None:
     collection = Collection([0, 1, 2, 3, 4, 0, 6, 0], {**{n: [] for n in range(5)}, 6: [(1, 0), (2, 3)]})
     world = World(removed={raw_id(0)})
-    world.carry_out(collection.foreseen())
+    world.carry_out(collection.expected())
     assert world.ended() == [0, 1, 2, 3, 4, 5, 5, 5]
 
 
 def test_a_duplicate_is_told_with_its_distance_and_similarity() -> None:
     collection, world = Collection([0, 1, 1, 0], {0: [], 1: [(3, 0)]}), World()
-    world.carry_out(collection.foreseen())
+    world.carry_out(collection.expected())
     told = [(verdict.reason, verdict.match) for verdict in world.plans[0].verdicts[1:]]
     assert [(reason, match and (match.distance, match.similarity)) for reason, match in told] == [
         ("near", (3, 0.9)),

@@ -157,7 +157,7 @@ class _Backfill:
             look.take(sample.raws if sample else [], [row.reason for row in first])
 
     def _verdicts(self, records: Stage) -> Stage:
-        """Return what is foreseen for each record."""
+        """Return what is expected for each record."""
         from dedup_job.engine.spark.decisions import Shape, decided
 
         recipe = self.context.recipe
@@ -165,7 +165,7 @@ class _Backfill:
 
     def _carried_out(self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards) -> Counts:
         """Carry out what the ledger does not hold yet."""
-        from dedup_job.engine.spark.foreseen import chunks, rows, so_far, tables
+        from dedup_job.engine.spark.verdict_files import chunks, rows, so_far, tables
 
         context = self.context
 
@@ -174,7 +174,7 @@ class _Backfill:
 
         deviations, rest = so_far(_plans(ledger.plan_columns(head)), tables(self.spark, verdicts))
         carrying = Carrying(
-            foreseen=map(rows, chunks(rest, context.settings.limits.batch_records)),
+            expected=map(rows, chunks(rest, context.settings.limits.batch_records)),
             records=context.source.records,
             absent=context.target.absent,
             commit=lambda plan, raws: in_parts(plan, raws, guards.before(commit)),

@@ -179,6 +179,12 @@ def test_each_right_is_needed_and_the_message_names_it(
     assert caught.value.exit_code == 77
 
 
+def read_only(guarded: LocalMongod, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what follows be done by a user who may only read."""
+    for name in ("DEDUP_SOURCE_URI", "DEDUP_TARGET_URI"):
+        monkeypatch.setenv(name, guarded.uri_as("reader", "r"))
+
+
 def test_a_report_needs_only_to_read(
     guarded_job: Job,
     guarded: LocalMongod,
@@ -188,8 +194,7 @@ def test_a_report_needs_only_to_read(
     grant(root, documented())
     guarded_job.decide("backfill")
     root["src"]["pages"].insert_many(list(generate(70, seed=4))[60:])
-    monkeypatch.setenv("DEDUP_SOURCE_URI", guarded.uri_as("reader", "r"))
-    monkeypatch.setenv("DEDUP_TARGET_URI", guarded.uri_as("reader", "r"))
+    read_only(guarded, monkeypatch)
 
     assert rehearse(guarded_job) == 10
 
@@ -204,8 +209,7 @@ def test_finding_needs_only_to_read(
     guarded_job.decide("backfill")
     kept = root["dst"]["unique"].find_one({"data": {"$type": "string"}})
     assert kept
-    monkeypatch.setenv("DEDUP_SOURCE_URI", guarded.uri_as("reader", "r"))
-    monkeypatch.setenv("DEDUP_TARGET_URI", guarded.uri_as("reader", "r"))
+    read_only(guarded, monkeypatch)
 
     with Context(config.check(guarded_job.tables, "test")) as context:
         ((answer,),) = find(context, iter([[dumps(kept).encode()]]))
@@ -221,8 +225,7 @@ def test_browsing_needs_only_to_read(
     grant(root, documented())
     guarded_job.decide("backfill")
     rows = list(guarded_job.ledger("dropped").find())
-    monkeypatch.setenv("DEDUP_SOURCE_URI", guarded.uri_as("reader", "r"))
-    monkeypatch.setenv("DEDUP_TARGET_URI", guarded.uri_as("reader", "r"))
+    read_only(guarded, monkeypatch)
 
     with Context(config.check(guarded_job.tables, "test")) as context:
         asked = Asked(Selection(order="similarity"), {"_id": {"$exists": True}}, limit=1_000)

@@ -1,4 +1,4 @@
-"""Carrying out what was foreseen: read each record again, check it, and commit the verdicts in order."""
+"""Carrying out what was expected: read each record again, check it, and commit the verdicts in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dedup_job.document import Batch, Counts, digests
 from dedup_job.engine.ahead import read_ahead
-from dedup_job.engine.spark.foresight import Decision, Deviations, Rows, decide
+from dedup_job.engine.spark.expectation import Decision, Deviations, Rows, decide
 from dedup_job.plan import Plan
 
 
@@ -19,7 +19,7 @@ from dedup_job.plan import Plan
 class Carrying:
     """What it works with.
 
-    foreseen    rows of records, in order: those that are committed together
+    expected    rows of records, in order: those that are committed together
     records     yields those of some ids that exist, in their order
     absent      tells which of some keepers are not in the target any more
     commit      carries out a plan for these raw records, and returns the plan as it ended
@@ -27,7 +27,7 @@ class Carrying:
     deviations  what has come otherwise before
     """
 
-    foreseen: Iterable[Rows]
+    expected: Iterable[Rows]
     records: Callable[[Sequence[bytes]], Iterable[Batch]]
     absent: Callable[[Collection[bytes]], set[bytes]]
     commit: Callable[[Plan, Sequence[bytes]], Plan]
@@ -36,7 +36,7 @@ class Carrying:
 
 
 class Fetched(NamedTuple):
-    """Records that are there, with what was foreseen for them, and for those before them that are gone."""
+    """Records that are there, with what was expected for them, and for those before them that are gone."""
 
     rows: Rows
     batch: Batch
@@ -71,7 +71,7 @@ def planned(rows: Rows, hashes: npt.NDArray[np.uint64], decision: Decision) -> P
 
 def _fetched(job: Carrying) -> Iterator[Fetched]:
     """Yield the records as they are now, in their order."""
-    for rows in job.foreseen:
+    for rows in job.expected:
         places = {raw_id: row for row, raw_id in enumerate(rows.ids)}
         done = 0
         for batch in job.records(rows.ids):

@@ -1,4 +1,4 @@
-"""Decisions: the stages from the records of a source to what is foreseen for each of them."""
+"""Decisions: the stages from the records of a source to what is expected for each of them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def ddl(schema: pa.Schema) -> str:
 
 
 def decided(work: Work, records: Stage, shape: Shape) -> Stage:
-    """Return what is foreseen for each record; each stage is made where it is not whole."""
+    """Return what is expected for each record; each stage is made where it is not whole."""
     texts = work.stage("texts", lambda: _texts(records.table))
     pairs = work.stage("pairs", lambda: _pairs(texts, shape))
     matches = work.stage("matches", lambda: _matches(records.table, pairs, shape))
@@ -236,9 +236,9 @@ def _verdicts(
     judged = _judged(records.drop("shingles"))
     judged = judged.join(known.withColumnRenamed("id", "first"), "short").drop("short")
     unjudged = records.drop("shingles").where(f.col("digest") == f.lit(bytes(16)))
-    foreseen = judged.unionByName(unjudged, allowMissingColumns=True)
-    foreseen = foreseen.withColumn("range", f.shiftright("order", POSITION_BITS))
-    return foreseen.repartition(shape.partitions, "range").sortWithinPartitions("range", "order")
+    expected = judged.unionByName(unjudged, allowMissingColumns=True)
+    expected = expected.withColumn("range", f.shiftright("order", POSITION_BITS))
+    return expected.repartition(shape.partitions, "range").sortWithinPartitions("range", "order")
 
 
 def read_into(ranges: int, read: Callable[[Batches], Batches], spark: Any) -> DataFrame:

@@ -1,4 +1,4 @@
-"""What is foreseen, read from the files of its stage in the order of the records."""
+"""What is expected, read from the files of its stage in the order of the records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from dedup_job.engine.spark.columns import column, matrix, numbers
-from dedup_job.engine.spark.foresight import Deviations, Near, Rows
+from dedup_job.engine.spark.expectation import Deviations, Near, Rows
 from dedup_job.engine.spark.session import named_errors
 from dedup_job.engine.spark.stages import Stage
 from dedup_job.errors import StateError
@@ -80,7 +80,7 @@ def so_far(
 
     decided  of each plan the ids of its records, and those of them that were kept for their texts
 
-    Raises StateError when something else was decided than what is foreseen.
+    Raises StateError when something else was decided than what is expected.
     """
     deviations = Deviations()
     table, known, place = None, None, 0

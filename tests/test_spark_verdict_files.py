@@ -4,7 +4,7 @@ import pytest
 
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
-from dedup_job.engine.spark.foreseen import chunks, rows, so_far  # noqa: E402
+from dedup_job.engine.spark.verdict_files import chunks, rows, so_far  # noqa: E402
 from dedup_job.errors import StateError  # noqa: E402
 
 NEAR = [{"distance": 255, "other": 0, "similarity": 0.9, "is_kept": True, "id": b"a"}]
@@ -14,7 +14,7 @@ MATCHES = pa.list_(pa.struct([*FIELDS.items(), ("id", pa.binary())]))
 
 
 def table(*names: str) -> pa.Table:
-    """What is foreseen of records with these names: `a` is kept, others are near it, `z` has no text."""
+    """What is expected of records with these names: `a` is kept, others are near it, `z` has no text."""
     orders = [ord(name) - ord("a") for name in names]
     columns = {
         "order": pa.array(orders, pa.int64()),

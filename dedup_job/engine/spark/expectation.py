@@ -1,7 +1,7 @@
-"""Foresight: the verdicts of records from what was decided before they are carried out; pure.
+"""Expectation: the verdicts of records from what was decided before they are carried out; pure.
 
-What was foreseen holds as long as all that was to be kept has landed.  What comes otherwise is noted by text:
-then what relied on it is decided again, by the same rule and the same matches.
+What was expected holds as long as all that was to be kept is in the target.  What comes otherwise is noted by
+text: then what relied on it is decided again, by the same rule and the same matches.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Near(NamedTuple):
 
     text        the order of the first record that has it
     id          of that record
-    is_kept     whether it was foreseen to be kept
+    is_kept     whether it was expected to be kept
     similarity  None where texts are not compared
     """
 
@@ -41,7 +41,7 @@ class Near(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What was foreseen for n records, as columns.
+    """What was expected for n records, as columns.
 
     order    int64 (n,), where they come among all records
     text     int64 (n,), the order of the first record with their text; -1 for one that cannot be judged
@@ -69,7 +69,7 @@ class Rows:
 
     @property
     def is_first_kept(self) -> npt.NDArray[np.bool_]:
-        """Which records are foreseen to be unique, bool (n,)."""
+        """Which records are expected to be unique, bool (n,)."""
         found: npt.NDArray[np.bool_] = self.is_kept & (self.text == self.order)
         return found
 
@@ -87,7 +87,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Deviations:
-    """What stands for a text where that is not what was foreseen: by text, the id of a record, or None."""
+    """What stands for a text where that is not what was expected: by text, the id of a record, or None."""
 
     standing: MutableMapping[int, bytes | None] = field(default_factory=dict)
 
@@ -102,10 +102,10 @@ class Deviations:
         return first if is_kept and text < order else None
 
     def note(self, rows: Rows, row: int, is_unique: bool) -> None:
-        """Note how a record ended, where that was not foreseen."""
+        """Note how a record ended, where that was not expected."""
         text = int(rows.text[row])
-        is_foreseen = bool(rows.is_kept[row]) and text == rows.order[row]
-        if text >= 0 and is_unique != is_foreseen:
+        is_expected = bool(rows.is_kept[row]) and text == rows.order[row]
+        if text >= 0 and is_unique != is_expected:
             self.standing[text] = rows.ids[row] if is_unique else None
 
     def learn(self, rows: Rows, plan: Plan) -> None:
@@ -124,14 +124,14 @@ class Decision(NamedTuple):
 
 
 def decide(rows: Rows, is_changed: npt.NDArray[np.bool_], deviations: Deviations) -> Decision:
-    """Decide records in their order, as foreseen where nothing has come otherwise.
+    """Decide records in their order, as expected where nothing has come otherwise.
 
     is_changed  bool (n,), whose record is another by now: it is copied
     """
     trial = deviations.trial()
     verdicts = [UNIQUE] * len(rows)
     relied_on: dict[bytes, int] = {}
-    for row in np.flatnonzero(~_go_without_saying(rows, is_changed)).tolist():
+    for row in np.flatnonzero(~_are_as_expected(rows, is_changed)).tolist():
         if is_changed[row]:
             verdict = CHANGED
         elif rows.text[row] < 0:
@@ -143,7 +143,7 @@ def decide(rows: Rows, is_changed: npt.NDArray[np.bool_], deviations: Deviations
     return Decision(verdicts, relied_on)
 
 
-def _go_without_saying(rows: Rows, is_changed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _are_as_expected(rows: Rows, is_changed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Return which records are unique whatever has come otherwise: the first of a text that matches none."""
     is_alone = np.array([not near for near in rows.near], np.bool_)
     found: npt.NDArray[np.bool_] = rows.is_first_kept & is_alone & ~is_changed

@@ -1,0 +1,97 @@
+"""Commands that measure settings: evaluate, tune, fit-idf."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dedup_job.cli.entry import commands
+from dedup_job.cli.options import (
+    SAME_FROM,
+    common,
+    prepared,
+)
+from dedup_job.errors import UsageError
+
+
+@commands.command("fit-idf")
+@click.option("--output", type=click.Path(path_type=Path), default=Path("idf.txt"), show_default=True)
+@click.option(
+    "--min-df", type=click.IntRange(1), default=2, show_default=True, help="Least texts with a term."
+)
+@click.option("--limit", type=click.IntRange(1), help="Only the first so many records.")
+@common
+def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **options: Any) -> int:
+    """Learn how much each term says from the collection; name the file as `[recipe] idf_table`."""
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.fit_idf import fit_idf as learn
+    from dedup_job.report.saved import check_writable
+
+    settings, talk = prepared(config, options)
+    output = output.absolute()
+    check_writable(output.parent, "--output", UsageError)
+    with Context(settings) as context:
+        learned = learn(context, output, min_df, limit)
+    text = (
+        f"{learned.terms:,} terms of {learned.texts:,} texts in {output} (sha256 {learned.sha256[:12]})\n"
+        f'to use it: [recipe] idf_table = "{output}"; a target made with another table must be made anew'
+    )
+    talk.show(text, {"output": str(output), **learned.as_json()})
+    return 0
+
+
+@commands.command()
+@click.option(
+    "--pairs", type=click.Path(path_type=Path), required=True, help="A pair a line: two ids and a label."
+)
+@SAME_FROM
+@common
+def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
+    """Score the present settings on labelled pairs: precision, recall, F1; writes nothing to MongoDB.
+
+    A pair is two ids, as for `explain`, and a label: 1 or 0, same or different, true or false, or a
+    similarity.  The file has tabs or commas between them, or lines of JSON with "id1", "id2" and "label".
+    """
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.evaluate import evaluate as judge
+    from dedup_job.lab import labelled
+
+    settings, output = prepared(config, options)
+    try:
+        lines = pairs.read_text("utf-8-sig").splitlines()
+    except OSError as error:
+        raise UsageError(f"{pairs}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{pairs}: not a text file in UTF-8") from None
+    read = labelled.read(lines, at)
+    with Context(settings) as context:
+        evaluation = judge(context, read)
+    output.show(evaluation.as_text(), evaluation.as_json())
+    return 0
+
+
+@commands.command()
+@click.option(
+    "--sample", type=click.IntRange(2, 20_000), default=5_000, show_default=True, help="Records to try on."
+)
+@SAME_FROM
+@common
+def tune(config: Path, sample: int, at: float, **options: Any) -> int:
+    """Show what bands of other shapes would find in the first records; writes nothing to MongoDB.
+
+    The near-duplicates among them are found by comparing all their texts.
+    """
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.tune import tune as try_shapes
+    from dedup_job.report.progress import Progress
+
+    settings, output = prepared(config, options)
+    with (
+        Context(settings) as context,
+        Progress("tune", sample, "docs") as progress,
+    ):
+        tuned = try_shapes(context, sample, at, progress.advance)
+    output.show(tuned.as_text(), tuned.as_json())
+    return 0
