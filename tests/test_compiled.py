@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -104,6 +105,49 @@ def test_code_that_was_loaded_before_the_files_changed_is_not_kept_for_the_new_o
     package = installed(tmp_path / "site")
     assert used(package, REPLACED_MEANWHILE) == "A"  # by the functions that it has loaded
     assert used(package, REPLACED_MEANWHILE) == "L"  # by those of the new files: 6 + 1, 70 + 5 + 1
+
+
+def test_a_change_where_no_code_is_compiled_makes_none_anew(tmp_path: Path) -> None:
+    package = installed(tmp_path / "site")
+    used(package, MADE_OF_OTHERS)
+    kept = kept_code(package)
+    (package / "errors.py").write_text((package / "errors.py").read_text() + "\n")
+    assert used(package, MADE_OF_OTHERS) == "0.5"
+    assert kept_code(package) == kept
+
+
+COMPILING = [
+    file for file in sorted(cache.PACKAGE.rglob("*.py")) if "native.compiled import" in file.read_text()
+]
+
+
+@pytest.mark.parametrize("file", COMPILING, ids=lambda file: file.stem)
+def test_compiled_functions_are_made_of_the_rooms_that_the_digest_is_of(file: Path) -> None:
+    assert in_digest(file)
+    tree = ast.parse(file.read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    strange = {
+        alias.asname or alias.name
+        for node in imports
+        if str(node.module).startswith("dedup_job.") and not in_digest(module_path(str(node.module)))
+        for alias in node.names
+    }
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.decorator_list]
+    for function in functions:
+        used_names = {
+            name.id for line in function.body for name in ast.walk(line) if isinstance(name, ast.Name)
+        }
+        assert not used_names & strange, function.name
+
+
+def in_digest(path: Path) -> bool:
+    """Whether a change to a module changes the digest."""
+    return any(path.is_relative_to(cache.PACKAGE / room) for room in cache.ROOMS)
+
+
+def module_path(name: str) -> Path:
+    """Return where a module or a room lies, without a suffix."""
+    return cache.PACKAGE.parent.joinpath(*name.split("."))
 
 
 def test_machine_code_is_kept_while_nothing_changes(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ SAME_FROM = click.option(
 
 def consent(options: dict[str, Any]) -> Any:
     """Return what a person said by options that a ledger may go on with."""
-    from dedup_job.ledger.commit import Consent
+    from dedup_job.ledger.fitting import Consent
 
     return Consent(options.get("refilter", False), options.get("moved", False), options.get("allow", False))
 

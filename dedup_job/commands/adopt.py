@@ -11,7 +11,7 @@ from dedup_job.document import UNIQUE, Action, Counts, Verdict
 from dedup_job.engine.ahead import read_ahead
 from dedup_job.engine.exempt import WithExempt
 from dedup_job.job import in_parts, planned
-from dedup_job.ledger.commit import Consent
+from dedup_job.ledger.fitting import Consent
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.mongo.window import Window

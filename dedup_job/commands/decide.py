@@ -9,7 +9,7 @@ from dedup_job.commands.context import Context
 from dedup_job.commands.deciding import Look, Observe, Past, broken_off, new_run
 from dedup_job.commands.guard import Guards, HeldBack, Notes, stop
 from dedup_job.document import Counts
-from dedup_job.ledger.commit import Consent
+from dedup_job.ledger.fitting import Consent
 from dedup_job.mongo.window import Window
 from dedup_job.report.summary import Report
 

@@ -10,7 +10,7 @@ from dedup_job.commands.context import Context, first_records
 from dedup_job.commands.deciding import Look, Observe, Past, broken_off, new_run
 from dedup_job.commands.guard import Decided, Guards, HeldBack, Notes
 from dedup_job.document import Batch, Counts
-from dedup_job.ledger.commit import Consent, check_filter, check_fits, check_places, check_whole
+from dedup_job.ledger.fitting import Consent, check_filter, check_fits, check_places, check_whole
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.read_only import ReadOnlyTarget, accept
 from dedup_job.ledger.reader import LedgerReader

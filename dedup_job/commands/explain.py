@@ -8,7 +8,7 @@ from dedup_job.commands.context import Context
 from dedup_job.commands.named import record_named
 from dedup_job.errors import UsageError
 from dedup_job.lab import explanation
-from dedup_job.ledger.commit import check_fits
+from dedup_job.ledger.fitting import check_fits
 from dedup_job.mongo.ids import extended
 
 

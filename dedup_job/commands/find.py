@@ -19,7 +19,7 @@ from dedup_job.commands.deciding import check_keepers, taken_in
 from dedup_job.document import Verdict
 from dedup_job.engine.local import LocalEngine
 from dedup_job.errors import ConfigError
-from dedup_job.ledger.commit import check_fits, check_places, check_whole
+from dedup_job.ledger.fitting import check_fits, check_places, check_whole
 from dedup_job.match.keepers import Keepers
 from dedup_job.mongo.id_set import IdSet
 from dedup_job.mongo.ids import extended

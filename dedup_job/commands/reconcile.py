@@ -10,7 +10,7 @@ from dedup_job.commands.context import Context
 from dedup_job.commands.decide import decide
 from dedup_job.commands.verify.subject import Told, hashed, head_of
 from dedup_job.document import Action
-from dedup_job.ledger.commit import Consent
+from dedup_job.ledger.fitting import Consent
 from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.mongo.window import Window
 from dedup_job.plan import ADOPT, RECONCILE, Plan

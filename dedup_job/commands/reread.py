@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from dedup_job.commands.context import Context, Records
 from dedup_job.errors import ConfigError
-from dedup_job.ledger.commit import check_fits
+from dedup_job.ledger.fitting import check_fits
 from dedup_job.ledger.read_only import ReadOnlyTarget
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.selection import Decided

@@ -22,7 +22,8 @@ from dedup_job.engine.spark.session import Cluster, session
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.job import in_parts
-from dedup_job.ledger.commit import Consent, Ledger
+from dedup_job.ledger.commit import Ledger
+from dedup_job.ledger.fitting import Consent
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.stored_plan import PlanColumns
 from dedup_job.match.search import SEGMENT_BITS

@@ -8,7 +8,7 @@ from dedup_job.commands.context import Context
 from dedup_job.commands.deciding import Observe, new_run
 from dedup_job.document import Batch, Counts
 from dedup_job.errors import UsageError
-from dedup_job.ledger.commit import check_whole
+from dedup_job.ledger.fitting import check_whole
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.taking_back import UndoLedger, check_newest
 from dedup_job.plan import ADOPT

@@ -8,7 +8,6 @@ Safety rests on the compare-and-sets; the lease only saves a second run its wast
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
@@ -25,9 +24,16 @@ from pymongo import ReplaceOne
 from pymongo.errors import BulkWriteError, PyMongoError
 
 from dedup_job.document import Action, Counts, Verdict
-from dedup_job.errors import ConfigError, DedupError, NotPermitted, StateError
-from dedup_job.fingerprint.recipe import setting_of
+from dedup_job.errors import DedupError, NotPermitted, StateError
 from dedup_job.ledger.arrival import Records, as_arriving, insert_kept, records_now
+from dedup_job.ledger.fitting import (
+    Consent,
+    check_filter,
+    check_fits,
+    check_places,
+    check_whole,
+    is_made_from,
+)
 from dedup_job.ledger.head import Head, HeadDocument, Origin, counts_key
 from dedup_job.ledger.lease import SECONDS, Holder
 from dedup_job.ledger.reader import DECIDING, TOLD, LedgerReader
@@ -64,20 +70,6 @@ class RunId:
     started: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Consent:
-    """What a person said that a ledger may go on with.
-
-    filter  another filter: what it takes now is decided, too
-    moved   other collections, or other servers, of the same names: all ids are compared anew
-    guarded what the guards of `[limits]` would stop it for
-    """
-
-    filter: bool = False
-    moved: bool = False
-    guarded: bool = False
-
-
 class Ledger(LedgerReader):
     """A ledger that this process writes; made by `open`, ended by `close` or `break_off`."""
 
@@ -110,7 +102,7 @@ class Ledger(LedgerReader):
         self._writer = ThreadPoolExecutor(1, "writer")
         self._ended = threading.Event()
         threading.Thread(target=self._keep_alive, args=(self._ended,), name="lease", daemon=True).start()
-        if self._head.is_empty and not _is_made_from(head, origin):
+        if self._head.is_empty and not is_made_from(head, origin):
             self._swap({"next": 0, "pending": None}, {**origin.key, **NEVER})
         with named_errors("the ledger"):
             self._patience(self._begin)
@@ -388,64 +380,3 @@ class Ledger(LedgerReader):
         if stored.mode == BACKFILL:
             after["watermark"] = stored.plan.ids[-1]
         self._swap({"pending": stored.id.key}, after)
-
-
-def check_whole(head: Head) -> None:
-    """Raise StateError when a run is half undone."""
-    if head.undo is not None:
-        run = head.undo.run
-        raise StateError(f"run {run} is half undone; end that first: dedup-job undo {run}")
-
-
-def check_filter(head: Head, origin: Origin, consent: Consent = Consent()) -> None:
-    """Raise ConfigError when records were decided by another filter, unless a person consents to this one."""
-    if head.is_empty or head.filter is None or consent.filter:
-        return
-    if origin.filter not in (None, head.filter):
-        raise ConfigError(
-            f"[source] filter: the target was filled with {head.filter}, not with {origin.filter}; set it "
-            "back, or say that what it takes now is to be decided too: dedup-job run --refilter"
-        )
-
-
-def check_places(head: Head, origin: Origin, consent: Consent = Consent()) -> None:
-    """Raise StateError when source, target or ledger are not what they were, unless a person consents."""
-    if head.is_empty or head.places is None or origin.places is None or consent.moved:
-        return
-    check_same(head.places, origin.places)
-
-
-def _is_made_from(head: Head, origin: Origin) -> bool:
-    now = (origin.source, origin.digest, origin.filter, origin.places)
-    return (head.source, head.digest, head.filter, head.places) == now
-
-
-def check_fits(head: Head, origin: Origin) -> None:
-    """Raise ConfigError when a ledger was made from another source or by another recipe.
-
-    One in which nothing is decided fits, as it can be made anew.
-    """
-    if head.is_empty:
-        return
-    if head.source != origin.source:
-        raise ConfigError(
-            f"the target was filled from {head.source}, not from {origin.source}; choose another target"
-        )
-    if head.digest != origin.digest:
-        names = sorted({*origin.recipe, *head.recipe})
-        pairs = [(name, head.recipe.get(name), origin.recipe.get(name)) for name in names]
-        changes = ", ".join(
-            f"{setting_of(name)} was {_value(old)} and is {_value(new)}"
-            for name, old, new in pairs
-            if old != new
-        )
-        raise ConfigError(
-            f"recipe {origin.digest[:12]} is not {head.digest[:12]}, which the target was made with: "
-            f"{changes}; set it back, or take the runs back, the newest first (status names them, undo takes "
-            "them back), or choose another target"
-        )
-
-
-def _value(value: Any) -> str:
-    """Return a value of a recipe about as a settings file has it."""
-    return "not set" if value is None else json.dumps(value, ensure_ascii=False)

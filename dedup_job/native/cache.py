@@ -1,8 +1,8 @@
-"""Where machine code is kept: in a folder named by a digest of the package.
+"""Where machine code is kept: in a folder named by a digest of the modules that it is made of.
 
 numba makes code anew when the file of the function has changed.  What that function calls in other files, and
-their constants, are compiled into it, too (numba issue 1833).  So each version of the package has a folder of
-its own, and old code is never met.
+their constants, are compiled into it, too (numba issue 1833).  So each version of the rooms with compiled
+functions has a folder of its own, and old code is never met.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
+ROOMS = ("native", "text", "fingerprint", "match", "lab", "engine/spark")  # no compiled code uses any other
 
 
 def cache_folder() -> Path | None:
     """Return the first folder that machine code can be kept in and that nobody else can write to, or None."""
-    return next(filter(_is_ours, _folders(package_digest()[:16])), None)
+    return next(filter(_is_ours, _folders(source_digest()[:16])), None)
 
 
-def package_digest() -> str:
-    """Return the digest of all modules of the package."""
+def source_digest() -> str:
+    """Return the digest of all modules that machine code is made of."""
     digest = hashlib.sha256()
-    for file in sorted(PACKAGE.rglob("*.py")):
+    for file in sorted(file for room in ROOMS for file in (PACKAGE / room).rglob("*.py")):
         content = file.read_bytes()
         digest.update(f"{file.relative_to(PACKAGE)} {len(content)} ".encode() + content)
     return digest.hexdigest()

@@ -13,7 +13,7 @@ from dedup_job.commands.decide import decide
 from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.commands.verify import verification
 from dedup_job.errors import ConfigError
-from dedup_job.ledger.commit import Consent
+from dedup_job.ledger.fitting import Consent
 from dedup_job.report.summary import Report
 from tests.integration.conftest import Job
 from tests.integration.moments import install

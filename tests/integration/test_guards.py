@@ -12,7 +12,7 @@ from dedup_job.commands.context import Context
 from dedup_job.commands.decide import decide
 from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.errors import GuardStop
-from dedup_job.ledger.commit import Consent
+from dedup_job.ledger.fitting import Consent
 from dedup_job.report.summary import Report
 from scripts.corpus import generate
 from tests.integration.conftest import Job

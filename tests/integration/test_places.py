@@ -18,7 +18,7 @@ from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.commands.reconcile import reconcile
 from dedup_job.commands.verify import verification
 from dedup_job.errors import StateError
-from dedup_job.ledger.commit import Consent
+from dedup_job.ledger.fitting import Consent
 from dedup_job.mongo.source import Source
 from dedup_job.report.summary import Report
 from scripts.local_mongod import LocalMongod

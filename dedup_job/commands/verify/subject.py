@@ -11,7 +11,7 @@ import xxhash
 from dedup_job.commands.context import Context
 from dedup_job.commands.verify.book import Book
 from dedup_job.errors import ConfigError, LeaseHeld
-from dedup_job.ledger.commit import check_filter, check_fits, check_places, check_whole
+from dedup_job.ledger.fitting import check_filter, check_fits, check_places, check_whole
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.reader import LedgerReader
