@@ -92,6 +92,12 @@ def every_command(uri: str, count: int, rng: Random) -> Result:
         return result + looped.twice_killed(count, rng)
 
 
+def struck(uri: str, count: int, rng: Random) -> Result:
+    """Kill backfills that fingerprint in their own process, of which there are several in a second."""
+    with Forks() as forks, loop(uri, forks, Material.made(RECORDS, seed=13, batch_records=100)) as looped:
+        return looped.struck(count, rng)
+
+
 def nightly(uri: str, count: int, _rng: Random) -> Result:
     """Kill a nightly run before and after every command."""
     with Forks() as forks, loop(uri, forks, mode="run") as looped:
@@ -129,6 +135,7 @@ CAMPAIGNS = (
     Campaign("nightly", "killed before and after every command of a nightly run", EVERY, nightly),
     Campaign("alone", "every command and reply lost, on a standalone server", EVERY, alone),
     Campaign("kills", "`kill -9` at a random moment", 1_000, stormy(storms.kills)),
+    Campaign("struck", "the same, of runs without workers", 2_000, struck),
     Campaign("contests", "eight runs started at once", 100, stormy(storms.contests)),
     Campaign("pauses", "the holder paused, its lease taken, then let go on", 30, stormy(storms.pauses)),
     Campaign("signals", "SIGTERM or SIGINT at a random moment, some twice", 200, stormy(storms.signals)),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -19,6 +21,7 @@ from tests.integration.wire import Fault, Kind, Wire
 SMALL = Material.made(60, seed=11, batch_records=16)
 DONE, REFUSED, UNREACHABLE = 0, 3, 69
 KILLED = -signal.SIGKILL
+LIVES = 5  # kills until a job is let finish
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,59 @@ class Loop:
             first, second = (Fault(rng.choice(kinds), rng.randint(1, self.commands)) for _ in range(2))
             result += self.disturbed(first, second)
         return result
+
+    def struck(self, count: int, rng: Random) -> Result:
+        """Kill a run, and some of its successors, at random moments of the clock; then let one finish."""
+        assert self.state
+        seconds, result = self._seconds(), Result()
+        while result.trials < count:
+            self.arena.reset()
+            killed = 0
+            for _ in range(min(LIVES, count - result.trials)):
+                ended = self._killed_after(rng.uniform(0, seconds))
+                if ended.code != KILLED:
+                    break
+                killed += 1
+            if ended.code == KILLED:
+                ended = self.run()
+            harm = Harm(misled=int(ended.code not in (DONE, REFUSED))) + self.arena.harm(self.state)
+            about = (f"killed {killed} times, exit {ended.code} {ended.said.strip()}: {harm}",)
+            result += Result(killed, harm, about if harm else ())
+        return result
+
+    def _seconds(self) -> float:
+        """Return how long an undisturbed run takes."""
+        self.arena.reset()
+        started = time.monotonic()
+        self.run()
+        return time.monotonic() - started
+
+    def _killed_after(self, seconds: float) -> Ended:
+        """Run the job and kill it after so long, if it has not ended before."""
+        self.wire.arm(None, lambda: None, False)
+        pid = self.forks.start([self.mode, "-c", str(self.arena.config_file())], self.wire.uri)
+        with _process(pid) as process:
+
+            def kill() -> None:
+                with suppress(ProcessLookupError):  # it has ended in that moment
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+
+            timer = threading.Timer(seconds, kill)
+            timer.start()
+            ended = self.forks.ended()
+            timer.cancel()
+            timer.join()
+        return ended
+
+
+@contextmanager
+def _process(pid: int) -> Iterator[int]:
+    """Give a handle that means this process and no later one of the same number."""
+    process = os.pidfd_open(pid)
+    try:
+        yield process
+    finally:
+        os.close(process)
 
 
 def _expected(fault: Fault) -> tuple[int, ...]:

@@ -72,6 +72,10 @@ def test_a_run_is_killed_and_so_is_the_one_that_finishes_it(looped: Loop) -> Non
     assert looped.twice_killed(TRIALS, Random(3)) == Result(TRIALS)
 
 
+def test_a_run_that_is_killed_at_any_moment_is_finished_by_the_next(looped: Loop) -> None:
+    assert looped.struck(TRIALS, Random(5)) == Result(TRIALS)
+
+
 def test_the_undisturbed_job_has_all_that_a_campaign_needs(looped: Loop) -> None:
     assert looped.state
     verdicts = [verdict for decided in looped.state.decided.values() for verdict in decided]
