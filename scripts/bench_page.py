@@ -1,0 +1,115 @@
+"""Shows what the page of a report weighs and how soon it is there, in Chromium with the network off.
+
+    python -m scripts.bench_page [--generated 1000000] [SET ...]
+
+For each SET, a file of JSON lines, and for so many made-up records: the dry run with `report --html`, then
+the page opened from disk.  First paint and load are the browser's own times, medians of five.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from pymongo import MongoClient
+
+from scripts.local_mongod import open_server
+from scripts.made_up import Collection, Pages, refill
+from scripts.measure import MB, Commands, documents, fill, job_commands, row, table
+
+TIMES = 5
+PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+LOAD = "performance.getEntriesByType('navigation')[0].loadEventEnd"
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One opening of a page: milliseconds until something is seen and until all is there, and what it did."""
+
+    paint: float
+    load: float
+    console: int
+    requests: int
+
+
+def visit(browser: Any, file: Path) -> Visit:
+    """Open a page from disk in a new context, with the network off."""
+    context = browser.new_context(offline=True)
+    tab = context.new_page()
+    said: list[str] = []
+    asked: list[str] = []
+    tab.on("console", lambda message: said.append(message.text))
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto(file.as_uri())
+    tab.wait_for_timeout(500)
+    paint, load = tab.evaluate(PAINT), tab.evaluate(LOAD)
+    context.close()
+    return Visit(paint, load, len(said), len(asked) - 1)  # the page itself is asked for, too
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """Start the browser."""
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        raise SystemExit("no Chromium here; apt-get install chromium fonts-noto-cjk")
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+
+
+def measure(name: str, records: int, commands: Commands, browser: Any) -> None:
+    """Report on what is in the source, open the page, and print a row."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "page.html"
+        usage, _ = commands.run("report", "--html", str(file))
+        visits = [visit(browser, file) for _ in range(TIMES)]
+        row(
+            name,
+            records,
+            usage.seconds,
+            usage.peak / MB,
+            file.stat().st_size / 1000,
+            median(one.paint for one in visits),
+            median(one.load for one in visits),
+            sum(one.console for one in visits),
+            sum(one.requests for one in visits),
+        )
+
+
+def main() -> int:
+    """Run the benchmark and print its table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sets", nargs="*", type=Path, help="files of JSON lines, gzipped or not")
+    parser.add_argument("--generated", type=int, default=1_000_000, help="made-up records; 0 for none")
+    args = parser.parse_args()
+    table(
+        *("collection", "records", "dry run, seconds", "peak MB", "page, kB"),
+        *("first paint, ms", "loaded, ms", "console lines", "requests"),
+    )
+    with open_server() as server, job_commands(server) as commands, chromium() as browser:
+        os.environ["DEDUP_SOURCE_URI"] = server.uri
+        with MongoClient[dict[str, Any]](server.uri) as client:
+            for file in args.sets:
+                measure(file.parent.name, fill(documents(file), client), commands, browser)
+        if args.generated:
+            refill(server.uri, Collection(Pages()), args.generated)
+            measure("made up", args.generated, commands, browser)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
