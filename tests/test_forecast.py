@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from dedup_job.lab.forecast import Costs, Forecast, Limits, Machine, Sampled, Sizes, shown, spent
+from dedup_job.lab.forecast import Costs, Forecast, Limits, Machine, Sampled, Sizes
+from dedup_job.lab.forecast_page import json_of, shown, spent, text_of
 from dedup_job.lab.unseen import Copies
 from dedup_job.match.recent import ENTRY
 
@@ -121,19 +122,19 @@ def test_records_that_cannot_be_judged_are_never_dropped() -> None:
 
 
 def test_the_text_says_what_is_known_of_duplicates_and_what_would_say_more() -> None:
-    assert "only 0 groups of duplicates were met twice; --sample" in FORECAST.as_text()
+    assert "only 0 groups of duplicates were met twice; --sample" in text_of(FORECAST)
     whole = changed("sampled", records=1_000, copies=replace(HALF, records=1_000))
-    assert "50.0 %: all records were looked at" in whole.as_text()
+    assert "50.0 %: all records were looked at" in text_of(whole)
     pairs = Copies.of(10_000, [[b"%d" % (n + 700 * s) for n in range(1_000)] for s in range(2)])
-    assert "300 groups were met twice" in changed("sampled", records=10_000, copies=pairs).as_text()
+    assert "300 groups were met twice" in text_of(changed("sampled", records=10_000, copies=pairs))
 
 
 def test_the_json_object_is_json_without_infinities() -> None:
-    values = json.loads(json.dumps(FORECAST.as_json(), allow_nan=False))
+    values = json.loads(json.dumps(json_of(FORECAST), allow_nan=False))
     assert values["seconds"] == 252.0
     assert values["rates"]["fingerprinting_one_worker"] == 1_000
     nothing = changed("costs", read=0.0)
-    assert json.loads(json.dumps(nothing.as_json(), allow_nan=False))["rates"]["reading"] is None
+    assert json.loads(json.dumps(json_of(nothing), allow_nan=False))["rates"]["reading"] is None
 
 
 def test_sizes_and_times_are_told_in_words() -> None:

@@ -140,6 +140,7 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
     """
     from dedup_job.commands.context import Context
     from dedup_job.commands.estimate import estimate
+    from dedup_job.lab.forecast_page import json_of, text_of
     from dedup_job.report.progress import Progress
 
     settings, output = prepared(config, options)
@@ -148,7 +149,7 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
         Progress("estimate", sample, "docs") as progress,
     ):
         forecast = estimate(context, sample, progress.advance)
-    output.show(forecast.as_text(), forecast.as_json())
+    output.show(text_of(forecast), json_of(forecast))
     return 0
 
 

@@ -8,19 +8,16 @@ machine's processors, whichever is longest; what is longest is what limits the r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import inf
-from typing import Any
 
-from dedup_job.lab.unseen import FEW, Copies, Span, pairs_needed
+from dedup_job.lab.unseen import Copies, Span
 from dedup_job.match.recent import ENTRY
 
 # A commit is not measured, for nothing is written.  Taken instead: so many writes a chunk, each a round trip
 # and a flush of the journal to a solid-state disk, and so many bytes a second into the target.
 WRITES, FLUSH_SECONDS, BYTES_PER_SECOND = 6, 0.004, 60e6
 LATER = 3  # of these writes, while the next chunk is decided
-HOUR, MINUTE = 3600, 60
-MB, GB = 1 << 20, 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,29 +227,6 @@ class Forecast:
             "ledger": int(records * (sizes.plan + self.dropped.likely * sizes.dropped)),
         }
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the forecast as one JSON object; seconds, bytes, and records a second."""
-        sampled = self.sampled
-        return {
-            "source": sampled.source,
-            "records": sampled.records,
-            "sampled": sampled.read,
-            "stretches": sampled.stretches,
-            "seconds": round(self.seconds, 1),
-            "docs_per_second": round(1 / max(self.bounds.values()), 1),
-            "limited_by": self.limit,
-            "bounds": {name: rounded(1 / seconds) for name, seconds in self.bounds.items() if seconds},
-            "memory": self.memory,
-            "disk": self.disk,
-            "dropped": self.dropped.as_json(),
-            "groups_met_again": sampled.copies.repeated,
-            "reread_per_record": round(self.reread, 4),
-            "machine": asdict(self.machine),
-            "rates": {name: rounded(rate) for name, rate in self.rates.items()},
-            "sizes": {name: value and round(value, 1) for name, value in asdict(self.sizes).items()},
-            **({"warnings": list(self.warnings)} if self.warnings else {}),
-        }
-
     @property
     def rates(self) -> dict[str, float]:
         """Records a second of each step."""
@@ -265,79 +239,3 @@ class Forecast:
             "committing": self.commit,
         }
         return {name: 1 / cost if cost else inf for name, cost in seconds.items()}
-
-    def as_text(self) -> str:
-        """Return the forecast for people."""
-        sampled, disk = self.sampled, self.disk
-        return "\n".join(
-            [
-                f"estimate: a backfill of {sampled.source}, "
-                f"about {sampled.records:,} records of {shown(self.sizes.record)}",
-                *(f"  WARNING: {warning}" for warning in self.warnings),
-                f"  sample    {sampled.read:,} records in {sampled.stretches:,} stretches",
-                f"  time      {spent(self.seconds)}, {1 / max(self.bounds.values()):,.0f} documents/s; "
-                f"limited by {self.limit}",
-                f"  memory    {self._memory}",
-                f"  disk      {shown(sum(disk.values()))}: target {shown(disk['target'])}, "
-                f"ledger {shown(disk['ledger'])}; journal and oplog not counted in",
-                f"  dropped   {self._dropped}",
-                *self._measured,
-            ]
-        )
-
-    @property
-    def _memory(self) -> str:
-        memory = self.memory
-        own = sum(size for name, size in memory.items() if name != "workers")
-        parts = f"{shown(memory['index'])} of them the index, {shown(memory['cache'])} texts at hand"
-        if self.sizes.worker is None:
-            return f"{shown(own)}, {parts}; the workers are not counted in"
-        return (
-            f"{shown(own)}, {parts}; {self.machine.workers} workers of {shown(self.sizes.worker)} beside it"
-        )
-
-    @property
-    def _measured(self) -> list[str]:
-        rates, machine = self.rates, self.machine
-        here = f"{machine.cores} processors{', MongoDB on them too' if machine.shared else ''}"
-        return [
-            f"  measured, documents/s, {machine.workers} workers on {here}:",
-            f"    reading {rates['reading']:,.0f}, deciding {rates['deciding']:,.0f}, "
-            f"fingerprinting {rates['fingerprinting']:,.0f} "
-            f"({rates['fingerprinting_one_worker']:,.0f} by one worker)",
-            "  taken, for nothing is written:",
-            f"    committing {rates['committing']:,.0f}, by {WRITES} writes a chunk "
-            f"at {FLUSH_SECONDS * 1000:.0f} ms and {BYTES_PER_SECOND / 1e6:.0f} MB/s",
-        ]
-
-    @property
-    def _dropped(self) -> str:
-        copies, span = self.sampled.copies, self.dropped
-        ends = f"between {100 * span.low:.1f} and {100 * span.high:.1f} %"
-        if self.sampled.read >= self.sampled.records:
-            return f"{100 * span.likely:.1f} %: all records were looked at"
-        if copies.repeated < FEW:
-            size = pairs_needed(self.sampled.records, span.likely)
-            more = f"; --sample {size} would say more" if size > self.sampled.read else ""
-            return f"{ends}: only {copies.repeated} groups of duplicates were met twice{more}"
-        return f"{ends}, most likely {100 * span.likely:.1f} %; {copies.repeated:,} groups were met twice"
-
-
-def rounded(rate: float) -> float | None:
-    """Return a rate as JSON has it: none for one without end."""
-    return None if rate == inf else round(rate, 1)
-
-
-def shown(nbytes: float | None) -> str:
-    """Return bytes as people read them."""
-    nbytes = nbytes or 0
-    if nbytes >= GB:
-        return f"{nbytes / GB:,.1f} GB"
-    return f"{nbytes / MB:,.0f} MB" if nbytes >= MB else f"{nbytes:,.0f} bytes"
-
-
-def spent(seconds: float) -> str:
-    """Return a time as people read it."""
-    if seconds >= HOUR:
-        return f"{seconds / HOUR:,.1f} hours"
-    return f"{seconds / MINUTE:,.0f} minutes" if seconds >= 5 * MINUTE else f"{seconds:,.0f} seconds"

@@ -12,6 +12,7 @@ from dedup_job import config
 from dedup_job.commands.context import Context
 from dedup_job.commands.estimate import estimate
 from dedup_job.errors import ConfigError
+from dedup_job.lab.forecast_page import json_of
 from dedup_job.mongo.source import Source
 from scripts.corpus import generate
 from tests.integration.conftest import Job
@@ -29,7 +30,7 @@ def filled(job: Job) -> Job:
 def estimated(job: Job, records: int, docs_per_second: float | None = None) -> dict[str, Any]:
     settings = config.with_pace(config.check(job.tables, "test"), docs_per_second, None)
     with Context(settings) as context:
-        return estimate(context, records, lambda _: None).as_json()
+        return json_of(estimate(context, records, lambda _: None))
 
 
 def test_an_estimate_writes_nothing(filled: Job) -> None:

@@ -1,0 +1,113 @@
+"""What a forecast says, for people and for scripts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from math import inf
+from typing import Any
+
+from dedup_job.lab.forecast import BYTES_PER_SECOND, FLUSH_SECONDS, WRITES, Forecast
+from dedup_job.lab.unseen import FEW, pairs_needed
+
+HOUR, MINUTE = 3600, 60
+MB, GB = 1 << 20, 1 << 30
+
+
+def json_of(forecast: Forecast) -> dict[str, Any]:
+    """Return the forecast as one JSON object; seconds, bytes, and records a second."""
+    sampled = forecast.sampled
+    return {
+        "source": sampled.source,
+        "records": sampled.records,
+        "sampled": sampled.read,
+        "stretches": sampled.stretches,
+        "seconds": round(forecast.seconds, 1),
+        "docs_per_second": round(1 / max(forecast.bounds.values()), 1),
+        "limited_by": forecast.limit,
+        "bounds": {name: rounded(1 / seconds) for name, seconds in forecast.bounds.items() if seconds},
+        "memory": forecast.memory,
+        "disk": forecast.disk,
+        "dropped": forecast.dropped.as_json(),
+        "groups_met_again": sampled.copies.repeated,
+        "reread_per_record": round(forecast.reread, 4),
+        "machine": asdict(forecast.machine),
+        "rates": {name: rounded(rate) for name, rate in forecast.rates.items()},
+        "sizes": {name: value and round(value, 1) for name, value in asdict(forecast.sizes).items()},
+        **({"warnings": list(forecast.warnings)} if forecast.warnings else {}),
+    }
+
+
+def text_of(forecast: Forecast) -> str:
+    """Return the forecast for people."""
+    sampled, disk = forecast.sampled, forecast.disk
+    return "\n".join(
+        [
+            f"estimate: a backfill of {sampled.source}, "
+            f"about {sampled.records:,} records of {shown(forecast.sizes.record)}",
+            *(f"  WARNING: {warning}" for warning in forecast.warnings),
+            f"  sample    {sampled.read:,} records in {sampled.stretches:,} stretches",
+            f"  time      {spent(forecast.seconds)}, {1 / max(forecast.bounds.values()):,.0f} documents/s; "
+            f"limited by {forecast.limit}",
+            f"  memory    {_memory(forecast)}",
+            f"  disk      {shown(sum(disk.values()))}: target {shown(disk['target'])}, "
+            f"ledger {shown(disk['ledger'])}; journal and oplog not counted in",
+            f"  dropped   {_dropped(forecast)}",
+            *_measured(forecast),
+        ]
+    )
+
+
+def _memory(forecast: Forecast) -> str:
+    memory = forecast.memory
+    own = sum(size for name, size in memory.items() if name != "workers")
+    parts = f"{shown(memory['index'])} of them the index, {shown(memory['cache'])} texts at hand"
+    if forecast.sizes.worker is None:
+        return f"{shown(own)}, {parts}; the workers are not counted in"
+    workers = f"{forecast.machine.workers} workers of {shown(forecast.sizes.worker)}"
+    return f"{shown(own)}, {parts}; {workers} beside it"
+
+
+def _measured(forecast: Forecast) -> list[str]:
+    rates, machine = forecast.rates, forecast.machine
+    here = f"{machine.cores} processors{', MongoDB on them too' if machine.shared else ''}"
+    return [
+        f"  measured, documents/s, {machine.workers} workers on {here}:",
+        f"    reading {rates['reading']:,.0f}, deciding {rates['deciding']:,.0f}, "
+        f"fingerprinting {rates['fingerprinting']:,.0f} "
+        f"({rates['fingerprinting_one_worker']:,.0f} by one worker)",
+        "  taken, for nothing is written:",
+        f"    committing {rates['committing']:,.0f}, by {WRITES} writes a chunk "
+        f"at {FLUSH_SECONDS * 1000:.0f} ms and {BYTES_PER_SECOND / 1e6:.0f} MB/s",
+    ]
+
+
+def _dropped(forecast: Forecast) -> str:
+    copies, span = forecast.sampled.copies, forecast.dropped
+    ends = f"between {100 * span.low:.1f} and {100 * span.high:.1f} %"
+    if forecast.sampled.read >= forecast.sampled.records:
+        return f"{100 * span.likely:.1f} %: all records were looked at"
+    if copies.repeated < FEW:
+        size = pairs_needed(forecast.sampled.records, span.likely)
+        more = f"; --sample {size} would say more" if size > forecast.sampled.read else ""
+        return f"{ends}: only {copies.repeated} groups of duplicates were met twice{more}"
+    return f"{ends}, most likely {100 * span.likely:.1f} %; {copies.repeated:,} groups were met twice"
+
+
+def rounded(rate: float) -> float | None:
+    """Return a rate as JSON has it: none for one without end."""
+    return None if rate == inf else round(rate, 1)
+
+
+def shown(nbytes: float | None) -> str:
+    """Return bytes as people read them."""
+    nbytes = nbytes or 0
+    if nbytes >= GB:
+        return f"{nbytes / GB:,.1f} GB"
+    return f"{nbytes / MB:,.0f} MB" if nbytes >= MB else f"{nbytes:,.0f} bytes"
+
+
+def spent(seconds: float) -> str:
+    """Return a time as people read it."""
+    if seconds >= HOUR:
+        return f"{seconds / HOUR:,.1f} hours"
+    return f"{seconds / MINUTE:,.0f} minutes" if seconds >= 5 * MINUTE else f"{seconds:,.0f} seconds"
