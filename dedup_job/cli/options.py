@@ -18,9 +18,6 @@ from dedup_job.report.terminal import json_line
 log = logging.getLogger("dedup_job")
 
 
-log = logging.getLogger("dedup_job")
-
-
 @dataclass(frozen=True, slots=True)
 class Output:
     """How a command talks: results to stdout as text or JSON, everything else to stderr."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,15 @@ from dedup_job.cli.options import (
 )
 from dedup_job.errors import UsageError
 
+log = logging.getLogger("dedup_job")
+
 
 @commands.command()
 @click.option(
     "--adopt", is_flag=True, help="Keep what the target holds already, and drop what is a copy of it."
+)
+@click.option(
+    "--copy-indexes", is_flag=True, help="Then build the source's indexes on the target, too; see the docs."
 )
 @click.option(
     "--engine", type=click.Choice(["local", "spark"]), help="Where it is decided; default: the settings'."
@@ -175,6 +182,8 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
     settings, output = prepared_to_report(config, options)
     with Watch(settings) as watch:
         with Context(settings) as context:
+            if options.get("copy_indexes"):
+                context.indexes.check_allowed()
             total = context.source.estimated_count() if mode == "backfill" else None
             with Progress(mode, total) as progress:
                 if mode == "backfill" and settings.engine.kind == "spark":
@@ -183,6 +192,9 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
                     done = spark_backfill.decide(context, progress.observe, consent(options))
                 else:
                     done = decide(context, mode, progress.observe, consent(options))
+            if options.get("copy_indexes"):
+                log.info("building indexes")
+                done = replace(done, indexes=context.indexes.copy())
             far = standing(context) if watch.wants_metrics else None
         finish(output, settings, done, done.as_text(), done.as_json())
         if far is not None:

@@ -22,6 +22,7 @@ from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.mongo import namespace
 from dedup_job.mongo.client import Patience, connect
 from dedup_job.mongo.condition import check_condition
+from dedup_job.mongo.indexes import Indexes
 from dedup_job.mongo.pace import Pace, Rates
 from dedup_job.mongo.pages import BatchSize, Pages
 from dedup_job.mongo.places import Places
@@ -77,6 +78,7 @@ class Context:
         self.source = Source(source, self.settings.source.condition, size, self.patience, pace)
         self.target = Target(target, self.patience)
         self.places = Places(source, target, self.patience)
+        self.indexes = Indexes(source, target, self.patience)
         self.source_pages = Pages(
             source, "the source", self.patience, condition=self.settings.source.condition
         )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import resource
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from dedup_job.document import Counts
+from dedup_job.mongo.indexes import Copied
+from dedup_job.report import indexes_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,7 @@ class Report:
 
     `untold` counts what the target had refused runs before this one, by reason, that ended without saying so.
     `warnings` is what guards had to say and did not stop the run for.
+    `indexes` is what became of the source's indexes on the target, where they were to be copied.
     """
 
     run: str
@@ -29,6 +32,7 @@ class Report:
     index: str = ""
     untold: Mapping[str, int] = field(default_factory=dict)
     warnings: Sequence[str] = ()
+    indexes: Copied | None = None
 
     @property
     def docs_per_second(self) -> float:
@@ -38,7 +42,8 @@ class Report:
     @property
     def exit_code(self) -> int:
         """0, or 3 when the target refused something, in this run or in one that this one went on from."""
-        return 3 if sum(self.counts.refused.values()) + sum(self.untold.values()) else 0
+        refused = sum(self.counts.refused.values()) + sum(self.untold.values())
+        return 3 if refused or (self.indexes and self.indexes.refused) else 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as one JSON object."""
@@ -54,13 +59,14 @@ class Report:
             "index": self.index,
             **untold,
             **({"warnings": list(self.warnings)} if self.warnings else {}),
+            **({"indexes": indexes_page.as_json(self.indexes)} if self.indexes else {}),
         }
 
     def as_text(self) -> str:
         """Return the report for people."""
         counts = self.counts
         if not counts.read:
-            return "\n".join([f"{self.mode} {self.run}: nothing new to decide", *self._before()])
+            return "\n".join([f"{self.mode} {self.run}: nothing new to decide", *self._more()])
         rows = [
             ("read", counts.read, ""),
             ("unique", counts.unique, ""),
@@ -83,12 +89,13 @@ class Report:
         lines.append(f"  recipe {self.recipe[:12]}: {self.about}".rstrip(": "))
         if self.index:
             lines.append(f"  index: {self.index}")
-        return "\n".join([*lines, *self._before()])
+        return "\n".join([*lines, *self._more()])
 
-    def _before(self) -> list[str]:
-        if not self.untold:
-            return []
-        return [f"  refused in runs that were broken off before: {_reasons(self.untold)}"]
+    def _more(self) -> Iterator[str]:
+        if self.untold:
+            yield f"  refused in runs that were broken off before: {_reasons(self.untold)}"
+        if self.indexes:
+            yield from indexes_page.as_lines(self.indexes)
 
 
 def warned(warnings: Sequence[str]) -> list[str]:

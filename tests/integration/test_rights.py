@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -247,6 +248,27 @@ def test_without_the_right_to_make_an_index_a_run_works_and_warns(
     grant(root, documented())
     guarded_job.decide("run")
     assert "keeper_1" in guarded_job.ledger("dropped").index_information()
+
+
+def test_to_copy_indexes_needs_two_more_rights_and_begins_nothing_without_them(
+    guarded_job: Job, root: MongoClient[dict[str, Any]]
+) -> None:
+    root["src"]["pages"].create_index("views")
+    grant(root, documented())
+
+    done = guarded_job.command("backfill", "--copy-indexes", environment=dict(os.environ))
+
+    assert done.returncode == 77
+    assert (
+        "the target: the user lacks the right to listIndexes and createIndex on dst.unique; "
+        "see Rights in docs/operations.md"
+    ) in done.stderr
+    assert guarded_job.ledger("head").find_one() is None
+    more = {"resource": {"db": "dst", "collection": "unique"}, "actions": ["listIndexes", "createIndex"]}
+    grant(root, [*documented(), more])
+    with Context(config.check(guarded_job.tables, "test")) as context:
+        context.indexes.check_allowed()
+        assert context.indexes.copy().built == ["views_1"]
 
 
 @pytest.mark.parametrize(
