@@ -92,13 +92,13 @@ class Settings(Deciding):
 
     def source_uri(self) -> str:
         """Return the connection string of the source."""
-        return _uri(SOURCE_URI, self.source.uri_file)
+        return connection_string(SOURCE_URI, self.source.uri_file)
 
     def target_uri(self) -> str:
         """Return the connection string of the target, by default the source's."""
         if self.target.uri_file is None and TARGET_URI not in os.environ:
             return self.source_uri()
-        return _uri(TARGET_URI, self.target.uri_file)
+        return connection_string(TARGET_URI, self.target.uri_file)
 
 
 def load(path: Path) -> Settings:
@@ -196,7 +196,7 @@ def _resource(path: Path | None, read: Callable[[Path], object]) -> Resource | N
         raise ConfigError(str(error)) from None
 
 
-def _uri(variable: str, path: Path | None) -> str:
+def connection_string(variable: str, path: Path | None) -> str:
     """Return a connection string from the environment, or from a file that only its owner can read."""
     uri = os.environ.get(variable, "").strip() or (_secret(path) if path else "")
     if not uri:

@@ -4,10 +4,12 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from dedup_job.engine.resident import family, most_held, resident_bytes
+from dedup_job.engine import resident
+from dedup_job.engine.resident import available_bytes, family, most_held, resident_bytes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells, in /proc")
 
@@ -70,3 +72,30 @@ print(before - resident_bytes(os.getpid()))
 def test_memory_that_is_free_between_what_is_not_goes_back_to_the_system() -> None:
     done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 39 << 20
+
+
+def test_what_is_free_is_the_least_of_the_machines_and_of_what_the_groups_allow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resident, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(resident, "GROUPS", tmp_path / "cgroup")
+    assert available_bytes() is None
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable:    4000 kB\n")
+    assert available_bytes() == 4000 << 10
+    inner = tmp_path / "cgroup" / "a.slice" / "b.service"
+    inner.mkdir(parents=True)
+    (tmp_path / "proc" / "self" / "cgroup").write_text("0::/a.slice/b.service\n")
+    for folder, most in ((inner, "max"), (inner.parent, "3000000")):
+        (folder / "memory.max").write_text(most)
+        (folder / "memory.current").write_text("1000000")
+        (folder / "memory.stat").write_text("anon 5\ninactive_file 400000\n")
+    assert available_bytes() == 2_400_000
+    (inner / "memory.max").write_text("500000")
+    assert available_bytes() == 0
+
+
+def test_on_this_machine_something_is_free() -> None:
+    free = available_bytes()
+    assert free is not None
+    assert free > 1 << 20

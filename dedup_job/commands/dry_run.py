@@ -38,7 +38,7 @@ class DryRun:
 def dry_run(context: Context, asked: DryRun, observe: Observe) -> Report:
     """Say what a backfill or a nightly run would do, and write nothing."""
     reader = context.ledger_reader()
-    head = None if asked.fresh else _checked_head(context, reader, asked.consent)
+    head = None if asked.fresh else checked_head(context, reader, asked.consent)
     if not asked.fresh:
         context.check_own(head)
     mode = asked.mode or (NIGHTLY if head and head.covered else BACKFILL)
@@ -64,7 +64,7 @@ def dry_run(context: Context, asked: DryRun, observe: Observe) -> Report:
     return Report(name, f"report ({mode})", counts, seconds, *basis, warnings=notes.messages)
 
 
-def _checked_head(context: Context, reader: LedgerReader, consent: Consent) -> Head | None:
+def checked_head(context: Context, reader: LedgerReader, consent: Consent) -> Head | None:
     """Return the state of the ledger, as a run with this consent would go on from it."""
     head = reader.head()
     if head is None:

@@ -44,7 +44,7 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
         **counts.as_json(),
         "restored": len(reader.overrides()),
         "lag": lag(context, head),
-        "lease": _lease(head, reader.now()),
+        "lease": lease_of(head, reader.now()),
         "pending": pending and {"plan": pending.id.number, "run": pending.run},
         "undoing": head.undo.run if head.undo else None,
         "runs": list(islice(_each_shown(reader.runs()), runs)),
@@ -82,8 +82,8 @@ def _age(now: datetime, then: datetime | None) -> float | None:
     return None if then is None else round(max(0.0, (now - then).total_seconds()), 1)
 
 
-def _lease(head: Head, now: datetime) -> dict[str, Any] | None:
-    """Return who holds the lease, and whether that process lives; None where that cannot be told here."""
+def lease_of(head: Head, now: datetime) -> dict[str, Any] | None:
+    """Return who holds the lease as JSON values, and whether that process lives, None where nobody tells."""
     if head.lease is None:
         return None
     holder, until = Holder.read(head.lease), head.lease["until"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 PROC = Path("/proc")
+GROUPS = Path("/sys/fs/cgroup")
 PEAK = ("VmHWM", "VmRSS")
 MMAP_THRESHOLD = -3  # a parameter of glibc's mallopt
 LARGE = 1 << 20
@@ -29,6 +31,41 @@ def most_held(pid: int) -> int | None:
         sizes = {name: int(rest.split()[0]) for name, _, rest in fields if name in PEAK}
         now = resident_bytes(pid)
         return now + (sizes["VmHWM"] - sizes["VmRSS"] << 10) if now else None
+    return None
+
+
+def available_bytes() -> int | None:
+    """Return the bytes that processes may still take: of the machine's, and of what a container is allowed.
+
+    None where nobody tells.
+    """
+    rooms = [_on_machine(), *map(_in_group, _groups())]
+    return min((room for room in rooms if room is not None), default=None)
+
+
+def _on_machine() -> int | None:
+    with suppress(OSError, IndexError, ValueError, StopIteration):
+        lines = (PROC / "meminfo").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10
+    return None
+
+
+def _groups() -> Iterator[Path]:
+    """Yield the control group of this process and those that it is in."""
+    with suppress(OSError):
+        for line in (PROC / "self" / "cgroup").read_text().splitlines():
+            if line.startswith("0::"):
+                folder = GROUPS / line[3:].lstrip("/")
+                yield from (one for one in (folder, *folder.parents) if one.is_relative_to(GROUPS))
+
+
+def _in_group(folder: Path) -> int | None:
+    """Return what a group may still take; what it holds of files can be given back."""
+    with suppress(OSError, ValueError, KeyError):
+        most = int((folder / "memory.max").read_text())  # "max" where there is no limit
+        lines = (folder / "memory.stat").read_text().splitlines()
+        held = {name: int(value) for name, value in map(str.split, lines)}
+        return max(0, most - int((folder / "memory.current").read_text()) + held["inactive_file"])
     return None
 
 

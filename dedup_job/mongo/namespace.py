@@ -113,6 +113,14 @@ def _check_room_for_ledger(target: Collection[Any]) -> None:
         )
 
 
+def collation_of(collection: Collection[Any], patience: Patience, what: str) -> str | None:
+    """Return the locale of a collection's default collation, "simple" for none; None for no collection."""
+    about = _about(collection, patience, what)
+    if about is None:
+        return None
+    return str((_collation(about) or {"locale": "simple"})["locale"])
+
+
 def _collation(about: About) -> About | None:
     collation: About | None = about["options"].get("collation")
     return collation

@@ -16,6 +16,7 @@ from pymongo.database import Database
 
 from dedup_job import config
 from dedup_job.commands.context import Context
+from dedup_job.commands.doctor import doctor
 from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.commands.find import find
 from dedup_job.commands.group import group
@@ -269,6 +270,63 @@ def test_to_copy_indexes_needs_two_more_rights_and_begins_nothing_without_them(
     with Context(config.check(guarded_job.tables, "test")) as context:
         context.indexes.check_allowed()
         assert context.indexes.copy().built == ["views_1"]
+
+
+@pytest.mark.parametrize(
+    ("place", "action", "told"),
+    [
+        ("database", "listCollections", "listCollections on dst"),
+        ("target", "insert", "insert on dst.unique"),
+        ("ledger", "find", "find on dst.unique.dedup.head, and 7 more like it"),
+        ("ledger", "remove", "remove on dst.unique.dedup.head, and 7 more like it"),
+    ],
+)
+def test_doctor_names_the_right_that_a_run_lacks(
+    guarded_job: Job, root: MongoClient[dict[str, Any]], place: str, action: str, told: str
+) -> None:
+    grant(root, without(place, action))
+
+    shown = doctor(config.check(guarded_job.tables, "test"), lambda _: None)
+
+    rights = next(one for one in shown["checks"] if one["about"] == "rights")
+    assert (shown["exit_code"], rights["exit_code"]) == (77, 77)
+    assert rights["told"] == f"the user lacks the right to {told}; see Rights in docs/operations.md"
+    with pytest.raises(NotPermitted):
+        guarded_job.decide("backfill")
+
+
+def allowed(shown: dict[str, Any]) -> list[str]:
+    """The commands that a user may run, as doctor says."""
+    return [one["commands"].split(",")[0] for one in shown["commands"] if one["allowed"]]
+
+
+def test_doctor_says_of_the_users_of_the_docs_what_they_may_run_and_finds_no_fault(
+    guarded_job: Job, root: MongoClient[dict[str, Any]]
+) -> None:
+    grant(root, documented())
+    shown = doctor(config.check(guarded_job.tables, "test"), lambda _: None)
+    assert (shown["exit_code"], allowed(shown)) == (0, ["report", "estimate", "backfill"])
+    told = {one["about"]: one["told"] for one in shown["checks"]}
+    assert told["rights"] == "dedup_source and dedup_target may do all that a run takes"
+    assert shown["room"]["disk"]["free"] > 0  # as the source's user may ask, on the same server
+
+
+def test_doctor_says_to_who_may_only_read_that_he_may_report(
+    guarded_job: Job, guarded: LocalMongod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_only(guarded, monkeypatch)
+    shown = doctor(config.check(guarded_job.tables, "test"), lambda _: None)
+    assert (shown["exit_code"], allowed(shown)) == (77, ["report", "estimate"])
+    assert shown["fields"]["records"] == 60
+
+
+def test_doctor_says_to_who_is_not_known_that_he_should_say_who_he_is(
+    guarded_job: Job, guarded: LocalMongod, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEDUP_SOURCE_URI", f"mongodb://127.0.0.1:{guarded.port}/")
+    shown = doctor(config.check(guarded_job.tables, "test"), lambda _: None)
+    assert shown["exit_code"] == 77
+    assert "name a user and a password" in str(shown["checks"])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,305 @@
+"""Doctor: looks at all that a run would meet, before it starts, and says with which code it would end."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from itertools import islice
+from typing import Any, TypeVar
+
+from dedup_job import __version__
+from dedup_job.commands.context import Context, first_records
+from dedup_job.commands.dry_run import checked_head
+from dedup_job.commands.estimate import estimate
+from dedup_job.commands.guard import FIRST, FirstLook, stop
+from dedup_job.commands.needs import NEEDS, RUN, Users
+from dedup_job.commands.sample import take
+from dedup_job.commands.status import lease_of
+from dedup_job.commands.trial import Told
+from dedup_job.config import Settings
+from dedup_job.engine.resident import available_bytes
+from dedup_job.errors import DedupError, LeaseHeld, NotPermitted, StorageFull, Unreachable
+from dedup_job.lab.forecast import Forecast
+from dedup_job.ledger.commit import Consent
+from dedup_job.ledger.head import Head
+from dedup_job.mongo.address import read
+from dedup_job.mongo.client import Patience, connect
+from dedup_job.mongo.namespace import collation_of
+from dedup_job.mongo.rights import Rights
+from dedup_job.mongo.server import Server, free_bytes
+from dedup_job.mongo.window import Window
+from dedup_job.text.fields import TextFields
+from dedup_job.text.inventory import TEXT, inventory
+
+FIELDS_FROM, ROOM_FROM = 1_000, 2_000  # records that are looked at
+SHOWN = 20  # fields beside those of the settings
+TIGHT = 0.8  # of the room: more than that is worth a word
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found of one thing; with another exit code than 0 it is what a run would end with."""
+
+    about: str
+    told: str
+    exit_code: int = 0
+    is_warning: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        state = "fault" if self.exit_code else "warning" if self.is_warning else "ok"
+        return {"about": self.about, "state": state, "told": self.told, "exit_code": self.exit_code}
+
+
+@dataclass(slots=True)
+class Examination:
+    """Looks at one thing after the other: what fails is a finding, and does not end it."""
+
+    findings: list[Finding] = field(default_factory=list)
+
+    def note(self, about: str, told: str, is_warning: bool = False) -> None:
+        """Note what was found."""
+        self.findings.append(Finding(about, told, is_warning=is_warning))
+
+    def tried(self, about: str, look: Callable[[], T], is_needed: bool = True) -> T | None:
+        """Return what a look gives; None, and a finding, where it fails: a warning if no run needs it."""
+        try:
+            return look()
+        except DedupError as error:
+            code = error.exit_code if is_needed else 0
+            self.findings.append(Finding(about, str(error), code, is_warning=not is_needed))
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """The open connections to both servers; None for one that could not be made."""
+
+    source: Any
+    target: Any
+
+    @property
+    def are_open(self) -> bool:
+        """Whether both could be made."""
+        return self.source is not None and self.target is not None
+
+
+def doctor(settings: Settings, told: Told) -> dict[str, Any]:
+    """Return what was found as JSON values; writes nothing to MongoDB.
+
+    `told` of the records of a sample that were worked on.  `exit_code` is 0, or what a run would end with.
+    """
+    exam = Examination()
+    shown: dict[str, Any] = {}
+    with ExitStack() as stack:
+        servers = _connected(exam, settings, stack)
+        shown["commands"] = _commands(exam, settings, servers)
+        context = None
+        if servers.are_open:
+            context = exam.tried("collections", lambda: stack.enter_context(Context(settings)))
+        if context is not None:
+            exam.tried("source", lambda: _source(exam, context, settings, servers))
+            head = exam.tried("ledger", lambda: _ledger(exam, context))
+            shown["fields"] = exam.tried("fields", lambda: _fields(exam, context), is_needed=False)
+            if head is None or head.watermark is None:
+                exam.tried("first records", lambda: _first_records(exam, context))
+            shown["room"] = _room(exam, context, servers, head, told)
+    return {
+        "source": f"{settings.source.database}.{settings.source.collection}",
+        "target": f"{settings.target.database}.{settings.target.collection}",
+        "versions": _versions(),
+        "checks": [one.as_json() for one in exam.findings],
+        **shown,
+        "exit_code": next((one.exit_code for one in exam.findings if one.exit_code), 0),
+    }
+
+
+def _versions() -> dict[str, str]:
+    return {"dedup-job": __version__, "Python": platform.python_version(), "pymongo": version("pymongo")}
+
+
+def _connected(exam: Examination, settings: Settings, stack: ExitStack) -> Connections:
+    def one(name: str, uri: Callable[[], str]) -> Any:
+        return exam.tried(f"{name} server", lambda: _reached(exam, settings, stack, name, uri()))
+
+    return Connections(one("source", settings.source_uri), one("target", settings.target_uri))
+
+
+def _reached(exam: Examination, settings: Settings, stack: ExitStack, name: str, uri: str) -> Any:
+    """Return a connection; notes what answers."""
+    what, limits = f"the {name} server", settings.limits
+    patience = Patience(limits.patience_seconds)
+    client = stack.enter_context(connect(uri, name, limits.connect_seconds, patience, limits.allow_plaintext))
+    address, server = read(what, uri), Server.of(client, what, patience)
+    secured = "TLS" if address.is_encrypted else "not encrypted"
+    lag = f", majority {server.lag:.0f} s behind" if server.lag else ""
+    hosts = ", ".join(address.hosts)
+    exam.note(f"{name} server", f"MongoDB {server.version}, {server.kind} at {hosts}, {secured}{lag}")
+    if name == "target":
+        exam.tried("write concern", lambda: _acknowledged(exam, server, limits.patience_seconds))
+    return client
+
+
+def _acknowledged(exam: Examination, server: Server, seconds: float) -> None:
+    """Note how is written; raises Unreachable where a majority is further behind than a run waits for it."""
+    if server.lag > seconds:
+        raise Unreachable(
+            f"the target server: its majority is {server.lag:,.0f} s behind the primary, and a run waits "
+            f"[limits] patience_seconds = {seconds:g} for it; are most members up, and do they keep up?"
+        )
+    exam.note("write concern", "a majority and its journals, whatever the connection string says")
+
+
+def _commands(exam: Examination, settings: Settings, servers: Connections) -> list[dict[str, Any]]:
+    """Return which commands the users may run; notes who they are, and what a run lacks."""
+    if not servers.are_open:
+        return []
+    source, target = settings.source, settings.target
+    patience = Patience(settings.limits.patience_seconds)
+    rights = exam.tried(
+        "rights",
+        lambda: (
+            Rights.of(servers.source[source.database], "the source", patience),
+            Rights.of(servers.target[target.database], "the target", patience),
+        ),
+    )
+    if rights is None:
+        return []
+    users = Users(*rights, (source.database, source.collection), (target.database, target.collection))
+    lacking = {need.commands: users.lacking(need) for need in NEEDS}
+    exam.tried("rights", lambda: _permitted(exam, users, lacking[RUN]))
+    return [{"commands": name, "allowed": not lack, "lacking": lack} for name, lack in lacking.items()]
+
+
+def _permitted(exam: Examination, users: Users, lacking: Sequence[str]) -> None:
+    """Note who the users are; raises NotPermitted when a run lacks a right."""
+    if lacking:
+        raise NotPermitted(f"{'; '.join(lacking)}; see Rights in docs/operations.md")
+    names = dict.fromkeys((users.source.user, users.target.user))
+    if not all(names):
+        exam.note("rights", "a server asks nobody who he is: whoever reaches it may do everything")
+    else:
+        exam.note("rights", f"{' and '.join(names)} may do all that a run takes")
+
+
+def _source(exam: Examination, context: Context, settings: Settings, servers: Connections) -> None:
+    """Note what the source is, and what decides."""
+    patience = context.patience
+    source = servers.source[settings.source.database][settings.source.collection]
+    collation = collation_of(source, patience, "the source")
+    exam.note("source", f"{context.source_name}: about {context.source.estimated_count():,} records")
+    exam.note("recipe", f"{context.recipe.digest[:12]}: {context.about}")
+    exam.note("collation", f"{collation}, of the source; the target has the same, or is made with it")
+
+
+def _ledger(exam: Examination, context: Context) -> Head | None:
+    """Return the state of the ledger; raises what a run would end with over it."""
+    reader = context.ledger_reader()
+    head = checked_head(context, reader, Consent())
+    context.check_own(head)
+    if head is None:
+        exam.note("ledger", f"none yet; {context.target_name} is empty, or there is none")
+        return None
+    lease = lease_of(head, reader.now())
+    if lease is not None and lease["held"]:
+        raise LeaseHeld(f"process {lease['pid']} on {lease['host']} works on this target now")
+    exam.note("ledger", f"{head.counts.read:,} records are decided, by this recipe and from this source")
+    return head
+
+
+def _fields(exam: Examination, context: Context) -> dict[str, Any]:
+    """Return which kinds of values the fields of a sample have, those of the settings first."""
+    raws = _sample(context)
+    asked = {path: _kinds(path, raws) for path in context.settings.source.fields}
+    others = ((path, dict(kinds.most_common())) for path, kinds in inventory(raws).items())
+    reasons = context.recipe.reader.texts(raws)[1]
+    unjudged = Counter(filter(None, reasons))
+    judged = len(raws) - unjudged.total()
+    why = ", ".join(f"{reason} {count:,}" for reason, count in unjudged.most_common())
+    told = f"{judged:,} of {len(raws):,} records can be judged" + (f"; the others: {why}" if why else "")
+    exam.note("fields", told, is_warning=2 * judged < len(raws))
+    return {
+        "records": len(raws),
+        "judged": judged,
+        "unjudged": dict(unjudged),
+        "of_settings": asked,
+        "others": dict(islice(((path, kinds) for path, kinds in others if path not in asked), SHOWN)),
+    }
+
+
+def _sample(context: Context) -> Sequence[bytes]:
+    """Return records from all over the source; the first ones where its size may not be asked for."""
+    try:
+        return take(context, FIELDS_FROM).batch.raws[:FIELDS_FROM]
+    except NotPermitted:
+        batches = first_records(context.source.batches(Window()), FIELDS_FROM)
+        return [raw for batch in batches for raw in batch.raws]
+
+
+def _kinds(path: str, raws: Sequence[bytes]) -> dict[str, int]:
+    """Return how many records have a value of which kind in a field that text is taken from."""
+    found = Counter(
+        one.reason.removeprefix("not_text:") or TEXT for one in TextFields((path,)).texts_of(raws)
+    )
+    return dict(found.most_common())
+
+
+def _first_records(exam: Examination, context: Context) -> None:
+    """Look at the first records as the guard of a run does; raises GuardStop where too few can be judged."""
+    look = FirstLook(context.settings.limits.max_unjudged_share, stop)
+    for batch in first_records(context.source.batches(Window()), FIRST):
+        look.take(batch.raws, context.recipe.reader.texts(batch.raws)[1])
+    look.end()
+
+
+def _room(
+    exam: Examination, context: Context, servers: Connections, head: Head | None, told: Told
+) -> dict[str, Any] | None:
+    """Return what a backfill takes of memory and disk, and what there is; notes where that is not enough."""
+    forecast = exam.tried("room", lambda: estimate(context, ROOM_FROM, told), is_needed=False)
+    if forecast is None:
+        return None
+    memory, disk = sum(forecast.memory.values()), _on_disk(forecast, head)
+    free = exam.tried("disk", lambda: _free(context, servers), is_needed=False)
+    available = available_bytes()
+    exam.tried("memory", lambda: _enough(exam, "memory", "on this machine", memory, available))
+    exam.tried("disk", lambda: _enough(exam, "disk", "on the disk of the target's server", disk, free))
+    return {"memory": {"needed": memory, "available": available}, "disk": {"needed": disk, "free": free}}
+
+
+def _on_disk(forecast: Forecast, head: Head | None) -> int:
+    """Return the bytes that are still to come, by the share of the records that is not decided."""
+    decided = head.counts.read / forecast.sampled.records if head and forecast.sampled.records else 0.0
+    return int(sum(forecast.disk.values()) * max(0.0, 1 - decided))
+
+
+def _free(context: Context, servers: Connections) -> int | None:
+    """Return what is free on the target's disk, asked as the source's user where the target's may not."""
+    settings, patience = context.settings, context.patience
+    try:
+        return free_bytes(servers.target, settings.target.database, "the target", patience)
+    except NotPermitted:
+        if servers.source.nodes != servers.target.nodes:
+            raise
+        return free_bytes(servers.source, settings.source.database, "the source", patience)
+
+
+def _enough(exam: Examination, about: str, where: str, needed: int, there: int | None) -> None:
+    """Note how much is needed of what there is; raises StorageFull when it is not enough."""
+    if there is None:
+        exam.note(about, f"about {_size(needed)} needed; nobody says how much is free {where}")
+        return
+    told = f"about {_size(needed)} needed, {_size(there)} free {where}"
+    if needed > there:
+        raise StorageFull(f"{told}; `estimate` says what takes it")
+    exam.note(about, told, is_warning=needed > TIGHT * there)
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / (1 << 30):,.1f} GB" if nbytes >= 1 << 30 else f"{-(-nbytes // (1 << 20)):,} MB"
