@@ -2,26 +2,66 @@ from __future__ import annotations
 
 from dataclasses import replace
 from random import Random
+from unittest import mock
 
 import numpy as np
 import pytest
 
-from dedup_job.engine.spark.nearby import Texts, entries, first_found, pairs
+from dedup_job.engine.spark.nearby import (
+    Crowded,
+    Entries,
+    Pairs,
+    Texts,
+    entries,
+    first_found,
+    first_listed,
+    in_every_part,
+    pairs,
+    spread,
+)
 from dedup_job.fingerprint.recipe import Matching
+from dedup_job.match import index
 from tests.sieve import Bounds, Sieved, candidates, columns
 
 FEW, USUAL = Bounds(listed=3, found=2), Bounds()
+PLACES = 4
+
+
+def nobody() -> Crowded:
+    return Crowded(np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def crowded_at(all_entries: Entries, most: int) -> Crowded:
+    """The keys that more texts have than so many, cut into parts of so many."""
+    keys, counts = np.unique(all_entries.place, return_counts=True)
+    return Crowded(keys[counts > most], -(-counts[counts > most] // most))
+
+
+def shared_out(some: Entries, crowded: Crowded) -> list[Entries]:
+    """Entries by place, as Spark shares them out; those that are listed come from two sets of texts."""
+    is_crowded = np.isin(some.place, crowded.keys)
+    halves = [some.take(is_crowded & (some.text % 2 == half)) for half in range(2)]
+    listed = first_listed(Entries.join(map(first_listed, halves)))
+    every = Entries.join([spread(some, crowded), in_every_part(listed, crowded)])
+    at = every.place * 2654435761 % (1 << 32) % PLACES
+    return [every.take(at == place) for place in range(PLACES)]
 
 
 def found(
-    texts: list[Sieved], matching: Matching, bits: int, bounds: Bounds = USUAL
+    texts: list[Sieved],
+    matching: Matching,
+    bits: int,
+    bounds: Bounds = USUAL,
+    crowd: int | None = None,
 ) -> list[list[tuple[int, int]]]:
-    """What the groups give, as the sieve says it."""
+    """What the parts give, as the sieve says it."""
     words, near, keys = columns(texts, bits, matching.bands)
     again = np.ones(len(texts), bool)
-    all_texts = Texts(np.arange(len(texts)), words, near, keys, again)
-    met = pairs(entries(all_texts, matching), matching, bounds.listed, bounds.found)
-    met = first_found(met, bounds.found)
+    all_entries = entries(Texts(np.arange(len(texts)), words, near, keys, again), matching)
+    crowded = crowded_at(all_entries, crowd) if crowd else nobody()
+    with mock.patch.multiple(index, LISTED=bounds.listed, FOUND=bounds.found):
+        met = [pairs(part, matching) for part in shared_out(all_entries, crowded)]
+        met = first_found(Pairs._make(map(np.concatenate, zip(*met, strict=True))))
     rows: list[list[tuple[int, int]]] = [[] for _ in texts]
     for text, other, distance in zip(
         met.text.tolist(), met.other.tolist(), met.distance.tolist(), strict=True
@@ -48,12 +88,35 @@ def crowd(rng: Random, count: int, bits: int, bands: int) -> list[Sieved]:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("bits", [64, 128])
 @pytest.mark.parametrize("bounds", [FEW, USUAL])
-def test_groups_find_what_the_sieve_finds(seed: int, bits: int, bounds: Bounds) -> None:
+def test_parts_find_what_the_sieve_finds(seed: int, bits: int, bounds: Bounds) -> None:
     matching = Matching(bands=3, band_radius=6)
     texts = crowd(Random(seed), 120, bits, matching.bands)
     expected = candidates(texts, matching, bits, bounds)
     assert sum(map(len, expected)) > 200
     assert found(texts, matching, bits, bounds) == expected
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("bits", [64, 128])
+@pytest.mark.parametrize("bounds", [FEW, USUAL])
+def test_crowded_keys_find_the_same_in_several_parts(seed: int, bits: int, bounds: Bounds) -> None:
+    matching = Matching(bands=3, band_radius=6)
+    texts = crowd(Random(seed), 400, bits, matching.bands)
+    assert found(texts, matching, bits, bounds, crowd=30) == found(texts, matching, bits, bounds)
+
+
+def test_of_a_crowded_key_each_part_has_its_own_texts_and_those_that_are_listed() -> None:
+    matching = Matching(bands=1)
+    texts = [Sieved(None, (7,)) for _ in range(1_000)]
+    words, near, keys = columns(texts, 64, 1)
+    some = entries(Texts(np.arange(1_000), words, near, keys, np.zeros(1_000, bool)), matching)
+    crowded = crowded_at(some, 250)
+    assert crowded.parts.tolist() == [4]
+    spread_out, listed = spread(some, crowded), in_every_part(first_listed(some), crowded)
+    assert np.unique(spread_out.place, return_counts=True)[1].tolist() == [250] * 4
+    assert np.unique(listed.place, return_counts=True)[1].tolist() == [index.LISTED] * 4
+    assert set(listed.place.tolist()) == set(spread_out.place.tolist())
+    assert not listed.asks.any()
 
 
 def test_segments_alone_find_what_the_sieve_finds() -> None:

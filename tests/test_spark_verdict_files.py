@@ -46,7 +46,7 @@ def test_rows_are_cut_into_equal_pieces_wherever_files_end() -> None:
 def test_rows_say_what_the_file_says() -> None:
     read = rows(table("a", "b", "z"))
     assert read.text.tolist() == [0, 1, -1]
-    assert read.is_first_kept.tolist() == [True, False, False]
+    assert read.are_unique().tolist() == [True, False, False]
     assert [len(near) for near in read.near] == [0, 1, 0]
     assert (read.bits.shape, read.keys.shape, read.digests.shape) == ((3, 1), (3, 9), (3, 2))
 

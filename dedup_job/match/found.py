@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,27 @@ class Found(NamedTuple):
 
     numbers: npt.NDArray[np.uint64]  # those that there is room for
     total: npt.NDArray[np.int64]  # (1,), how many there are
+
+
+def gathered(search: Callable[[Found], None], room: int) -> npt.NDArray[np.uint64]:
+    """Return what a search notes, in the order in which it does; it is done again where there is more."""
+    found = Found(np.empty(room, np.uint64), np.zeros(1, np.int64))
+    search(found)
+    total = int(found.total[0])
+    return found.numbers[:total] if total <= room else gathered(search, total)
+
+
+def told_apart(
+    numbers: npt.NDArray[np.uint64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the queries, distances and positions that such numbers hold.
+
+    >>> [column.tolist() for column in told_apart(np.array([7 << 40 | 3 << 32 | 11], np.uint64))]
+    [[7], [3], [11]]
+    """
+    queries, nearness = numbers >> np.uint64(40), numbers >> np.uint64(32) & np.uint64(0xFF)
+    positions = numbers & np.uint64(0xFFFF_FFFF)
+    return queries.astype(np.int64), nearness.astype(np.int64), positions.astype(np.int64)
 
 
 @inlined

@@ -81,12 +81,10 @@ class Index:
         self._waiting: list[Keys] = []  # the keys of the others' bands are here
         self._bits = np.empty((0, bits // WORD_BITS), np.uint64)
         self._has_print = np.empty(0, np.bool_)
-        by_segment = Rule(matching.radius, LISTED, FOUND, SEGMENT_LOAD)
-        by_band = Rule(matching.band_radius, LISTED, FOUND, BAND_LOAD)
         self._is_exhaustive = matching.radius >= bits // SEGMENT_BITS
-        places = range(0 if self._is_exhaustive else bits // SEGMENT_BITS)
-        self._segments = [KeyMap(replace(by_segment, segment=place)) for place in places]
-        self._bands = [KeyMap(by_band) for _ in range(matching.bands)]
+        by_segment, by_band = rules(bits, matching)
+        self._segments = [] if self._is_exhaustive else [KeyMap(rule) for rule in by_segment]
+        self._bands = [KeyMap(rule) for rule in by_band]
 
     def __len__(self) -> int:
         """Texts added so far."""
@@ -175,20 +173,23 @@ class Index:
         return self._gathered(len(texts), search)
 
     def _gathered(self, queries: int, search: Callable[[_found.Found], None]) -> Candidates:
-        """Search with room for about as many as last time, and again with room for all if there are more."""
-        found = _empty(self._usual * queries)
-        search(found)
-        if found.total[0] > len(found.numbers):
-            found = _empty(int(found.total[0]))
-            search(found)
-        self._usual = max(FEW, 2 * int(found.total[0]) // max(1, queries))
-        numbers = found.numbers[: found.total[0]]
+        """Search with room for about as many as last time."""
+        numbers = _found.gathered(search, self._usual * queries)
+        self._usual = max(FEW, 2 * len(numbers) // max(1, queries))
         numbers.sort()
         numbers = numbers[
             np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]
         ]  # keys may find the same
         distances = (numbers >> np.uint64(32)).astype(np.uint8)
         return Candidates(_found.offsets(numbers, queries), numbers.astype(np.uint32), distances)
+
+
+def rules(bits: int, matching: Matching) -> tuple[list[Rule], list[Rule]]:
+    """Return what the keys of each segment's map find in fingerprints of so many bits, and of each band's."""
+    by_segment = Rule(matching.radius, LISTED, FOUND, SEGMENT_LOAD)
+    by_band = Rule(matching.band_radius, LISTED, FOUND, BAND_LOAD)
+    places = range(bits // SEGMENT_BITS)
+    return [replace(by_segment, segment=place) for place in places], [by_band] * matching.bands
 
 
 @contextmanager
@@ -240,7 +241,3 @@ def compare_all(queries: Queries, prints: Prints, radius: int, most: int, found:
                 noted += 1
                 if noted == most:
                     break
-
-
-def _empty(room: int) -> _found.Found:
-    return _found.Found(np.empty(room, np.uint64), np.zeros(1, np.int64))

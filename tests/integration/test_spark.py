@@ -37,11 +37,11 @@ def odd() -> list[dict[str, Any]]:
     return list(generate(200, mix=Mix(length=200, odd=0.1)))
 
 
-def crowded() -> list[dict[str, Any]]:
+def crowded(count: int = 200) -> list[dict[str, Any]]:
     """Records of one form, which share more keys than a key remembers texts."""
     return [
         {"_id": ObjectId((1 << 90 | number).to_bytes(12, "big")), "data": text.decode()}
-        for number, text in enumerate(FORM.texts(np.arange(200)))
+        for number, text in enumerate(FORM.texts(np.arange(count)))
     ]
 
 
@@ -186,7 +186,30 @@ def test_without_java_it_is_said_what_to_install(job: Job) -> None:
     assert len(ended.stderr.splitlines()) == 1
 
 
-def test_rounds_settle_what_one_machine_settles(spark: Any) -> None:
+def test_crowded_keys_and_matches_in_rounds_leave_the_same(
+    job: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dedup_job.engine.spark import candidates, decisions
+
+    job.set("source", fields=["data"])
+    job.source.insert_many([*odd(), *crowded(1_000)])
+    other, found = another_job(), []
+    crowded_keys = candidates._crowded
+
+    def noted(*of: Any) -> Any:
+        found.append(crowded_keys(*of))
+        return found[-1]
+
+    monkeypatch.setattr(candidates, "_crowded", noted)
+    monkeypatch.setattr(decisions, "CROWD", 100)
+    monkeypatch.setattr(decisions, "CROWDS", 1 << 30)
+    monkeypatch.setattr(decisions, "FEW_EDGES", 10)
+    assert on_spark(other).counts == job.decide("backfill").counts
+    assert max(found[0].parts) > 5
+    assert other.outcome() == job.outcome()
+
+
+def test_rounds_settle_what_one_machine_settles(spark: Any, tmp_path: Path) -> None:
     from dedup_job.engine.spark.independent import Edges, dropped
     from dedup_job.engine.spark.rounds import dropped_in_rounds
 
@@ -194,5 +217,5 @@ def test_rounds_settle_what_one_machine_settles(spark: Any) -> None:
     later = rng.integers(1, 300, 400)
     edges = Edges(later, (rng.random(400) * later).astype(np.int64))
     table = spark.createDataFrame(np.stack(edges, axis=1).tolist(), "later bigint, earlier bigint")
-    found = sorted(row.text for row in dropped_in_rounds(table, 0).collect())
+    found = sorted(row.text for row in dropped_in_rounds(table, 0, str(tmp_path)).collect())
     assert found == dropped(edges).tolist()

@@ -29,6 +29,18 @@ RECORDS = pa.schema(
     ]
 )
 
+TYPES = {pa.int64(): "bigint", pa.binary(): "binary", pa.bool_(): "boolean", pa.string(): "string"}
+TYPES |= {pa.float64(): "double"}
+
+
+def ddl(schema: pa.Schema) -> str:
+    """Return a schema as Spark reads it.
+
+    >>> ddl(pa.schema([("text", pa.int64()), ("id", pa.binary())]))
+    '`text` bigint, `id` binary'
+    """
+    return ", ".join(f"`{field.name}` {TYPES[field.type]}" for field in schema)
+
 
 def records(ids: Iterable[bytes], prints: Fingerprints, first: int) -> pa.RecordBatch:
     """Return fingerprinted records as Arrow has them, their orders counted from `first` on."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dedup_job.engine.spark import nearby
+from dedup_job.engine.spark import candidates
+from dedup_job.engine.spark.candidates import PAIRS, TEXTS, Batches
 from dedup_job.engine.spark.columns import (
     POSITION_BITS,
     RECORDS,
     SHORT,
-    column,
+    ddl,
     in_batches,
-    matrix,
     numbers,
     sets,
-    whole,
 )
 from dedup_job.engine.spark.independent import Edges, dropped
 from dedup_job.engine.spark.rounds import dropped_in_rounds
@@ -32,29 +31,14 @@ from dedup_job.native.ragged import Ragged
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-TEXTS = pa.schema(
-    [
-        ("text", pa.int64()),
-        ("id", pa.binary()),
-        ("short", pa.binary()),
-        ("bits", pa.binary()),
-        ("near", pa.bool_()),
-        ("keys", pa.binary()),
-        ("again", pa.bool_()),
-    ]
-)
-FOUND = pa.schema([("text", pa.int64()), ("other", pa.int64()), ("by", pa.int64()), ("distance", pa.int64())])
-PAIRS = pa.schema([("text", pa.int64()), ("other", pa.int64()), ("distance", pa.int64())])
 COMPARED = pa.schema([("part", pa.int64()), *PAIRS, ("order", pa.int64()), ("shingles", pa.binary())])
 MATCHES = pa.schema([*PAIRS, ("similarity", pa.float64())])
-TYPES = {pa.int64(): "bigint", pa.binary(): "binary", pa.bool_(): "boolean", pa.string(): "string"}
-TYPES |= {pa.float64(): "double"}
 ENTRIES_AT_ONCE = 2_000_000  # of a partition, about: 50 bytes of memory each
 PAIRS_AT_ONCE = 100_000  # of a partition, about, with the shingles of their texts
+CROWDS = 4  # a key is crowded that has more than one in so many of a partition's entries,
+CROWD = 4_000  # and at least so many
 GROUPS = 4  # of pairs in a partition: the more, the more evenly are they shared out
-FEW_EDGES = 20_000_000  # that the driver goes over by itself
-
-Batches = Iterator[pa.RecordBatch]
+FEW_EDGES = 20_000_000  # matches that the driver settles by itself, rather than Spark in rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +47,11 @@ class Shape:
 
     words       64-bit words of a fingerprint
     partitions  that a stage has at least
-    few_edges   matches that the driver settles by itself, rather than Spark in rounds
     """
 
     matching: Matching
     words: int
     partitions: int
-    few_edges: int = FEW_EDGES
-
-    def parts(self, rows: int) -> int:
-        """Return how many partitions so many rows of entries have."""
-        return max(self.partitions, -(-rows // ENTRIES_AT_ONCE))
-
-
-def ddl(schema: pa.Schema) -> str:
-    """Return a schema as Spark reads it."""
-    return ", ".join(f"`{field.name}` {TYPES[field.type]}" for field in schema)
 
 
 def decided(work: Work, records: Stage, shape: Shape) -> Stage:
@@ -86,7 +59,7 @@ def decided(work: Work, records: Stage, shape: Shape) -> Stage:
     texts = work.stage("texts", lambda: _texts(records.table))
     pairs = work.stage("pairs", lambda: _pairs(texts, shape))
     matches = work.stage("matches", lambda: _matches(records.table, pairs, shape))
-    without = work.stage("dropped", lambda: _dropped(matches, shape))
+    without = work.stage("dropped", lambda: _dropped(matches, shape, work.path("rounds")))
     parts = (records.table, texts.table, matches.table, without.table)
     return work.stage("verdicts", lambda: _verdicts(*parts, shape), by="range")
 
@@ -112,57 +85,10 @@ def _judged(records: DataFrame) -> DataFrame:
 
 def _pairs(texts: Stage, shape: Shape) -> DataFrame:
     """Return for each text the candidates that its keys find."""
-    bits = [f"bits{word}" for word in range(shape.words)]
-    words = [(name, pa.int64()) for name in bits]
-    flags = [("near", pa.bool_()), ("again", pa.bool_())]
-    entries = pa.schema([("key", pa.int64()), ("text", pa.int64()), *words, *flags])
-    matching = shape.matching
-    keys = 8 * shape.words + matching.bands
-
-    def with_keys(batches: Batches) -> Batches:
-        for batch in filter(len, batches):
-            yield from in_batches(_entries(pa.Table.from_batches([batch.cast(TEXTS)]), shape, entries))
-
-    def by_key(batches: Batches) -> Batches:
-        yield from in_batches(_found(whole(batches, entries), bits, matching))
-
-    def by_text(batches: Batches) -> Batches:
-        table = whole(batches, FOUND)
-        met = nearby.first_found(nearby.Pairs(*(numbers(table, name) for name in FOUND.names)))
-        yield from in_batches(pa.table([met.text, met.other, met.distance], schema=PAIRS))
-
-    parts = shape.parts(texts.manifest.rows * keys)
-    found = (
-        texts.table.mapInArrow(with_keys, ddl(entries))
-        .repartition(parts, "key")
-        .mapInArrow(by_key, ddl(FOUND))
-    )
-    return found.repartition(parts, "text").mapInArrow(by_text, ddl(PAIRS))
-
-
-def _entries(table: pa.Table, shape: Shape, schema: pa.Schema) -> pa.Table:
-    texts = nearby.Texts(
-        text=numbers(table, "text"),
-        bits=matrix(column(table, "bits"), np.uint64),
-        near=numbers(table, "near"),
-        keys=matrix(column(table, "keys"), np.uint32),
-        again=numbers(table, "again"),
-    )
-    found = nearby.entries(texts, shape.matching)
-    words = [np.ascontiguousarray(found.bits[:, word]).view(np.int64) for word in range(shape.words)]
-    return pa.table([found.key, found.text, *words, found.near, found.again], schema=schema)
-
-
-def _found(table: pa.Table, bits: list[str], matching: Matching) -> pa.Table:
-    words = [numbers(table, name).view(np.uint64) for name in bits]
-    entries = nearby.Entries(
-        key=numbers(table, "key"),
-        text=numbers(table, "text"),
-        bits=np.stack(words, axis=1),
-        near=numbers(table, "near"),
-        again=numbers(table, "again"),
-    )
-    return pa.table(list(nearby.pairs(entries, matching)), schema=FOUND)
+    rows = texts.manifest.rows * (8 * shape.words + shape.matching.bands)
+    parts = max(shape.partitions, -(-rows // ENTRIES_AT_ONCE))
+    crowd = max(CROWD, rows // parts // CROWDS)
+    return candidates.found(texts.table, shape.matching, candidates.Cut(shape.words, parts, crowd))
 
 
 def _matches(records: DataFrame, pairs: Stage, shape: Shape) -> DataFrame:
@@ -207,12 +133,12 @@ def similar(batches: list[pa.RecordBatch], least: float) -> pa.Table:
     return pa.table(columns, schema=MATCHES).filter(pa.array(found >= least))
 
 
-def _dropped(matches: Stage, shape: Shape) -> DataFrame:
+def _dropped(matches: Stage, shape: Shape, folder: str) -> DataFrame:
     """Return the texts that are dropped when they first come."""
     edges = matches.table.where("other < text").select("text", "other")
-    if matches.manifest.rows > shape.few_edges:
+    if matches.manifest.rows > FEW_EDGES:
         edges = edges.select(edges.text.alias("later"), edges.other.alias("earlier"))
-        return dropped_in_rounds(edges, shape.few_edges)
+        return dropped_in_rounds(edges, FEW_EDGES, folder)
     table = edges.toArrow()
     found = dropped(Edges(numbers(table, "text"), numbers(table, "other")))
     return edges.sparkSession.createDataFrame(pa.table({"text": pa.array(found, pa.int64())}))

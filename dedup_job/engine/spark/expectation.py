@@ -67,10 +67,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self.ids)
 
-    @property
-    def is_first_kept(self) -> npt.NDArray[np.bool_]:
-        """Which records are expected to be unique, bool (n,)."""
-        found: npt.NDArray[np.bool_] = self.is_kept & (self.text == self.order)
+    def are_unique(self, rows: Numbers | slice = slice(None)) -> npt.NDArray[np.bool_]:
+        """Return which records are expected to be unique, of all or of some rows."""
+        found: npt.NDArray[np.bool_] = self.is_kept[rows] & (self.text[rows] == self.order[rows])
         return found
 
     def take(self, rows: Numbers) -> Rows:
@@ -103,16 +102,14 @@ class Deviations:
 
     def note(self, rows: Rows, row: int, is_unique: bool) -> None:
         """Note how a record ended, where that was not expected."""
-        text = int(rows.text[row])
-        is_expected = bool(rows.is_kept[row]) and text == rows.order[row]
-        if text >= 0 and is_unique != is_expected:
-            self.standing[text] = rows.ids[row] if is_unique else None
+        if is_unique != rows.are_unique(slice(row, row + 1))[0]:
+            self.standing[int(rows.text[row])] = rows.ids[row] if is_unique else None
 
     def learn(self, rows: Rows, plan: Plan) -> None:
         """Note how a plan for these records ended."""
         is_unique = np.zeros(len(rows), np.bool_)
         is_unique[plan.rows(Action.UNIQUE)] = True
-        for row in np.flatnonzero(is_unique != rows.is_first_kept).tolist():
+        for row in np.flatnonzero(is_unique != rows.are_unique()).tolist():
             self.note(rows, row, bool(is_unique[row]))
 
 
@@ -146,7 +143,7 @@ def decide(rows: Rows, is_changed: npt.NDArray[np.bool_], deviations: Deviations
 def _are_as_expected(rows: Rows, is_changed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Return which records are unique whatever has come otherwise: the first of a text that matches none."""
     is_alone = np.array([not near for near in rows.near], np.bool_)
-    found: npt.NDArray[np.bool_] = rows.is_first_kept & is_alone & ~is_changed
+    found: npt.NDArray[np.bool_] = rows.are_unique() & is_alone & ~is_changed
     return found
 
 

@@ -1,37 +1,41 @@
-"""Nearby texts: what each text's keys find, in groups of entries that share a key; pure.
+"""Nearby texts: what each text's keys find, in parts of all entries that can be looked through apart; pure.
 
-`match.index` looks texts up one after the other.  Here all entries with a key come together, in the order of
-their texts, and give the same: a key is remembered with its first texts, and finds the first near ones.
+`match.index` has all texts and looks them up one after the other.  Here the entries of all texts are shared
+out by a place that is made of their keys, and the same maps look through each part.  So the rules are those
+of `match`: a key is remembered with its first texts, and a map's keys find the first near ones.
 
 For a band the key is that of the band.  A segment's map is asked for the segment and the next one, of which
-one bit may be another: so one half of the next one is the same, 8 bits of it.  There are two keys, then: the
-segment with either half.  Entries that share one of them differ in a bit at most of the other half; where
-both halves are the same, the first one counts.  All texts with one segment and one next one are in both
-groups, so each tells of how many came before.
+one bit may be another: so one half of the next one is the same, 8 bits of it.  There are two keys here, then,
+the segment with either half, and what is found under both counts once.
+
+A key that very many texts have would make a part too large.  Its texts are spread over several parts, and
+each of these gets the texts that the key is remembered with besides: they are found there, and do not ask.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.recipe import Matching
-from dedup_job.match.found import NO_DISTANCE
-from dedup_job.match.index import FOUND, LISTED, WORD_BITS
-from dedup_job.match.search import SEGMENT_BITS
-from dedup_job.native.compiled import compiled, inlined
-from dedup_job.native.instructions import popcount
+from dedup_job.match import index
+from dedup_job.match.found import Found, gathered, told_apart
+from dedup_job.match.keymap import KeyMap, Rule
+from dedup_job.match.search import Prints, Queries
 
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 MAP_SHIFT = 32  # bits of a key, below the number of its map
+PART_SHIFT = 40  # bits of a key with its map, below the number of a crowded key's part
 HALF_BITS = 8
 SEGMENT_MAPS = 32  # the numbers of segments' maps come before this one, two for each, those of bands after
-ROOM = 1 << 12
+ASKING = 1 << 18  # texts that ask at once: what they find has to have room
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +59,46 @@ class Texts:
 class Entries(NamedTuple):
     """Texts by one of their keys.
 
-    key    int64 (n,), with the number of its map above it
+    place  int64 (n,), the key with the number of its map above it, and above that the part of a crowded key
+    asks   bool (n,), whether the text looks for others here, or is only found
     the others as in Texts
     """
 
-    key: Numbers
+    place: Numbers
     text: Numbers
     bits: npt.NDArray[np.uint64]
     near: Flags
     again: Flags
+    asks: Flags
+
+    @property
+    def keys(self) -> Numbers:
+        """Keys with the numbers of their maps, int64 (n,)."""
+        return self.place & (1 << PART_SHIFT) - 1
+
+    def take(self, rows: npt.NDArray[np.intp] | Flags) -> Entries:
+        """Return some of them."""
+        return Entries._make(column[rows] for column in self)
+
+    @classmethod
+    def join(cls, some: Iterable[Entries]) -> Entries:
+        """Return all of these, at least of one."""
+        return cls._make(map(np.concatenate, zip(*some, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class Crowded:
+    """Keys that very many texts have: ascending, int64 (n,), and into how many parts the texts of each go."""
+
+    keys: Numbers
+    parts: Numbers
+
+    def parts_of(self, keys: Numbers) -> Numbers:
+        """Return the parts of each key, int64 (n,): one where it is not crowded."""
+        if not len(self.keys):
+            return np.ones(len(keys), np.int64)
+        at = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
+        return np.where(self.keys[at] == keys, self.parts[at], 1)
 
 
 class Pairs(NamedTuple):
@@ -79,19 +114,12 @@ class Pairs(NamedTuple):
     distance: Numbers
 
 
-class _Rule(NamedTuple):
-    radius: int
-    band_radius: int
-    listed: int
-    found: int
-
-
 def entries(texts: Texts, matching: Matching) -> Entries:
     """Return the entries of texts under all their keys.
 
     A text with a fingerprint has two for each segment of it, one with shingles one for each band.
     """
-    rows, keys = [], []
+    rows, keys = [np.empty(0, np.intp)], [np.empty(0, np.int64)]
     printed, shingled = np.flatnonzero(texts.near), np.flatnonzero(texts.keys.any(axis=1))
     segments = np.ascontiguousarray(texts.bits[printed], "<u8").view("<u2").astype(np.int64)
     for place in range(segments.shape[1]):
@@ -103,132 +131,120 @@ def entries(texts: Texts, matching: Matching) -> Entries:
     for band in range(matching.bands):
         rows.append(shingled)
         keys.append((SEGMENT_MAPS + band) << MAP_SHIFT | texts.keys[shingled, band].astype(np.int64))
-    all_rows = np.concatenate([np.empty(0, np.intp), *rows])
-    return Entries(
-        np.concatenate([np.empty(0, np.int64), *keys]),
-        texts.text[all_rows],
-        texts.bits[all_rows],
-        texts.near[all_rows],
-        texts.again[all_rows],
-    )
+    at = np.concatenate(rows)
+    columns = (texts.text[at], texts.bits[at], texts.near[at], texts.again[at])
+    return Entries(np.concatenate(keys), *columns, np.ones(len(at), np.bool_))
 
 
-def pairs(entries: Entries, matching: Matching, listed: int = LISTED, found: int = FOUND) -> Pairs:
-    """Return what the texts find in groups of entries, in which all entries with a key are.
+def spread(entries: Entries, crowded: Crowded) -> Entries:
+    """Return entries with those of crowded keys in the parts that their texts belong to."""
+    part = entries.text % crowded.parts_of(entries.place)
+    return entries._replace(place=part << PART_SHIFT | entries.place)
+
+
+def first_listed(entries: Entries) -> Entries:
+    """Return those of some entries, all of one part, that their keys can be remembered with.
+
+    They are the first ones of each key: of all entries of the key those that are remembered are among them.
+    """
+    found = [own.take(_ranks(_map_keys(number, own)) < index.LISTED) for number, own in _by_map(entries)]
+    return Entries.join([entries.take(np.empty(0, np.intp)), *found])
+
+
+def in_every_part(listed: Entries, crowded: Crowded) -> Entries:
+    """Return the texts that crowded keys are remembered with, to be found in each part of their keys."""
+    times = crowded.parts_of(listed.place)
+    copies = listed.take(np.repeat(np.arange(len(times)), times))
+    part = np.arange(len(copies.place)) - np.repeat(np.cumsum(times) - times, times)
+    return copies._replace(place=part << PART_SHIFT | copies.place, asks=np.zeros_like(copies.asks))
+
+
+def pairs(entries: Entries, matching: Matching) -> Pairs:
+    """Return what texts find in a part: all entries of each key and part of a key are in it.
 
     A text finds later ones only when it comes again.
     """
-    order = np.lexsort((entries.text, entries.key))
-    ordered = Entries._make(column[order] for column in entries)
-    rule = _Rule(matching.radius, matching.band_radius, listed, found)
-    return Pairs(*_pairs(ordered, rule))
+    by_segment, by_band = index.rules(64 * entries.bits.shape[1], matching)
+    none = np.empty(0, np.int64)
+    found = [Pairs(none, none, none, none)]
+    for number, own in _by_map(entries):
+        is_band = number >= SEGMENT_MAPS
+        by = number if is_band else number // 2
+        rule = by_band[by - SEGMENT_MAPS] if is_band else by_segment[by]
+        found += _looked_up(rule, _map_keys(number, own), own, by)
+    return Pairs._make(map(np.concatenate, zip(*found, strict=True)))
 
 
-def first_found(pairs: Pairs, found: int = FOUND) -> Pairs:
+def first_found(pairs: Pairs) -> Pairs:
     """Return each pair once, of the pairs that a map has found for a text only the first; all are there."""
-    order = np.lexsort((pairs.other, pairs.by, pairs.text))
-    pairs = Pairs(*(column[order] for column in pairs))
-    is_first = np.append(True, (np.diff(pairs.text) != 0) | (np.diff(pairs.by) != 0))[: len(order)]
-    begins = np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
-    pairs = Pairs(*(column[np.arange(len(order)) - begins < found] for column in pairs))
-    order = np.lexsort((pairs.other, pairs.text))
-    pairs = Pairs(*(column[order] for column in pairs))
-    is_new = np.append(True, (np.diff(pairs.text) != 0) | (np.diff(pairs.other) != 0))[: len(order)]
-    return Pairs(*(column[is_new] for column in pairs))
+    pairs = _once(pairs, pairs.other, pairs.by, pairs.text)
+    is_first = _ranks(pairs.text, pairs.by) < index.FOUND
+    pairs = Pairs._make(column[is_first] for column in pairs)
+    return _once(pairs, pairs.other, pairs.text)
 
 
-@compiled
-def _pairs(entries: Entries, rule: _Rule) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    room = np.empty((ROOM, 4), np.int64)
-    count, start = 0, 0
-    lists, lengths = np.empty((1 << HALF_BITS, rule.listed), np.int64), np.zeros(1 << HALF_BITS, np.int64)
-    while start < len(entries.key):
-        stop = start + 1
-        while stop < len(entries.key) and entries.key[stop] == entries.key[start]:
-            stop += 1
-        map_ = entries.key[start] >> MAP_SHIFT
-        if stop - start > 1 and map_ < SEGMENT_MAPS:
-            _list(entries, start, stop, lists, lengths)
-        for row in range(start, stop if stop - start > 1 else start):
-            if len(room) - count < (2 * HALF_BITS + 1) * rule.listed:
-                room = np.concatenate((room, np.empty_like(room)))
-            if map_ < SEGMENT_MAPS:
-                count = _find_by_segment(entries, row, rule, lists, lengths, room, count)
-            else:
-                count = _find_by_band(entries, row, (start, stop), rule, room, count)
-        start = stop
-    return room[:count, 0].copy(), room[:count, 1].copy(), room[:count, 2].copy(), room[:count, 3].copy()
+def _by_map(entries: Entries) -> Iterator[tuple[int, Entries]]:
+    """Yield the number of each map and its entries, in the order of their texts, each text once."""
+    maps = (entries.keys >> MAP_SHIFT).astype(np.uint8)
+    by_map = np.argsort(maps, kind="stable")
+    bounds = np.searchsorted(maps[by_map], np.arange(256))
+    for number, (start, stop) in enumerate(pairwise(bounds.tolist())):
+        own = entries.take(by_map[start:stop])
+        own = own.take(np.lexsort((~own.asks, own.text)))
+        if len(own.text):
+            yield number, own.take(np.append(True, own.text[1:] != own.text[:-1]))
 
 
-@inlined
-def _other_half(entries: Entries, row: int) -> np.int64:
-    """The half of the next segment that is not in the key."""
-    map_ = entries.key[row] >> MAP_SHIFT
-    segments = entries.bits.shape[1] * (WORD_BITS // SEGMENT_BITS)
-    following = (map_ // 2 + 1) % segments
-    shift = SEGMENT_BITS * (following % 4) + HALF_BITS * (1 - map_ % 2)
-    return np.int64(entries.bits[row, following // 4] >> np.uint64(shift) & np.uint64(0xFF))
+def _map_keys(number: int, entries: Entries) -> npt.NDArray[np.uint32]:
+    """Return what a map has for keys, uint32 (n,): those of the index."""
+    if number < SEGMENT_MAPS:
+        return index.segment_keys(entries.bits, number // 2)
+    return entries.place.astype(np.uint32)
 
 
-@inlined
-def _list(entries: Entries, start: int, stop: int, lists: Numbers, lengths: Numbers) -> None:
-    """Remember the first rows of a group for each value of the other half."""
-    lengths[:] = 0
-    for row in range(start, stop):
-        half = _other_half(entries, row)
-        if lengths[half] < lists.shape[1]:
-            lists[half, lengths[half]] = row
-            lengths[half] += 1
+def _looked_up(rule: Rule, keys: npt.NDArray[np.uint32], entries: Entries, by: int) -> Iterator[Pairs]:
+    """Yield what texts find that are entered into a map in their order."""
+    key_map, prints = KeyMap(rule), Prints(entries.bits, entries.near)
+    key_map.add(keys, np.ones(len(keys), np.bool_))
+    asking = np.flatnonzero(entries.asks)
+    for start in range(0, len(asking), ASKING):
+        rows = asking[start : start + ASKING]
+        queries = Queries(rows, Prints(prints.bits[rows], prints.is_there[rows]))
+
+        def search(found: Found, rows: Numbers = rows, queries: Queries = queries) -> None:
+            key_map.search(keys[rows], queries, prints, found)
+
+        query, distance, other = told_apart(gathered(search, index.FEW * len(rows)))
+        row = rows[query]
+        is_wanted = (other < row) | entries.again[row]
+        text, other, distance = (
+            entries.text[row[is_wanted]],
+            entries.text[other[is_wanted]],
+            distance[is_wanted],
+        )
+        yield Pairs(text, other, np.full(len(text), by), distance)
 
 
-@inlined
-def _find_by_segment(
-    entries: Entries, row: int, rule: _Rule, lists: Numbers, lengths: Numbers, room: Numbers, count: int
-) -> int:
-    """Write down what lies within the radius and differs in a bit of the other half, or in none."""
-    map_ = entries.key[row] >> MAP_SHIFT
-    own = _other_half(entries, row)
-    for flip in range(map_ % 2, HALF_BITS + 1):
-        half = own ^ (1 << flip >> 1)
-        for place in range(lengths[half]):
-            other = lists[half, place]
-            if other > row and not entries.again[row]:
-                break
-            distance = _distance(entries, row, other)
-            if other != row and distance <= rule.radius:
-                _note(entries, row, other, map_ // 2, distance, room, count)
-                count += 1
-    return count
+def _ranks(*columns: npt.NDArray[np.integer]) -> Numbers:
+    """Return how many rows before each are equal to it."""
+    order, begins = _runs(columns)
+    places = np.arange(len(order))
+    ranks = np.empty_like(places)
+    ranks[order] = places - np.maximum.accumulate(np.where(begins, places, 0))
+    return ranks
 
 
-@inlined
-def _find_by_band(
-    entries: Entries, row: int, group: tuple[int, int], rule: _Rule, room: Numbers, count: int
-) -> int:
-    """Write down the first that are near enough, or have no fingerprint to tell."""
-    noted, by = 0, entries.key[row] >> MAP_SHIFT
-    for other in range(group[0], min(group[1], group[0] + rule.listed)):
-        if noted == rule.found or (other > row and not entries.again[row]):
-            break
-        distance = _distance(entries, row, other)
-        if other != row and (distance <= rule.band_radius or distance == NO_DISTANCE):
-            _note(entries, row, other, by, distance, room, count)
-            noted += 1
-            count += 1
-    return count
+def _once(pairs: Pairs, *columns: Numbers) -> Pairs:
+    """Return each of the pairs once that these columns tell apart, in the order of the last one first."""
+    order, begins = _runs(columns)
+    return Pairs._make(column[order[begins]] for column in pairs)
 
 
-@inlined
-def _distance(entries: Entries, row: int, other: int) -> np.int64:
-    if not (entries.near[row] and entries.near[other]):
-        return np.int64(NO_DISTANCE)
-    distance = np.int64(0)
-    for word in range(entries.bits.shape[1]):
-        distance += np.int64(popcount(entries.bits[row, word] ^ entries.bits[other, word]))
-    return distance
-
-
-@inlined
-def _note(entries: Entries, row: int, other: int, by: int, distance: int, room: Numbers, count: int) -> None:
-    room[count, 0], room[count, 1] = entries.text[row], entries.text[other]
-    room[count, 2], room[count, 3] = by, distance
+def _runs(columns: tuple[npt.NDArray[np.integer], ...]) -> tuple[npt.NDArray[np.intp], Flags]:
+    """Return the rows in the order of the last column first, and where there others begin than before."""
+    order = np.lexsort(columns)
+    begins = np.zeros(len(order), np.bool_)
+    begins[:1] = True
+    for column in columns:
+        begins[1:] |= column[order][1:] != column[order][:-1]
+    return order, begins

@@ -25,6 +25,7 @@ USUAL: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.cleaner.referenceTracking.cleanCheckpoints": "true",
 }
 # The driver and its executors are one process, which nobody else has to reach.
 ALONE: Mapping[str, str] = {

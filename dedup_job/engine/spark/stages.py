@@ -98,6 +98,10 @@ class Work:
             return found
         return self._made(name, make, {}, by)
 
+    def path(self, name: str) -> str:
+        """Return where something of this name is."""
+        return f"{self._folder}/{name}"
+
     def end(self) -> None:
         """Note that all was carried out."""
         self._note(Manifest("done", self._about, str(self._snapshot), 0, "", "", {}))
@@ -122,7 +126,7 @@ class Work:
         self._spark.sparkContext.setJobDescription(name)
         table = make()
         writer = table.write.mode("overwrite")
-        (writer.partitionBy(by) if by else writer).parquet(self._path(name))
+        (writer.partitionBy(by) if by else writer).parquet(self.path(name))
         rows, files = self._contents(name)
         self._note(Manifest(name, self._about, str(self._snapshot), rows, files, table.schema.json(), notes))
         return rows
@@ -148,13 +152,13 @@ class Work:
             if self._contents(name) != (manifest.rows, manifest.files):
                 return None
             schema = StructType.fromJson(json.loads(manifest.schema))
-            return Stage(self._spark.read.schema(schema).parquet(self._path(name)), manifest)
+            return Stage(self._spark.read.schema(schema).parquet(self.path(name)), manifest)
 
     def _contents(self, name: str) -> tuple[int, str]:
         """Return the rows of a stage, and the digest of its files' names and lengths; nothing for none."""
         from pyspark.errors import AnalysisException
 
-        path = self._path(name)
+        path = self.path(name)
         try:
             listed = self._spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(path)
             files = [
@@ -170,7 +174,7 @@ class Work:
         from pyspark.errors import AnalysisException
 
         try:
-            with_text = self._spark.read.text(self._path(f"{name}.manifest"), wholetext=True).collect()
+            with_text = self._spark.read.text(self.path(f"{name}.manifest"), wholetext=True).collect()
             return Manifest(**json.loads(with_text[0].value)) if with_text else None
         except (AnalysisException, ValueError, TypeError):
             return None
@@ -178,7 +182,7 @@ class Work:
     def _note(self, manifest: Manifest) -> None:
         text = json.dumps(asdict(manifest), sort_keys=True)
         table = self._spark.createDataFrame([(text,)], "value string").coalesce(1)
-        table.write.mode("overwrite").text(self._path(f"{manifest.stage}.manifest"))
+        table.write.mode("overwrite").text(self.path(f"{manifest.stage}.manifest"))
 
     def _check(self, found: Manifest) -> None:
         now = json.loads(json.dumps(self._about))
@@ -188,6 +192,3 @@ class Work:
                 f"[engine] work: {self._folder} holds stages of another {' and '.join(others)}; "
                 "name another folder, or remove this one"
             )
-
-    def _path(self, name: str) -> str:
-        return f"{self._folder}/{name}"
