@@ -1,70 +1,82 @@
 """What a backfill on Spark takes, stage by stage, and that it leaves what one machine leaves.
 
-    python -m scripts.bench_spark [--count 200000] [--collection pages|forms] [--data FILE ...]
-                                  [--masters "local[1]" "local[2]"] [--partitions N] [--quick]
+    python -m scripts.bench_spark [--count 200000] [--collection pages|forms|key] [--data FILE ...]
+                                  [--masters "local[1],local[2]"] [--partitions N] [--quick]
 
-The records are made up as `scripts/made_up.py` says (`pages`: texts of about 230 letters, 30 % copies;
-`forms`: one form of 60 words of which nine are filled in, 5 % copies, so that nearly all share some keys), or
-those of JSON-lines files.  A local backfill decides them first; then Spark does, by each master, and target
-and rows on what was dropped are compared, byte for byte, and row for row without run and time.
+The records are made up as `scripts/made_up.py` says, or those of JSON-lines files:
+
+pages  texts of about 230 letters, 30 % copies
+forms  one form of 60 words of which nine are filled in, 5 % copies, so that nearly all share some keys
+key    one form of 100 words of which three are filled in: all match all, and each of several keys is in all
+
+A local backfill decides them first; then Spark does, by each master, and target and rows on what was dropped
+are compared, byte for byte, and row for row without run and time.
 
 The figures of a stage come from Spark's event log: seconds of the clock, seconds that its tasks took in all,
-the median task and the longest one, bytes shuffled and spilled.  Processor time is that of all processes of
-the command, Spark's Java and Python workers among them.
+bytes shuffled and spilled; and of the Spark stages that it has, the one whose longest task is the most times
+the median one, in seconds (of those with a task of a second and more) and in rows that come by a shuffle.
+Processor time is that of all processes of the command, Spark's Java and Python workers among them.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from statistics import median
-from typing import Any
-
-from pymongo import MongoClient
+from typing import Any, NamedTuple
 
 from scripts.local_mongod import Server, open_server
 from scripts.made_up import Collection, Forms, Pages, refill
-from scripts.measure import DATABASE, MB, SETTINGS, Commands, documents, fill, forget, row, table
+from scripts.measure import MB, Usage, row, table
+from scripts.spark_answers import decided_here, decided_on_spark, fill_from
 
 COLLECTIONS = {
     "pages": Collection(Pages()),
     "forms": Collection(Forms(forms=1, words_each=60, fields=3, least=0.3, most=1.0), copies=0.05, near=1.0),
+    "key": Collection(Forms(forms=1, words_each=100, fields=1, least=1.0, most=1.0), copies=0),
 }
-ENGINE = """
-[engine]
-master = "{master}"
-work = "{folder}/work"
-{partitions}
-[engine.conf]
-"spark.eventLog.enabled" = "true"
-"spark.eventLog.dir" = "file://{folder}/events"
-"spark.eventLog.compress" = "false"
-"spark.eventLog.rolling.enabled" = "false"
-"""
+WITH_IO = {"records", "carried out"}  # stages that read or write MongoDB
+SHORT = 1.0  # seconds of a task below which its length says more of the machine than of the work
+
+
+class Uneven(NamedTuple):
+    """What the median task of a Spark stage takes, and the longest one."""
+
+    usual: float = 0.0
+    most: float = 0.0
+
+    @property
+    def times(self) -> float:
+        """The longest as so many times the median."""
+        return self.most / self.usual if self.usual else 1.0
 
 
 @dataclass
 class Tasks:
-    """What the tasks of a stage took: seconds of each by its Spark stage, bytes, and when jobs ran."""
+    """What the tasks of a stage took: seconds and rows of each by Spark stage, bytes, and when they ran."""
 
     seconds: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    rows: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     shuffled: int = 0
     spilled: int = 0
     began: float = 0.0
     ended: float = 0.0
 
     @property
-    def longest(self) -> tuple[float, float]:
-        """Median and greatest seconds of the tasks of that Spark stage which took longest in all."""
-        most = max(self.seconds.values(), key=sum, default=[0.0])
-        return median(most), max(most)
+    def total(self) -> float:
+        """Seconds of all tasks."""
+        return sum(map(sum, self.seconds.values()))
+
+    def uneven(self, of: Mapping[int, list[float]]) -> Uneven:
+        """Return the Spark stage with the longest task, by the median, of those that take long enough."""
+        long = [one for one in self.seconds if max(self.seconds[one]) >= SHORT]
+        found = [Uneven(median(of[one]), max(of[one])) for one in long if of[one]]
+        return max(found, key=lambda uneven: uneven.times, default=Uneven())
 
 
 def tasks_by_stage(log: Path) -> dict[str, Tasks]:
@@ -76,99 +88,89 @@ def tasks_by_stage(log: Path) -> dict[str, Tasks]:
         kind = event["Event"]
         if kind == "SparkListenerJobStart":
             name = (event.get("Properties") or {}).get("spark.job.description") or "carried out"
+            name = "carried out" if " " in name else name  # Spark lists the files that it reads
             jobs[event["Job ID"]] = name
             names |= dict.fromkeys(event["Stage IDs"], name)
             tasks = found.setdefault(name, Tasks(began=event["Submission Time"]))
         elif kind == "SparkListenerJobEnd":
             found[jobs[event["Job ID"]]].ended = event["Completion Time"]
         elif kind == "SparkListenerTaskEnd" and (metrics := event.get("Task Metrics")):
-            tasks = found[names[event["Stage ID"]]]
-            tasks.seconds[event["Stage ID"]].append(metrics["Executor Run Time"] / 1000)
+            tasks, stage = found[names[event["Stage ID"]]], event["Stage ID"]
+            tasks.seconds[stage].append(metrics["Executor Run Time"] / 1000)
+            if rows := metrics["Shuffle Read Metrics"]["Total Records Read"]:
+                tasks.rows[stage].append(rows)
             tasks.shuffled += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
             tasks.spilled += metrics["Disk Bytes Spilled"]
     return found
 
 
-def left(client: MongoClient[dict[str, Any]]) -> dict[str, str]:
-    """Return a digest of the target and one of the rows on dropped records, less run and time."""
-    digests = {}
-    for name in ("unique", "unique.dedup.dropped", "unique.dedup.exceptions"):
-        state = hashlib.sha256()
-        for document in client[DATABASE][name].find({}, {"run": 0, "at": 0}).sort("_id", 1):
-            state.update(repr(document).encode())
-        digests[name] = state.hexdigest()
-    return digests
+def show(stages: Mapping[str, Tasks]) -> None:
+    """Print what each stage took."""
+    head = ("stage", "s", "s of its tasks", "longest task s", "times the median", "rows, times the median")
+    table(*head, "shuffled MB", "spilled MB")
+    for name, tasks in stages.items():
+        seconds, rows = tasks.uneven(tasks.seconds), tasks.uneven(tasks.rows)
+        sizes = (tasks.shuffled / MB, tasks.spilled / MB)
+        took = (tasks.ended - tasks.began) / 1000
+        row(name, took, tasks.total, seconds.most, seconds.times, rows.times, *sizes)
 
 
-def on_spark(server: Server, master: str, partitions: int | None) -> dict[str, str]:
-    """Decide what the source holds on Spark and print what it took; returns what it left."""
-    with tempfile.TemporaryDirectory() as folder, MongoClient[dict[str, Any]](server.uri) as client:
-        (Path(folder) / "events").mkdir()
-        settings = Path(folder) / "bench.toml"
-        cut = f"partitions = {partitions}" if partitions else ""
-        engine = ENGINE.format(master=master, folder=folder, partitions=cut)
-        settings.write_text(SETTINGS.format(profile="default") + engine)
-        forget(client)
-        usage, report = Commands(server, settings).run("backfill", "--engine", "spark")
-        events = next((Path(folder) / "events").iterdir())
-        print(
-            f"\n{master}: {usage.seconds:,.0f} s, {usage.cpu:,.0f} s of processor time, mongod "
-            f"{usage.server_cpu:,.0f} s, peak {usage.peak / MB:,.0f} MB, {report['unique']:,} unique\n"
-        )
-        table("stage", "s", "s of its tasks", "median task s", "longest task s", "shuffled MB", "spilled MB")
-        for name, tasks in tasks_by_stage(events).items():
-            seconds = sum(map(sum, tasks.seconds.values()))
-            sizes = (tasks.shuffled / MB, tasks.spilled / MB)
-            row(name, (tasks.ended - tasks.began) / 1000, seconds, *tasks.longest, *sizes)
-        return left(client)
+def faster(one: Mapping[str, Tasks], other: Mapping[str, Tasks]) -> float:
+    """Return how many times less the stages without MongoDB take by the clock in the second run."""
+    names = one.keys() - WITH_IO
+    return sum(one[n].ended - one[n].began for n in names) / sum(
+        other[n].ended - other[n].began for n in names
+    )
+
+
+def told(name: str, usage: Usage, report: Mapping[str, Any]) -> None:
+    """Print what a backfill took in all."""
+    duplicate = report["duplicate"]
+    print(
+        f"\n{name}: {usage.seconds:,.0f} s, {usage.cpu:,.0f} s of processor time, mongod "
+        f"{usage.server_cpu:,.0f} s, peak {usage.peak / MB:,.0f} MB; {report['read']:,} records, "
+        f"{report['unique']:,} unique, {duplicate['exact']:,} exact, {duplicate['near']:,} near\n"
+    )
 
 
 def main() -> None:
     """Fill a collection, decide it here and on Spark, and compare."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=200_000)
     parser.add_argument("--collection", choices=COLLECTIONS, default="pages")
     parser.add_argument("--data", type=Path, nargs="+", help="JSON lines in the place of made-up records")
-    parser.add_argument("--masters", nargs="+", default=["local[1]", "local[2]"])
+    parser.add_argument("--masters", default="local[1],local[2]", metavar="MASTER,...")
     parser.add_argument("--partitions", type=int)
     parser.add_argument("--quick", action="store_true", help="two thousand records on two cores")
     options = parser.parse_args()
     if options.quick:
-        options.count, options.masters = 2_000, ["local[2]"]
+        options.count, options.masters = 2_000, "local[2]"
     with open_server() as server:
         run(server, options)
 
 
 def run(server: Server, options: argparse.Namespace) -> None:
     """Do what the options say."""
-    with MongoClient[dict[str, Any]](server.uri) as client, tempfile.TemporaryDirectory() as folder:
-        if options.data:
-            fill(numbered(options.data), client)
-        else:
-            refill(server.uri, COLLECTIONS[options.collection], options.count)
-        settings = Path(folder) / "bench.toml"
-        settings.write_text(SETTINGS.format(profile="default"))
-        usage, report = Commands(server, settings).run("backfill")
-        duplicate = report["duplicate"]
-        print(
-            f"local: {usage.seconds:,.0f} s, {usage.cpu:,.0f} s of processor time, mongod "
-            f"{usage.server_cpu:,.0f} s, peak {usage.peak / MB:,.0f} MB, {report['read']:,} records, "
-            f"{report['unique']:,} unique, {duplicate['exact']:,} exact, {duplicate['near']:,} near"
-        )
-        expected = left(client)
-        for master in options.masters:
-            same = on_spark(server, master, options.partitions) == expected
-            print(
-                f"\n{master}: " + ("the same as local, record for record" if same else "DIFFERENT from local")
-            )
-            if not same:
-                raise SystemExit(1)
-
-
-def numbered(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """Yield the records of all files, with numbers for ids: those of two files may be the same."""
-    for number, record in enumerate(chain.from_iterable(map(documents, files))):
-        yield {**record, "_id": number}
+    if options.data:
+        fill_from(options.data, server)
+    else:
+        refill(server.uri, COLLECTIONS[options.collection], options.count)
+    here = decided_here(server)
+    told("local", here.usage, here.report)
+    found: list[Mapping[str, Tasks]] = []
+    for master in options.masters.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            there = decided_on_spark(server, master, options.partitions, Path(folder))
+            told(master, there.usage, there.report)
+            found.append(tasks_by_stage(next((Path(folder) / "events").iterdir())))
+        show(found[-1])
+        if there.left != here.left:
+            raise SystemExit(f"\n{master}: DIFFERENT from local")
+        print(f"\n{master}: equal to local, record for record")
+    if len(found) > 1:
+        print(f"\nstages without MongoDB: {faster(found[0], found[-1]):.2f} times as fast by the last master")
 
 
 if __name__ == "__main__":

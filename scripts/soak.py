@@ -28,8 +28,10 @@ from pymongo import MongoClient
 
 from scripts.local_mongod import LocalMongod
 from scripts.local_replica_set import LocalReplicaSet
+from scripts.local_spark import LocalSpark
 from tests.integration import storms
 from tests.integration.campaign import Harm, Material, Result, trial
+from tests.integration.clusters import everything, field_of
 from tests.integration.elections import elections
 from tests.integration.forks import Forks
 from tests.integration.loop import loop
@@ -118,6 +120,17 @@ def forced_elections(_uri: str, count: int, rng: Random) -> Result:
     return Result(tally.elections, harm, (str(tally),) if harm else ())
 
 
+def on_a_cluster(_uri: str, count: int, rng: Random) -> Result:
+    """Do every harm in every stage of a backfill on a Spark cluster, so many times over."""
+    material = Material.made(RECORDS, seed=7, batch_records=100, refused=5)
+    with (
+        LocalReplicaSet() as servers,
+        LocalSpark() as spark,
+        field_of(servers, spark, material, rng) as field,
+    ):
+        return sum((everything(field) for _ in range(count)), Result())
+
+
 def stormy(work: Callable[[Storm, int], Result]) -> Callable[[str, int, Random], Result]:
     """Return a campaign with whole processes."""
 
@@ -141,6 +154,9 @@ CAMPAIGNS = (
     Campaign("signals", "SIGTERM or SIGINT at a random moment, some twice", 200, stormy(storms.signals)),
     Campaign("workers", "up to three workers of a run killed or stopped", 40, stormy(storms.worker_losses)),
     Campaign("elections", "elections forced in a replica set of three", 200, forced_elections),
+    Campaign(
+        "spark", "each stage on Spark: a worker, the driver, the primary lost; SIGTERM", 3, on_a_cluster
+    ),
 )
 
 

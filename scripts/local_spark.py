@@ -1,0 +1,157 @@
+"""A Spark cluster on the loopback: a standalone master and two workers, which can be killed and brought back.
+
+In a program::
+
+    with LocalSpark() as cluster:
+        SparkSession.builder.master(cluster.master)
+
+It is the Spark that PySpark brings; Java is the machine's.  Everything lives in a temporary directory and is
+gone at the end; on Linux all processes end with their holder, the thread that began.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from scripts.local_mongod import GUARD
+
+MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
+LISTENS = re.compile(r"Starting Spark master at (spark://\S+)")
+REGISTERED = "Registering worker "
+START_SECONDS = 90.0
+STOP_SECONDS = 20.0
+
+
+class SparkError(RuntimeError):
+    """The cluster does not come up; the message holds its own last words."""
+
+
+def spark_home() -> Path:
+    """Return where PySpark has Spark; raises SparkError where it is not installed."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise SparkError("PySpark is not installed: pip install 'dedup-job[spark]'")
+    return Path(spec.origin).parent
+
+
+class LocalSpark:
+    """A master and workers of one core each on 127.0.0.1."""
+
+    def __init__(self, workers: int = 2) -> None:
+        self.master = ""
+        self._temporary = tempfile.TemporaryDirectory(prefix="dedup-job-spark-", ignore_cleanup_errors=True)
+        self._folder = Path(self._temporary.name)
+        self._count, self._started = workers, 0
+        self._processes: list[subprocess.Popen[bytes]] = []  # the master, then the workers
+
+    def __enter__(self) -> Self:
+        try:
+            self._begin()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What a driver needs beside its own environment."""
+        return {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(self._folder / "local")}
+
+    def kill_worker(self, number: int) -> None:
+        """Kill a worker and its executors with SIGKILL, counted from 0."""
+        _end(self._processes[1 + number], signal.SIGKILL)
+
+    def whole(self) -> None:
+        """Bring back every worker that was killed, and wait until the master knows it."""
+        before, missing = self._registered, 0
+        for place, process in enumerate(self._processes[1:], 1):
+            if process.poll() is not None:
+                self._processes[place] = self._worker()
+                missing += 1
+        self._waited(lambda: self._registered >= before + missing)
+
+    def close(self) -> None:
+        """End all for good."""
+        for process in reversed(self._processes):
+            _end(process, signal.SIGTERM)
+        self._processes = []
+        self._temporary.cleanup()
+
+    def _begin(self) -> None:
+        self._processes.append(self._start(MASTER, "--port", "0"))
+        self._waited(lambda: LISTENS.search(self._log.read_text()) is not None)
+        found = LISTENS.search(self._log.read_text())
+        assert found
+        self.master = found[1]
+        self._processes += [self._worker() for _ in range(self._count)]
+        self._waited(lambda: self._registered >= self._count)
+
+    def _worker(self) -> subprocess.Popen[bytes]:
+        work = ["--cores", "1", "--memory", "1g", "--work-dir", str(self._folder / "work")]
+        return self._start(WORKER, *work, self.master)
+
+    def _start(self, kind: str, *options: str) -> subprocess.Popen[bytes]:
+        """Start a process of Spark; that of the master has the first log."""
+        home = spark_home()
+        command = [str(home / "bin" / "spark-class"), kind, "--host", "127.0.0.1", "--webui-port", "0"]
+        command += options
+        if sys.platform == "linux":
+            command = [sys.executable, "-I", "-S", "-c", GUARD, str(os.getpid()), *command]
+        own = {"SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m", **self.environment}
+        with self._log_of(self._started).open("wb") as log:
+            self._started += 1
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=os.environ | own,
+                start_new_session=True,  # with its executors
+            )
+
+    def _log_of(self, number: int) -> Path:
+        return self._folder / f"{number}.log"
+
+    @property
+    def _log(self) -> Path:
+        return self._log_of(0)
+
+    @property
+    def _registered(self) -> int:
+        """How many workers have come so far."""
+        return self._log.read_text().count(REGISTERED)
+
+    def _waited(self, is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not is_so():
+            if time.monotonic() > deadline or any(one.poll() is not None for one in self._processes):
+                raise SparkError(f"the cluster does not come up: {self._log.read_text()[-500:]}")
+            time.sleep(0.1)
+
+
+def _end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
+    """End a process and those that it has started, by its id, and wait."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, how)
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,189 @@
+"""A campaign on a Spark cluster: in each stage of a backfill a worker, the driver or a server falls.
+
+A trial is one backfill from its start to its end, with some harms at moments of it; where one ends the run,
+the next run goes on, and the next harm waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from pymongo import MongoClient
+
+from scripts.local_replica_set import LocalReplicaSet
+from scripts.local_spark import LocalSpark
+from tests.integration.campaign import Arena, Harm, Material, Result, State, arena
+from tests.integration.storms import FINISHED, LEAVING_SECONDS, ROOT, ended
+
+STAGES = ("records", "texts", "pairs", "matches", "dropped", "verdicts")
+CARRYING = "carrying"  # what comes after the stages
+MOMENTS = (*STAGES, CARRYING)
+BEGINS, WHOLE = "stage begins stage={}", "stage is whole stage={} "
+TOOK = re.compile(r"stage is whole stage=(\w+) .*seconds=([\d.]+)")
+CONF = {"spark.executor.memory": "512m", "spark.ui.enabled": "false"}
+
+
+class Strike(NamedTuple):
+    """A harm and when it comes."""
+
+    moment: str
+    harm: str
+
+
+@dataclass(frozen=True)
+class Field:
+    """A backfill on a cluster, how long each stage takes, and what one machine leaves."""
+
+    arena: Arena
+    spark: LocalSpark
+    servers: LocalReplicaSet
+    rng: Random
+    state: State | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def told(self) -> Path:
+        """Where the lines of all runs of this backfill are."""
+        return self.arena.folder / "told"
+
+    def reset(self) -> None:
+        """Take back all that runs have left."""
+        self.arena.reset()
+        self.told.unlink(missing_ok=True)
+        shutil.rmtree(self.arena.folder / "work", ignore_errors=True)
+
+    def start(self, engine: str = "spark") -> subprocess.Popen[bytes]:
+        """Start a backfill; its lines come behind those of the runs before."""
+        conf = {f'"{name}"': value for name, value in CONF.items()}
+        about = {"master": self.spark.master, "work": str(self.arena.folder / "work"), "partitions": 4}
+        config = self.arena.config_file(engine=about, **{"engine.conf": conf})
+        with self.told.open("ab") as stderr:
+            return subprocess.Popen(
+                [sys.executable, "-m", "dedup_job", "backfill", "-c", str(config), "--engine", engine],
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                cwd=ROOT,
+                env={**os.environ, **self.spark.environment, "DEDUP_SOURCE_URI": self.servers.uri},
+            )
+
+    def is_at(self, moment: str) -> bool:
+        """Whether the latest run has come to a moment."""
+        if moment == CARRYING:
+            return self.arena.ledger("head").find_one({"next": {"$gte": 1}}) is not None
+        return BEGINS.format(moment) in self.told.read_text()
+
+    def is_past(self, moment: str) -> bool:
+        """Whether a stage is whole."""
+        return moment != CARRYING and WHOLE.format(moment) in self.told.read_text()
+
+    def left(self) -> Harm:
+        """Return what is wrong with what is there; a stage that is made twice is a run that was misled."""
+        assert self.state
+        lines = self.told.read_text().splitlines()
+        again = sum(
+            any(WHOLE.format(name) in line for line in lines[:at])
+            for name in STAGES
+            for at, line in enumerate(lines)
+            if BEGINS.format(name) in line
+        )
+        return self.arena.harm(self.state) + Harm(misled=again)
+
+
+def worker(field: Field, _process: subprocess.Popen[bytes]) -> bool:
+    field.spark.kill_worker(field.rng.randrange(2))
+    return False
+
+
+def driver(_field: Field, process: subprocess.Popen[bytes]) -> bool:
+    process.kill()
+    return True
+
+
+def stop(_field: Field, process: subprocess.Popen[bytes]) -> bool:
+    process.send_signal(signal.SIGTERM)
+    return True
+
+
+def election(field: Field, _process: subprocess.Popen[bytes]) -> bool:
+    field.servers.step_down()
+    return False
+
+
+# What is done, whether that ends the run, and the exit code that the run has then.
+HARMS: Mapping[str, Callable[[Field, subprocess.Popen[bytes]], bool]] = {
+    "worker": worker,
+    "driver": driver,
+    "stop": stop,
+    "election": election,
+}
+CODES = {"driver": -signal.SIGKILL, "stop": 128 + signal.SIGTERM}
+
+
+def suffered(field: Field, strikes: Sequence[Strike]) -> Result:
+    """Let a backfill suffer these harms, in the order of their moments, and look at what is left."""
+    field.reset()
+    waiting, done, harm = list(strikes), 0, Harm()
+    while True:
+        process, last = field.start(), ""
+        while waiting and not last and _came(field, process, waiting[0].moment):
+            strike = waiting.pop(0)
+            time.sleep(field.rng.uniform(0, field.seconds.get(strike.moment, 0.0)))
+            last = strike.harm if HARMS[strike.harm](field, process) else ""
+            done += 1
+        code = ended(process, LEAVING_SECONDS) if last else ended(process)
+        field.spark.whole()
+        if code in FINISHED:
+            break
+        if code != CODES.get(last):
+            harm += Harm(misled=1)
+            break
+    harm += field.left()
+    told = f"{strikes}, ended with {code}: {harm}\n{field.told.read_text()}" if harm else ""
+    return Result(done, harm, (told,) if told else ())
+
+
+def _came(field: Field, process: subprocess.Popen[bytes], moment: str) -> bool:
+    """Wait until a run comes to a moment; False when it has ended before."""
+    while not field.is_at(moment):
+        if process.poll() is not None:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@contextmanager
+def field_of(servers: LocalReplicaSet, spark: LocalSpark, material: Material, rng: Random) -> Iterator[Field]:
+    """Give a field that knows what one machine leaves."""
+    with (
+        MongoClient[Any](servers.uri, tz_aware=True, w="majority") as client,
+        arena(client, material) as place,
+    ):
+        calm = Field(place, spark, servers, rng)
+        assert ended(calm.start("local")) in FINISHED
+        state = place.state()
+        calm.reset()
+        yield replace(calm, state=state)
+
+
+def everything(field: Field) -> Result:
+    """Do every harm in every stage: those that end a run in one backfill each, others one after the other."""
+    field.reset()
+    assert ended(field.start()) in FINISHED
+    seconds = {name: float(took) for name, took in TOOK.findall(field.told.read_text())}
+    timed = replace(field, seconds=seconds)
+    return sum(
+        (suffered(timed, [Strike(moment, harm) for moment in MOMENTS]) for harm in HARMS),
+        Result(),
+    )

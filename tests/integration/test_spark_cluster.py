@@ -1,0 +1,41 @@
+"""A real Spark cluster on the loopback: what is lost there changes nothing.
+
+`make soak` has the whole campaign, with every harm in every stage.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from scripts.local_replica_set import LocalReplicaSet
+from scripts.local_spark import LocalSpark
+from tests.integration.campaign import Material
+from tests.integration.clusters import CARRYING, Field, Strike, field_of, suffered
+
+pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+pytestmark = pytest.mark.skipif(
+    shutil.which("java") is None, reason="Spark needs Java 17, and there is none on PATH"
+)
+
+
+@pytest.fixture(scope="module")
+def field(replica_set: LocalReplicaSet) -> Iterator[Field]:
+    """A backfill of some hundred records on a cluster of two workers."""
+    material = Material.made(300, seed=5, batch_records=20)
+    with LocalSpark() as spark, field_of(replica_set, spark, material, Random(1)) as made:
+        yield made
+
+
+def test_a_lost_worker_a_killed_driver_and_an_election_leave_what_one_machine_leaves(field: Field) -> None:
+    strikes = [Strike("pairs", "worker"), Strike("matches", "driver"), Strike(CARRYING, "election")]
+    result = suffered(field, strikes)
+    assert (result.trials, result.worst) == (3, ())
+
+
+def test_a_signal_ends_it_soon_and_leaves_stages_whole(field: Field) -> None:
+    result = suffered(field, [Strike("records", "stop"), Strike("verdicts", "stop")])
+    assert (result.trials, result.worst) == (2, ())
