@@ -24,7 +24,7 @@ from dedup_job.config import Settings
 from dedup_job.engine.resident import available_bytes
 from dedup_job.errors import DedupError, LeaseHeld, NotPermitted, StorageFull, Unreachable
 from dedup_job.lab.forecast import Forecast
-from dedup_job.ledger.commit import Consent
+from dedup_job.ledger.fitting import Consent
 from dedup_job.ledger.head import Head
 from dedup_job.mongo.address import read
 from dedup_job.mongo.client import Patience, connect
