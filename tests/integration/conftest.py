@@ -22,9 +22,11 @@ from dedup_job.commands.context import Context
 from dedup_job.commands.decide import decide
 from dedup_job.report.summary import Report
 from scripts.local_replica_set import LocalReplicaSet
+from tests.integration.forks import Forks
 
 ROOT = Path(__file__).parents[2]
 RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
+PROGRAM = ("-m", "dedup_job")
 LEDGER = ("head", "plans", "dropped", "exceptions", "runs", "overrides", "left")
 
 
@@ -35,6 +37,7 @@ class Job:
     database: Database[Any]
     uri: str
     folder: Path
+    forks: Callable[[], Forks] | None = None
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -81,13 +84,21 @@ class Job:
         self,
         *arguments: str,
         environment: dict[str, str] | None = None,
-        program: tuple[str, ...] = ("-m", "dedup_job"),
+        program: tuple[str, ...] | None = None,
     ) -> subprocess.CompletedProcess[str]:
+        """Run a command, in a child of a warm process; with a program of its own, in a fresh interpreter."""
+        environment = {**os.environ, "DEDUP_SOURCE_URI": self.uri, **(environment or {})}
+        arguments = (*arguments, "-c", str(self.config_file()))
+        if self.forks is not None and program is None:
+            forks = self.forks()
+            forks.start(arguments, environment)
+            ended = forks.ended()
+            return subprocess.CompletedProcess(arguments, ended.code, ended.printed, ended.said)
         return subprocess.run(
-            [sys.executable, *program, *arguments, "-c", str(self.config_file())],
+            [sys.executable, *(program or PROGRAM), *arguments],
             capture_output=True,
             text=True,
-            env={**os.environ, "DEDUP_SOURCE_URI": self.uri, **(environment or {})},
+            env=environment,
             timeout=120,
             cwd=ROOT,
             check=False,
@@ -111,11 +122,24 @@ class Job:
         }
 
 
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """Give a warm process that commands are forked from, for the whole run."""
+    with Forks() as warm:
+        yield warm
+
+
 @pytest.fixture
-def job(database: Database[Any], mongo_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+def job(
+    database: Database[Any],
+    mongo_uri: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> Job:
     monkeypatch.setenv("DEDUP_SOURCE_URI", mongo_uri)
     monkeypatch.delenv("DEDUP_TARGET_URI", raising=False)
-    return Job(database, mongo_uri, tmp_path)
+    return Job(database, mongo_uri, tmp_path, lambda: request.getfixturevalue("forks"))
 
 
 @pytest.fixture
@@ -125,7 +149,7 @@ def another_job(job: Job) -> Iterator[Callable[[], Job]]:
 
     def make() -> Job:
         database = job.database.client[f"{job.database.name}_{len(made)}"]
-        other = Job(database, job.uri, job.folder)
+        other = Job(database, job.uri, job.folder, job.forks)
         other.tables = {**job.tables, "source": {**job.tables["source"], "database": database.name}}
         other.tables["target"] = {**job.tables["target"], "database": database.name}
         records = list(job.source.with_options(RAW).find())
@@ -159,7 +183,7 @@ def twin(job: Job) -> Iterator[Callable[[], Job]]:
             if records := list(job.database[name].with_options(RAW).find()):
                 database[name].with_options(RAW).insert_many(records)
         database["unique.dedup.head"].update_one({}, {"$unset": {"places": ""}})  # a copy is elsewhere
-        twin = Job(database, job.uri, job.folder)
+        twin = Job(database, job.uri, job.folder, job.forks)
         twin.tables = {**job.tables, "target": {**job.tables["target"], "database": database.name}}
         return twin
 

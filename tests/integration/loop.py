@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -50,8 +51,13 @@ class Loop:
             os.kill(pid, signal.SIGKILL)
 
         self.wire.arm(fault, kill, records)
-        pid = self.forks.start([self.mode, "-c", str(config)], self.wire.uri)
+        pid = self._start(config)
         return self.forks.ended()
+
+    def _start(self, config: Path) -> int:
+        uri = self.wire.uri
+        environment = {**os.environ, "DEDUP_SOURCE_URI": uri, "DEDUP_TARGET_URI": uri}
+        return self.forks.start([self.mode, "-c", str(config)], environment)
 
     def disturbed(self, *faults: Fault) -> Result:
         """Disturb one run after the other, let a last one finish, and see what is left."""
@@ -112,7 +118,7 @@ class Loop:
     def _killed_after(self, seconds: float) -> Ended:
         """Run the job and kill it after so long, if it has not ended before."""
         self.wire.arm(None, lambda: None, False)
-        pid = self.forks.start([self.mode, "-c", str(self.arena.config_file())], self.wire.uri)
+        pid = self._start(self.arena.config_file())
         with _process(pid) as process:
 
             def kill() -> None:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pymongo import MongoClient, monitoring
 
-from dedup_job.commands import context as parts
-from dedup_job.document import Batch, Fingerprints
-from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.mongo import client
+from tests.integration.inline import without_workers
 
 Action = Callable[[monitoring.CommandStartedEvent], object]
 
@@ -54,40 +50,12 @@ class Moments(monitoring.CommandListener):
         pass
 
 
-@functools.cache
-def fingerprinter(recipe: Recipe) -> Fingerprinter:
-    return Fingerprinter(recipe)
-
-
-class Here:
-    """An engine without processes, for tests in which the engine is not the subject."""
-
-    def __init__(self, recipe: Recipe, _: object) -> None:
-        self._recipe = recipe
-
-    def __enter__(self) -> Here:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def fingerprint(self, raws: Sequence[bytes]) -> Fingerprints:
-        return fingerprinter(self._recipe)(raws)
-
-    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
-        return ((batch, self.fingerprint(batch.raws)) for batch in batches)
-
-    def counted_terms(self, batches: Iterable[Batch]) -> Iterator[tuple[int, Counter[str]]]:
-        ready = fingerprinter(self._recipe)
-        return (ready.document_frequencies(batch.raws) for batch in batches)
-
-
 def install(monkeypatch: pytest.MonkeyPatch, *listeners: Any) -> None:
     """Run jobs of this process without workers, and let these listeners hear their commands.
 
     The log, which a command line sets up, is afterwards as before.
     """
-    monkeypatch.setattr(parts, "LocalEngine", Here)
+    without_workers(monkeypatch.setattr)
     listening = functools.partial(MongoClient, event_listeners=listeners)
     monkeypatch.setattr(client, "MongoClient", listening)
     log = logging.getLogger("dedup_job")

@@ -23,12 +23,6 @@ TRIALS = 6
 
 
 @pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with Forks() as warm:
-        yield warm
-
-
-@pytest.fixture(scope="module")
 def looped(mongo_uri: str, forks: Forks) -> Iterator[Loop]:
     with loop(mongo_uri, forks) as made:
         yield made

@@ -15,7 +15,7 @@ from dedup_job.errors import ConfigError
 from dedup_job.lab.forecast_page import json_of
 from dedup_job.mongo.source import Source
 from scripts.corpus import generate
-from tests.integration.conftest import Job
+from tests.integration.conftest import PROGRAM, Job
 
 RECORDS = 800
 
@@ -35,7 +35,7 @@ def estimated(job: Job, records: int, docs_per_second: float | None = None) -> d
 
 def test_an_estimate_writes_nothing(filled: Job) -> None:
     before = filled.database.command("dbHash")["collections"]
-    done = filled.command("estimate", "--json", "--sample", "200", "--workers", "1")
+    done = filled.command("estimate", "--json", "--sample", "200", "--workers", "1", program=PROGRAM)
     assert done.returncode == 0, done.stderr
     values = json.loads(done.stdout)
     assert filled.database.command("dbHash")["collections"] == before

@@ -14,7 +14,7 @@ from dedup_job.commands.context import Context
 from dedup_job.commands.decide import decide
 from dedup_job.document import Counts
 from scripts.corpus import generate, samples
-from tests.integration.conftest import RAW, Job
+from tests.integration.conftest import PROGRAM, RAW, Job
 
 
 def load(job: Job, count: int, seed: int = 1) -> None:
@@ -141,7 +141,8 @@ def test_workers_batches_and_hash_seeds_do_not_change_a_decision(
     for workers, seed, records in settings:
         other = another_job()
         other.set("limits", batch_records=records)
-        done = other.command("backfill", "--workers", workers, environment={"PYTHONHASHSEED": seed})
+        options = {"environment": {"PYTHONHASHSEED": seed}, "program": PROGRAM}
+        done = other.command("backfill", "--workers", workers, **options)
         assert done.returncode == 0, done.stderr
         outcomes.append(other.outcome())
 

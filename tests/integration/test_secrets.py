@@ -19,11 +19,11 @@ from dedup_job import __main__
 from dedup_job import job as the_job
 from dedup_job.cli import commands
 from dedup_job.document import Fingerprints
-from dedup_job.engine import worker
 from dedup_job.mongo.target import Target
 from scripts.local_mongod import LocalMongod
+from tests.integration import inline
 from tests.integration.conftest import RAW, Job
-from tests.integration.moments import Here, install
+from tests.integration.moments import install
 from tests.recipes import PLAIN
 
 CANARY = "canary-pässwörd/金丝雀"
@@ -102,6 +102,7 @@ ARGUMENTS = {
     "restore": ["1"],
     "evaluate": ["--pairs", "pairs.tsv"],
 }
+CODES = {"init": (64,)}  # without a terminal it looks at no server
 FORMS = (
     ("mongodb://user:{}@db.example.org/", quote_plus),
     ("mongodb://user:{}@127.0.0.1:9/", quote_plus),
@@ -131,7 +132,7 @@ def test_no_four_characters_of_a_password_are_in_what_a_command_says(
         code_of_exit = __main__._run()
 
         said = "".join(capsys.readouterr())
-        assert (code_of_exit in (69, 78), bool(said)) == (True, True)
+        assert (code_of_exit in CODES.get(command, (69, 78)), bool(said)) == (True, True)
         for secret in (password, written):
             assert not any(secret[at : at + 4] in said for at in range(len(secret) - 3))
 
@@ -214,8 +215,7 @@ class Failing:
 
 
 def test_code_that_fails_on_a_text(job: Job, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "_fingerprinter", Failing())
-    monkeypatch.setattr(Here, "fingerprint", lambda self, raws: worker.work(raws))
+    monkeypatch.setattr(inline, "_fingerprinter", lambda recipe: Failing())
     job.set("recipe", bits=64)
     job.source.insert_one({"text": TEXT})
 

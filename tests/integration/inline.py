@@ -1,0 +1,43 @@
+"""An engine without processes, for tests in which workers are not the subject."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import lru_cache
+from typing import Any
+
+from dedup_job.engine import local, worker
+from dedup_job.engine.pool import Work
+from dedup_job.fingerprint.fingerprinter import Fingerprinter
+from dedup_job.fingerprint.recipe import Recipe
+
+
+class InlinePool:
+    """Does the work of a pool at once, in this process."""
+
+    def __init__(self, recipe: Recipe, _workers: int, _context: object) -> None:
+        vars(worker)["_fingerprinter"] = _fingerprinter(recipe)
+
+    def submit(self, work: Work[Any], raws: Sequence[bytes], _seconds: float) -> Future[Any]:
+        """Return the answer, or what went wrong."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work(raws))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+def without_workers(put: Callable[[object, str, object], object]) -> None:
+    """Let engines work in this process from now on; `put` is `setattr`, or that of a monkeypatch."""
+    put(local, "Pool", InlinePool)
+    put(local, "fork_server", lambda: None)
+
+
+@lru_cache(maxsize=4)
+def _fingerprinter(recipe: Recipe) -> Fingerprinter:
+    return Fingerprinter(recipe)
