@@ -5,7 +5,9 @@
 Data are those of `bench_accuracy`.  The job decides a set from MongoDB to MongoDB; `Deduplicator.add_all` is
 given the same raw texts in the same order, in one process.  Records are apart of which the two say different
 things.  `find` is then asked for the text of each dropped record; it may name another keeper, that came later
-and is nearer.  Its figure counts both of its processes, not the server's, once the ledger is read.
+and is nearer.  Its figure counts both of its processes, not the server's, once the ledger is read.  A second
+table compares with the ledger what `list` lists, what `group` shows of the largest groups, and what
+`list --ids --reason near | restore -` puts back.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,6 +31,8 @@ from scripts.measure import DATABASE, Commands, cpu_seconds, fill, job_commands,
 from scripts.reference import TextSet, arguments
 
 Row = dict[str, Any]
+
+GROUPS = 5  # that are opened
 
 
 def added(texts: TextSet) -> tuple[Deduplicator, dict[Any, Any], float]:
@@ -77,8 +82,31 @@ def asked(server: Server, commands: Commands, lines: Iterable[str], count: int) 
     return answers, count / seconds
 
 
-def compare(texts: TextSet, server: Server, commands: Commands) -> None:
-    """Print the row of one set."""
+def piped(server: Server, commands: Commands, *steps: Sequence[str]) -> list[str]:
+    """Run commands, each with what the one before it printed; returns the lines of the last."""
+    environment, printed = {**os.environ, "DEDUP_SOURCE_URI": server.uri}, b""
+    for name, *options in steps:
+        command = [*commands.program, name, *options, "-c", str(commands.settings)]
+        printed = subprocess.run(command, input=printed, env=environment, stdout=-1, check=True).stdout
+    return printed.decode().splitlines()
+
+
+def browse(name: str, dropped: dict[Any, Row], server: Server, commands: Commands) -> tuple[object, ...]:
+    """Return what `list`, `group` and `restore -` say and do, each beside the ledger's number."""
+    near = sum(row["reason"] == "near" for row in dropped.values())
+    listed = len(piped(server, commands, ("list", "--json")))
+    groups = Counter(str(row["keeper"]) for row in dropped.values()).most_common(GROUPS)
+    shown = [len(piped(server, commands, ("group", keeper, "--json"))) - 1 for keeper, _ in groups]
+    put_back = piped(server, commands, ("list", "--ids", "--reason", "near"), ("restore", "-", "--json"))
+    restored = len(json.loads(put_back[-1])["restored"])
+    with MongoClient[Row](server.uri) as client:
+        there = client[DATABASE].unique.count_documents({"_id": {"$in": list(dropped)}})
+    sizes = sum(size for _, size in groups)
+    return name, listed, len(dropped), sum(shown), sizes, restored, near, there
+
+
+def compare(texts: TextSet, server: Server, commands: Commands) -> tuple[object, ...]:
+    """Print the row of one set; returns that of the second table."""
     with MongoClient[Row](server.uri) as client:
         fill(texts.records, client)
         commands.run("backfill")
@@ -94,6 +122,7 @@ def compare(texts: TextSet, server: Server, commands: Commands) -> None:
     ours_told = ("equal" if is_same else "NOT equal", apart(matches, dropped), len(texts.ids) / seconds)
     find_told = (len(answers), len(others), len(wrong), rate)
     row(texts.name, len(texts.ids), len(kept), *ours_told, *find_told)
+    return browse(texts.name, dropped, server, commands)
 
 
 def main() -> None:
@@ -106,8 +135,15 @@ def main() -> None:
         "asked", "another keeper", "and no nearer", "`find`, texts/CPU s",
     )  # fmt: skip
     with open_server() as server, job_commands(server) as commands:
-        for name in args.sets[: 1 if args.quick else None]:
-            compare(TextSet.read(args.data, name), server, commands)
+        sets = args.sets[: 1 if args.quick else None]
+        browsed = [compare(TextSet.read(args.data, name), server, commands) for name in sets]
+    print()
+    table(
+        "set", "listed", "the ledger's", f"in the {GROUPS} largest groups", "the ledger's",
+        "restored", "near, in the ledger", "of all dropped in the target",
+    )  # fmt: skip
+    for cells in browsed:
+        row(*cells)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
             "--json",
             "as_json",
             is_flag=True,
-            help="Print one JSON object and nothing else; of a failure, its message and exit code.",
+            help="Print JSON and nothing else: one object, or one a line; of a failure its message and code.",
         ),
         click.option(
             "--workers", type=click.IntRange(1, 1024), help="Worker processes; default: the settings'."
