@@ -25,7 +25,7 @@ import json
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -40,7 +40,8 @@ COLLECTIONS = {
     "forms": Collection(Forms(forms=1, words_each=60, fields=3, least=0.3, most=1.0), copies=0.05, near=1.0),
     "key": Collection(Forms(forms=1, words_each=100, fields=1, least=1.0, most=1.0), copies=0),
 }
-WITH_IO = {"records", "carried out"}  # stages that read or write MongoDB
+OTHER = "carried out"
+WITH_IO = {"records", OTHER}  # stages that read or write MongoDB
 SHORT = 1.0  # seconds of a task below which its length says more of the machine than of the work
 
 
@@ -87,8 +88,8 @@ def tasks_by_stage(log: Path) -> dict[str, Tasks]:
     for event in map(json.loads, log.open()):
         kind = event["Event"]
         if kind == "SparkListenerJobStart":
-            name = (event.get("Properties") or {}).get("spark.job.description") or "carried out"
-            name = "carried out" if " " in name else name  # Spark lists the files that it reads
+            name = (event.get("Properties") or {}).get("spark.job.description") or OTHER
+            name = OTHER if " " in name else name  # Spark lists the files that it reads
             jobs[event["Job ID"]] = name
             names |= dict.fromkeys(event["Stage IDs"], name)
             tasks = found.setdefault(name, Tasks(began=event["Submission Time"]))
@@ -101,6 +102,10 @@ def tasks_by_stage(log: Path) -> dict[str, Tasks]:
                 tasks.rows[stage].append(rows)
             tasks.shuffled += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
             tasks.spilled += metrics["Disk Bytes Spilled"]
+        elif kind == "SparkListenerApplicationEnd":
+            rest = found.pop(OTHER, Tasks())  # manifests, and what is carried out after all stages
+            rest.began = max(tasks.ended for tasks in found.values())
+            found[OTHER] = replace(rest, ended=event["Timestamp"])
     return found
 
 

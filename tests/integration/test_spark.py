@@ -186,10 +186,10 @@ def test_without_java_it_is_said_what_to_install(job: Job) -> None:
     assert len(ended.stderr.splitlines()) == 1
 
 
-def test_crowded_keys_and_matches_in_rounds_leave_the_same(
+def test_crowded_keys_matches_in_rounds_and_many_files_leave_the_same(
     job: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dedup_job.engine.spark import candidates, decisions
+    from dedup_job.engine.spark import candidates, decisions, stages
 
     job.set("source", fields=["data"])
     job.source.insert_many([*odd(), *crowded(1_000)])
@@ -204,6 +204,7 @@ def test_crowded_keys_and_matches_in_rounds_leave_the_same(
     monkeypatch.setattr(decisions, "CROWD", 100)
     monkeypatch.setattr(decisions, "CROWDS", 1 << 30)
     monkeypatch.setattr(decisions, "FEW_EDGES", 10)
+    monkeypatch.setattr(stages, "ROWS_A_FILE", 30)
     assert on_spark(other).counts == job.decide("backfill").counts
     assert max(found[0].parts) > 5
     assert other.outcome() == job.outcome()

@@ -37,7 +37,6 @@ ENTRIES_AT_ONCE = 2_000_000  # of a partition, about: 50 bytes of memory each
 PAIRS_AT_ONCE = 100_000  # of a partition, about, with the shingles of their texts
 CROWDS = 4  # a key is crowded that has more than one in so many of a partition's entries,
 CROWD = 4_000  # and at least so many
-GROUPS = 4  # of pairs in a partition: the more, the more evenly are they shared out
 FEW_EDGES = 20_000_000  # matches that the driver settles by itself, rather than Spark in rounds
 
 
@@ -103,7 +102,7 @@ def _matches(records: DataFrame, pairs: Stage, shape: Shape) -> DataFrame:
     if not least:
         return pairs.table.withColumn("similarity", f.lit(None).cast("double"))
     parts = max(shape.partitions, -(-pairs.manifest.rows // PAIRS_AT_ONCE))
-    grouped = pairs.table.withColumn("part", f.pmod(f.hash("text"), f.lit(GROUPS * parts)))
+    grouped = pairs.table.withColumn("part", f.pmod(f.hash("text"), f.lit(parts)))
     wanted = grouped.select("part", f.col("text").alias("order"))
     wanted = wanted.union(grouped.select("part", "other")).distinct()
     shingles = wanted.join(records.select("order", "shingles"), "order")
@@ -112,7 +111,7 @@ def _matches(records: DataFrame, pairs: Stage, shape: Shape) -> DataFrame:
     def compared(batches: Batches) -> Batches:
         yield from in_batches(similar([batch.cast(COMPARED) for batch in filter(len, batches)], least))
 
-    return both.select(COMPARED.names).repartition(parts, "part").mapInArrow(compared, ddl(MATCHES))
+    return both.select(COMPARED.names).repartitionById(parts, "part").mapInArrow(compared, ddl(MATCHES))
 
 
 def similar(batches: list[pa.RecordBatch], least: float) -> pa.Table:
@@ -163,8 +162,8 @@ def _verdicts(
     judged = judged.join(known.withColumnRenamed("id", "first"), "short").drop("short")
     unjudged = records.drop("shingles").where(f.col("digest") == f.lit(bytes(16)))
     expected = judged.unionByName(unjudged, allowMissingColumns=True)
-    expected = expected.withColumn("range", f.shiftright("order", POSITION_BITS))
-    return expected.repartition(shape.partitions, "range").sortWithinPartitions("range", "order")
+    expected = expected.withColumn("range", f.shiftright("order", POSITION_BITS).cast("int"))
+    return expected.repartitionById(shape.partitions, "range").sortWithinPartitions("range", "order")
 
 
 def read_into(ranges: int, read: Callable[[Batches], Batches], spark: Any) -> DataFrame:

@@ -75,7 +75,9 @@ def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name)
     bar = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
-    for key, value in {**USUAL, **bar, **(ALONE if cluster.is_local else {}), **cluster.conf}.items():
+    parts = {"spark.sql.shuffle.partitions": str(cluster.partitions)} if cluster.partitions else {}
+    alone = ALONE if cluster.is_local else {}
+    for key, value in {**USUAL, **bar, **parts, **alone, **cluster.conf}.items():
         builder = builder.config(key, value)
     if cluster.master is not None:
         builder = builder.master(cluster.master)

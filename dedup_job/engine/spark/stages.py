@@ -23,6 +23,7 @@ from dedup_job.signals import FLAG
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+ROWS_A_FILE = 20_000  # of a stage with folders, which the driver reads file by file
 FORMAT = 1  # raised when the same stage would hold something else
 
 log = logging.getLogger("dedup_job")
@@ -126,7 +127,9 @@ class Work:
         self._spark.sparkContext.setJobDescription(name)
         table = make()
         writer = table.write.mode("overwrite")
-        (writer.partitionBy(by) if by else writer).parquet(self.path(name))
+        if by:
+            writer = writer.partitionBy(by).option("maxRecordsPerFile", ROWS_A_FILE)
+        writer.parquet(self.path(name))
         rows, files = self._contents(name)
         self._note(Manifest(name, self._about, str(self._snapshot), rows, files, table.schema.json(), notes))
         return rows

@@ -23,7 +23,7 @@ RANGE = re.compile(r"/range=(\d+)/")
 
 
 def tables(spark: SparkSession, verdicts: Stage) -> Iterator[pa.Table]:
-    """Yield the files of the stage, in order."""
+    """Yield the files of the stage, in order: by their ranges, and in a range as they were written."""
     files = sorted((int(RANGE.search(file)[1]), file) for file in verdicts.table.inputFiles())  # type: ignore[index]
     schema = verdicts.table.drop("range").schema
     for _, file in files:
