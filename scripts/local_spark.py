@@ -72,7 +72,8 @@ class LocalSpark:
     @property
     def environment(self) -> Mapping[str, str]:
         """What a driver needs beside its own environment."""
-        return {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(self._folder / "local")}
+        local = str(self._folder / "local")
+        return {"SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": local}
 
     def kill_worker(self, number: int) -> None:
         """Kill a worker and its executors with SIGKILL, counted from 0."""
@@ -114,7 +115,7 @@ class LocalSpark:
         command += options
         if sys.platform == "linux":
             command = [sys.executable, "-I", "-S", "-c", GUARD, str(os.getpid()), *command]
-        own = {"SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m", **self.environment}
+        own = {"SPARK_DAEMON_MEMORY": "256m", **self.environment}
         with self._log_of(self._started).open("wb") as log:
             self._started += 1
             return subprocess.Popen(

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from pymongo import MongoClient
 
 from scripts.local_replica_set import LocalReplicaSet
-from scripts.local_spark import LocalSpark
+from scripts.local_spark import LocalSpark, spark_home
 from tests.integration.campaign import Arena, Harm, Material, Result, State, arena
 from tests.integration.storms import FINISHED, LEAVING_SECONDS, ROOT, ended
 
@@ -66,16 +66,27 @@ class Field:
 
     def start(self, engine: str = "spark") -> subprocess.Popen[bytes]:
         """Start a backfill; its lines come behind those of the runs before."""
+        return self._start([sys.executable, "-m", "dedup_job"], engine, master=self.spark.master)
+
+    def submit(self) -> subprocess.Popen[bytes]:
+        """Let spark-submit start a backfill, as docs/spark.md says."""
+        program = self.arena.folder / "submit.py"
+        program.write_text("from dedup_job.__main__ import main\n\nmain()\n")
+        command = [str(spark_home() / "bin" / "spark-submit"), "--master", self.spark.master, str(program)]
+        return self._start(command, "spark")
+
+    def _start(self, program: Sequence[str], engine: str, **cluster: str) -> subprocess.Popen[bytes]:
         conf = {f'"{name}"': value for name, value in CONF.items()}
-        about = {"master": self.spark.master, "work": str(self.arena.folder / "work"), "partitions": 4}
+        about = {**cluster, "work": str(self.arena.folder / "work"), "partitions": 4}
         config = self.arena.config_file(engine=about, **{"engine.conf": conf})
+        own = {"DEDUP_SOURCE_URI": self.servers.uri, "PYSPARK_PYTHON": sys.executable}
         with self.told.open("ab") as stderr:
             return subprocess.Popen(
-                [sys.executable, "-m", "dedup_job", "backfill", "-c", str(config), "--engine", engine],
+                [*program, "backfill", "-c", str(config), "--engine", engine],
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
                 cwd=ROOT,
-                env={**os.environ, **self.spark.environment, "DEDUP_SOURCE_URI": self.servers.uri},
+                env={**os.environ, **self.spark.environment, **own},
             )
 
     def is_at(self, moment: str) -> bool:

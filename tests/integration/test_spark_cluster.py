@@ -15,6 +15,7 @@ from scripts.local_replica_set import LocalReplicaSet
 from scripts.local_spark import LocalSpark
 from tests.integration.campaign import Material
 from tests.integration.clusters import CARRYING, Field, Strike, field_of, suffered
+from tests.integration.storms import FINISHED, ended
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytestmark = pytest.mark.skipif(
@@ -39,3 +40,9 @@ def test_a_lost_worker_a_killed_driver_and_an_election_leave_what_one_machine_le
 def test_a_signal_ends_it_soon_and_leaves_stages_whole(field: Field) -> None:
     result = suffered(field, [Strike("records", "stop"), Strike("verdicts", "stop")])
     assert (result.trials, result.worst) == (2, ())
+
+
+def test_spark_submit_runs_the_same_command(field: Field) -> None:
+    field.reset()
+    assert ended(field.submit()) in FINISHED
+    assert not field.left()
