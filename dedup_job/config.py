@@ -149,6 +149,13 @@ def with_pace(settings: Settings, docs_per_second: float | None, mb_per_second: 
     return settings.model_copy(update={"limits": settings.limits.model_copy(update=given)})
 
 
+def deciding_as(settings: Settings, other: Settings) -> Settings:
+    """Return the settings with all that decides a verdict taken from others: fields, clean, recipe, match."""
+    source = settings.source.model_copy(update={"fields": other.source.fields})
+    deciding = {name: getattr(other, name) for name in Deciding.model_fields}
+    return settings.model_copy(update={"source": source, **deciding})
+
+
 def _contradictions(matching: Matching, bits: int) -> Iterator[str]:
     """Yield what is wrong with settings together, each of which is right."""
     for name in ("radius", "band_radius"):

@@ -99,11 +99,11 @@ def test_texts_that_are_the_same_show_their_beginning() -> None:
     assert excerpt(differences(text, text), 10, 1000) == [Piece(text[:20], text[:20]), Gap(80, 80)]
 
 
-@given(TEXTS, TEXTS, st.integers(1, 20), st.integers(1, 60))
+@given(TEXTS, TEXTS, st.integers(1, 20), st.integers(1, 60), st.none() | st.integers(1, 9))
 def test_an_excerpt_and_its_gaps_are_as_long_as_the_texts(
-    first: str, second: str, context: int, most: int
+    first: str, second: str, context: int, most: int, longest: int | None
 ) -> None:
-    parts = excerpt(differences(first, second), context, most)
+    parts = excerpt(differences(first, second), context, most, longest)
     lengths = [(part.first, part.second) for part in parts]
     for side, text in enumerate((first, second)):
         sizes = [one[side] if isinstance(one[side], int) else len(one[side]) for one in lengths]

@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from dedup_job.commands.explain import LONGEST, compared
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.lab import votes
-from dedup_job.lab.explanation import BEGINNING, Record, as_json, marked
+from dedup_job.lab.explanation import Record, as_json
 from dedup_job.report.explain_page import HEAVIEST, as_text
 from dedup_job.report.terminal import WIDTH
 from tests.pairs import LONG, OTHER, RECIPES, made, raw
@@ -30,39 +29,50 @@ def explained(texts: Sequence[str], chosen: Recipe) -> dict[str, Any]:
     raws = [raw(text) for text in texts]
     cleaned = chosen.reader.texts(raws)[0]
     first, second = (Record(number, "source", text) for number, text in enumerate(cleaned, 1))
-    return as_json((first, second), made(chosen)(raws), chosen)
+    prints = made(chosen)(raws)
+    return {
+        **as_json((first, second), prints, chosen),
+        "differences": None if any(prints.reasons) else compared(*cleaned),
+        "explained_by": {"settings": None, "ledger_recipe": None},
+    }
 
 
-PIECES = st.text(st.sampled_from("ab 1.码头数\n"), max_size=60)
+def test_each_difference_is_shown_wherever_it_is() -> None:
+    middle = "".join(chr(0x4E00 + number) for number in range(3_000))
+    first = f"开头{middle}一只海鸥{middle[::-1]}结尾"
+    second = f"开头{middle}一只鸽子{middle[::-1]}结尾更多"
+
+    shown = compared(first, second)
+
+    assert shown["places"] == 2
+    told = [part for part in shown["parts"] if "first" in part]
+    assert told == [{"first": "海鸥", "second": "鸽子"}, {"first": "", "second": "更多"}]
+    page = as_text(explained([first, second], RECIPES["default"]))
+    assert "the texts differ in 2 places: " in page
+    assert "一只[-海鸥-]{+鸽子+}" in "".join(line.removeprefix("  | ") for line in page.splitlines())
 
 
-def unmarked(text: str, opening: str, closing: str) -> str:
-    return text.replace(opening, "").replace(closing, "")
+def test_a_difference_is_none_that_a_cut_has_made() -> None:
+    """What is in both, and only moved by what one has more before it, is the same wherever it ends."""
+    text = "".join(chr(0x4E00 + number) for number in range(1_000))
+    for first, second, more in ((text, text + "更多", ("", "更多")), (text, "新增" + text, ("", "新增"))):
+        told = [part for part in compared(first, second)["parts"] if "first" in part]
+        assert [(part["first"], part["second"]) for part in told] == [more]
 
 
-@given(PIECES, PIECES)
-def test_marks_add_nothing_else_and_what_is_not_marked_is_common(first: str, second: str) -> None:
-    left, right = marked(first, second)
-    assert unmarked(left, "[-", "-]") == first
-    assert unmarked(right, "{+", "+}") == second
-    assert kept(left, "[-", "-]") == kept(right, "{+", "+}")
+def test_a_long_difference_is_cut_and_says_how_much_is_left_and_the_next_is_shown_still() -> None:
+    first = "前" * 100 + "甲" * 5_000 + "中间没有不同的话。" * 10 + "三" + "后" * 100
+    second = "前" * 100 + "乙" * 10 + "中间没有不同的话。" * 10 + "四" + "后" * 100
+    parts = compared(first, second)["parts"]
+    told = [(len(part["first"]), len(part["second"])) for part in parts if "first" in part]
+    assert told == [(LONGEST, 10), (1, 1)]
+    assert {"left_out": [5_000 - LONGEST, 0], "same": False} in parts
 
 
-def kept(text: str, opening: str, closing: str) -> str:
-    """Return what is outside of the marks."""
-    head, *marks = text.split(opening)
-    return head + "".join(mark.partition(closing)[2] for mark in marks)
-
-
-def test_only_beginnings_are_compared_and_the_cut_is_no_difference() -> None:
-    text = "".join(chr(0x4E00 + number) for number in range(2 * BEGINNING))
-    assert marked(text, text + "更多") == (text[:BEGINNING], text[:BEGINNING])
-    left, right = marked(text, "新增" + text)
-    assert left == text[:BEGINNING]
-    assert right == "{+新增+}" + text[: BEGINNING - 2]
-    assert marked("新增" + text, text) == ("[-新增-]" + text[: BEGINNING - 2], text[:BEGINNING])
-    short = text[: BEGINNING - 1]
-    assert marked(short, short + "ab") == (short, short + "{+a+}")
+def test_texts_that_are_the_same_differ_nowhere_and_show_their_beginning() -> None:
+    shown = compared(OTHER * 4, OTHER * 4)
+    assert shown["places"] == 0
+    assert (OTHER * 4).startswith(shown["parts"][0]["both"])
 
 
 def test_the_rule_that_failed_is_named_in_the_first_line() -> None:
@@ -88,7 +98,7 @@ def test_texts_that_are_similar_and_share_no_key_say_so() -> None:
     prints.keys[1] += np.uint32(1)
     prints.bits[1] = ~prints.bits[0]
     first, second = (Record(number, "source", LONG) for number in (1, 2))
-    shown = as_json((first, second), prints, chosen)
+    shown = {**explained([LONG, LONG], chosen), **as_json((first, second), prints, chosen)}
     assert shown["decided_by"] == ["radius", "bands"]
     assert shown["shared_keys"] == {"segments": [], "bands": []}
     assert shown["similarity"] >= 0.8
@@ -119,7 +129,7 @@ def test_the_settings_that_decided_are_shown() -> None:
 
 
 def columns(line: str) -> int:
-    return sum(2 if ord(character) >= 0x1100 else 1 for character in line)
+    return sum(2 if ord(character) >= 0x1100 and character != "…" else 1 for character in line)
 
 
 @pytest.mark.parametrize("name", RECIPES)

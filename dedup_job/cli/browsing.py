@@ -19,19 +19,32 @@ from dedup_job.errors import UsageError
 @commands.command("explain")
 @click.argument("first")
 @click.argument("second")
+@click.option(
+    "--settings",
+    "others",
+    type=click.Path(path_type=Path),
+    help="Explain by what decides in this settings file, not by the ledger's recipe.",
+)
 @common
-def explain_pair(config: Path, first: str, second: str, **options: Any) -> int:
+def explain_pair(config: Path, first: str, second: str, others: Path | None, **options: Any) -> int:
     """Show why two records match or not: FIRST decided before SECOND, and nothing else kept.
+
+    Each place where the texts differ is shown with what is around it.
+    With --settings it tells how it would be by [source] fields, [clean], [recipe] and [match] of another
+    file; records and ledger are those of -c.
 
     An id is an ObjectId's 24 digits, extended JSON of the value ('{"$oid": "..."}', 42, '"42"'), or a text.
     """
     from dedup_job.commands.context import Context
     from dedup_job.commands.explain import explain
+    from dedup_job.config import deciding_as, load
     from dedup_job.report import explain_page as page
 
     settings, output = prepared(config, {**options, "workers": 1})
+    if others is not None:
+        settings = deciding_as(settings, load(others))
     with Context(settings) as context:
-        shown = explain(context, first, second)
+        shown = explain(context, first, second, str(others) if others else None)
     output.show(page.as_text(shown), shown)
     return 0
 

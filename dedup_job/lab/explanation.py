@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
-from difflib import SequenceMatcher
 from itertools import takewhile
 from typing import Any
 
@@ -24,9 +22,6 @@ from dedup_job.lab.rules import (
 )
 from dedup_job.lab.votes import WEIGHT, Weighing, flips
 
-BEGINNING = 400  # characters of a text that are shown and compared
-PIECE = re.compile(r"[0-9A-Za-z]{1,40}|.", re.DOTALL)
-
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -35,25 +30,6 @@ class Record:
     id: Any
     place: str
     text: str
-
-
-def marked(first: str, second: str) -> tuple[str, str]:
-    """Return how two texts begin, with [-what only the first has-] and {+what only the second has+}.
-
-    >>> marked("sold on 3 May", "sold on 12 May")
-    ('sold on [-3-] May', 'sold on {+12+} May')
-    """
-    pieces = PIECE.findall(first[:BEGINNING]), PIECE.findall(second[:BEGINNING])
-    left, right = "", ""
-    for tag, a, b, c, d in SequenceMatcher(None, *pieces, autojunk=False).get_opcodes():
-        one, other = "".join(pieces[0][a:b]), "".join(pieces[1][c:d])
-        # What sticks out where a beginning was cut off is no difference: it may come next in the other text.
-        is_cut = (tag == "delete" and b == len(pieces[0]) and len(second) > BEGINNING) or (
-            tag == "insert" and d == len(pieces[1]) and len(first) > BEGINNING
-        )
-        left += f"[-{one}-]" if one and tag != "equal" and not is_cut else one
-        right += f"{{+{other}+}}" if other and tag != "equal" and not is_cut else other
-    return left, right
 
 
 def as_json(records: tuple[Record, Record], prints: Fingerprints, recipe: Recipe) -> dict[str, Any]:
@@ -76,10 +52,9 @@ def as_json(records: tuple[Record, Record], prints: Fingerprints, recipe: Recipe
                 "characters": len(record.text),
                 "terms": terms,
                 "shingles": count,
-                "beginning": beginning,
             }
-            for record, reason, terms, count, beginning in zip(
-                records, prints.reasons, weighing.distinct, counts, marked(*texts), strict=True
+            for record, reason, terms, count in zip(
+                records, prints.reasons, weighing.distinct, counts, strict=True
             )
         ],
         "same_characters": sum(

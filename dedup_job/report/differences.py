@@ -104,11 +104,14 @@ class Gap:
     is_same: bool = True
 
 
-def excerpt(pieces: Sequence[Piece], context: int, most: int) -> list[Piece | Gap]:
+def excerpt(
+    pieces: Sequence[Piece], context: int, most: int, longest: int | None = None
+) -> list[Piece | Gap]:
     """Return the differences with some of what is around them, and gaps for what is left out.
 
     context  characters that are shown on each side of a difference
     most     characters that are shown of each text, about
+    longest  characters that are shown of one difference; None for as many as there is room for
 
     >>> texts = [f"a beginning that goes on and on and on, then {number}" for number in (3, 4)]
     >>> for part in excerpt(differences(*texts), 6, 100):
@@ -123,7 +126,10 @@ def excerpt(pieces: Sequence[Piece], context: int, most: int) -> list[Piece | Ga
         if room <= 0:
             shown.append(_rest(pieces[place:]))
             break
-        parts = _ends(piece, context, place, len(pieces)) if piece.is_same else _beginning(piece, room)
+        if piece.is_same:
+            parts = _ends(piece, context, place, len(pieces))
+        else:
+            parts = _beginning(piece, room if longest is None else min(room, longest))
         shown += parts
         room -= sum(max(len(one.first), len(one.second)) for one in parts if isinstance(one, Piece))
     return shown
@@ -156,3 +162,17 @@ def _beginning(piece: Piece, room: int) -> list[Piece | Gap]:
 def _rest(pieces: Sequence[Piece]) -> Gap:
     first, second = sum(len(one.first) for one in pieces), sum(len(one.second) for one in pieces)
     return Gap(first, second, is_same=all(one.is_same for one in pieces))
+
+
+def marked(first: str, second: str) -> str:
+    """Return a difference as `wdiff` marks it.
+
+    >>> marked("3", "12"), marked("", " more")
+    ('[-3-]{+12+}', '{+ more+}')
+    """
+    return (f"[-{first}-]" if first else "") + (f"{{+{second}+}}" if second else "")
+
+
+def omitted(first: int, second: int, is_same: bool) -> str:
+    """Return what stands for a gap of so many characters."""
+    return " … " if is_same else f" … ({first:,} and {second:,} characters more) "

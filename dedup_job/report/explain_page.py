@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dedup_job.report.differences import marked, omitted
 from dedup_job.report.terminal import cell, id_text, wrapped
 
 HEAVIEST = 15  # terms that are shown
@@ -14,9 +15,11 @@ TERM_WIDTH = 32  # columns of a term in a table
 
 def as_text(shown: Mapping[str, Any]) -> str:
     """Return an explanation for people, in lines of at most 110 columns."""
-    lines = [*_verdict_lines(shown), ""]
+    lines = [*_verdict_lines(shown), *_explained_by(shown), ""]
     for name, record in zip(("first", "second"), shown["records"], strict=True):
         lines += _record_lines(name, record)
+    if shown["differences"]:
+        lines += ["", *_difference_lines(shown["differences"])]
     if shown["rules"]:
         lines += ["", "rules", *_rule_lines(shown["rules"]), "", "measured", *_measured_lines(shown)]
     if shown["terms"]:
@@ -48,7 +51,40 @@ def _record_lines(name: str, record: Mapping[str, Any]) -> Iterator[str]:
         yield f"  unjudged: {record['unjudged']}"
         return
     yield f"  {record['characters']:,} characters, {record['terms']:,} terms, {record['shingles']:,} shingles"
-    yield from wrapped(record["beginning"], "  | ")
+
+
+def _explained_by(shown: Mapping[str, Any]) -> Iterator[str]:
+    """Say by which settings, where they are not those of the ledger."""
+    by = shown["explained_by"]
+    if by["settings"] is None:
+        return
+    recipe = by["ledger_recipe"]
+    if recipe is None:
+        ledger = "nothing is decided yet"
+    elif recipe == shown["recipe"]:
+        ledger = "which decide as the ledger's recipe does"
+    else:
+        ledger = f"which decide otherwise than the ledger's recipe {recipe[:12]}"
+    yield from wrapped(f"by the settings of {by['settings']}; {ledger}")
+
+
+def _difference_lines(differences: Mapping[str, Any]) -> Iterator[str]:
+    places = differences["places"]
+    if not places:
+        yield "the texts are the same; they begin"
+    else:
+        yield (
+            f"the texts differ in {places:,} place{'s' * (places != 1)}: "
+            "[-what the first alone has-] {+what the second alone has+}"
+        )
+    yield from wrapped("".join(map(_part, differences["parts"])), "  | ")
+
+
+def _part(part: Mapping[str, Any]) -> str:
+    if "left_out" in part:
+        first, second = part["left_out"]
+        return omitted(first, second, part["same"])
+    return str(part["both"]) if "both" in part else marked(part["first"], part["second"])
 
 
 def _rule_lines(rules: Sequence[Mapping[str, Any]]) -> Iterator[str]:

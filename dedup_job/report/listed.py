@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Any
 
 from dedup_job.ledger.selection import Decided
 from dedup_job.mongo.ids import extended
-from dedup_job.report.differences import Gap, Piece
+from dedup_job.report.differences import Gap, Piece, marked, omitted
 from dedup_job.report.terminal import cell, id_text, wrapped
 
 SHOWN, BEFORE = 80, 15  # characters of a text, and of those before the first difference of two
@@ -87,8 +87,8 @@ class Member:
         if self.parts is None:
             lines = [f"    {GONE}"]
         else:
-            marked = "".join(map(_part_as_text, self.parts)) or "(the same text)"
-            lines = list(wrapped(marked, "    "))
+            shown = "".join(map(_part_as_text, self.parts)) or "(the same text)"
+            lines = list(wrapped(shown, "    "))
         return "\n".join([_told(self.row), *lines])
 
 
@@ -138,14 +138,5 @@ def _part_as_json(part: Piece | Gap) -> dict[str, Any]:
 
 def _part_as_text(part: Piece | Gap) -> str:
     if isinstance(part, Gap):
-        return " … " if part.is_same else f" … ({part.first:,} and {part.second:,} characters more) "
-    if part.is_same:
-        return part.first
-    return "".join(_marked(part))
-
-
-def _marked(part: Piece) -> Iterator[str]:
-    if part.first:
-        yield f"[-{part.first}-]"
-    if part.second:
-        yield f"{{+{part.second}+}}"
+        return omitted(part.first, part.second, part.is_same)
+    return part.first if part.is_same else marked(part.first, part.second)

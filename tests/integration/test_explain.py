@@ -64,8 +64,8 @@ def test_the_command_says_it_in_lines_that_fit_and_writes_nothing(job: Job) -> N
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("near duplicate: ")
-    assert "[-海鸥-]" in done.stdout
-    assert "{+鸽子+}" in done.stdout
+    assert "the texts differ in 1 place: " in done.stdout
+    assert "[-海鸥-]{+鸽子+}" in done.stdout
     told = json.loads(job.command("explain", "1", "2", "--json").stdout)
     assert told["decided_by"] == ["radius", "bands", "min_similarity"]
     assert told["shared_keys"]["segments"]
@@ -80,6 +80,35 @@ def test_another_recipe_than_the_ledgers_is_refused(job: Job) -> None:
 
     with pytest.raises(ConfigError, match="recipe"):
         explained(job, "1", "2")
+
+
+def test_by_another_settings_file_it_tells_how_it_would_be(job: Job, tmp_path: Path) -> None:
+    job.source.insert_many([{"_id": 1, "text": LONG, "title": "a"}, {"_id": 2, "text": NEAR, "title": "b"}])
+    job.decide("backfill")
+    ours = job.config_file()
+    other = tmp_path / "other.toml"
+    as_it_is = ours.read_text("utf-8")
+
+    def told(text: str) -> str:
+        other.write_text(text, "utf-8")
+        done = job.command("explain", "1", "2", "--settings", str(other))
+        assert done.returncode == 0, done.stderr
+        return " ".join(done.stdout.split("\n\n")[0].split())
+
+    same = told(as_it_is)
+    stricter = told(as_it_is + "[match]\nmin_similarity = 0.99\n")
+    titles = told(as_it_is.replace('["text"]', '["title"]'))
+
+    assert same.startswith("near duplicate: ")
+    assert same.endswith(f" by the settings of {other}; which decide as the ledger's recipe does")
+    assert "at least 0.99 is needed" in stricter
+    assert "which decide otherwise than the ledger's recipe" in stricter
+    assert titles.startswith("no match: ")
+    shown = json.loads(job.command("explain", "1", "2", "--json").stdout)
+    assert shown["explained_by"]["ledger_recipe"] == shown["recipe"]
+    assert (shown["explained_by"]["settings"], shown["differences"]["places"]) == (None, 1)
+    done = job.command("explain", "1", "2", "--settings", str(tmp_path / "none.toml"))
+    assert (done.returncode, done.stderr.count("\n")) == (78, 1)
 
 
 @pytest.mark.parametrize(
