@@ -42,9 +42,7 @@ log = logging.getLogger("dedup_job")
 @common
 def backfill(config: Path, adopt: bool, **options: Any) -> int:
     """Decide the whole collection, in `_id` order; resumes where it stopped."""
-    if adopt:
-        _adopt(config, options)
-    return _decide("backfill", config, options)
+    return _decide("backfill", config, {**options, "adopt": adopt})
 
 
 @commands.command("run")
@@ -97,40 +95,42 @@ def report(
     from dedup_job.report import evidence
     from dedup_job.report.pairs_file import PairsFile
     from dedup_job.report.progress import Progress
+    from dedup_job.report.watch import Watch
 
     if run is not None and (mode or fresh or limit):
         raise UsageError("--of tells of a run that was: leave --mode, --fresh and --limit out")
     settings, output = prepared_to_report(config, options)
-    collected = evidence.Evidence(
-        settings.report.samples, settings.report.groups, report_page.GROUPS if file else 0
-    )
-    page = report_page.Page(file, collected.largest) if file else None
-    with (
-        Context(settings) as context,
-        Progress("report", None if run else limit or context.source.estimated_count()) as progress,
-        PairsFile(pairs) if pairs else nullcontext() as written,
-    ):
-        observe = both(collected.observe, progress.observe)
-        if page:
-            observe = both(observe, page.observe)
+    with Watch(settings, keeps_metrics=False) if run is None else nullcontext():
+        collected = evidence.Evidence(
+            settings.report.samples, settings.report.groups, report_page.GROUPS if file else 0
+        )
+        page = report_page.Page(file, collected.largest) if file else None
+        with (
+            Context(settings) as context,
+            Progress("report", None if run else limit or context.source.estimated_count()) as progress,
+            PairsFile(pairs) if pairs else nullcontext() as written,
+        ):
+            observe = both(collected.observe, progress.observe)
+            if page:
+                observe = both(observe, page.observe)
+            if written:
+                observe = both(observe, written.observe)
+            if run is not None:
+                done = past_run(context, run, observe)
+            else:
+                done = dry_run(context, DryRun(mode, fresh, limit, consent(options)), observe)
+            shown = evidence.as_json(collected, context.beginnings, readable)
+            if page:
+                page.write(context, done, is_done=run is not None)
+        values, text = {**done.as_json(), "evidence": shown}, f"{done.as_text()}\n{evidence.as_text(shown)}"
+        if file:
+            values, text = {**values, "page": str(file)}, f"{text}\n\n  page in {file}"
         if written:
-            observe = both(observe, written.observe)
+            values, text = {**values, "pairs": str(pairs)}, f"{text}\n\n  {written.count:,} pairs in {pairs}"
         if run is not None:
-            done = past_run(context, run, observe)
+            output.show(text, values)  # what the run itself left in the report directory stays
         else:
-            done = dry_run(context, DryRun(mode, fresh, limit, consent(options)), observe)
-        shown = evidence.as_json(collected, context.beginnings, readable)
-        if page:
-            page.write(context, done, is_done=run is not None)
-    values, text = {**done.as_json(), "evidence": shown}, f"{done.as_text()}\n{evidence.as_text(shown)}"
-    if file:
-        values, text = {**values, "page": str(file)}, f"{text}\n\n  page in {file}"
-    if written:
-        values, text = {**values, "pairs": str(pairs)}, f"{text}\n\n  {written.count:,} pairs in {pairs}"
-    if run is not None:
-        output.show(text, values)  # what the run itself left in the report directory stays
-    else:
-        finish(output, settings, done, text, values)
+            finish(output, settings, done, text, values)
     return 0
 
 
@@ -160,12 +160,11 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
     return 0
 
 
-def _adopt(config: Path, options: dict[str, Any]) -> None:
+def _adopt(settings: Any, options: dict[str, Any]) -> None:
     from dedup_job.commands.adopt import adopt
     from dedup_job.commands.context import Context
     from dedup_job.report.progress import Progress
 
-    settings, _ = prepared_to_report(config, options)
     if settings.engine.kind == "spark":
         raise UsageError("--adopt: what the target holds is not taken in on Spark; add --engine local")
     with Context(settings) as context, Progress("adopt", context.own_records.estimated_count()) as progress:
@@ -181,6 +180,8 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
 
     settings, output = prepared_to_report(config, options)
     with Watch(settings) as watch:
+        if options.get("adopt"):
+            _adopt(settings, options)
         with Context(settings) as context:
             if options.get("copy_indexes"):
                 context.indexes.check_allowed()

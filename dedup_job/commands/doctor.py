@@ -21,6 +21,7 @@ from dedup_job.commands.sample import take
 from dedup_job.commands.status import lease_of
 from dedup_job.commands.trial import Told
 from dedup_job.config import Settings
+from dedup_job.engine.forks import fork_server
 from dedup_job.engine.resident import available_bytes
 from dedup_job.errors import DedupError, LeaseHeld, NotPermitted, StorageFull, Unreachable
 from dedup_job.lab.forecast import Forecast
@@ -109,6 +110,8 @@ def doctor(settings: Settings, told: Told) -> dict[str, Any]:
             shown["fields"] = exam.tried("fields", lambda: _fields(exam, context), is_needed=False)
             if head is None or head.watermark is None:
                 exam.tried("first records", lambda: _first_records(exam, context))
+            if settings.engine.kind == "local":
+                exam.tried("workers", lambda: _workers(exam, settings))
             shown["room"] = _room(exam, context, servers, head, told)
     return {
         "source": f"{settings.source.database}.{settings.source.collection}",
@@ -256,6 +259,12 @@ def _first_records(exam: Examination, context: Context) -> None:
     for batch in first_records(context.source.batches(Window()), FIRST):
         look.take(batch.raws, context.recipe.reader.texts(batch.raws)[1])
     look.end()
+
+
+def _workers(exam: Examination, settings: Settings) -> None:
+    """Note how many processes work, where the one that they are forked from can be started."""
+    fork_server()
+    exam.note("workers", f"{settings.engine.workers} processes")
 
 
 def _room(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import signal
+import tempfile
 from multiprocessing import context, forkserver, get_context, resource_tracker
+
+from dedup_job.errors import ConfigError
 
 PRELOAD = "dedup_job.engine.preload"
 
@@ -11,7 +14,8 @@ PRELOAD = "dedup_job.engine.preload"
 def fork_server() -> context.ForkServerContext:
     """Return the context for worker processes, its server running.
 
-    Signals are the parent's business, from the server's first moment on.
+    Signals are the parent's business, from the server's first moment on.  Raises ConfigError where its socket
+    has no room in the temporary directory's name.
     """
     server = get_context("forkserver")
     server.set_forkserver_preload([PRELOAD])
@@ -19,6 +23,13 @@ def fork_server() -> context.ForkServerContext:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         forkserver.ensure_running()
+    except OSError as error:
+        if "AF_UNIX path too long" not in str(error):
+            raise
+        raise ConfigError(
+            f"the name of the temporary directory is too long for the workers' socket, which is made in it: "
+            f"{tempfile.gettempdir()}; set TMPDIR to one of at most 70 characters, such as /tmp"
+        ) from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return server

@@ -19,12 +19,15 @@ log = logging.getLogger("dedup_job")
 class Watch:
     """Tells of one run, which is its `with` block; that another run works is no failure of this one."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Look at the settings before the run; raises ConfigError where they cannot be."""
+    def __init__(self, settings: Settings, keeps_metrics: bool = True) -> None:
+        """Look at the settings before the run; raises ConfigError where they cannot be.
+
+        keeps_metrics  whether the metrics tell of it: they are about runs that decide
+        """
         report, target = settings.report, settings.target
         self._ping = Ping(report.ping.get_secret_value()) if report.ping else None
         self._metrics = None
-        if report.metrics is not None:
+        if keeps_metrics and report.metrics is not None:
             from dedup_job.report.metrics import MetricsFile  # not loaded where nobody asks for it
 
             check_writable(report.metrics.parent, "[report] metrics")

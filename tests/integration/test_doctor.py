@@ -47,7 +47,7 @@ def test_where_nothing_is_wrong_it_says_so_and_writes_nothing(filled: Job, conso
     assert said.code == said.json["exit_code"] == 0
     assert set(found(said)) == {
         "source server", "target server", "rights", "source", "recipe", "collation", "write concern",
-        "ledger", "fields", "memory", "disk",
+        "ledger", "fields", "workers", "memory", "disk",
     }  # fmt: skip
     assert set(found(said).values()) == {("ok", 0)}
     assert all(one["allowed"] for one in said.json["commands"])

@@ -86,6 +86,22 @@ def test_no_file_stays_behind(filled: Job, tmp_path: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", ["backfill", "report", "doctor"])
+def test_a_temporary_directory_whose_name_is_too_long_is_told(
+    filled: Job, tmp_path: Path, command: str
+) -> None:
+    folder = tmp_path / ("t" * 80)
+    folder.mkdir()
+
+    done = filled.command(command, environment={"TMPDIR": str(folder)})
+
+    assert done.returncode == 78
+    told = f"too long for the workers' socket, which is made in it: {folder}; set TMPDIR to one of at most 70"
+    said = done.stdout if command == "doctor" else done.stderr  # in lines that end anywhere
+    assert "".join(told.split()) in "".join(said.split())
+    assert filled.command("backfill").returncode == 0
+
+
 CLOSED = {"stdin": 0, "stdout": 1, "stderr": 2}
 
 

@@ -1,0 +1,69 @@
+"""Who watches is told of what takes long and writes, or may: of dry runs and adoptions, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from scripts.corpus import generate
+from tests.integration.conftest import Job
+from tests.integration.console import Console
+from tests.integration.moments import install
+from tests.test_watch import SECRET, Monitor, monitor
+
+__all__ = ["monitor"]  # a fixture
+
+
+@pytest.fixture
+def console(
+    job: Job,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    monitor: tuple[str, type[Monitor]],
+) -> Console:
+    install(monkeypatch)
+    job.set("source", fields=["data"])
+    job.set("report", ping=monitor[0], metrics=str(tmp_path / "job.prom"))
+    job.source.insert_many(list(generate(40, seed=6)))
+    return Console(capsys, job.config_file())
+
+
+START, DONE, FAILED = f"{SECRET}/start", SECRET, f"{SECRET}/fail"
+
+
+def test_a_report_is_told_and_is_no_run_in_the_metrics(
+    job: Job,
+    console: Console,
+    tmp_path: Path,
+    monitor: tuple[str, type[Monitor]],
+) -> None:
+    assert console("report").code == 0
+    assert monitor[1].asked == [START, DONE]
+    job.source.rename("elsewhere")
+    assert console("report").code == 78
+    assert monitor[1].asked[2:] == [START, FAILED]
+    assert not (tmp_path / "job.prom").exists()
+
+
+def test_what_a_run_did_is_shown_without_telling_anybody(
+    job: Job,
+    console: Console,
+    monitor: tuple[str, type[Monitor]],
+) -> None:
+    run = job.decide("backfill").run
+    assert console("report", "--of", run).code == 0
+    assert monitor[1].asked == []
+
+
+def test_an_adoption_is_told_as_a_part_of_its_backfill(
+    job: Job,
+    console: Console,
+    monitor: tuple[str, type[Monitor]],
+) -> None:
+    job.target.insert_one({"_id": 1, "data": "早就在这里的一篇文章，没有别人写过它。"})
+    assert console("backfill").code == 78
+    assert console("backfill", "--adopt").code == 0
+    assert monitor[1].asked == [START, FAILED, START, DONE]
+    assert [run["mode"] for run in job.ledger("runs").find()] == ["adopt", "backfill"]
