@@ -120,11 +120,10 @@ def in_parts(plan: Plan, raws: Sequence[bytes], commit: Callable[[Plan, Sequence
 
     What a part's refusal of a keeper means for later parts is what it means within one.
     """
-    known = set(plan.rows(Action.REFUSED))
     for start, stop in plan.bounds(PLAN_BYTES):
         done = commit(plan.part(start, stop), raws[start:stop])
         refused = {start + row: done.verdicts[row] for row in done.rows(Action.REFUSED)}
-        if failed := {row: verdict for row, verdict in refused.items() if row not in known}:
+        if failed := {row: one for row, one in refused.items() if one != plan.verdicts[row]}:
             plan = plan.without(failed)
     return plan
 

@@ -15,6 +15,8 @@ from dedup_job.document import UNIQUE, Action, Counts, Match, Verdict
 BACKFILL = "backfill"
 NIGHTLY = "run"
 RECONCILE = "reconcile"
+APPLY = "apply"  # its records were decided before, by plans from which they are taken out
+RENEW = "renew"  # decides nothing: its records are as they were, but for what is not in their text
 ADOPT = "adopt"  # its records are the target's own, all kept; none of them is decided for the source
 
 
@@ -91,6 +93,11 @@ class Texts:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def take(self, rows: npt.NDArray[np.intp]) -> Texts:
+        """Return these of them."""
+        columns = {name: getattr(self, name)[rows] for name in ("bits", "near", "keys", "digests", "is_kept")}
+        return replace(self, ids=self.ids.take(rows), **columns)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -138,6 +145,12 @@ class Plan:
         if (start, stop) == (0, len(self)):
             return self
         return replace(self, **{one.name: getattr(self, one.name)[start:stop] for one in fields(self)})
+
+    def take(self, rows: Sequence[int]) -> Plan:
+        """Return these of its records."""
+        columns = {name: getattr(self, name)[rows] for name in ("bits", "near", "keys", "digests", "hashes")}
+        ids, verdicts = [self.ids[row] for row in rows], [self.verdicts[row] for row in rows]
+        return replace(self, ids=ids, verdicts=verdicts, **columns)
 
     def rows(self, *actions: Action) -> list[int]:
         """Rows whose verdict has one of these actions."""

@@ -11,6 +11,7 @@ import click
 from dedup_job.cli.entry import commands
 from dedup_job.cli.options import (
     ALLOWED,
+    Output,
     common,
     consent,
     prepared,
@@ -53,8 +54,7 @@ def undo(config: Path, run: str, yes: bool, dry_run: bool, **options: Any) -> in
 
 def _ask(about: str, question: str) -> None:
     """Say what will be done, and ask; raises UsageError unless a person says yes."""
-    if not sys.stdin.isatty():
-        raise UsageError("there is no terminal to ask on: add --yes, or --dry-run to see what it would do")
+    _check_terminal()
     click.echo(about, err=True)
     try:
         if click.confirm(question, err=True):
@@ -62,6 +62,12 @@ def _ask(about: str, question: str) -> None:
     except click.Abort:  # the end of the input
         click.echo(err=True)
     raise UsageError("nothing was done")
+
+
+def _check_terminal() -> None:
+    """Raise UsageError where nobody can be asked."""
+    if not sys.stdin.isatty():
+        raise UsageError("there is no terminal to ask on: add --yes, or --dry-run to see what it would do")
 
 
 @commands.command()
@@ -127,17 +133,35 @@ def verify(config: Path, sample: int | None, state: Path | None, **options: Any)
     type=click.Path(path_type=Path, dir_okay=False),
     help="File for all records that vanished or changed, a line of JSON each.",
 )
+@click.option(
+    "--apply",
+    "is_applied",
+    is_flag=True,
+    help="Bring what changed up to date, take out what vanished; compares the content.",
+)
+@click.option("--yes", is_flag=True, help="With --apply: do not ask; without a terminal this is needed.")
+@click.option("--dry-run", is_flag=True, help="With --apply: say what would be done, and leave it.")
 @ALLOWED
 @common
-def reconcile(config: Path, content: bool, ids: Path | None, **options: Any) -> int:
-    """Decide what runs have missed; say which decided records vanished from the source, or changed."""
+def reconcile(
+    config: Path, content: bool, ids: Path | None, is_applied: bool, yes: bool, dry_run: bool, **options: Any
+) -> int:
+    """Decide what runs have missed; say which decided records vanished from the source, or changed.
+
+    With --apply these are decided again, after it has said how many they are, and asked.  What somebody
+    altered in the target stays there and is named; then the exit code is 3.
+    """
     from dedup_job.commands.context import Context
     from dedup_job.commands.reconcile import reconcile as compare
     from dedup_job.report.progress import Progress
 
+    if (yes or dry_run) and not is_applied:
+        raise UsageError("--yes and --dry-run are for --apply")
     settings, output = prepared(config, options)
     if ids is not None:
         write_lines(ids, ())  # so that it is known now whether that can be done
+    if is_applied:
+        return _applied(settings, output, ids, yes, dry_run, consent(options))
     with (
         Context(settings) as context,
         Progress("reconcile", None, "records") as progress,
@@ -146,4 +170,32 @@ def reconcile(config: Path, content: bool, ids: Path | None, **options: Any) -> 
     if ids is not None:
         write_lines(ids, done.rows())
     output.show(done.as_text(), done.as_json())
-    return done.missed.exit_code if done.missed else 0
+    return done.exit_code
+
+
+def _applied(settings: Any, output: Output, ids: Path | None, yes: bool, dry_run: bool, meant: Any) -> int:
+    """Compare, say what is due, ask, and do it."""
+    from dedup_job.commands import apply
+    from dedup_job.commands.context import Context
+    from dedup_job.commands.outdated import compared
+    from dedup_job.report.progress import Progress
+
+    if not (yes or dry_run):
+        _check_terminal()
+    with Context(settings) as context:
+        if not dry_run:
+            apply.finish(context, meant)
+        with Progress("reconcile", None, "records") as progress:
+            found = compared(context, progress.advance)
+        due = found.outdated.due
+        if dry_run:
+            output.show(due.as_text(context.target_name), due.as_json())
+            return 0
+        if found.outdated and not yes:
+            _ask(due.as_text(context.target_name), "do that?")
+        with Progress("apply", None, "records") as progress:
+            done = apply.carry_out(context, found, progress.advance, meant)
+    if ids is not None:
+        write_lines(ids, done.rows())
+    output.show(done.as_text(), done.as_json())
+    return done.exit_code

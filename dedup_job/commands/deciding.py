@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import attrgetter
 
 from dedup_job.commands.context import Context
 from dedup_job.commands.guard import Decided
@@ -22,9 +23,10 @@ from dedup_job.match.keepers import Keepers
 from dedup_job.mongo.id_set import IdSet
 from dedup_job.mongo.target import Target
 from dedup_job.mongo.window import Window
-from dedup_job.plan import ADOPT, NIGHTLY, Plan, RawIds
+from dedup_job.plan import ADOPT, NIGHTLY, Plan, RawIds, Texts
 
 Observe = Callable[[Batch, Plan], None]
+TextsOf = Callable[[PlanColumns], Texts]
 
 SAMPLED, NEWEST = 1_000, 100  # keepers that are looked for in the target before a run decides
 
@@ -51,13 +53,22 @@ class Past:
 
     @classmethod
     def read(
-        cls, context: Context, reader: LedgerReader, head: Head | None, keepers: Keepers, window: Window
+        cls,
+        context: Context,
+        reader: LedgerReader,
+        head: Head | None,
+        keepers: Keepers,
+        window: Window,
+        texts_of: TextsOf = attrgetter("texts"),
     ) -> Past:
-        """Read it from the ledger; raises StateError when the target lacks what the ledger says is there."""
+        """Read it from the ledger; raises StateError when the target lacks what the ledger says is there.
+
+        texts_of  what of a plan is to be known, where that is not all
+        """
         ids = [context.left()]
         if head is None:
             return cls(keepers, IdSet.of(ids), (), window)
-        window = window.without(taken_in(reader.plan_columns(head), keepers, ids))
+        window = window.without(taken_in(reader.plan_columns(head), keepers, ids, texts_of))
         check_keepers(keepers, context.target)
         return cls(keepers, IdSet.of(ids), reader.overrides().keys(), window)
 
@@ -84,10 +95,16 @@ class Past:
         )
 
 
-def taken_in(plans: Iterable[PlanColumns], keepers: Keepers, adopted: list[RawIds]) -> Iterator[PlanColumns]:
+def taken_in(
+    plans: Iterable[PlanColumns],
+    keepers: Keepers,
+    adopted: list[RawIds],
+    texts_of: TextsOf = attrgetter("texts"),
+) -> Iterator[PlanColumns]:
     """Yield the plans of a ledger, after taking in their keepers, and in `adopted` the ids of an adoption."""
     for plan in plans:
-        keepers.restore(plan.texts)
+        if len(texts := texts_of(plan)):
+            keepers.restore(texts)
         if plan.mode == ADOPT:
             adopted.append(plan.ids)
         yield plan

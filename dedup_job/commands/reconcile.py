@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dedup_job.commands.context import Context
@@ -15,6 +15,7 @@ from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.mongo.window import Window
 from dedup_job.plan import ADOPT, RECONCILE, Plan
 from dedup_job.report.reconciled import Reconciliation, Tally
+from dedup_job.report.summary import Report
 
 
 @dataclass(slots=True)
@@ -26,6 +27,14 @@ class Comparison:
     changed: Tally | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """Rows of a plan whose record is not as it was judged any more, or is gone."""
+
+    changed: Sequence[int]
+    vanished: Sequence[int]
+
+
 def reconcile(context: Context, content: bool, told: Told, consent: Consent = Consent()) -> Reconciliation:
     """Compare every id of the source with the ledger; with `content`, the records with what was judged.
 
@@ -35,37 +44,48 @@ def reconcile(context: Context, content: bool, told: Told, consent: Consent = Co
     """
     started = time.monotonic()
     reader = context.ledger_reader()
-    head = head_of(context, reader)
     compared = Comparison(changed=Tally() if content else None)
-    window = Window().without(_each_compared(context, reader.plans(head), compared, told))
-    is_missed = next(context.source.batches(window), None) is not None
-    report = decide(context, RECONCILE, lambda _, plan: _tell(told, plan), consent) if is_missed else None
-    seconds = time.monotonic() - started
-    return Reconciliation(
-        context.source_name, compared.records, report, compared.changed, compared.vanished, seconds
-    )
+    plans = each_compared(context, reader.plans(head_of(context, reader)), compared, told)
+    missed = decide_missed(context, Window().without(stored for stored, _ in plans), told, consent)
+    return reconciliation(context, compared, missed, time.monotonic() - started)
+
+
+def decide_missed(context: Context, rest: Window, told: Told, consent: Consent) -> Report | None:
+    """Decide what runs have missed, if anything; `rest` is the source without what is decided."""
+    if next(context.source.batches(rest), None) is None:
+        return None
+    return decide(context, RECONCILE, lambda _, plan: _tell(told, plan), consent)
+
+
+def reconciliation(
+    context: Context, compared: Comparison, missed: Report | None, seconds: float
+) -> Reconciliation:
+    """Return what came out."""
+    about = (context.source_name, compared.records, missed, compared.changed, compared.vanished)
+    return Reconciliation(*about, seconds)
 
 
 def _tell(told: Told, plan: Plan) -> None:
     told(len(plan))
 
 
-def _each_compared(
+def each_compared(
     context: Context, plans: Iterable[StoredPlan], compared: Comparison, told: Told
-) -> Iterator[StoredPlan]:
-    """Yield the plans, after comparing each with the source; what was adopted never was there."""
+) -> Iterator[tuple[StoredPlan, Overtaken]]:
+    """Yield the plans, each compared with the source; what was adopted never was there."""
     for stored in plans:
         if stored.mode == ADOPT:
             continue
         plan = stored.plan
         there = {} if compared.changed is None else _hashes(context, plan)
         gone = context.source.absent(plan.ids) if compared.changed is None else set(plan.ids) - there.keys()
+        rows = Overtaken(list(_changed(plan, there)), list(_vanished(plan, gone)))
         compared.records += len(plan)
-        compared.vanished.add(_told_of(plan, _vanished(plan, gone)))
+        compared.vanished.add(_told_of(plan, rows.vanished))
         if compared.changed is not None:
-            compared.changed.add(_told_of(plan, _changed(plan, there)))
+            compared.changed.add(_told_of(plan, rows.changed))
         _tell(told, plan)
-        yield stored
+        yield stored, rows
 
 
 def _hashes(context: Context, plan: Plan) -> dict[bytes, bytes]:
@@ -85,9 +105,13 @@ def _vanished(plan: Plan, gone: Container[bytes]) -> Iterator[int]:
 
 
 def _changed(plan: Plan, there: Mapping[bytes, bytes]) -> Iterator[int]:
-    """Yield the rows whose record is not as it was judged (where it is known what was copied)."""
+    """Yield the rows whose record is not as it was judged (where it is known what was copied).
+
+    One that had vanished, and is there again, was never judged as it is.
+    """
     for row, raw_id in enumerate(plan.ids):
-        if raw_id not in there or plan.verdicts[row].reason == "changed":
+        reason = plan.verdicts[row].reason
+        if raw_id not in there or reason == "changed":
             continue
-        if there[raw_id] != plan.hashes[row].tobytes():
+        if reason == "vanished" or there[raw_id] != plan.hashes[row].tobytes():
             yield row

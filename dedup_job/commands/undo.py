@@ -11,7 +11,7 @@ from dedup_job.errors import UsageError
 from dedup_job.ledger.fitting import check_whole
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.taking_back import UndoLedger, check_newest
-from dedup_job.plan import ADOPT
+from dedup_job.plan import ADOPT, RENEW
 from dedup_job.report.undo_page import Intended, Undone
 
 
@@ -57,6 +57,8 @@ def intended(context: Context, run: str) -> Intended:
     goes = {ADOPT: due.mode == ADOPT}  # what was adopted goes with the adoption alone
     later: dict[str, None] = {}
     for link in reader.links(head.pending or head.last):
+        if link.mode == RENEW:  # which decides nothing
+            continue
         is_of_run = link.run == run
         if is_of_run and goes.get(link.mode, True):
             # What was adopted was not read, and was in the target before.

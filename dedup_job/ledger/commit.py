@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pymongo
@@ -34,23 +34,28 @@ from dedup_job.ledger.fitting import (
     check_whole,
     is_made_from,
 )
-from dedup_job.ledger.head import Head, HeadDocument, Origin, counts_key
+from dedup_job.ledger.head import Head, HeadDocument, Origin
 from dedup_job.ledger.lease import SECONDS, Holder
 from dedup_job.ledger.reader import DECIDING, TOLD, LedgerReader
 from dedup_job.ledger.rows import dropped_row, exception_row, row_key, row_keys
-from dedup_job.ledger.stored_plan import PlanId, StoredPlan, pack, unpack
+from dedup_job.ledger.stored_counts import counts_key
+from dedup_job.ledger.stored_plan import Before, PlanId, StoredPlan, pack, unpack
+from dedup_job.ledger.succession import EarlierPlans, landed, remove_rest, replace_kept
 from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.id_set import IdSet
 from dedup_job.mongo.ids import selector
 from dedup_job.mongo.places import Places, check_same
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target, record_errors
-from dedup_job.plan import ADOPT, BACKFILL, Plan
+from dedup_job.plan import ADOPT, BACKFILL, RENEW, Plan
 from dedup_job.signals import FLAG
 
 log = logging.getLogger("dedup_job")
 
 LEAVING_SECONDS = 3.0
+MARGIN = (
+    SECONDS / 2
+)  # seconds before the end of a lease, in which nothing in the target is removed or replaced
 UNTOLD: Mapping[str, Any] = {
     "mode": {"$in": DECIDING},
     "exit_code": {"$nin": TOLD},
@@ -138,6 +143,8 @@ class Ledger(LedgerReader):
             stored = self._pending(self._head.pending)
             if stored.mode == ADOPT:  # there is nothing to carry out, and the target may have changed
                 self._swap({"pending": stored.id.key}, {"pending": None})
+            elif stored.mode == RENEW:
+                self._renewed(stored, records_now(stored.plan, source, target), target)
             else:
                 self._close_plan(self._carried_out(stored, records_now(stored.plan, source, target), target))
         self._forget_orphans(first)
@@ -167,27 +174,53 @@ class Ledger(LedgerReader):
         with named_errors("the ledger"):
             self._patience(lambda: self._named("plans").delete_many(orphans))
 
-    def commit(self, plan: Plan, raws: Sequence[bytes], target: Target, mode: str | None = None) -> Plan:
+    def commit(
+        self,
+        plan: Plan,
+        raws: Sequence[bytes],
+        target: Target,
+        mode: str | None = None,
+        before: Before | None = None,
+    ) -> Plan:
         """Make a plan final and carry it out; returns it as it ended, with what the target refused.
 
-        `mode` is that of the plan, where it is another than the run's.
-        Its rows may still be written then; see `settle`.
+        `mode` is that of the plan, where it is another than the run's; `before` what was decided of its
+        records before, where it decides them again.  Its rows may still be written then; see `settle`.
         """
+        stored = self._accepted(plan, mode or self._run.mode, before)
+        stored = self._carried_out(stored, Records(raws), target)
+        self._rest = self._writer.submit(self._close_plan, stored)
+        return stored.plan
+
+    def renew(self, plan: Plan, raws: Sequence[bytes], target: Target, before: Before) -> list[bytes]:
+        """Bring records up to date of which only the text is as it was judged: their verdicts stay.
+
+        Returns the ids of those that stay as they were, as the target does not have what it was given, or
+        does not take what is in the place of that.
+        """
+        return self._renewed(self._accepted(plan, RENEW, before), Records(raws), target)
+
+    def check_rights(self, target: Target) -> None:
+        """Raise NotPermitted for who may not remove or replace records, before anything is begun."""
+        target.remove([], self._deadline())
+        target.replace([], self._deadline())
+
+    def _accepted(self, plan: Plan, mode: str, before: Before | None) -> StoredPlan:
+        """Store a plan and make it final."""
         self.settle()
         stored = StoredPlan(
             id=PlanId(self._head.next, self._head.fence),
             previous=self._head.last,
             run=self._run.name,
-            mode=mode or self._run.mode,
+            mode=mode,
             at=datetime.now(UTC),
             plan=plan,
+            before=before,
         )
         self._store(stored)
         self._check_places()
         self._swap({"pending": None, "next": stored.id.number}, {"pending": stored.id.key})
-        stored = self._carried_out(stored, Records(raws), target)
-        self._rest = self._writer.submit(self._close_plan, stored)
-        return stored.plan
+        return stored
 
     def settle(self) -> None:
         """Wait until nothing of the last plan is left to do; raises what happened to it."""
@@ -304,14 +337,53 @@ class Ledger(LedgerReader):
 
     def _carried_out(self, stored: StoredPlan, records: Records, target: Target) -> StoredPlan:
         """Insert what the accepted plan keeps, amending it as often as the target refuses something."""
-        while failed := insert_kept(stored.plan, records, target):
+        while failed := self._landing(stored, records, target):
             plan = as_arriving(stored.plan, records, failed)
             stored = self._amended(replace(stored, plan=plan), failed)
         return stored
 
+    def _landing(self, stored: StoredPlan, records: Records, target: Target) -> dict[int, Verdict]:
+        """Put what an accepted plan keeps into the target; returns the rows that end otherwise than planned.
+
+        What an earlier decision had put there goes, or is replaced.
+        """
+        if stored.before is None:
+            return insert_kept(stored.plan, records, target)
+        return (
+            replace_kept(stored, records, target, lambda: self._deadline(stored.id))
+            or insert_kept(stored.plan, records, target)
+            or remove_rest(stored, target, lambda: self._deadline(stored.id))
+        )
+
+    def _renewed(self, stored: StoredPlan, records: Records, target: Target) -> list[bytes]:
+        """Carry out an accepted renewal: it is kept by the plans of its records, and is none of the chain."""
+        replace_kept(stored, records, target, lambda: self._deadline(stored.id))
+        rows = landed(stored, target)
+        self._check_places()
+        self._earlier.renew(stored, rows)
+        self._swap({"pending": stored.id.key}, {"pending": None})
+        with named_errors("the ledger"):
+            self._patience(lambda: self._named("plans").delete_one({"_id": stored.id.key}))
+        there = set(rows)
+        return [raw_id for row, raw_id in enumerate(stored.plan.ids) if row not in there]
+
+    @property
+    def _earlier(self) -> EarlierPlans:
+        return EarlierPlans(self._named, self._patience)
+
+    def _deadline(self, pending: PlanId | None = None) -> datetime:
+        """Renew the lease, and return the time up to which removals are surely covered by it."""
+        same = {"pending": pending.key if pending else None}
+        self._swap(same, same)
+        assert self._head.lease is not None
+        until: datetime = self._head.lease["until"]
+        return until - timedelta(seconds=MARGIN)
+
     def _close_plan(self, stored: StoredPlan) -> None:
         """Write the rows of a plan that is carried out, and advance."""
         self._note(stored)
+        if stored.before is not None:
+            self._earlier.take_out(stored)
         self._check_places()  # else what was carried out may be nowhere
         self._advance(stored)
 
@@ -356,7 +428,8 @@ class Ledger(LedgerReader):
                 about = {stored.plan.ids[row] for row in rows}
                 is_adopted = stored.mode == ADOPT
                 others = [row_key(raw_id, is_adopted) for raw_id in stored.plan.ids if raw_id not in about]
-                self._patience(lambda: self._named(name).delete_many(selector(others)))
+                own = {"$and": [selector(others), {"run": stored.run}]}  # a late deletion finds no later row
+                self._patience(lambda: self._named(name).delete_many(own))
 
     def _put(self, name: str, rows: Sequence[bytes]) -> None:
         """Insert rows; those that are there already are replaced."""
@@ -376,7 +449,8 @@ class Ledger(LedgerReader):
             "next": stored.id.number + 1,
         }
         if stored.mode != ADOPT:  # which says nothing of the source
-            after["counts"] = counts_key(self._head.counts + stored.plan.counts)
+            counts = self._head.counts + stored.plan.counts
+            after["counts"] = counts_key(counts - stored.before.counts if stored.before else counts)
         if stored.mode == BACKFILL:
             after["watermark"] = stored.plan.ids[-1]
         self._swap({"pending": stored.id.key}, after)

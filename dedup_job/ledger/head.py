@@ -16,6 +16,7 @@ from dedup_job.document import Counts
 from dedup_job.errors import ConfigError, LeaseHeld, StateError
 from dedup_job.fingerprint.recipe import FORMAT
 from dedup_job.ledger.lease import EXPIRED, Holder, until
+from dedup_job.ledger.stored_counts import counts_key, read_counts
 from dedup_job.ledger.stored_plan import PlanId
 from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.places import Noted
@@ -143,24 +144,6 @@ class Origin:
             "filter": self.filter,
             "places": self.places,
         }
-
-
-def read_counts(stored: Mapping[str, Any]) -> Counts:
-    """Take counts from a ledger document."""
-    unjudged, refused = dict(stored["unjudged"]), dict(stored["refused"])
-    return Counts(stored["unique"], stored["exact"], stored["near"], unjudged, refused)
-
-
-def counts_key(counts: Counts) -> dict[str, Any]:
-    """Return counts as they are stored."""
-    unjudged, refused = dict(counts.unjudged), dict(counts.refused)
-    return {
-        "unique": counts.unique,
-        "exact": counts.exact,
-        "near": counts.near,
-        "unjudged": unjudged,
-        "refused": refused,
-    }
 
 
 class HeadDocument:

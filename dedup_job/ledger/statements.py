@@ -59,11 +59,12 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A plan as an audit takes it."""
+    """A plan as an audit takes it; `until` is the id of the last record that it decided."""
 
     previous: PlanId | None
     mode: str
     decisions: Sequence[Decision]
+    until: bytes
 
 
 class Damaged(Exception):
@@ -157,7 +158,10 @@ def stated(packed: Mapping[str, Any]) -> Statement:
         if checksum(columns, packed["reason_names"]) != packed["sha256"]:
             raise Damaged
         previous = PlanId.read(packed["previous"]) if packed["previous"] else None
-        return Statement(previous, packed["mode"], list(_decisions(packed, columns)))
+        decisions = list(_decisions(packed, columns))
+        # One that was decided again since is in a later plan.
+        until = bytes(packed["until"]) if "until" in packed else decisions[-1].id
+        return Statement(previous, packed["mode"], decisions, until)
     except (KeyError, ValueError, TypeError, IndexError, BSONError):
         raise Damaged from None
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from dedup_job.document import UNIQUE, Action, Match, Verdict
+from dedup_job.document import UNIQUE, Action, Counts, Match, Verdict
 from dedup_job.errors import StateError
+from dedup_job.ledger.stored_counts import counts_key, read_counts
 from dedup_job.mongo.ids import split
 from dedup_job.plan import Plan, RawIds, Texts
 
@@ -51,8 +53,43 @@ class PlanId:
 
 
 @dataclass(frozen=True, slots=True)
+class Before:
+    """What was decided before of the records of a plan that decides them again; row i is that of record i.
+
+    numbers  uint32 (n,), the plans that had them
+    hashes   uint64 (n, 2), of the records that were put into the target; zeros for none
+    counts   the verdicts
+    """
+
+    numbers: npt.NDArray[np.uint32]
+    hashes: npt.NDArray[np.uint64]
+    counts: Counts
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Before:
+        """Take it from a plan's document."""
+        hashes = np.frombuffer(stored["hashes"], np.uint64).reshape(-1, 2)
+        return cls(np.frombuffer(stored["numbers"], np.uint32), hashes, read_counts(stored["counts"]))
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """Return it as it is stored."""
+        numbers, hashes = self.numbers.tobytes(), self.hashes.tobytes()
+        return {"numbers": numbers, "hashes": hashes, "counts": counts_key(self.counts)}
+
+    def hash_of(self, row: int) -> bytes | None:
+        """Return the hash of what was put into the target of a record, or None."""
+        hashed: bytes = self.hashes[row].tobytes()
+        return hashed if any(hashed) else None
+
+
+@dataclass(frozen=True, slots=True)
 class StoredPlan:
-    """A plan with its place in the chain of plans, and the run that made it."""
+    """A plan with its place in the chain of plans, and the run that made it.
+
+    before  what was decided of its records before; None for a plan of records that were not
+    until   id of the last record that it decided, where that has been taken out
+    """
 
     id: PlanId
     previous: PlanId | None
@@ -60,6 +97,29 @@ class StoredPlan:
     mode: str
     at: datetime
     plan: Plan
+    before: Before | None = None
+    until: bytes | None = None
+
+    @property
+    def last_id(self) -> bytes:
+        """The id of the last record that it decided."""
+        return self.until or self.plan.ids[-1]
+
+    def without(self, ids: Collection[bytes]) -> StoredPlan:
+        """Return it without these records."""
+        rows = [row for row, raw_id in enumerate(self.plan.ids) if raw_id not in ids]
+        if len(rows) == len(self.plan):
+            return self
+        return replace(self, plan=self.plan.take(rows), before=None, until=self.last_id)
+
+    def with_hashes(self, hashes: Mapping[bytes, tuple[bytes, bytes]]) -> StoredPlan:
+        """Return it with other hashes of raw records, given by id as what must be there and what shall be."""
+        column = self.plan.hashes.copy()
+        for row, raw_id in enumerate(self.plan.ids):
+            old, new = hashes.get(raw_id, (b"", b""))
+            if column[row].tobytes() == old:
+                column[row] = np.frombuffer(new, np.uint64)
+        return replace(self, plan=replace(self.plan, hashes=column))
 
     @property
     def ids(self) -> RawIds:
@@ -113,6 +173,8 @@ def pack(stored: StoredPlan) -> dict[str, Any]:
         "reason_names": names,
         **columns,
         "sha256": checksum(columns, names),
+        **({} if stored.before is None else {"before": stored.before.key}),
+        **({} if stored.until is None else {"until": stored.until}),
     }
 
 
@@ -124,14 +186,16 @@ def unpack(packed: Mapping[str, Any]) -> StoredPlan:
     plan = Plan(
         ids=list(split(columns["ids"])),
         verdicts=_verdicts(columns, packed["reason_names"]),
-        bits=np.frombuffer(columns["bits"], np.uint64).reshape(count, -1),
+        bits=np.frombuffer(columns["bits"], np.uint64).reshape(count, -1 if count else 1),
         near=near,
-        keys=np.frombuffer(columns["keys"], np.uint32).reshape(count, -1),
+        keys=np.frombuffer(columns["keys"], np.uint32).reshape(count, -1 if count else 1),
         digests=np.frombuffer(columns["digests"], np.uint64).reshape(count, 2),
         hashes=np.frombuffer(columns["hashes"], np.uint64).reshape(count, 2),
     )
     run, mode, at = packed["run"], packed["mode"], packed["at"]
-    return StoredPlan(PlanId.read(packed["_id"]), _previous(packed), run, mode, at, plan)
+    before = Before.read(packed["before"]) if "before" in packed else None
+    plan_id, previous = PlanId.read(packed["_id"]), _previous(packed)
+    return StoredPlan(plan_id, previous, run, mode, at, plan, before, packed.get("until"))
 
 
 def unpack_columns(packed: Mapping[str, Any]) -> PlanColumns:
@@ -140,12 +204,13 @@ def unpack_columns(packed: Mapping[str, Any]) -> PlanColumns:
     near = np.frombuffer(columns["near"], np.bool_)
     digests = np.frombuffer(columns["digests"], np.uint64).reshape(-1, 2)
     rows = np.flatnonzero(digests[:, 0] | digests[:, 1])
+    width = -1 if len(near) else 1  # all that it decided may be decided again since
     ids = _raw_ids(columns["ids"], len(near))
     texts = Texts(
         ids=ids.take(rows),
-        bits=np.frombuffer(columns["bits"], np.uint64).reshape(len(near), -1)[rows],
+        bits=np.frombuffer(columns["bits"], np.uint64).reshape(len(near), width)[rows],
         near=near[rows],
-        keys=np.frombuffer(columns["keys"], np.uint32).reshape(len(near), -1)[rows],
+        keys=np.frombuffer(columns["keys"], np.uint32).reshape(len(near), width)[rows],
         digests=digests[rows],
         is_kept=np.frombuffer(columns["actions"], np.uint8)[rows] == Action.UNIQUE,
     )

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cached_property
 from itertools import takewhile
 from typing import Any
@@ -38,17 +38,17 @@ from dedup_job.errors import StateError, Unreachable, UsageError
 from dedup_job.ledger.arrival import is_as_judged
 from dedup_job.ledger.aside import Aside
 from dedup_job.ledger.commit import BEFORE, Ledger
-from dedup_job.ledger.head import Undoing, counts_key
-from dedup_job.ledger.lease import SECONDS
+from dedup_job.ledger.head import Undoing
 from dedup_job.ledger.overrides import PASS
 from dedup_job.ledger.rows import row_key, row_keys
+from dedup_job.ledger.stored_counts import counts_key
 from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.mongo.client import named_errors
 from dedup_job.mongo.id_set import IdSet
 from dedup_job.mongo.ids import arrived, document, elements, id_of, selector
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
-from dedup_job.plan import ADOPT, BACKFILL, Plan
+from dedup_job.plan import ADOPT, APPLY, BACKFILL, Plan
 
 ALTERED = "altered"
 VANISHED = "vanished"
@@ -199,13 +199,6 @@ class UndoLedger(Ledger):
             left |= stay
         return left
 
-    def _deadline(self) -> datetime:
-        """Renew the lease, and return the time up to which removals are surely covered by it."""
-        self._swap({"pending": None}, {"pending": None})
-        assert self._head.lease is not None
-        until: datetime = self._head.lease["until"]
-        return until - timedelta(seconds=SECONDS / 2)
-
     def _step_back(self, stored: StoredPlan, left: Mapping[bytes, str]) -> None:
         """Make the plan before this one the last one; nothing refers to this one any more."""
         done, head = self._undoing, self._head
@@ -226,7 +219,7 @@ class UndoLedger(Ledger):
         """Return how far the backfill was before a plan of it."""
         for link in self.links(stored.previous):
             if link.mode == BACKFILL:
-                return self.plan(link.id).plan.ids[-1]
+                return self.plan(link.id).last_id
         return None
 
     def _unmark(self) -> Undoing:
@@ -241,6 +234,8 @@ class UndoLedger(Ledger):
         before: dict[str, Any] = {name: row.get(name) for name in BEFORE}
         if row.get("mode") == ADOPT:
             before["adopting"] = False
+        if row.get("mode") == APPLY:  # what it had decided again is undecided, and may be anywhere
+            before["looked"] = None
         self._swap({"undo": done.key}, {"undo": None, **before})
         return done
 

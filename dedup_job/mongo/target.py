@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from bson.raw_bson import RawBSONDocument
-from pymongo import timeout
+from pymongo import ReplaceOne, timeout
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError, OperationFailure, WTimeoutError
 
@@ -100,6 +100,34 @@ class Target:
         condition = {"$and": [selector(ids), {"$expr": {"$lt": ["$$NOW", before]}}]}
         with named_errors("the target"):
             self._patience(lambda: self._removed(condition))
+
+    def replace(self, records: Sequence[bytes], before: datetime) -> dict[int, str]:
+        """Put raw records in the place of those that have their ids; none is inserted.
+
+        Returns {position: reason} of those that the target refuses: what was there stays.  `before` as in
+        `remove`.
+        """
+        self._tell_of_times(records)
+        in_time = {"$expr": {"$lt": ["$$NOW", before]}}
+        with named_errors("the target"):
+            errors = self._patience(lambda: self._replaced(records, in_time))
+        return {error["index"]: _refusal(error, id_is_taken=False) for error in errors}
+
+    def _replaced(self, records: Sequence[bytes], in_time: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """Replace what is there and return the errors that belong to single records."""
+        with timeout(REMOVAL_SECONDS):
+            if not records:  # it is asked whether that may be done
+                self._collection.replace_one({"$and": [selector([]), in_time]}, {})
+                return []
+            replacements: Iterator[ReplaceOne[Any]] = (
+                ReplaceOne({"$and": [selector([id_of(raw)]), in_time]}, RawBSONDocument(raw))
+                for raw in records
+            )
+            try:
+                self._collection.bulk_write(list(replacements), ordered=False)
+            except BulkWriteError as error:
+                return record_errors(error)
+        return []
 
     def _removed(self, condition: Mapping[str, Any]) -> None:
         with timeout(REMOVAL_SECONDS):

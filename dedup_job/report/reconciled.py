@@ -10,6 +10,7 @@ from typing import Any
 
 from dedup_job.document import Action
 from dedup_job.mongo.ids import extended
+from dedup_job.report.applied import Applied
 from dedup_job.report.summary import Report
 
 SAMPLES = 5
@@ -74,6 +75,7 @@ class Reconciliation:
 
     missed   the report of the run that decided what was missed; None where nothing was
     changed  records that are not as they were judged; None where that was not asked for
+    applied  what was done about what changed or vanished; None where nothing was
     """
 
     source: str
@@ -82,6 +84,13 @@ class Reconciliation:
     changed: Tally | None
     vanished: Tally
     seconds: float
+    applied: Applied | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 when the target refused something, or something stays there that others altered."""
+        codes = [done.exit_code for done in (self.missed, self.applied) if done is not None]
+        return max(codes, default=0)
 
     def as_json(self) -> dict[str, Any]:
         """Return the result as one JSON object."""
@@ -92,6 +101,7 @@ class Reconciliation:
             "run": self.missed.as_json() if self.missed else None,
             "changed": self.changed.as_json() if self.changed else None,
             "vanished": self.vanished.as_json(),
+            **({"applied": self.applied.as_json()} if self.applied else {}),
             "seconds": round(self.seconds, 3),
         }
 
@@ -106,7 +116,7 @@ class Reconciliation:
         lines = [f"reconcile {self.source}: {self.decided:,} records were decided"]
         lines.append(f"  {'missed':<10}{self.missed.counts.read if self.missed else 0:>13,}")
         if self.changed is not None:
-            lines += self.changed.lines("changed", CHANGED)
-        lines += self.vanished.lines("vanished", VANISHED)
+            lines += self.changed.lines("changed", {} if self.applied else CHANGED)
+        lines += self.vanished.lines("vanished", {} if self.applied else VANISHED)
         lines.append(f"  {self.seconds:,.1f} s")
-        return "\n".join([*lines, *([self.missed.as_text()] if self.missed else [])])
+        return "\n".join([*lines, *(done.as_text() for done in (self.applied, self.missed) if done)])

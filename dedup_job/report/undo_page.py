@@ -10,6 +10,11 @@ from typing import Any
 from dedup_job.document import Counts
 from dedup_job.report.terminal import id_text
 
+AFTER_APPLY = (
+    "  the next run decides all of it; what was in the target before that apply, and",
+    "  had changed in the source or vanished from it, does not come back",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Intended:
@@ -60,6 +65,7 @@ class Intended:
             f"  undecided again     {self.counts.read:>13,}",
             f"  out of the target   {self.most_removed:>13,}  at most: what was altered there stays,",
             f"  {'':33}  and what the source has no more as it was",
+            *(AFTER_APPLY if self.mode == "apply" else ()),
         ]
         return "\n".join(lines)
 

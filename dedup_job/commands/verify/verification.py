@@ -65,7 +65,7 @@ def _enter_plans(audit: Audit) -> None:
                 enter = audit.book.enter_adopted if is_adopted else audit.book.enter_decisions
                 enter(statement.decisions)
                 if statement.mode == BACKFILL:
-                    audit.book.enter_last_id(statement.decisions[-1].id)
+                    audit.book.enter_last_id(statement.until)
             audit.book.move("plans", Position(number + 1))
         audit.told(len(statement.decisions) if statement is not None else 0)
     audit.book.move("plans", Position(len(plans), is_finished=True))

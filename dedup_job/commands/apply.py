@@ -1,0 +1,177 @@
+"""Apply: what changed in the source, or vanished from it, is brought up to date in target and ledger.
+
+First the records that the target has not got are decided again, and those that were dropped for one which
+changed or vanished are among them: what they say is in the target before anything leaves it.  Then those that
+the target has.  No outdated decision stands for anything meanwhile, so a run that is
+killed and done again decides as one that was not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dedup_job import job
+from dedup_job.commands.context import Context
+from dedup_job.commands.deciding import Observe, Past, new_run
+from dedup_job.commands.outdated import KEPT, Compared, Outdated
+from dedup_job.commands.reconcile import decide_missed, reconciliation
+from dedup_job.commands.verify.subject import Told, head_of
+from dedup_job.document import Action, Batch, Counts, Fingerprints, Verdict, digests
+from dedup_job.engine.local import LocalEngine
+from dedup_job.errors import LeaseHeld
+from dedup_job.ledger.commit import Ledger
+from dedup_job.ledger.fitting import Consent
+from dedup_job.ledger.stored_plan import Before
+from dedup_job.mongo.window import Window
+from dedup_job.plan import APPLY, Plan
+from dedup_job.report.applied import Applied
+from dedup_job.report.reconciled import Reconciliation
+
+VANISHED = Verdict(Action.REFUSED, "vanished")
+AT_ONCE = 5_000  # records
+
+
+def finish(context: Context, consent: Consent = Consent()) -> None:
+    """Finish what a killed run left pending: a comparison does not see it."""
+    if head_of(context, context.ledger_reader()).pending is None:
+        return
+    with context.ledger(new_run(APPLY), consent) as ledger:
+        ledger.recover(context.source, context.target)
+        ledger.close({"exit_code": 0})
+
+
+def carry_out(context: Context, found: Compared, told: Told, consent: Consent = Consent()) -> Reconciliation:
+    """Bring up to date what a comparison has found outdated, then decide what runs have missed.
+
+    `told` hears of how many more records were decided.
+    """
+    started = time.monotonic()
+
+    def observe(_: Batch, plan: Plan) -> None:
+        told(len(plan))
+
+    applied = apply(context, found, observe, consent) if found.outdated else None
+    missed = decide_missed(context, found.rest, told, consent)
+    seconds = found.seconds + time.monotonic() - started
+    return replace(reconciliation(context, found.comparison, missed, seconds), applied=applied)
+
+
+def apply(context: Context, found: Compared, observe: Observe, consent: Consent = Consent()) -> Applied:
+    """Bring up to date what is outdated; raises LeaseHeld when a command wrote since that was found."""
+    run, started = new_run(APPLY), time.monotonic()
+    with context.ledger(run, consent) as ledger, context.engine() as engine:
+        head = ledger.recover(context.source, context.target)
+        if head.fence != found.outdated.fence + 1:
+            raise LeaseHeld("another command worked on this target meanwhile; reconcile again")
+        ledger.check_rights(context.target)
+        doing = Doing(context, ledger, engine, found.outdated, observe)
+        renewed, stay = doing.renew()
+        keepers = context.keepers(context.target, engine)
+        past = Past.read(context, ledger, head, keepers, Window(), found.outdated.texts_of)
+        counts = sum((doing.decide_again(ids, past) for ids in found.outdated.in_order), Counts())
+        ledger.settle()
+        stay += doing.conflicts
+        seconds = time.monotonic() - started
+        applied = Applied(run.name, context.target_name, renewed, counts, doing.removed, seconds, stay)
+        ledger.close({**applied.as_json(), "exit_code": applied.exit_code})
+    return applied
+
+
+@dataclass(slots=True)
+class Doing:
+    """Works through outdated decisions.
+
+    removed    records that have left the target
+    conflicts  ids of which the target has another record, which stays
+    """
+
+    context: Context
+    ledger: Ledger
+    engine: LocalEngine
+    outdated: Outdated
+    observe: Observe
+    removed: int = 0
+    conflicts: list[bytes] = field(default_factory=list)
+
+    def renew(self) -> tuple[int, list[bytes]]:
+        """Renew what is to be renewed; returns how many records were, and the ids of those that stay.
+
+        One that has changed again since is left to the next time.
+        """
+        renewed, stay = 0, list[bytes]()
+        for plan_id, ids in self.outdated.renewed.items():
+            judged = self.ledger.plan(plan_id).plan
+            rows = {raw_id: row for row, raw_id in enumerate(judged.ids)}
+            for found in self.context.source.fetch(ids):
+                old = judged.take([rows[raw_id] for raw_id in found if raw_id in rows])
+                old = old.take(self._same_text(old, found))
+                raws = [found[raw_id] for raw_id in old.ids]
+                plan = replace(old, hashes=digests(raws))
+                if len(plan):
+                    before = _before(plan_id.number, old)
+                    left = self.ledger.renew(plan, raws, self.context.target, before)
+                    renewed += len(plan) - len(left)
+                    stay += left
+                    self.observe(Batch(plan.ids, raws), plan)
+        return renewed, stay
+
+    def decide_again(self, ids: Sequence[bytes], past: Past) -> Counts:
+        """Decide records again, in this order; those that are gone are refused."""
+        there = set[bytes]()
+        doing = past.job(
+            self.context,
+            self.engine,
+            self._read(ids, there),
+            self.context.target.absent,
+            self._commit,
+            self.observe,
+        )
+        counts = job.run(doing)
+        gone = [raw_id for raw_id in ids if raw_id not in there]
+        for some in _portions(gone):
+            plan = job.in_parts(self._vanished(some), [b""] * len(some), self._commit)
+            self.observe(Batch(some, ()), plan)
+            counts += plan.counts
+        return counts
+
+    def _same_text(self, plan: Plan, raws: Mapping[bytes, bytes]) -> list[int]:
+        """Return the rows of a plan whose record has the text that it had."""
+        prints = self.engine.fingerprint([raws[raw_id] for raw_id in plan.ids])
+        same: list[int] = (prints.digests == plan.digests).all(axis=1).nonzero()[0].tolist()
+        return same
+
+    def _read(self, ids: Sequence[bytes], there: set[bytes]) -> Iterator[Batch]:
+        """Yield the records that are in the source, and note in `there` which these are."""
+        for some in _portions(ids):
+            for batch in self.context.source.records(some):
+                there.update(batch.ids)
+                yield batch
+
+    def _commit(self, plan: Plan, raws: Sequence[bytes]) -> Plan:
+        done = self.ledger.commit(plan, raws, self.context.target, before=self.outdated.before(plan.ids))
+        for raw_id, verdict in zip(done.ids, done.verdicts, strict=True):
+            if verdict == job.CONFLICT:
+                self.conflicts.append(raw_id)
+            elif verdict.action not in KEPT and self.outdated.again[raw_id].copy is not None:
+                self.removed += 1
+        return done
+
+    def _vanished(self, ids: Sequence[bytes]) -> Plan:
+        """Return the plan that refuses records that are gone; what they were stands for nothing."""
+        blank = self.context.recipe.unjudged(VANISHED.reason, b"")
+        prints = Fingerprints.join([blank] * len(ids))
+        plan = job.planned(Batch(ids, ()), prints, [VANISHED] * len(ids))
+        return replace(plan, hashes=prints.digests)
+
+
+def _before(number: int, judged: Plan) -> Before:
+    """Return what a plan says of records that are to be renewed in it."""
+    return Before(np.full(len(judged), number, np.uint32), judged.hashes, judged.counts)
+
+
+def _portions(ids: Sequence[bytes]) -> Iterable[Sequence[bytes]]:
+    return (ids[first : first + AT_ONCE] for first in range(0, len(ids), AT_ONCE))

@@ -1,0 +1,183 @@
+"""Outdated decisions: which of them the source has overtaken, and what is to become of each."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+import numpy as np
+
+from dedup_job.commands.context import Context
+from dedup_job.commands.reconcile import Comparison, Overtaken, each_compared
+from dedup_job.commands.verify.subject import Told, head_of
+from dedup_job.document import Action, Counts, Verdict
+from dedup_job.engine.local import LocalEngine
+from dedup_job.ledger.overrides import KEEP, Override
+from dedup_job.ledger.stored_plan import Before, PlanColumns, PlanId, StoredPlan
+from dedup_job.mongo.id_set import IdSet
+from dedup_job.mongo.window import Window
+from dedup_job.plan import ADOPT, Plan, Texts
+from dedup_job.report.applied import Due
+from dedup_job.report.reconciled import Tally
+
+KEPT = (Action.UNIQUE, Action.UNJUDGED)
+BY_TEXT = (Action.UNIQUE, Action.DUPLICATE)
+NOTHING = bytes(16)
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What was decided of a record, by which plan, and the hash of what the target was given, if anything."""
+
+    number: int
+    verdict: Verdict
+    copy: bytes | None
+
+
+@dataclass(slots=True)
+class Outdated:
+    """Decisions that do not hold any more, in the order in which they were made.
+
+    fence    that of the head by which they were found: no command may have written since
+    again    by id: the text is another one, the record is gone, or this is so of its keeper
+    renewed  ids by plan: the record is another one, and its text is as it was judged
+    """
+
+    fence: int
+    again: dict[bytes, Earlier] = field(default_factory=dict)
+    renewed: dict[PlanId, list[bytes]] = field(default_factory=dict)
+    changed: int = 0
+    handed_on: int = 0
+    vanished: Counter[bool] = field(default_factory=Counter)  # by whether they are in the target
+
+    def __bool__(self) -> bool:
+        return bool(self.again or self.renewed)
+
+    @property
+    def due(self) -> Due:
+        """How much there is to do."""
+        renewed = sum(map(len, self.renewed.values()))
+        return Due(renewed, self.changed, self.handed_on, self.vanished[True], self.vanished[False])
+
+    @property
+    def in_order(self) -> tuple[list[bytes], list[bytes]]:
+        """The records to decide again: first those that the target has not got, then those that it has.
+
+        So nothing is taken out of the target, or replaced there, while another record is dropped for it.
+        """
+        absent = [raw_id for raw_id, earlier in self.again.items() if earlier.copy is None]
+        return absent, [raw_id for raw_id, earlier in self.again.items() if earlier.copy is not None]
+
+    def before(self, ids: Iterable[bytes]) -> Before:
+        """Return what was decided of records that are decided again."""
+        found = [self.again[raw_id] for raw_id in ids]
+        numbers = np.array([one.number for one in found], np.uint32)
+        hashes = b"".join(one.copy or NOTHING for one in found)
+        counts = Counts.of(one.verdict for one in found)
+        return Before(numbers, np.frombuffer(hashes, np.uint64).reshape(-1, 2), counts)
+
+    def texts_of(self, plan: PlanColumns) -> Texts:
+        """Return the texts of a plan without those that are decided again: they stand for nothing more."""
+        if plan.mode == ADOPT or not self.again:
+            return plan.texts
+        is_left = [raw_id not in self.again for raw_id in plan.texts.ids]
+        return plan.texts if all(is_left) else plan.texts.take(np.flatnonzero(is_left))
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A comparison of ledger and source; `rest` is the source without what was decided, outdated or not."""
+
+    comparison: Comparison
+    outdated: Outdated
+    rest: Window
+    seconds: float
+
+
+def compared(context: Context, told: Told) -> Compared:
+    """Compare every record with what was judged; nothing is written.  `told` as in `reconcile`."""
+    started = time.monotonic()
+    reader = context.ledger_reader()
+    head = head_of(context, reader)
+    adopted = IdSet.of(stored.plan.ids for stored in takewhile(_is_adopted, reader.plans(head)))
+    comparison = Comparison(changed=Tally())
+    with context.engine() as engine:
+        finding = Finding(context, engine, Outdated(head.fence), reader.overrides(), adopted)
+        plans = each_compared(context, reader.plans(head), comparison, told)
+        rest = Window().without(finding.each_looked_at(plans))
+    return Compared(comparison, finding.outdated, rest, time.monotonic() - started)
+
+
+def _is_adopted(stored: StoredPlan) -> bool:
+    return stored.mode == ADOPT
+
+
+@dataclass(slots=True)
+class Finding:
+    """Finds what is outdated, plan by plan; a keeper comes before what was dropped for it."""
+
+    context: Context
+    engine: LocalEngine
+    outdated: Outdated
+    overrides: Mapping[bytes, Override]
+    adopted: IdSet
+    _moved: set[bytes] = field(default_factory=set)  # keepers that are gone or have another text
+
+    def each_looked_at(self, plans: Iterable[tuple[StoredPlan, Overtaken]]) -> Iterator[StoredPlan]:
+        """Yield the plans, after taking in what has become of the records of each."""
+        for stored, overtaken in plans:
+            self._look(stored, overtaken)
+            yield stored
+
+    def _look(self, stored: StoredPlan, overtaken: Overtaken) -> None:
+        plan, found = stored.plan, self.outdated
+        vanished = {row for row in overtaken.vanished if plan.verdicts[row].action is not Action.REFUSED}
+        same = self._same_text(plan, overtaken.changed)
+        changed = set(overtaken.changed) - same
+        gone = changed | vanished
+        self._moved |= {plan.ids[row] for row in gone if plan.verdicts[row].action is Action.UNIQUE}
+        handed_on = {row for row in self._dropped_for_moved(plan) if row not in gone}
+        for row in sorted(gone | handed_on):
+            found.again[plan.ids[row]] = self._earlier(stored, row)
+        if renewed := sorted(same - handed_on):
+            found.renewed[stored.id] = [plan.ids[row] for row in renewed]
+        found.changed += len(changed)
+        found.handed_on += len(handed_on)
+        found.vanished.update(found.again[plan.ids[row]].copy is not None for row in vanished)
+
+    def _dropped_for_moved(self, plan: Plan) -> Iterator[int]:
+        for row, verdict in enumerate(plan.verdicts):
+            if verdict.match is not None and verdict.match.keeper in self._moved:
+                yield row
+
+    def _same_text(self, plan: Plan, rows: Sequence[int]) -> set[int]:
+        """Return those of the rows whose text is as it was judged, so that its verdict holds.
+
+        What a person restored, or the target had before, is not judged by its text alone.
+        """
+        exempt = self.adopted.among(plan.ids) | self.overrides.keys()
+        by_text = {
+            plan.ids[row]: row
+            for row in rows
+            if plan.verdicts[row].action in BY_TEXT and plan.ids[row] not in exempt
+        }
+        same = set[int]()
+        for found in self.context.source.fetch(list(by_text)):
+            prints = self.engine.fingerprint([*found.values()])
+            for raw_id, digest in zip(found, prints.digests, strict=True):
+                if raw_id in by_text and digest.any() and (digest == plan.digests[by_text[raw_id]]).all():
+                    same.add(by_text[raw_id])
+        return same
+
+    def _earlier(self, stored: StoredPlan, row: int) -> Earlier:
+        plan, raw_id = stored.plan, stored.plan.ids[row]
+        verdict, override = plan.verdicts[row], self.overrides.get(raw_id)
+        copy = None
+        if override is not None and override.action == KEEP:
+            copy = override.hash
+        elif verdict.action in KEPT and not self.adopted.among([raw_id]):
+            copy = plan.hashes[row].tobytes()
+        return Earlier(stored.id.number, Verdict(verdict.action, verdict.reason), copy)

@@ -1,0 +1,119 @@
+"""What `reconcile --apply` is to do, and what it did, for people and for scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dedup_job.document import Counts
+from dedup_job.mongo.ids import extended
+
+SAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """How many records are outdated.
+
+    renewed    changed, but not in their text
+    changed    in their text, too, or what was decided of them is not of their text
+    handed_on  were dropped for one that changed or vanished
+    kept       vanished and are in the target
+    others     vanished and are not
+    """
+
+    renewed: int
+    changed: int
+    handed_on: int
+    kept: int
+    others: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        vanished = {"kept": self.kept, "not_kept": self.others}
+        return {
+            "renew": self.renewed,
+            "decide_again": {"changed": self.changed, "handed_on": self.handed_on},
+            "take_out": vanished,
+        }
+
+    def as_text(self, target: str) -> str:
+        """Return it for people."""
+        again = self.changed + self.handed_on
+        why = f"{self.changed:,} changed, {self.handed_on:,} were dropped for one that did, or vanished"
+        vanished = self.kept + self.others
+        lines = [
+            f"reconcile would bring {target} up to date:",
+            f"  renewed             {self.renewed:>13,}  changed, but not in their text: verdicts stay",
+            f"  decided again       {again:>13,}  {why if again else ''}".rstrip(),
+            f"  vanished            {vanished:>13,}  {self._vanished if vanished else ''}".rstrip(),
+            "what was altered in the target by others stays as it is there",
+        ]
+        return "\n".join(lines)
+
+    @property
+    def _vanished(self) -> str:
+        return f"{self.kept:,} leave the target, {self.others:,} are not in it"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was done.
+
+    run      its name; what it had decided again can be undone
+    renewed  records that changed, but not in their text
+    counts   the verdicts on records that were decided again; what had vanished is refused
+    removed  records that left the target
+    stay     raw ids of records that the target has otherwise than they were judged: they stay
+    """
+
+    run: str
+    target: str
+    renewed: int
+    counts: Counts
+    removed: int
+    seconds: float
+    stay: Sequence[bytes] = field(default=())
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 when something stays as it was, or the target refused something."""
+        refused = {reason: n for reason, n in self.counts.refused.items() if reason != "vanished"}
+        return 3 if self.stay or refused else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as one JSON object."""
+        return {
+            "run": self.run,
+            "mode": "apply",
+            "renewed": self.renewed,
+            **self.counts.as_json(),
+            "removed": self.removed,
+            "stay": list(map(extended, self.stay)),
+            "seconds": round(self.seconds, 3),
+        }
+
+    def as_text(self) -> str:
+        """Return it for people."""
+        counts = self.counts
+        numbers = {
+            "unique": counts.unique,
+            "duplicate": counts.duplicate,
+            "unjudged": sum(counts.unjudged.values()),
+            **counts.refused,
+        }
+        verdicts = ", ".join(f"{name} {count:,}" for name, count in numbers.items() if count)
+        lines = [
+            f"apply {self.run}: {self.target} is up to date",
+            f"  renewed             {self.renewed:>13,}",
+            f"  decided again       {counts.read:>13,}  {verdicts}".rstrip(),
+            f"  out of the target   {self.removed:>13,}",
+        ]
+        if self.stay:
+            lines.append(f"  stay in the target  {len(self.stay):>13,}  not as they were judged there:")
+            lines += [f"    {json.dumps(extended(one), ensure_ascii=False)}" for one in self.stay[:SAMPLES]]
+            more = len(self.stay) - SAMPLES
+            lines += [f"    and {more:,} more: --json names all"] if more > 0 else []
+        return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
