@@ -34,7 +34,7 @@ from tests.integration.campaign import Harm, Material, Result, trial
 from tests.integration.clusters import everything, field_of
 from tests.integration.elections import elections
 from tests.integration.forks import Forks
-from tests.integration.loop import loop
+from tests.integration.loop import applying, loop
 from tests.integration.storms import Storm, storm
 from tests.integration.wire import Kind
 from tests.model import Mishaps, Model, Violation, search
@@ -106,6 +106,16 @@ def nightly(uri: str, count: int, _rng: Random) -> Result:
         return looped.trials(KILLS, max(1, EVERY // count))
 
 
+def apply(uri: str, count: int, rng: Random) -> Result:
+    """Do every harm to every command of a `reconcile --apply`, or to every n-th."""
+    with Forks() as forks, applying(uri, forks) as looped:
+        every = max(1, EVERY // count)
+        result = (
+            looped.trials(KILLS, every) + looped.trials(LOSSES, every) + looped.trials([Kind.GONE], every)
+        )
+        return result + looped.twice_killed(count, rng)
+
+
 def alone(_uri: str, count: int, _rng: Random) -> Result:
     """Lose each command, and its reply, on a standalone server, where the driver repeats nothing."""
     with _server(replica_set=False) as uri, Forks() as forks, loop(uri, forks) as looped:
@@ -146,6 +156,7 @@ CAMPAIGNS = (
     Campaign("model", "states of the model of the commit protocol", 2, model),
     Campaign("commands", "every command of a backfill, each harm; two kills in a row", EVERY, every_command),
     Campaign("nightly", "killed before and after every command of a nightly run", EVERY, nightly),
+    Campaign("apply", "every command of a `reconcile --apply`, each harm; two kills in a row", EVERY, apply),
     Campaign("alone", "every command and reply lost, on a standalone server", EVERY, alone),
     Campaign("kills", "`kill -9` at a random moment", 1_000, stormy(storms.kills)),
     Campaign("struck", "the same, of runs without workers", 2_000, struck),

@@ -36,8 +36,9 @@ AT_ONCE = 5_000  # records
 
 
 def finish(context: Context, consent: Consent = Consent()) -> None:
-    """Finish what a killed run left pending: a comparison does not see it."""
-    if head_of(context, context.ledger_reader()).pending is None:
+    """Finish what a killed run left, as a comparison does not see it; raises LeaseHeld while one works."""
+    head = head_of(context, context.ledger_reader())
+    if head.pending is None and head.lease is None:
         return
     with context.ledger(new_run(APPLY), consent) as ledger:
         ledger.recover(context.source, context.target)

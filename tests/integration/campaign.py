@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from bson.codec_options import CodecOptions
@@ -89,6 +90,9 @@ class Material:
         return cls(tuple(sample.record for sample in planted), worst, batch_records)
 
 
+Snapshot = Mapping[str, Sequence[bytes]]  # raw documents by collection
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """What a run leaves, without what differs from run to run.
@@ -125,11 +129,35 @@ class Arena:
         validator = {"_id": {"$nin": list(self.material.refused)}}
         self.database.create_collection(TARGET, validator=validator)
 
-    def reset(self) -> None:
-        """Take back all that runs have left."""
+    def reset(self, before: Snapshot | None = None) -> None:
+        """Take back all that runs have left since; with none before, all of it."""
         self.database[TARGET].delete_many({})
-        for name in (*LEDGER, "overrides", "left"):
-            self.ledger(name).drop()
+        if before is None:
+            for name in (*LEDGER, "overrides", "left"):
+                self.ledger(name).drop()
+            return
+        for name, raws in before.items():  # in the collections that are there: they are known by their UUIDs
+            collection = self.database[name].with_options(RAW)
+            collection.delete_many({})
+            if raws:
+                collection.insert_many(map(RawBSONDocument, raws), bypass_document_validation=True)
+
+    def snapshot(self) -> Snapshot:
+        """Return what is in the target and in its ledger, by collection."""
+        names = (TARGET, *(f"{TARGET}.dedup.{name}" for name in (*LEDGER, "overrides", "left")))
+        return {name: list(self._raw(name).values()) for name in names}
+
+    def overtake(self, chance: Random) -> None:
+        """Change records of the source, in their text and beside it, and delete some."""
+        pages = self.database[SOURCE]
+        texts = [one["data"] for one in self.material.records if isinstance(one.get("data"), str)]
+        ids = [record["_id"] for record in self.material.records]
+        chosen = chance.sample(ids, 3 * (len(ids) // 6))
+        share = len(chosen) // 3
+        for raw_id in chosen[:share]:
+            pages.update_one({"_id": raw_id}, {"$set": {"data": chance.choice(texts)[::-1]}})
+        pages.update_many({"_id": {"$in": chosen[share : 2 * share]}}, {"$set": {"seen": True}})
+        pages.delete_many({"_id": {"$in": chosen[2 * share :]}})
 
     def ledger(self, name: str) -> Any:
         return self.database[f"{TARGET}.dedup.{name}"]

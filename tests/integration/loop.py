@@ -15,7 +15,7 @@ from typing import Any
 
 from pymongo import MongoClient
 
-from tests.integration.campaign import Arena, Harm, Material, Result, State, arena, trial
+from tests.integration.campaign import Arena, Harm, Material, Result, Snapshot, State, arena, trial
 from tests.integration.forks import Ended, Forks
 from tests.integration.wire import Fault, Kind, Wire
 
@@ -29,17 +29,19 @@ LIVES = 5  # kills until a job is let finish
 class Loop:
     """A job that is run again and again through a wire that does harm.
 
-    mode      `backfill` or `run`
+    command   what it is told: `backfill`, `run` or another
     commands  how many commands an undisturbed run sends
     state     what it leaves
+    before    what is there when it begins; None for nothing
     """
 
     arena: Arena
     forks: Forks
     wire: Wire
-    mode: str = "backfill"
+    command: tuple[str, ...] = ("backfill",)
     commands: int = 0
     state: State | None = None
+    before: Snapshot | None = None
 
     def run(self, fault: Fault | None = None, hasty: bool = False, records: bool = False) -> Ended:
         """Run the job to its end, by this harm or by itself."""
@@ -57,12 +59,12 @@ class Loop:
     def _start(self, config: Path) -> int:
         uri = self.wire.uri
         environment = {**os.environ, "DEDUP_SOURCE_URI": uri, "DEDUP_TARGET_URI": uri}
-        return self.forks.start([self.mode, "-c", str(config)], environment)
+        return self.forks.start([*self.command, "-c", str(config)], environment)
 
     def disturbed(self, *faults: Fault) -> Result:
         """Disturb one run after the other, let a last one finish, and see what is left."""
         assert self.state
-        self.arena.reset()
+        self.arena.reset(self.before)
         harm = Harm()
         for place, fault in enumerate(faults):
             ended = self.run(fault, hasty=fault.kind is Kind.GONE)
@@ -156,7 +158,19 @@ def _expected(fault: Fault) -> tuple[int, ...]:
 def loop(uri: str, forks: Forks, material: Material = SMALL, mode: str = "backfill") -> Iterator[Loop]:
     """Give a loop that knows what an undisturbed run sends and leaves."""
     with MongoClient[Any](uri, tz_aware=True) as client, arena(client, material) as place, Wire(uri) as wire:
-        made = Loop(place, forks, wire, mode)
+        made = Loop(place, forks, wire, (mode,))
         ended = made.run()
         assert ended.code == REFUSED, ended
         yield replace(made, commands=wire.sent, state=place.state())
+
+
+@contextmanager
+def applying(uri: str, forks: Forks, material: Material = SMALL) -> Iterator[Loop]:
+    """Give a loop that brings up to date what a backfill had decided before the source changed."""
+    with loop(uri, forks, material) as decided:
+        before = decided.arena.snapshot()
+        decided.arena.overtake(Random(5))
+        made = replace(decided, command=("reconcile", "--apply", "--yes"), before=before)
+        ended = made.run()
+        assert ended.code in (DONE, REFUSED), ended
+        yield replace(made, commands=made.wire.sent, state=made.arena.state())

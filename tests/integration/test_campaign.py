@@ -14,7 +14,7 @@ import pytest
 from scripts.local_mongod import LocalMongod
 from tests.integration.campaign import Harm, Material, Result
 from tests.integration.forks import Forks
-from tests.integration.loop import KILLED, REFUSED, Loop, loop
+from tests.integration.loop import KILLED, REFUSED, Loop, applying, loop
 from tests.integration.steps import steps
 from tests.integration.wire import Fault, Kind
 from tests.model import Model, is_path
@@ -38,6 +38,19 @@ def alone(forks: Forks) -> Iterator[Loop]:
 def sampled(looped: Loop, kind: Kind, times: int = 1) -> Result:
     moments = Random(f"{kind} {times}").sample(range(1, looped.commands + 1), TRIALS)
     return sum((looped.disturbed(Fault(kind, moment, times)) for moment in moments), Result())
+
+
+@pytest.fixture(scope="module")
+def applied(mongo_uri: str, forks: Forks) -> Iterator[Loop]:
+    with applying(mongo_uri, forks) as made:
+        yield made
+
+
+@pytest.mark.parametrize("kind", [Kind.KILLED_BEFORE, Kind.KILLED_AFTER, Kind.GONE, Kind.REPLY_LOST])
+def test_an_apply_that_is_disturbed_at_a_command_is_ended_by_doing_it_again(
+    applied: Loop, kind: Kind
+) -> None:
+    assert sampled(applied, kind) == Result(TRIALS)
 
 
 @pytest.mark.parametrize("kind", [Kind.KILLED_BEFORE, Kind.KILLED_AFTER, Kind.GONE])
