@@ -166,7 +166,7 @@ CAMPAIGNS = (
     Campaign("workers", "up to three workers of a run killed or stopped", 40, stormy(storms.worker_losses)),
     Campaign("elections", "elections forced in a replica set of three", 200, forced_elections),
     Campaign(
-        "spark", "each stage on Spark: a worker, the driver, the primary lost; SIGTERM", 3, on_a_cluster
+        "spark", "each stage on Spark: a worker, the driver, the primary lost; SIGTERM", 1, on_a_cluster
     ),
 )
 

@@ -95,10 +95,6 @@ class Field:
             return self.arena.ledger("head").find_one({"next": {"$gte": 1}}) is not None
         return BEGINS.format(moment) in self.told.read_text()
 
-    def is_past(self, moment: str) -> bool:
-        """Whether a stage is whole."""
-        return moment != CARRYING and WHOLE.format(moment) in self.told.read_text()
-
     def left(self) -> Harm:
         """Return what is wrong with what is there; a stage that is made twice is a run that was misled."""
         assert self.state
@@ -132,7 +128,7 @@ def election(field: Field, _process: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-# What is done, whether that ends the run, and the exit code that the run has then.
+# What is done, which says whether that ends the run; and the exit code that the run has then.
 HARMS: Mapping[str, Callable[[Field, subprocess.Popen[bytes]], bool]] = {
     "worker": worker,
     "driver": driver,
