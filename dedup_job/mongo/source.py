@@ -11,6 +11,7 @@ from bson.objectid import ObjectId
 from pymongo.collection import Collection
 
 from dedup_job.document import Batch
+from dedup_job.errors import NotPermitted
 from dedup_job.mongo.client import RAW, Patience, named_errors
 from dedup_job.mongo.condition import applied
 from dedup_job.mongo.ids import id_of, value
@@ -112,9 +113,15 @@ class Source:
 
     def storage(self) -> Storage:
         """Return what the collection takes, by the server's own books; a filter is not counted in."""
-        with named_errors("the source"):
-            pipeline: list[Mapping[str, Any]] = [{"$collStats": {"storageStats": {}}}]
-            shards = self._patience(lambda: list(self._collection.aggregate(pipeline)))
+        pipeline: list[Mapping[str, Any]] = [{"$collStats": {"storageStats": {}}}]
+        try:
+            with named_errors("the source"):
+                shards = self._patience(lambda: list(self._collection.aggregate(pipeline)))
+        except NotPermitted as error:
+            raise NotPermitted(
+                f"the source: the user lacks the right to collStats on {self._collection.full_name}; "
+                "see Rights in docs/operations.md"
+            ) from error
         stats = [shard["storageStats"] for shard in shards]
         return Storage(
             records=sum(one["count"] for one in stats),

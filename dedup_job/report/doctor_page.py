@@ -8,6 +8,7 @@ from typing import Any
 from dedup_job.report.terminal import cell, wrapped
 
 WORDS = {"ok": "ok", "warning": "warning", "fault": "FAULT"}
+LACKS = "the user lacks the right to "
 NAME = 26  # columns of a field's name
 
 
@@ -35,7 +36,7 @@ def _commands(shown: Mapping[str, Any]) -> Iterator[str]:
     for one in shown["commands"]:
         yield from wrapped(f"{'yes' if one['allowed'] else 'no '}  {one['commands']}", "  ")
         for lack in one["lacking"]:
-            yield from wrapped(lack, "         ")
+            yield from wrapped(f"lacks {lack.removeprefix(LACKS)}", "         ")
 
 
 def _fields(shown: Mapping[str, Any]) -> Iterator[str]:

@@ -320,6 +320,29 @@ def test_doctor_says_to_who_may_only_read_that_he_may_report(
     assert shown["fields"]["records"] == 60
 
 
+def test_without_the_right_to_ask_for_sizes_doctor_looks_at_the_first_records(
+    guarded_job: Job, guarded: LocalMongod, root: MongoClient[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grant(root, documented())
+    only = [
+        {"resource": {"db": "src", "collection": ""}, "actions": ["listCollections"]},
+        {"resource": {"db": "src", "collection": "pages"}, "actions": ["find"]},
+    ]
+    root.admin.command("createRole", "finder", roles=[], privileges=only)
+    root.admin.command("createUser", "finder", pwd="f", roles=["finder"])
+    monkeypatch.setenv("DEDUP_SOURCE_URI", guarded.uri_as("finder", "f"))
+
+    shown = doctor(config.check(guarded_job.tables, "test"), lambda _: None)
+
+    assert (shown["exit_code"], allowed(shown)) == (0, ["report", "backfill"])
+    assert shown["fields"]["records"] == 60
+    (room,) = [one for one in shown["checks"] if one["about"] == "room"]
+    assert (room["state"], room["told"].split(";")[0]) == (
+        "warning", "the source: the user lacks the right to collStats on src.pages",
+    )  # fmt: skip
+    assert guarded_job.decide("backfill").counts.read == 60
+
+
 def test_doctor_says_to_who_is_not_known_that_he_should_say_who_he_is(
     guarded_job: Job, guarded: LocalMongod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
