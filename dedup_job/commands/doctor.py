@@ -110,8 +110,7 @@ def doctor(settings: Settings, told: Told) -> dict[str, Any]:
             shown["fields"] = exam.tried("fields", lambda: _fields(exam, context), is_needed=False)
             if head is None or head.watermark is None:
                 exam.tried("first records", lambda: _first_records(exam, context))
-            if settings.engine.kind == "local":
-                exam.tried("workers", lambda: _workers(exam, settings))
+            exam.tried("workers", lambda: _workers(exam, settings))
             shown["room"] = _room(exam, context, servers, head, told)
     return {
         "source": f"{settings.source.database}.{settings.source.collection}",
@@ -262,9 +261,11 @@ def _first_records(exam: Examination, context: Context) -> None:
 
 
 def _workers(exam: Examination, settings: Settings) -> None:
-    """Note how many processes work, where the one that they are forked from can be started."""
-    fork_server()
-    exam.note("workers", f"{settings.engine.workers} processes")
+    """Note where fingerprints are made; raises ConfigError where that cannot begin."""
+    fork_server()  # a nightly run has workers of this machine, whatever decides a backfill
+    engine = settings.engine
+    spark = f"; a backfill on Spark, stages in {engine.work_folder}" if engine.kind == "spark" else ""
+    exam.note("workers", f"{engine.workers} processes{spark}")
 
 
 def _room(

@@ -87,6 +87,13 @@ def at_work(job: Job) -> None:
     )
 
 
+def half_undone(job: Job) -> None:
+    run = job.decide("backfill").run
+    counts = {"unique": 0, "exact": 0, "near": 0, "unjudged": {}, "refused": {}}
+    undo = {"run": run, "plans": 0, "counts": counts, "left": {}}
+    job.ledger("head").update_one({}, {"$set": {"undo": undo}})
+
+
 @pytest.mark.parametrize(
     ("change", "code", "about"),
     [
@@ -97,6 +104,8 @@ def at_work(job: Job) -> None:
         (decided_otherwise, 78, "ledger"),
         (filled_by_others, 78, "ledger"),
         (at_work, 75, "ledger"),
+        (half_undone, 65, "ledger"),
+        (lambda job: job.set("engine", kind="spark"), 78, "workers"),
     ],
 )
 def test_it_ends_with_the_code_that_a_run_would_end_with(
