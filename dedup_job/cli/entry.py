@@ -9,6 +9,8 @@ from dedup_job import __version__
 EXAMPLES = """
 \b
 Examples:
+  dedup-job init     -c shop.toml            writes the settings, after asking
+  dedup-job doctor   -c shop.toml            what a run would meet: rights, fields, memory, disk
   dedup-job report   -c shop.toml            what a backfill would do; writes nothing
   dedup-job backfill -c shop.toml            decide the whole collection; resumes where it stopped
   dedup-job run      -c shop.toml --json     nightly: decide what is new
