@@ -35,6 +35,7 @@ NEEDS = (
         KEEPING,
     ),
     Need("undo", target=("find", "insert", "remove"), ledger=KEEPING),
+    Need("reconcile --apply", target=KEEPING, ledger=KEEPING),
 )
 
 

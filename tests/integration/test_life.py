@@ -35,6 +35,7 @@ UNJUDGED = dict.fromkeys(ODD, OF_EACH_ODD)
 COUNT = ORIGINALS + EXACT + NEAR + len(ODD) * OF_EACH_ODD
 KEPT = ORIGINALS + len(ODD) * OF_EACH_ODD
 NEW, NEW_EXACT = 12, 6  # of a night
+EXPIRY = 60 * 365 * 86_400  # seconds: the server looks each minute, and must find nothing
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 FIRST = ObjectId("650000000000000000000000")  # of 2023, years before the others
 LATE = ObjectId("650000000000000000000001")
@@ -97,7 +98,7 @@ class Life:
             [
                 IndexModel([("url", 1)], unique=True),
                 IndexModel([("site", 1), ("page.fetched", -1)]),
-                IndexModel([("page.fetched", 1)], expireAfterSeconds=90 * 86_400),
+                IndexModel([("page.fetched", 1)], expireAfterSeconds=EXPIRY),
             ]
         )
 
@@ -140,11 +141,39 @@ def test_a_whole_life(life: Life) -> None:
     night = a_night_passes(life)
     everything_can_be_looked_at(life)
     late = what_runs_have_missed_is_found(life)
-    # The place of `reconcile --apply`: what changed is brought up to date, what vanished is taken out; then
-    # `why`, the numbers of `status` and `verify` say so.
     a_record_is_put_back(life)
     runs_are_taken_back(life, backfill, night, late)
     settings_are_measured(life)
+
+
+def test_what_changed_and_vanished_in_a_life_is_brought_up_to_date(life: Life) -> None:
+    settings_are_made(life)
+    all_is_decided(life)
+    a_night_passes(life)
+    what_runs_have_missed_is_found(life)
+    before = life.job.hash()
+    assert "there is no terminal to ask on" in life.failed(64, "reconcile", "--apply")
+    due = life.ok("reconcile", "--apply", "--dry-run", "--json").json
+    assert due["decide_again"] == {"changed": 3, "handed_on": 1}
+    assert (due["renew"], due["take_out"]) == (0, {"kept": 1, "not_kept": 2})
+    assert life.job.hash() == before
+
+    applied = life.ok("reconcile", "--apply", "--yes", "--json").json["applied"]
+
+    # The three that changed have one text now, and those are decided first that the target has not got.
+    assert (applied["unique"], applied["duplicate"]) == (2, {"exact": 2, "near": 0})
+    assert (applied["refused"], applied["removed"], applied["stay"]) == ({"vanished": 3}, 2, [])
+    edited, other, freed = life.exact[1], life.originals[100], life.near[20]
+    source = {one["_id"]: one for one in life.job.source.find()}
+    kept = {one["_id"]: one for one in life.target.find()}
+    assert not kept.keys() & {FIRST, other["_id"]}
+    assert (kept[edited["_id"]], kept[freed["_id"]]) == (source[edited["_id"]], freed)
+    assert len(kept) == KEPT + NEW - 2 + 2
+    assert life.ok("why", str(other["_id"]), "--json").json["keeper"] == {"$oid": str(edited["_id"])}
+    assert life.ok("why", str(FIRST), "--json").json["reason"] == "vanished"
+    assert life.ok("verify", "--json").json["agrees"] is True
+    assert life.ok("status", "--json").json["runs"][0]["mode"] == "apply"
+    assert life.ok("reconcile", "--apply", "--yes", "--json").json.get("applied") is None
 
 
 def settings_are_made(life: Life) -> None:
@@ -210,7 +239,7 @@ def all_is_decided(life: Life) -> str:
         "built": ["url_1", "site_1_page.fetched_-1", "page.fetched_1"],
         "there": [],
         "refused": {},
-        "expiry_held_back": {"page.fetched_1": 90 * 86_400},
+        "expiry_held_back": {"page.fetched_1": EXPIRY},
     }
     kept = {one["_id"]: one for one in (*life.originals, *life.odd)}
     assert {one["_id"]: one for one in life.target.find()} == kept
