@@ -40,7 +40,7 @@ from dedup_job.ledger.reader import DECIDING, TOLD, LedgerReader
 from dedup_job.ledger.rows import dropped_row, exception_row, row_key, row_keys
 from dedup_job.ledger.stored_counts import counts_key
 from dedup_job.ledger.stored_plan import Before, PlanId, StoredPlan, pack, unpack
-from dedup_job.ledger.succession import EarlierPlans, landed, remove_rest, replace_kept
+from dedup_job.ledger.succession import EarlierPlans, landed, left_rows, remove_rest, replace_kept
 from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.id_set import IdSet
 from dedup_job.mongo.ids import selector
@@ -383,6 +383,8 @@ class Ledger(LedgerReader):
         """Write the rows of a plan that is carried out, and advance."""
         self._note(stored)
         if stored.before is not None:
+            with named_errors("the ledger"):
+                self._patience(lambda: self._put("left", left_rows(stored)))
             self._earlier.take_out(stored)
         self._check_places()  # else what was carried out may be nowhere
         self._advance(stored)

@@ -7,6 +7,7 @@ and 25.0), the key holds these bytes; so it does on a record that was adopted, w
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from bson import encode
 from bson.raw_bson import RawBSONDocument
@@ -70,6 +71,12 @@ def dropped_row(stored: StoredPlan, row: int) -> bytes:
     }
     keeper = as_field(verdict.match.keeper, "keeper")
     return document(elements(row_key(stored.plan.ids[row])), keeper, elements(encode(about)))
+
+
+def left_row(raw_id: bytes, reason: str, run: str, at: datetime, **more: str) -> bytes:
+    """Return the row on a record that stays in the target, raw; `more` is what else is known of it."""
+    about = {"reason": reason, "run": run, "at": at, **more}
+    return document(elements(row_key(raw_id)), elements(encode(about)))
 
 
 def exception_row(stored: StoredPlan, row: int) -> bytes:

@@ -26,7 +26,7 @@ from dedup_job.document import Action, Verdict
 from dedup_job.errors import Unreachable
 from dedup_job.ledger.arrival import Records, is_as_judged
 from dedup_job.ledger.overrides import KEEP, PASS
-from dedup_job.ledger.rows import row_keys
+from dedup_job.ledger.rows import left_row, row_keys
 from dedup_job.ledger.stored_plan import StoredPlan, pack, unpack
 from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.ids import portions, selector
@@ -34,6 +34,7 @@ from dedup_job.mongo.target import Target
 
 KEPT = (Action.UNIQUE, Action.UNJUDGED)
 CONFLICT = Verdict(Action.REFUSED, "conflict")
+ALTERED = "altered"
 
 Deadline = Callable[[], datetime]  # renews the lease, and tells until when writes are covered by it
 
@@ -69,6 +70,13 @@ def remove_rest(stored: StoredPlan, target: Target, deadline: Deadline) -> dict[
             deadline()
             raise Unreachable("the target removes nothing in time; run again")
     return {row: CONFLICT for row in others if stored.plan.verdicts[row] != CONFLICT}
+
+
+def left_rows(stored: StoredPlan) -> list[bytes]:
+    """Return the rows of `left` on the copies that others altered: they stay, and are nobody else's."""
+    rows = _of_earlier(stored, (Action.REFUSED,))
+    altered = [stored.plan.ids[row] for row in rows if stored.plan.verdicts[row] == CONFLICT]
+    return [left_row(raw_id, ALTERED, stored.run, stored.at, decided=stored.run) for raw_id in altered]
 
 
 def landed(stored: StoredPlan, target: Target) -> list[int]:

@@ -31,7 +31,6 @@ from itertools import takewhile
 from typing import Any
 
 import xxhash
-from bson import encode
 
 from dedup_job.document import Action, Counts
 from dedup_job.errors import StateError, Unreachable, UsageError
@@ -40,17 +39,17 @@ from dedup_job.ledger.aside import Aside
 from dedup_job.ledger.commit import BEFORE, Ledger
 from dedup_job.ledger.head import Undoing
 from dedup_job.ledger.overrides import PASS
-from dedup_job.ledger.rows import row_key, row_keys
+from dedup_job.ledger.rows import left_row, row_key, row_keys
 from dedup_job.ledger.stored_counts import counts_key
 from dedup_job.ledger.stored_plan import StoredPlan
+from dedup_job.ledger.succession import ALTERED
 from dedup_job.mongo.client import named_errors
 from dedup_job.mongo.id_set import IdSet
-from dedup_job.mongo.ids import arrived, document, elements, id_of, selector
+from dedup_job.mongo.ids import arrived, id_of, selector
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.plan import ADOPT, APPLY, BACKFILL, Plan
 
-ALTERED = "altered"
 VANISHED = "vanished"
 CHANGED = "changed"
 
@@ -119,7 +118,8 @@ class UndoLedger(Ledger):
             {raw_id: hashes[raw_id] for raw_id in adopted.missing(list(hashes))}, source, target
         )
         self._check_places()  # else what stays may be of another collection
-        rows = [_left_row(raw_id, reason, run) for raw_id, reason in left.items()]
+        now = datetime.now(UTC)
+        rows = [left_row(raw_id, reason, run, now) for raw_id, reason in left.items()]
         with named_errors("the ledger"):
             self._patience(lambda: self._release(ids, run, hashes.keys() - left.keys()))
             self._patience(lambda: self._put("left", rows))
@@ -295,8 +295,3 @@ def _inserted(plan: Plan) -> dict[bytes, bytes]:
     """Return the hashes of the records that a plan put into the target, by id."""
     rows = plan.rows(Action.UNIQUE, Action.UNJUDGED)
     return {plan.ids[row]: plan.hashes[row].tobytes() for row in rows}
-
-
-def _left_row(raw_id: bytes, reason: str, run: str) -> bytes:
-    about = {"reason": reason, "run": run, "at": datetime.now(UTC)}
-    return document(elements(row_key(raw_id)), elements(encode(about)))

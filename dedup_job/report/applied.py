@@ -41,21 +41,20 @@ class Due:
 
     def as_text(self, target: str) -> str:
         """Return it for people."""
-        again = self.changed + self.handed_on
-        why = f"{self.changed:,} changed, {self.handed_on:,} were dropped for one that did, or vanished"
-        vanished = self.kept + self.others
-        lines = [
-            f"reconcile would bring {target} up to date:",
-            f"  renewed             {self.renewed:>13,}  changed, but not in their text: verdicts stay",
-            f"  decided again       {again:>13,}  {why if again else ''}".rstrip(),
-            f"  vanished            {vanished:>13,}  {self._vanished if vanished else ''}".rstrip(),
-            "what was altered in the target by others stays as it is there",
+        rows = [
+            ("renewed", self.renewed, "changed, but not in their text: verdicts stay"),
+            ("decided again", self.changed, "changed in their text"),
+            ("", self.handed_on, "were dropped for one that changed or vanished"),
+            ("vanished", self.kept, "leave the target"),
+            ("", self.others, "are not in it"),
         ]
-        return "\n".join(lines)
-
-    @property
-    def _vanished(self) -> str:
-        return f"{self.kept:,} leave the target, {self.others:,} are not in it"
+        return "\n".join(
+            [
+                f"reconcile would bring {target} up to date:",
+                *(f"  {name:<16}{count:>13,}  {what}" for name, count, what in rows),
+                "what others altered in the target stays as it is there",
+            ]
+        )
 
 
 @dataclass(frozen=True, slots=True)

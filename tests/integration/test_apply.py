@@ -328,6 +328,13 @@ def test_what_somebody_altered_in_the_target_stays_and_is_named(overtaken: Job) 
     told = json.loads(again.stdout)
     assert (again.returncode, told["applied"]["stay"], told["applied"]["read"]) == (3, [5], 0)
     assert "stay in the target" in overtaken.command("reconcile", "--apply", "--yes").stdout
+    for row in list(overtaken.ledger("runs").find({"mode": "apply"}).sort("started", -1)):
+        with suppress(UsageError):  # those that only renewed decided nothing
+            undo(overtaken, row["_id"])
+    assert overtaken.target.count_documents({"by": "hand"}) == 4
+    overtaken.decide("run")
+    assert exceptions(overtaken)[3] == exceptions(overtaken)[10] == ("refused", "conflict")
+    assert differences(overtaken) == ["altered", "keeper_altered"]
 
 
 def test_what_the_target_does_not_take_any_more_is_refused_and_a_renewal_leaves_what_is_there(
@@ -521,7 +528,7 @@ def test_a_dry_run_of_an_apply_says_what_it_would_do_and_leaves_it(overtaken: Jo
     done = overtaken.command("reconcile", "--apply", "--dry-run")
     assert done.returncode == 0, done.stderr
     assert re.search(
-        r"renewed +2 .*\n +decided again +11 .*\n +vanished +3 +2 leave the target, 1 ", done.stdout
+        r"renewed +2 .*\n +decided again +5 .*\n +6  were .*\n +vanished +2  leave .*\n +1  are", done.stdout
     )
     assert json.loads(overtaken.command("reconcile", "--apply", "--dry-run", "--json").stdout) == due(
         overtaken
