@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,9 +20,18 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.document import UNIQUE, Action, Match, Verdict
+from dedup_job.document import UNIQUE, Action, Counts, Match, Verdict
 from dedup_job.errors import StateError
-from dedup_job.ledger.stored_plan import COLUMNS, PlanId, StoredPlan, _raw_ids, pack, unpack, unpack_columns
+from dedup_job.ledger.stored_plan import (
+    COLUMNS,
+    Before,
+    PlanId,
+    StoredPlan,
+    _raw_ids,
+    pack,
+    unpack,
+    unpack_columns,
+)
 from dedup_job.mongo.ids import document
 from dedup_job.plan import Plan, RawIds, Texts
 
@@ -55,6 +65,9 @@ PLAN_IDS = st.builds(PlanId, st.integers(0, 2**62), st.integers(0, 2**62), st.in
 TIMES = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)).map(
     lambda time: time.replace(microsecond=time.microsecond // 1000 * 1000)
 )
+
+
+TIMED: CodecOptions[dict[str, Any]] = CodecOptions(tz_aware=True)
 
 
 @st.composite
@@ -213,3 +226,42 @@ def test_a_plan_of_the_largest_batch_fits_into_one_document() -> None:
 def test_plans_sort_by_their_number_first() -> None:
     assert list(PlanId(5, 2, 1).key) == ["number", "fence", "version"]
     assert PlanId.read(PlanId(5, 2, 1).key) == PlanId(5, 2, 1)
+
+
+def test_a_plan_says_what_was_decided_of_its_records_before() -> None:
+    stored = example()
+    count = len(stored.plan)
+    hashes = np.arange(2 * count, dtype=np.uint64).reshape(count, 2) * np.uint64(9)
+    hashes[0] = 0
+    before = Before(np.arange(count, dtype=np.uint32), hashes, Counts(unique=count))
+
+    read = unpack(decode(encode(pack(replace(stored, before=before))), TIMED)).before
+
+    assert read is not None
+    assert (read.numbers.tolist(), read.hashes.tolist()) == (before.numbers.tolist(), hashes.tolist())
+    assert (read.counts, read.hash_of(0), read.hash_of(1)) == (before.counts, None, hashes[1].tobytes())
+
+
+def test_a_plan_without_some_of_its_records_still_says_how_far_it_went() -> None:
+    stored = example()
+    first, last = stored.plan.ids[0], stored.plan.ids[-1]
+
+    rest = unpack(decode(encode(pack(stored.without({last}))), TIMED))
+    nothing = unpack(decode(encode(pack(rest.without(set(stored.plan.ids)))), TIMED))
+
+    assert (list(rest.plan.ids), rest.last_id) == (list(stored.plan.ids[:-1]), last)
+    assert (list(nothing.plan.ids), nothing.last_id) == ([], last)
+    assert len(unpack_columns(pack(nothing)).texts) == 0
+    assert stored.without({b"another"}) is stored
+    assert first in rest.plan.ids
+
+
+def test_only_the_hash_that_is_expected_is_replaced() -> None:
+    stored = example()
+    old, new = stored.plan.hashes[0].tobytes(), bytes(range(16))
+    ids = stored.plan.ids
+
+    changed = stored.with_hashes({ids[0]: (old, new), ids[-1]: (new, old)})
+
+    assert changed.plan.hashes[0].tobytes() == new
+    assert changed.plan.hashes[1:].tolist() == stored.plan.hashes[1:].tolist()
