@@ -15,7 +15,7 @@ from typing import IO, Any
 import pytest
 
 from scripts.corpus import generate
-from tests.integration.conftest import ROOT, Job
+from tests.integration.conftest import PROGRAM, ROOT, Job
 from tests.integration.moments import install
 
 
@@ -93,7 +93,7 @@ def test_a_temporary_directory_whose_name_is_too_long_is_told(
     folder = tmp_path / ("t" * 80)
     folder.mkdir()
 
-    done = filled.command(command, environment={"TMPDIR": str(folder)})
+    done = filled.command(command, environment={"TMPDIR": str(folder)}, program=PROGRAM)
 
     assert done.returncode == 78
     told = f"too long for the workers' socket, which is made in it: {folder}; set TMPDIR to one of at most 70"
