@@ -13,10 +13,11 @@ from dedup_job.document import Batch
 from dedup_job.engine.local import Capacity, LocalEngine
 from dedup_job.errors import ConfigError, StateError, exit_code_of
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.ledger.commit import Ledger, RunId
+from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.fitting import Consent
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.run_row import RunId
 from dedup_job.ledger.statements import Statements
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.mongo import namespace

@@ -15,9 +15,9 @@ from dedup_job.engine.ahead import read_ahead
 from dedup_job.engine.exempt import Fingerprinting, WithExempt
 from dedup_job.errors import StateError
 from dedup_job.job import Job
-from dedup_job.ledger.commit import RunId
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.run_row import RunId
 from dedup_job.ledger.stored_plan import PlanColumns
 from dedup_job.match.keepers import Keepers
 from dedup_job.mongo.id_set import IdSet

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -36,8 +36,9 @@ from dedup_job.ledger.fitting import (
 )
 from dedup_job.ledger.head import Head, HeadDocument, Origin
 from dedup_job.ledger.lease import SECONDS, Holder
-from dedup_job.ledger.reader import DECIDING, TOLD, LedgerReader
+from dedup_job.ledger.reader import DECIDING, LedgerReader
 from dedup_job.ledger.rows import dropped_row, exception_row, row_key, row_keys
+from dedup_job.ledger.run_row import NEVER, RunId, RunRow
 from dedup_job.ledger.stored_counts import counts_key
 from dedup_job.ledger.stored_plan import Before, PlanId, StoredPlan, pack, unpack
 from dedup_job.ledger.succession import EarlierPlans, landed, left_rows, remove_rest, replace_kept
@@ -53,26 +54,7 @@ from dedup_job.signals import FLAG
 log = logging.getLogger("dedup_job")
 
 LEAVING_SECONDS = 3.0
-MARGIN = (
-    SECONDS / 2
-)  # seconds before the end of a lease, in which nothing in the target is removed or replaced
-UNTOLD: Mapping[str, Any] = {
-    "mode": {"$in": DECIDING},
-    "exit_code": {"$nin": TOLD},
-    "undone": {"$exists": False},
-    "told_by": {"$exists": False},
-}
-NEVER: Mapping[str, Any] = {"covered": None, "seen": None, "looked": None}
-BEFORE = (*NEVER, "filter")  # what the head says before a run, and after it was undone
-
-
-@dataclass(frozen=True, slots=True)
-class RunId:
-    """Which run decides: its name, and what it does ("backfill" or "run")."""
-
-    name: str
-    mode: str
-    started: datetime
+MARGIN = SECONDS / 2  # before the end of a lease, in which nothing in the target is removed or replaced
 
 
 class Ledger(LedgerReader):
@@ -109,8 +91,7 @@ class Ledger(LedgerReader):
         threading.Thread(target=self._keep_alive, args=(self._ended,), name="lease", daemon=True).start()
         if self._head.is_empty and not is_made_from(head, origin):
             self._swap({"next": 0, "pending": None}, {**origin.key, **NEVER})
-        with named_errors("the ledger"):
-            self._patience(self._begin)
+        self._row.begin(self._head)
         self._index_keepers()
         self._agree(origin)
         self._left = IdSet.of([self.left(is_decided=True)])
@@ -229,18 +210,8 @@ class Ledger(LedgerReader):
             self._rest = None
 
     def untold(self) -> Mapping[str, int]:
-        """Return how many records earlier runs had refused, by reason, that ended without saying so.
-
-        They were killed, or broken off with another exit code; this run goes on from there.
-        """
-        with named_errors("the ledger"):
-            runs = self._patience(lambda: list(self._named("runs").find(UNTOLD, {"_id": 1})))
-            names = [row["_id"] for row in runs if row["_id"] != self._run.name]
-            refused = {"$match": {"run": {"$in": names}, "action": "refused"}}
-            by_reason = {"$group": {"_id": "$reason", "records": {"$sum": 1}}}
-            rows = self._named("exceptions")
-            found = self._patience(lambda: list(rows.aggregate([refused, by_reason]))) if names else []
-        return {row["_id"]: row["records"] for row in found}
+        """Return how many records earlier runs had refused, by reason, that ended without saying so."""
+        return self._row.untold()
 
     def adopting(self, is_begun: bool) -> None:
         """Record that the target's own records are being taken in, or that they have been."""
@@ -265,12 +236,7 @@ class Ledger(LedgerReader):
         if self._ended is not None:
             self._ended.set()
             self._writer.shutdown(wait=False)
-        runs, changes = self._named("runs"), {"$set": {**outcome, "ended": datetime.now(UTC)}}
-        with named_errors("the ledger"):
-            if outcome.get("exit_code") in TOLD and self._run.mode in DECIDING:
-                others = {**UNTOLD, "_id": {"$ne": self._run.name}}
-                self._patience(lambda: runs.update_many(others, {"$set": {"told_by": self._run.name}}))
-            self._patience(lambda: runs.update_one({"_id": self._run.name}, changes))
+        self._row.end(outcome)
         self._swap({}, {"lease": None})
 
     def break_off(self, code: int) -> None:
@@ -296,16 +262,6 @@ class Ledger(LedgerReader):
         if self._before is None or self._run.mode not in DECIDING:
             return {}
         return (self._head.counts - self._before).as_json()
-
-    def _begin(self) -> None:
-        """Write the run's row; an answer that was lost makes this happen twice.
-
-        It holds, too, what the head has to say again when the run is undone.
-        """
-        row = {"_id": self._run.name, "mode": self._run.mode, "started": self._run.started}
-        row["recipe"] = self._head.digest
-        row |= {name: getattr(self._head, name) for name in BEFORE}
-        self._named("runs").replace_one({"_id": self._run.name}, row, upsert=True)
 
     def _index_keepers(self) -> None:
         """Let the server find what a keeper stands for; without the right to it, it looks at all rows."""
@@ -366,6 +322,10 @@ class Ledger(LedgerReader):
             self._patience(lambda: self._named("plans").delete_one({"_id": stored.id.key}))
         there = set(rows)
         return [raw_id for row, raw_id in enumerate(stored.plan.ids) if row not in there]
+
+    @property
+    def _row(self) -> RunRow:
+        return RunRow(self._run, self._named, self._patience)
 
     @property
     def _earlier(self) -> EarlierPlans:

@@ -36,10 +36,11 @@ from dedup_job.document import Action, Counts
 from dedup_job.errors import StateError, Unreachable, UsageError
 from dedup_job.ledger.arrival import is_as_judged
 from dedup_job.ledger.aside import Aside
-from dedup_job.ledger.commit import BEFORE, Ledger
+from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.head import Undoing
 from dedup_job.ledger.overrides import PASS
 from dedup_job.ledger.rows import left_row, row_key, row_keys
+from dedup_job.ledger.run_row import BEFORE
 from dedup_job.ledger.stored_counts import counts_key
 from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.ledger.succession import ALTERED

@@ -1,0 +1,74 @@
+"""The row of a run in `runs`: that it began, how it ended, and what earlier runs left unsaid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pymongo.collection import Collection
+
+from dedup_job.ledger.head import Head
+from dedup_job.ledger.reader import DECIDING, TOLD
+from dedup_job.mongo.client import Patience, named_errors
+
+UNTOLD: Mapping[str, Any] = {
+    "mode": {"$in": DECIDING},
+    "exit_code": {"$nin": TOLD},
+    "undone": {"$exists": False},
+    "told_by": {"$exists": False},
+}
+NEVER: Mapping[str, Any] = {"covered": None, "seen": None, "looked": None}
+BEFORE = (*NEVER, "filter")  # what the head says before a run, and after it was undone
+
+
+@dataclass(frozen=True, slots=True)
+class RunId:
+    """Which run decides: its name, and what it does ("backfill" or "run")."""
+
+    name: str
+    mode: str
+    started: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """Writes the row of a run; `named` gives a collection of the ledger by its name."""
+
+    run: RunId
+    named: Callable[[str], Collection[Any]]
+    patience: Patience
+
+    def begin(self, head: Head) -> None:
+        """Write that the run began; an answer that was lost makes this happen twice.
+
+        The row holds, too, what the head has to say again when the run is undone.
+        """
+        row = {"_id": self.run.name, "mode": self.run.mode, "started": self.run.started}
+        row |= {"recipe": head.digest, **{name: getattr(head, name) for name in BEFORE}}
+        with named_errors("the ledger"):
+            self.patience(lambda: self.named("runs").replace_one({"_id": self.run.name}, row, upsert=True))
+
+    def end(self, outcome: Mapping[str, Any]) -> None:
+        """Write how it ended; by its exit code it tells what earlier runs did not."""
+        runs, changes = self.named("runs"), {"$set": {**outcome, "ended": datetime.now(UTC)}}
+        with named_errors("the ledger"):
+            if outcome.get("exit_code") in TOLD and self.run.mode in DECIDING:
+                others = {**UNTOLD, "_id": {"$ne": self.run.name}}
+                self.patience(lambda: runs.update_many(others, {"$set": {"told_by": self.run.name}}))
+            self.patience(lambda: runs.update_one({"_id": self.run.name}, changes))
+
+    def untold(self) -> Mapping[str, int]:
+        """Return how many records earlier runs had refused, by reason, that ended without saying so.
+
+        They were killed, or broken off with another exit code; this run goes on from there.
+        """
+        with named_errors("the ledger"):
+            runs = self.patience(lambda: list(self.named("runs").find(UNTOLD, {"_id": 1})))
+            names = [row["_id"] for row in runs if row["_id"] != self.run.name]
+            refused = {"$match": {"run": {"$in": names}, "action": "refused"}}
+            by_reason = {"$group": {"_id": "$reason", "records": {"$sum": 1}}}
+            rows = self.named("exceptions")
+            found = self.patience(lambda: list(rows.aggregate([refused, by_reason]))) if names else []
+        return {row["_id"]: row["records"] for row in found}
