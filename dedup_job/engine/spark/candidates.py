@@ -32,6 +32,7 @@ TEXTS = pa.schema(
 FOUND = pa.schema([("text", pa.int64()), ("other", pa.int64()), ("by", pa.int64()), ("distance", pa.int64())])
 PAIRS = pa.schema([("text", pa.int64()), ("other", pa.int64()), ("distance", pa.int64())])
 KEYS = pa.schema([("key", pa.int64())])
+KEYS_AT_ONCE = 1_000  # crowded ones in a partition, with the texts that they are remembered with
 EACH = 16  # one text in so many is looked at to tell which keys are crowded
 
 Batches = Iterator[pa.RecordBatch]
@@ -129,7 +130,8 @@ def _listed(texts: DataFrame, matching: Matching, cut: Cut, crowded: Crowded) ->
         yield from cut.rows(nearby.in_every_part(listed, crowded))
 
     of_each = texts.mapInArrow(first, ddl(cut.schema))
-    return of_each.repartition(cut.parts, "place").mapInArrow(in_every_part, ddl(cut.schema))
+    few = -(-len(crowded.keys) // KEYS_AT_ONCE)
+    return of_each.repartition(few, "place").mapInArrow(in_every_part, ddl(cut.schema))
 
 
 def _entries(batches: Batches, matching: Matching) -> Iterator[Entries]:
