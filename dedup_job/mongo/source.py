@@ -76,14 +76,27 @@ class Source:
         """Yield these records in this order, in batches of bounded bytes; deleted ones are left out."""
         while ids:
             size = self._paced_size()
-            asked = ids[: size.records]
-            found = next(self._lookup.pieces(asked, nbytes=size.nbytes), {})
-            self._pace.spend(len(found), sum(map(len, found.values())))
+            asked, found = self._first_of(ids[: size.records], size.nbytes)
             last = max((i for i, raw_id in enumerate(asked) if raw_id in found), default=len(asked) - 1)
             present = [raw_id for raw_id in asked if raw_id in found]
             if present:
                 yield Batch(present, [found[raw_id] for raw_id in present])
             ids = ids[last + 1 :]
+
+    def _first_of(self, asked: Sequence[bytes], nbytes: int) -> tuple[Sequence[bytes], dict[bytes, bytes]]:
+        """Return the records of about so many bytes, and how many of the ids were asked for to get them.
+
+        The server gives them in `_id` order.  Where they are asked for in another one, those that are beyond
+        the bytes may stand before some that came; then fewer are asked for, until none does.
+        """
+        while True:
+            found = next(self._lookup.pieces(asked, nbytes=nbytes), {})
+            self._pace.spend(len(found), sum(map(len, found.values())))
+            last = max((i for i, raw_id in enumerate(asked) if raw_id in found), default=0)
+            lacking = {raw_id for raw_id in asked[:last] if raw_id not in found}
+            if not lacking or not lacking - self.absent(lacking):
+                return asked, found
+            asked = asked[: max(1, len(asked) // 2)]
 
     def one(self, raw_id: bytes) -> bytes | None:
         """Return the record with this id, or None."""

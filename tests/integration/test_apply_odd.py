@@ -1,0 +1,56 @@
+"""`reconcile --apply` where records are large, oddly named, refused, or change in the wrong moment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import Job
+from tests.integration.moments import install
+from tests.integration.test_apply import (
+    A,
+    B,
+    C,
+    D,
+    E,
+    F,
+    G,
+    H,
+    J,
+    differences,
+    up_to_date,
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+
+
+def fill(job: Job, texts: dict[int, str], **more: Any) -> None:
+    job.source.insert_many([{"_id": number, "text": text, **more} for number, text in texts.items()])
+
+
+def check_each_text_once(job: Job) -> None:
+    """Check that each text of the source is in the target once, and nothing else is."""
+    assert differences(job) == []
+    texts = [record["text"] for record in job.target.find()]
+    assert sorted(texts) == sorted({record["text"] for record in job.source.find()})
+
+
+def test_records_that_were_decided_in_another_order_than_their_ids_are_read_whole(job: Job) -> None:
+    """No batch holds them all, and the server gives those first that were decided last."""
+    job.set("limits", batch_records=10, batch_mb=1)
+    large = {"else": "x" * 400_000}
+    fill(job, {10: A, 11: B, 12: C, 13: D}, **large)
+    job.decide("backfill")
+    fill(job, {1: E, 2: F, 3: G}, **large)
+    job.decide("run")
+    job.source.update_many({}, [{"$set": {"text": {"$concat": ["$text", J, H]}}}])
+
+    done = up_to_date(job)
+
+    assert done.applied is not None
+    assert (done.applied.counts.unique, done.applied.counts.refused) == (7, {})
+    check_each_text_once(job)
