@@ -105,13 +105,12 @@ def _vanished(plan: Plan, gone: Container[bytes]) -> Iterator[int]:
 
 
 def _changed(plan: Plan, there: Mapping[bytes, bytes]) -> Iterator[int]:
-    """Yield the rows whose record is not as it was judged (where it is known what was copied).
+    """Yield the rows whose record is not as it was judged, or as it was copied where it was not judged.
 
     One that had vanished, and is there again, was never judged as it is.
     """
     for row, raw_id in enumerate(plan.ids):
-        reason = plan.verdicts[row].reason
-        if raw_id not in there or reason == "changed":
+        if raw_id not in there:
             continue
-        if reason == "vanished" or there[raw_id] != plan.hashes[row].tobytes():
+        if plan.verdicts[row].reason == "vanished" or there[raw_id] != plan.hashes[row].tobytes():
             yield row

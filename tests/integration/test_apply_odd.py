@@ -8,6 +8,7 @@ import pytest
 
 from tests.integration.conftest import Job
 from tests.integration.moments import install
+from tests.integration.mortal import killed_after_setting
 from tests.integration.test_apply import (
     A,
     B,
@@ -19,6 +20,7 @@ from tests.integration.test_apply import (
     H,
     J,
     differences,
+    exceptions,
     up_to_date,
 )
 
@@ -53,4 +55,18 @@ def test_records_that_were_decided_in_another_order_than_their_ids_are_read_whol
 
     assert done.applied is not None
     assert (done.applied.counts.unique, done.applied.counts.refused) == (7, {})
+    check_each_text_once(job)
+
+
+def test_a_record_that_changes_after_it_was_copied_unjudged_is_brought_up_to_date(job: Job) -> None:
+    fill(job, {1: A, 2: B})
+    killed_after_setting("pending", lambda: job.decide("backfill"))
+    job.source.update_one({"_id": 1}, {"$set": {"text": C}})
+    job.decide("backfill")
+    assert exceptions(job) == {1: ("unjudged", "changed")}
+    assert up_to_date(job).applied is None
+    job.source.update_one({"_id": 1}, {"$set": {"text": D}})
+
+    up_to_date(job)
+
     check_each_text_once(job)
