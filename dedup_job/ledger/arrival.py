@@ -9,6 +9,7 @@ import numpy as np
 import xxhash
 
 from dedup_job.document import Action, Verdict
+from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.mongo.ids import as_sent
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
@@ -29,12 +30,13 @@ class Records:
     taken: frozenset[int] = frozenset()
 
 
-def records_now(plan: Plan, source: Source, target: Target) -> Records:
+def records_now(stored: StoredPlan, source: Source, target: Target) -> Records:
     """Return what became of a pending plan's records since it was decided.
 
     A record that is already in the target as it was judged counts as it is there, with the times that the
-    server set when it was inserted.
+    server set when it was inserted.  A copy that the plan is to replace or to remove is no other record.
     """
+    plan, before = stored.plan, stored.before
     rows = {raw_id: row for row, raw_id in enumerate(plan.ids)}
     raws: list[bytes | None] = [None] * len(plan)
     taken, changed = set(), set()
@@ -43,7 +45,7 @@ def records_now(plan: Plan, source: Source, target: Target) -> Records:
             row = rows[raw_id]
             if is_as_judged(there[raw_id], plan.hashes[row].tobytes()):
                 raws[row] = there[raw_id]
-            else:
+            elif not (before and is_as_judged(there[raw_id], before.hash_of(row) or b"")):
                 taken.add(row)
     for here in source.fetch([raw_id for raw_id, row in rows.items() if raws[row] is None]):
         for raw_id in here.keys() & rows.keys():

@@ -125,9 +125,9 @@ class Ledger(LedgerReader):
             if stored.mode == ADOPT:  # there is nothing to carry out, and the target may have changed
                 self._swap({"pending": stored.id.key}, {"pending": None})
             elif stored.mode == RENEW:
-                self._renewed(stored, records_now(stored.plan, source, target), target)
+                self._renewed(stored, records_now(stored, source, target), target)
             else:
-                self._close_plan(self._carried_out(stored, records_now(stored.plan, source, target), target))
+                self._close_plan(self._carried_out(stored, records_now(stored, source, target), target))
         self._forget_orphans(first)
         self._before = self._head.counts
         return self._head

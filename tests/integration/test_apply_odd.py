@@ -70,3 +70,18 @@ def test_a_record_that_changes_after_it_was_copied_unjudged_is_brought_up_to_dat
     up_to_date(job)
 
     check_each_text_once(job)
+
+
+def test_what_vanishes_while_its_decision_is_pending_is_decided_when_it_comes_again(job: Job) -> None:
+    fill(job, {1: A, 2: B})
+    job.decide("backfill")
+    job.source.update_one({"_id": 1}, {"$set": {"text": C}})
+    killed_after_setting("pending", lambda: up_to_date(job))
+    job.source.delete_one({"_id": 1})
+    job.decide("run")
+    assert exceptions(job) == {1: ("refused", "vanished")}
+    fill(job, {1: C})
+
+    up_to_date(job)
+
+    check_each_text_once(job)
