@@ -44,6 +44,7 @@ HEAD = 4  # bytes of a document's length
 OBJECT_ID, TIMESTAMP = 0x07, 0x11
 EMPTY_TIME = re.compile(b"\x11[^\0]*+\0{9}")  # may be elsewhere in a record, too
 NAME = b"_id\0"
+DOLLAR = ord("$")
 MOST_TIMES = 8
 PORTION_BYTES = 4 << 20
 LONGEST_JUDGED = 64 << 10  # bytes; an id of more is no keeper's
@@ -120,6 +121,16 @@ def as_sent(stored: bytes) -> Iterator[bytes]:
 def has_empty_time(raw: bytes) -> bool:
     """Return whether a field of a record is `Timestamp(0, 0)`, which the server replaces on insertion."""
     return EMPTY_TIME.search(raw) is not None and any(True for _ in _empty_times(raw))
+
+
+def has_dollar(raw: bytes) -> bool:
+    """Return whether the name of a field of a record begins with a dollar, as an operator's does.
+
+    >>> from bson import encode
+    >>> has_dollar(encode({"_id": 1, "$note": 2})), has_dollar(encode({"_id": 1, "a$": {"$note": 2}}))
+    (True, False)
+    """
+    return any(raw[start + 1] == DOLLAR for start, _, _ in _fields(raw))
 
 
 def _empty_times(raw: bytes) -> Iterator[int]:

@@ -9,12 +9,12 @@ from datetime import datetime
 from typing import Any
 
 from bson.raw_bson import RawBSONDocument
-from pymongo import ReplaceOne, timeout
+from pymongo import ReplaceOne, UpdateOne, timeout
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError, OperationFailure, WTimeoutError
 
 from dedup_job.mongo.client import PASSING, PERMISSION, RAW, STORAGE, Patience, named_errors
-from dedup_job.mongo.ids import arrived, has_empty_time, id_of, plain_nans, selector
+from dedup_job.mongo.ids import arrived, has_dollar, has_empty_time, id_of, plain_nans, selector
 from dedup_job.mongo.lookup import Lookup
 
 DUPLICATE_KEY = 11000
@@ -119,12 +119,9 @@ class Target:
             if not records:  # it is asked whether that may be done
                 self._collection.replace_one({"$and": [selector([]), in_time]}, {})
                 return []
-            replacements: Iterator[ReplaceOne[Any]] = (
-                ReplaceOne({"$and": [selector([id_of(raw)]), in_time]}, RawBSONDocument(raw))
-                for raw in records
-            )
+            replacements = [_replacement({"$and": [selector([id_of(raw)]), in_time]}, raw) for raw in records]
             try:
-                self._collection.bulk_write(list(replacements), ordered=False)
+                self._collection.bulk_write(replacements, ordered=False)
             except BulkWriteError as error:
                 return record_errors(error)
         return []
@@ -168,6 +165,17 @@ class _AsItIs(Target):
     def insert(self, records: Sequence[bytes]) -> dict[int, str]:
         """Insert nothing, refuse nothing."""
         return {}
+
+
+def _replacement(condition: Mapping[str, Any], raw: bytes) -> ReplaceOne[Any] | UpdateOne:
+    """Return the write that puts a raw record in the place of what meets a condition.
+
+    The server inserts a record with a field such as `$note`, but takes it for a replacement only as what a
+    pipeline gives.
+    """
+    if has_dollar(raw):
+        return UpdateOne(condition, [{"$replaceWith": {"$literal": RawBSONDocument(raw)}}])
+    return ReplaceOne(condition, RawBSONDocument(raw))
 
 
 def _refusal(error: Mapping[str, Any], id_is_taken: bool) -> str:

@@ -85,3 +85,20 @@ def test_what_vanishes_while_its_decision_is_pending_is_decided_when_it_comes_ag
     up_to_date(job)
 
     check_each_text_once(job)
+
+
+def test_fields_with_a_dollar_are_brought_up_to_date(job: Job) -> None:
+    job.source.insert_many(
+        [{"_id": 1, "text": A, "$set": {"$in": 1}}, {"_id": 2, "text": B, "$": 1, "a.b": 2, "": 3}]
+    )
+    job.decide("backfill")
+    job.source.delete_many({})
+    job.source.insert_many(
+        [{"_id": 1, "text": A, "$set": {"$in": 2}}, {"_id": 2, "text": C, "$": 2, "a.b": 3, "": 4}]
+    )
+
+    done = up_to_date(job)
+
+    assert done.applied is not None
+    assert (done.exit_code, done.applied.renewed, done.applied.counts.unique) == (0, 1, 1)
+    check_each_text_once(job)
