@@ -66,7 +66,7 @@ def apply(context: Context, found: Compared, observe: Observe, consent: Consent 
     run, started = new_run(APPLY), time.monotonic()
     with context.ledger(run, consent) as ledger, context.engine() as engine:
         head = ledger.recover(context.source, context.target)
-        if head.fence != found.outdated.fence + 1:
+        if found.outdated.fence is None or head.fence != found.outdated.fence + 1:
             raise LeaseHeld("another command worked on this target meanwhile; reconcile again")
         ledger.check_rights(context.target)
         doing = Doing(context, ledger, engine, found.outdated, observe)

@@ -41,12 +41,13 @@ class Earlier:
 class Outdated:
     """Decisions that do not hold any more, in the order in which they were made.
 
-    fence    that of the head by which they were found: no command may have written since
+    fence    that of the head by which they were found: no command may have written since; None where one
+             was at work
     again    by id: the text is another one, the record is gone, or this is so of its keeper
     renewed  ids by plan: the record is another one, and its text is as it was judged
     """
 
-    fence: int
+    fence: int | None
     again: dict[bytes, Earlier] = field(default_factory=dict)
     renewed: dict[PlanId, list[bytes]] = field(default_factory=dict)
     changed: int = 0
@@ -105,7 +106,8 @@ def compared(context: Context, told: Told) -> Compared:
     adopted = IdSet.of(stored.plan.ids for stored in takewhile(_is_adopted, reader.plans(head)))
     comparison = Comparison(changed=Tally())
     with context.engine() as engine:
-        finding = Finding(context, engine, Outdated(head.fence), reader.overrides(), adopted)
+        fence = head.fence if head.lease is None else None
+        finding = Finding(context, engine, Outdated(fence), reader.overrides(), adopted)
         plans = each_compared(context, reader.plans(head), comparison, told)
         rest = Window().without(finding.each_looked_at(plans))
     return Compared(comparison, finding.outdated, rest, time.monotonic() - started)

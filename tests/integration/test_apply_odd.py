@@ -6,6 +6,12 @@ from typing import Any
 
 import pytest
 
+from dedup_job import config
+from dedup_job.commands import apply as applying
+from dedup_job.commands import deciding
+from dedup_job.commands.context import Context
+from dedup_job.commands.outdated import Compared, compared
+from dedup_job.errors import LeaseHeld
 from tests.integration.conftest import Job
 from tests.integration.moments import install
 from tests.integration.mortal import killed_after_setting
@@ -20,6 +26,7 @@ from tests.integration.test_apply import (
     H,
     J,
     differences,
+    dropped,
     exceptions,
     up_to_date,
 )
@@ -101,4 +108,32 @@ def test_fields_with_a_dollar_are_brought_up_to_date(job: Job) -> None:
 
     assert done.applied is not None
     assert (done.exit_code, done.applied.renewed, done.applied.counts.unique) == (0, 1, 1)
+    check_each_text_once(job)
+
+
+def test_a_run_that_was_at_work_during_the_comparison_ends_an_apply(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it drops for a record that is to go would be nowhere."""
+    fill(job, {1: A, 2: B})
+    job.decide("backfill")
+    job.source.update_one({"_id": 1}, {"$set": {"text": C}})
+    fill(job, {5: A})
+    found = list[Compared]()
+    with Context(config.check(job.tables, "test")) as context:
+        check_keepers = deciding.check_keepers
+
+        def compare(*arguments: Any) -> None:
+            found.append(compared(context, lambda number: None))
+            check_keepers(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(deciding, "check_keepers", compare)
+            job.decide("run")
+        assert dropped(job) == {5: 1}
+        with pytest.raises(LeaseHeld, match="worked on this target meanwhile"):
+            applying.carry_out(context, found[0], lambda number: None)
+
+    up_to_date(job)
+
     check_each_text_once(job)
