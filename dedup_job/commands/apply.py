@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -35,20 +36,31 @@ VANISHED = Verdict(Action.REFUSED, "vanished")
 AT_ONCE = 5_000  # records
 
 
-def finish(context: Context, consent: Consent = Consent()) -> None:
-    """Finish what a killed run left, as a comparison does not see it; raises LeaseHeld while one works."""
+def finish(context: Context, consent: Consent = Consent()) -> Mapping[str, int]:
+    """Finish what a killed run left, as a comparison does not see it; raises LeaseHeld while one works.
+
+    Returns how many records killed runs had refused, by reason, that nobody was told of.
+    """
     head = head_of(context, context.ledger_reader())
     if head.pending is None and head.lease is None:
-        return
+        return {}
     with context.ledger(new_run(APPLY), consent) as ledger:
         ledger.recover(context.source, context.target)
+        untold = ledger.untold()
         ledger.close({"exit_code": 0})
+    return untold
 
 
-def carry_out(context: Context, found: Compared, told: Told, consent: Consent = Consent()) -> Reconciliation:
+def carry_out(
+    context: Context,
+    found: Compared,
+    told: Told,
+    consent: Consent = Consent(),
+    untold: Mapping[str, int] = MappingProxyType({}),
+) -> Reconciliation:
     """Bring up to date what a comparison has found outdated, then decide what runs have missed.
 
-    `told` hears of how many more records were decided.
+    `told` hears of how many more records were decided; `untold` is what `finish` returned.
     """
     started = time.monotonic()
 
@@ -58,7 +70,8 @@ def carry_out(context: Context, found: Compared, told: Told, consent: Consent = 
     applied = apply(context, found, observe, consent) if found.outdated else None
     missed = decide_missed(context, found.rest, told, consent)
     seconds = found.seconds + time.monotonic() - started
-    return replace(reconciliation(context, found.comparison, missed, seconds), applied=applied)
+    done = reconciliation(context, found.comparison, missed, seconds)
+    return replace(done, applied=applied, untold=untold)
 
 
 def apply(context: Context, found: Compared, observe: Observe, consent: Consent = Consent()) -> Applied:

@@ -12,9 +12,10 @@ from pymongo.collection import Collection
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import DECIDING, TOLD
 from dedup_job.mongo.client import Patience, named_errors
+from dedup_job.plan import APPLY
 
 UNTOLD: Mapping[str, Any] = {
-    "mode": {"$in": DECIDING},
+    "mode": {"$in": (*DECIDING, APPLY)},
     "exit_code": {"$nin": TOLD},
     "undone": {"$exists": False},
     "told_by": {"$exists": False},
@@ -62,12 +63,15 @@ class RunRow:
     def untold(self) -> Mapping[str, int]:
         """Return how many records earlier runs had refused, by reason, that ended without saying so.
 
-        They were killed, or broken off with another exit code; this run goes on from there.
+        They were killed, or broken off with another exit code; this run goes on from there.  What an apply
+        has taken out, as it had vanished, is not among them.
         """
         with named_errors("the ledger"):
-            runs = self.patience(lambda: list(self.named("runs").find(UNTOLD, {"_id": 1})))
+            runs = self.patience(lambda: list(self.named("runs").find(UNTOLD, {"mode": 1})))
             names = [row["_id"] for row in runs if row["_id"] != self.run.name]
-            refused = {"$match": {"run": {"$in": names}, "action": "refused"}}
+            applies = [row["_id"] for row in runs if row["mode"] == APPLY]
+            taken_out = {"reason": "vanished", "run": {"$in": applies}}
+            refused = {"$match": {"run": {"$in": names}, "action": "refused", "$nor": [taken_out]}}
             by_reason = {"$group": {"_id": "$reason", "records": {"$sum": 1}}}
             rows = self.named("exceptions")
             found = self.patience(lambda: list(rows.aggregate([refused, by_reason]))) if names else []

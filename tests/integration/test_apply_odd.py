@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+from random import Random
 from typing import Any
 
 import pytest
+from pymongo import MongoClient, monitoring
 
 from dedup_job import config
 from dedup_job.commands import apply as applying
@@ -12,9 +15,11 @@ from dedup_job.commands import deciding
 from dedup_job.commands.context import Context
 from dedup_job.commands.outdated import Compared, compared
 from dedup_job.errors import LeaseHeld
+from dedup_job.mongo import client
+from tests.integration.asleep import Event
 from tests.integration.conftest import Job
 from tests.integration.moments import install
-from tests.integration.mortal import killed_after_setting
+from tests.integration.mortal import commands_of, killed, killed_after_setting
 from tests.integration.test_apply import (
     A,
     B,
@@ -30,6 +35,7 @@ from tests.integration.test_apply import (
     exceptions,
     up_to_date,
 )
+from tests.integration.test_undo import OTHERS
 
 
 @pytest.fixture(autouse=True)
@@ -137,3 +143,85 @@ def test_a_run_that_was_at_work_during_the_comparison_ends_an_apply(
     up_to_date(job)
 
     check_each_text_once(job)
+
+
+def test_what_a_killed_apply_had_refused_is_told_by_the_one_that_ends_it(job: Job) -> None:
+    job.set("limits", batch_records=1)
+    fill(job, {1: A, 2: B, 3: C, 4: D})
+    job.decide("backfill")
+    job.target.update_one({"_id": 1}, {"$set": {"by": "hand"}})
+    job.source.update_many({"_id": {"$lt": 4}}, [{"$set": {"text": {"$concat": ["$text", " ", J]}}}])
+    job.source.delete_one({"_id": 4})
+    while 1 not in exceptions(job):
+        killed(partial(up_to_date, job), commands_of(lambda: None) + 52)
+
+    done = up_to_date(job)
+
+    assert (done.exit_code, done.as_json()["refused_before"]) == (3, {"conflict": 1})
+    assert "refused in runs that were broken off before: conflict 1" in done.as_text()
+    assert exceptions(job)[4] == ("refused", "vanished")
+    assert up_to_date(job).exit_code == 0
+
+
+def edit(job: Job, chance: Random) -> None:
+    """Change a record, delete it, or put it there again."""
+    number, what = chance.randrange(16), chance.randrange(3)
+    if what == 0:
+        job.source.delete_one({"_id": number})
+    elif what == 1:
+        job.source.replace_one({"_id": number}, {"text": chance.choice(OTHERS)}, upsert=True)
+    else:
+        job.source.update_one({"_id": number}, {"$set": {"seen": chance.random()}})
+
+
+def test_a_source_that_is_written_to_all_the_time_is_up_to_date_once_it_rests(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.set("limits", batch_records=3)
+    fill(job, {number: OTHERS[number % 7] for number in range(16)})
+    job.decide("backfill")
+    chance = Random(3)
+
+    class Busy(monitoring.CommandListener):
+        def started(self, event: Event) -> None:
+            if event.command_name in ("find", "insert", "update", "delete") and chance.random() < 0.5:
+                edit(job, chance)
+
+        def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
+            pass
+
+        def failed(self, event: monitoring.CommandFailedEvent) -> None:
+            pass
+
+    for _ in range(4):
+        with monkeypatch.context() as patch:
+            patch.setattr(client, "MongoClient", partial(MongoClient, event_listeners=[Busy()]))
+            up_to_date(job)
+        assert differences(job) == []
+        up_to_date(job)
+        check_each_text_once(job)
+
+
+def test_a_source_that_changes_while_an_apply_is_killed_is_up_to_date_after_it(job: Job) -> None:
+    job.set("limits", batch_records=3)
+    fill(job, {number: OTHERS[number % 7] for number in range(16)})
+    job.decide("backfill")
+    chance = Random(8)
+    for turn in range(12):
+        for _ in range(5):
+            edit(job, chance)
+        killed_somewhere(job, chance)
+        for _ in range(5):
+            edit(job, chance)
+        if turn % 3 == 0:
+            job.decide("run")
+        up_to_date(job)
+        check_each_text_once(job)
+
+
+def killed_somewhere(job: Job, chance: Random) -> None:
+    """Kill an apply at one of its commands, or let it end where it sends fewer."""
+    try:
+        killed(partial(up_to_date, job), chance.randrange(5, 90))
+    except AssertionError:
+        assert differences(job) == []
