@@ -27,6 +27,7 @@ from dedup_job.commands.context import Context
 from dedup_job.commands.decide import decide
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine.local import LocalEngine
+from dedup_job.job import in_memory
 from dedup_job.mongo.window import Window
 from scripts.corpus import Mix, generate
 from scripts.local_mongod import open_server
@@ -75,8 +76,11 @@ class PartsWithAnswers(Context):
 
 
 def parent_alone(settings: Path) -> Parent:
-    """Run a backfill in this process for which all fingerprints are there already."""
+    """Run a backfill in this process for which all fingerprints are there already, and compiled code, too."""
     with PartsWithAnswers(config.load(settings)) as context, context.engine() as engine:
+        first = next(iter(context.source.batches(Window())))
+        keepers = context.keepers(context.target, engine)
+        in_memory(first, engine.fingerprint(first.raws), context.recipe.matching, keepers)
         batches = context.source.batches(Window())
         answers = [pickle.dumps(prints) for _, prints in engine.fingerprinted(batches)]
         context.answers = Answers(engine, answers)

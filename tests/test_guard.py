@@ -6,7 +6,17 @@ import pytest
 from bson import encode
 
 from dedup_job.commands import guard
-from dedup_job.commands.guard import FIRST, Decided, Drops, FirstLook, Guards, HeldBack, Notes, stop
+from dedup_job.commands.guard import (
+    FIRST,
+    Decided,
+    Drops,
+    FirstLook,
+    Guards,
+    HeldBack,
+    Notes,
+    check_vanished,
+    stop,
+)
 from dedup_job.document import UNIQUE, Action, Batch, Fingerprints, Match, Verdict
 from dedup_job.errors import GuardStop
 from dedup_job.plan import Plan
@@ -206,3 +216,15 @@ def test_each_limit_is_told_of_once() -> None:
     for _ in range(3):
         drops.look(plan(0, 0))
     assert len(notes.messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("vanished", "decided", "is_told"), [(500, 1_000, False), (501, 1_000, True), (999, 999, False)]
+)
+def test_more_than_the_allowed_share_of_vanished_records_is_told(
+    vanished: int, decided: int, is_told: bool
+) -> None:
+    notes = Notes()
+    check_vanished(vanished, decided, 0.5, notes)
+    assert len(notes.messages) == is_told
+    assert all("501 of 1,000 decided records have vanished" in one for one in notes.messages)

@@ -18,6 +18,7 @@ import numpy as np
 from dedup_job import job
 from dedup_job.commands.context import Context
 from dedup_job.commands.deciding import Observe, Past, new_run
+from dedup_job.commands.guard import Notes, check_vanished, stop
 from dedup_job.commands.outdated import KEPT, Compared, Outdated
 from dedup_job.commands.reconcile import decide_missed, reconciliation
 from dedup_job.commands.verify.subject import Told, head_of
@@ -29,7 +30,7 @@ from dedup_job.ledger.fitting import Consent
 from dedup_job.ledger.stored_plan import Before
 from dedup_job.mongo.window import Window
 from dedup_job.plan import APPLY, Plan
-from dedup_job.report.applied import Applied
+from dedup_job.report.applied import Applied, Due
 from dedup_job.report.reconciled import Reconciliation
 
 VANISHED = Verdict(Action.REFUSED, "vanished")
@@ -49,6 +50,13 @@ def finish(context: Context, consent: Consent = Consent()) -> Mapping[str, int]:
         untold = ledger.untold()
         ledger.close({"exit_code": 0})
     return untold
+
+
+def guard(context: Context, due: Due, is_noted: bool) -> None:
+    """Raise GuardStop where more has vanished than the settings allow; or note it in the log alone."""
+    decided = head_of(context, context.ledger_reader()).counts.read
+    share = context.settings.limits.max_vanished_share
+    check_vanished(due.kept + due.others, decided, share, Notes() if is_noted else stop)
 
 
 def carry_out(

@@ -199,6 +199,18 @@ class Guards:
         )
 
 
+def check_vanished(vanished: int, decided: int, max_share: float, tell: Tell) -> None:
+    """Tell when more than `max_share` of the decided records vanished; of fewer than FIRST say nothing.
+
+    They would leave the target, and more of them than a retention takes may have been lost by accident.
+    """
+    if decided >= FIRST and vanished > max_share * decided:
+        tell(
+            f"{vanished:,} of {decided:,} decided records have vanished from the source, more than "
+            f"[limits] max_vanished_share = {max_share:g}; what of them is in the target would leave it"
+        )
+
+
 def named(counts: Mapping[str, int]) -> str:
     """Return names with their numbers, the greatest first."""
     return ", ".join(f"{name} {count:,}" for name, count in Counter(counts).most_common(NAMED))

@@ -198,6 +198,7 @@ class LimitSettings(Section):
     max_unjudged_share: float = Field(0.95, ge=0, le=1)
     max_drop_share: float = Field(0.9, ge=0, le=1)
     max_group: int | None = Field(None, ge=1)
+    max_vanished_share: float = Field(0.5, ge=0, le=1)
 
 
 class ReportSettings(Section):

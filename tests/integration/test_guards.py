@@ -187,3 +187,23 @@ def test_records_that_lack_some_of_their_fields_are_counted_and_judged_by_the_re
     assert dict(counts.unjudged) == {"not_text:number": 1, "null": 1}
     (row,) = job.ledger("runs").find()
     assert row["partial"] == 2
+
+
+def test_a_source_that_was_emptied_does_not_empty_the_target(job: Job) -> None:
+    job.set("limits", batch_records=500)
+    job.source.insert_many({"_id": number, "text": f"{number} " * 40} for number in range(1_000))
+    job.set("match", numbers="distinguish")
+    assert job.command("backfill").returncode == 0
+    job.source.delete_many({"_id": {"$gt": 0}})
+    before = job.hash()
+
+    done = job.command("reconcile", "--apply", "--yes")
+
+    assert done.returncode == 5
+    assert "999 of 1,000 decided records have vanished from the source" in done.stderr
+    noted = job.command("reconcile", "--apply", "--dry-run", "--json")
+    assert (noted.returncode, json.loads(noted.stdout)["take_out"]["not_kept"]) == (0, 0)
+    assert "999 of 1,000 decided records have vanished" in noted.stderr
+    assert job.hash() == before
+    assert job.command("reconcile", "--apply", "--yes", "--allow").returncode == 0
+    assert job.target.count_documents({}) == 1
