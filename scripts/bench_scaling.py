@@ -27,7 +27,6 @@ from dedup_job.commands.context import Context
 from dedup_job.commands.decide import decide
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine.local import LocalEngine
-from dedup_job.job import in_memory
 from dedup_job.mongo.window import Window
 from scripts.corpus import Mix, generate
 from scripts.local_mongod import open_server
@@ -76,11 +75,8 @@ class PartsWithAnswers(Context):
 
 
 def parent_alone(settings: Path) -> Parent:
-    """Run a backfill in this process for which all fingerprints are there already, and compiled code, too."""
+    """Run a backfill in this process for which all fingerprints are there already."""
     with PartsWithAnswers(config.load(settings)) as context, context.engine() as engine:
-        first = next(iter(context.source.batches(Window())))
-        keepers = context.keepers(context.target, engine)
-        in_memory(first, engine.fingerprint(first.raws), context.recipe.matching, keepers)
         batches = context.source.batches(Window())
         answers = [pickle.dumps(prints) for _, prints in engine.fingerprinted(batches)]
         context.answers = Answers(engine, answers)
@@ -103,6 +99,8 @@ def measure(length: int, copies: int, commands: Commands, args: argparse.Namespa
             rates.append(report["docs_per_second"])
         forget(client)
         _, told = commands.run("estimate", "--workers", "1", "--sample", str(min(count, 2_000)))
+        parent_alone(commands.settings)  # all code that it needs is loaded
+        forget(client)
         parent = parent_alone(commands.settings)
     alone = told["rates"]["fingerprinting_one_worker"]
     simulated = [min(parent.rate, workers * alone) for workers in SIMULATED]
