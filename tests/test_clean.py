@@ -113,6 +113,9 @@ def test_a_text_without_known_elements_loses_no_character(text: str) -> None:
         ("a\n<P>b", "a b"),
         ("a<p>b<p>c", "a b c"),
         ("H<sub>2</sub>O", "H2O"),
+        ("<nav><a href='/'>首页</a><a>新闻</a><A class=x>论坛</A></nav>", "首页 新闻 论坛"),
+        ("<nav><a href='/'>首页</a\n><a\n>新闻</a><marquee>论坛</marquee></nav>", "首页 新闻论坛"),
+        ("<a>a</a>b<a>c</a><abbr>d</abbr>", "abcd"),
         ("<h1>a</h1>b", "a b"),
         ("<DIV CLASS=x>a</DIV>b", "a b"),
         ("<Div>a</Div>b", "a b"),
@@ -133,7 +136,9 @@ def test_a_text_without_known_elements_loses_no_character(text: str) -> None:
         ("<p>a<![CDATA[b<i>c</i>]]>d", "a bc d"),
     ],
 )
-def test_tags_leave_a_space_for_a_block_and_nothing_for_the_others(markup: str, text: str) -> None:
+def test_tags_leave_a_space_for_a_block_and_between_links_and_nothing_for_the_others(
+    markup: str, text: str
+) -> None:
     assert _clean(markup) == text
 
 

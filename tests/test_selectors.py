@@ -11,7 +11,7 @@ from dedup_job import Deduplicator
 from dedup_job.document import Unjudged
 from dedup_job.errors import ConfigError
 from dedup_job.text.clean import Cleaner
-from dedup_job.text.selectors import Selection, links_apart
+from dedup_job.text.selectors import Selection
 from scripts.corpus import generate
 from tests.recipes import PLAIN, recipe_of
 
@@ -71,14 +71,17 @@ def test_a_text_without_tags_is_taken_whole(text: str) -> None:
     "text", [record["data"] for record in generate(150, seed=8) if type(record.get("data")) is str]
 )
 def test_what_is_selected_whole_is_the_text_that_it_was(text: str) -> None:
-    """Without neighbouring links the path that a text takes makes no difference."""
+    """The path that a text takes makes no difference."""
     whole, plain = Cleaner(select=("body",)), Cleaner()
     assert whole.clean_all([text]) == plain.clean_all([text])
 
 
 SIMPLE = st.lists(
     st.sampled_from(
-        ["<p>", "</p>", "<b>", "</b>", "<div class=x>", "</div>", "词", "a", " ", "&lt;", "<br>"]
+        [
+            *("<p>", "</p>", "<b>", "</b>", "<div class=x>", "</div>", "词", "a", " ", "&lt;", "<br>"),
+            *("<a>", "<A href=x>", "</a>", "</A >"),
+        ]
     ),
     max_size=12,
 ).map("".join)
@@ -97,12 +100,6 @@ def test_nested_elements_are_taken_and_removed_once_however_deep() -> None:
     deep = "<div class=a>x" * 300 + "</div>" * 300
     assert cleaned(f"<p>y</p>{deep}", remove=[".a", "div"]) == "y"
     assert cleaned(f"<p>y</p>{deep}", select=[".a", "div"]) == " ".join("x" * 300)
-
-
-def test_links_that_touch_are_kept_apart_and_others_are_as_they_were() -> None:
-    assert links_apart("<a>1</a><A href=x>2</A><a\n>3</a> <a>4</a><abbr>5</abbr>") == (
-        "<a>1</a> <A href=x>2</A> <a\n>3</a> <a>4</a><abbr>5</abbr>"
-    )
 
 
 @pytest.mark.parametrize("selector", ["div..", "a[", "p:nope", "::before", "p,,a", "!!"])

@@ -45,6 +45,15 @@ def begins_construct(codes: Codes, place: int) -> bool:
 
 
 @part
+def begins_link(codes: Codes, place: int) -> bool:
+    """Tell whether the start tag of a link begins."""
+    if place + 2 >= len(codes) or codes[place] != LESS or codes[place + 1] | 32 != 97:
+        return False
+    code = int(codes[place + 2])
+    return is_space(code) or code in (SLASH, GREATER)
+
+
+@part
 def _attribute(codes: Codes, place: int) -> int:
     """Return where an attribute with a value ends, or -1 when it is not simple."""
     start = place

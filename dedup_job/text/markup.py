@@ -20,7 +20,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from dedup_job.document import Unjudged
 from dedup_job.text.characters import letters_and_digits
-from dedup_job.text.selectors import Selection, links_apart
+from dedup_job.text.selectors import Selection
 
 DEEPEST = 400  # nested elements
 MOST_FORMATTING = 60  # formatting elements open at once; each is opened anew in each paragraph
@@ -78,6 +78,7 @@ MARK = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 PLAIN = re.compile("<[^<>]*+>?")
+BETWEEN_LINKS = re.compile(r"</a[ \t\n\f\r]*+>(?=<a[ \t\n\f\r/>])", re.IGNORECASE)
 PARAGRAPHS = re.compile(r"(?:^|\n)<[pP]>|<[pP]>.*?<[pP]>", re.DOTALL)
 COMMENT_END = re.compile("--!?>")
 HUGE_NUMBER = re.compile("&#[0-9]{1000,};?")  # int() would refuse it
@@ -176,7 +177,7 @@ def visible(text: str, selection: Selection = Selection()) -> str:
         text = MARK.sub(lambda match: _plain(match[0], tags), text)
     names = {tag.name for tag in tags.values()}
     text = _separated(_with_ends(text, names), tags.values())
-    return _parsed(links_apart(text) if selection else text, names.intersection(HIDDEN), selection)
+    return _parsed(text, names.intersection(HIDDEN), selection)
 
 
 def _marks(text: str) -> tuple[list[str], dict[str, Mark]]:
@@ -217,11 +218,15 @@ def _plain(written: str, tags: Mapping[str, Mark]) -> str:
 
 
 def _separated(text: str, tags: Iterable[Mark]) -> str:
-    """Put a space before every tag of a block, so that words of two blocks do not become one."""
+    """Put a space before every tag of a block, and between links, so that two words do not become one.
+
+    >>> _separated("<p>1</p><a href='/'>Home</a><a>News</a>, <a>x</a>y", [_mark("<p>"), _mark("</p>")])
+    " <p>1 </p><a href='/'>Home</a> <a>News</a>, <a>x</a>y"
+    """
     for spelled, name in {(tag.spelled, tag.name) for tag in tags if tag.name in BLOCK}:
         shown = spelled.lower().replace(name, "div") if name in DROPPED else spelled
         text = text.replace(spelled, f" {shown}")
-    return text
+    return BETWEEN_LINKS.sub(r"\g<0> ", text)
 
 
 def _without_head(text: str) -> str:

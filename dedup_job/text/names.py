@@ -33,7 +33,7 @@ SIMPLE: Final = PARTS | RAW | HEAD_ONLY | PAGE | INSIDE
 # What a tag is: bits of its kind.
 IS_KNOWN, IS_SIMPLE, IS_TEXT, IS_BLOCK, IS_PART, IS_CELL, IS_TABLE, IS_TITLE = (1 << bit for bit in range(8))
 IS_FORMATTING, IS_DEEP, IS_TELLTALE, IS_CLOSING, HAS_VALUE, IS_CLOSED = (1 << bit for bit in range(8, 14))
-IS_RAW, IS_HEAD, IS_BODY, IS_HEAD_ONLY = (1 << bit for bit in range(14, 18))
+IS_RAW, IS_HEAD, IS_BODY, IS_HEAD_ONLY, IS_LINK = (1 << bit for bit in range(14, 19))
 IS_EVIDENT: Final = IS_TELLTALE | IS_CLOSING | HAS_VALUE | IS_CLOSED
 LONGEST_NAME: Final = 10
 
@@ -45,7 +45,7 @@ Table = npt.NDArray[np.int64]
 def tag_table() -> Table:
     """Return of what kind each tag is, by its name in lower and in upper case; flags are known names, too."""
     sets = {IS_BLOCK: BLOCK, IS_PART: PARTS, IS_CELL: CELLS, IS_TABLE: {"table"}, IS_TITLE: {"title"}}
-    sets |= {IS_RAW: RAW, IS_HEAD: {"head"}, IS_BODY: {"body"}, IS_HEAD_ONLY: HEAD_ONLY}
+    sets |= {IS_RAW: RAW, IS_HEAD: {"head"}, IS_BODY: {"body"}, IS_HEAD_ONLY: HEAD_ONLY, IS_LINK: {"a"}}
     sets |= {IS_FORMATTING: FORMATTING, IS_DEEP: KNOWN - VOID - IMPLIED, IS_SIMPLE: SIMPLE}
     kinds = {}
     for name in KNOWN | FLAGS:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import Final
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from dedup_job.document import Unjudged
-
-NEIGHBOURS: Final = re.compile(r"(?<=</a>)(?=<a[\s/>])", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -54,15 +50,6 @@ class Selection:
         if not taken:
             raise Unjudged("unselected")
         return "\n".join(node.text() for node in taken)
-
-
-def links_apart(markup: str) -> str:
-    """Return markup in which a link begins behind a space where it begins where another ends.
-
-    >>> links_apart("<a href='/'>Home</a><a>News</a>, <a>x</a>y")
-    "<a href='/'>Home</a> <a>News</a>, <a>x</a>y"
-    """
-    return NEIGHBOURS.sub(" ", markup)
 
 
 def _outermost(page: LexborHTMLParser, selectors: Sequence[str]) -> list[LexborNode]:

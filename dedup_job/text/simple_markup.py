@@ -2,11 +2,12 @@
 
 A text is simple when each of its tags is one of `names.SIMPLE`, in lower or in upper case, with plain
 attributes, and each of its character references is a known one that ends in a semicolon.  The order of such
-a text does not depend on the tree that a parser builds: a tag of a block leaves a space, any other tag
-nothing.  A parser moves what stands in a table and not in a cell, so nothing may; a title holds no tags.
-Comments, scripts and styles without a `<` in them are passed over, and so is the head of a page, in which all
-must be simple, too.  Names that HTML does not know, without attributes, are text: `<int>`, `<Best Co>`.
-Nearly all texts from an editor are simple.  The tests hold this module to the parser.
+a text does not depend on the tree that a parser builds: a tag of a block leaves a space, and so does the end
+of a link where another begins; any other tag leaves nothing.  A parser moves what stands in a table and not
+in a cell, so nothing may; a title holds no tags.  Comments, scripts and styles without a `<` in them are
+passed over, and so is the head of a page, in which all must be simple, too.  Names that HTML does not know,
+without attributes, are text: `<int>`, `<Best Co>`.  Nearly all texts from an editor are simple.  The tests
+hold this module to the parser.
 
 Worked example:
 
@@ -31,6 +32,7 @@ from dedup_job.text.constructs import (
     MARK,
     SPACE,
     begins_construct,
+    begins_link,
     end_of_declaration,
     end_of_raw,
     is_odd,
@@ -50,6 +52,7 @@ from dedup_job.text.names import (
     IS_FORMATTING,
     IS_HEAD,
     IS_HEAD_ONLY,
+    IS_LINK,
     IS_PART,
     IS_RAW,
     IS_TABLE,
@@ -190,7 +193,8 @@ def _next(
         if end >= 0 and kind & IS_RAW and not kind & IS_CLOSING:
             end = end_of_raw(codes, place, end) if not kind & IS_CLOSED else -1
         if end >= 0 and not kind & IS_TEXT:
-            seen = SPACE if kind & IS_BLOCK else _NOTHING
+            is_between_links = kind & IS_LINK and kind & IS_CLOSING and begins_link(codes, end)
+            seen = SPACE if kind & IS_BLOCK or is_between_links else _NOTHING
             return end if _is_noted(notes, kind) else -1, seen
         notes[_TEXT] += 1
     elif code == AND:
