@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,15 @@ def test_the_newest_reports_are_kept_and_what_is_not_ours_stays(tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         ["notes.json", "20260101.json", f"{RUNS[0]}.json.bak", f"{RUNS[4]}.json", f"{RUNS[5]}.json"]
     )
+
+
+def test_of_two_runs_of_one_second_the_report_that_was_written_last_is_kept(tmp_path: Path) -> None:
+    reports = SavedReports(tmp_path, 1)
+    for seconds, end in enumerate(("ffff", "0000")):
+        path = reports.save(f"20260101T000000-{end}", {})
+        os.utime(path, (seconds, seconds))
+    reports.save("20251231T000000-abcd", {})
+    assert [path.name for path in tmp_path.iterdir()] == ["20260101T000000-0000.json"]
 
 
 def test_a_directory_that_is_tried_is_made_and_empty(tmp_path: Path) -> None:

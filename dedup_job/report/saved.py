@@ -14,6 +14,7 @@ from typing import Any
 from dedup_job.errors import ConfigError, DedupError, StorageFull
 
 OURS = re.compile(r"\d{8}T\d{6}-[0-9a-f]+\.json")  # a run is named after its time, so names are in order
+SECOND = 15  # characters of a name, which say it; runs of one second are told apart by their files
 
 
 def check_writable(directory: Path, what: str, kind: type[DedupError] = ConfigError) -> None:
@@ -50,6 +51,7 @@ class SavedReports:
     def _delete_oldest(self) -> None:
         """Delete reports of ours beyond those that are kept; one that stays is no failure."""
         with suppress(OSError):
-            reports = sorted(path for path in self.directory.iterdir() if OURS.fullmatch(path.name))
+            ours = (path for path in self.directory.iterdir() if OURS.fullmatch(path.name))
+            reports = sorted(ours, key=lambda path: (path.name[:SECOND], path.stat().st_mtime_ns))
             for path in reports[: -self.keep]:
                 path.unlink(missing_ok=True)
