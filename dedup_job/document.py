@@ -155,6 +155,8 @@ class Verdict:
 
 
 UNIQUE = Verdict(Action.UNIQUE)
+CONFLICT = Verdict(Action.REFUSED, "conflict")  # the target has another record of the same id
+COPIED = (Action.UNIQUE, Action.UNJUDGED)  # what puts a record into the target
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.document import UNIQUE, Action, Batch, Counts, Fingerprints, Match, Verdict
+from dedup_job.document import CONFLICT, UNIQUE, Action, Batch, Counts, Fingerprints, Match, Verdict
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.match.found import NO_DISTANCE
 from dedup_job.match.judge import Judgement
@@ -23,7 +23,6 @@ from dedup_job.match.keepers import Entered, Keepers, Standing
 from dedup_job.match.surroundings import Surroundings, look_around, look_for
 from dedup_job.plan import Plan, RawIds
 
-CONFLICT = Verdict(Action.REFUSED, "conflict")
 PLAN_BYTES = 6 << 20  # a document has 16 MiB at most, and so has a command that names a plan's ids
 
 

@@ -19,10 +19,10 @@ from dedup_job import job
 from dedup_job.commands.context import Context
 from dedup_job.commands.deciding import Observe, Past, new_run
 from dedup_job.commands.guard import Notes, check_vanished, stop
-from dedup_job.commands.outdated import KEPT, Compared, Outdated
+from dedup_job.commands.outdated import Compared, Outdated
 from dedup_job.commands.reconcile import decide_missed, reconciliation
 from dedup_job.commands.verify.subject import Told, head_of
-from dedup_job.document import Action, Batch, Counts, Fingerprints, Verdict, digests
+from dedup_job.document import CONFLICT, COPIED, Action, Batch, Counts, Fingerprints, Verdict, digests
 from dedup_job.engine.local import LocalEngine
 from dedup_job.errors import LeaseHeld
 from dedup_job.ledger.commit import Ledger
@@ -176,9 +176,9 @@ class Doing:
     def _commit(self, plan: Plan, raws: Sequence[bytes]) -> Plan:
         done = self.ledger.commit(plan, raws, self.context.target, before=self.outdated.before(plan.ids))
         for raw_id, verdict in zip(done.ids, done.verdicts, strict=True):
-            if verdict == job.CONFLICT:
+            if verdict == CONFLICT:
                 self.conflicts.append(raw_id)
-            elif verdict.action not in KEPT and self.outdated.again[raw_id].copy is not None:
+            elif verdict.action not in COPIED and self.outdated.again[raw_id].copy is not None:
                 self.removed += 1
         return done
 

@@ -13,7 +13,7 @@ import numpy as np
 from dedup_job.commands.context import Context
 from dedup_job.commands.reconcile import Comparison, Overtaken, each_compared
 from dedup_job.commands.verify.subject import Told, head_of
-from dedup_job.document import Action, Counts, Verdict
+from dedup_job.document import COPIED, Action, Counts, Verdict
 from dedup_job.engine.local import LocalEngine
 from dedup_job.ledger.overrides import KEEP, Override
 from dedup_job.ledger.stored_plan import Before, PlanColumns, PlanId, StoredPlan
@@ -23,7 +23,6 @@ from dedup_job.plan import ADOPT, Plan, Texts
 from dedup_job.report.applied import Due
 from dedup_job.report.reconciled import Tally
 
-KEPT = (Action.UNIQUE, Action.UNJUDGED)
 BY_TEXT = (Action.UNIQUE, Action.DUPLICATE)
 NOTHING = bytes(16)
 
@@ -180,6 +179,6 @@ class Finding:
         copy = None
         if override is not None and override.action == KEEP:
             copy = override.hash
-        elif verdict.action in KEPT and not self.adopted.among([raw_id]):
+        elif verdict.action in COPIED and not self.adopted.among([raw_id]):
             copy = plan.hashes[row].tobytes()
         return Earlier(stored.id.number, Verdict(verdict.action, verdict.reason), copy)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import xxhash
 
-from dedup_job.document import Action, Verdict
+from dedup_job.document import COPIED, Action, Verdict
 from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.mongo.ids import as_sent
 from dedup_job.mongo.source import Source
@@ -64,7 +64,7 @@ def is_as_judged(stored: bytes, judged: bytes) -> bool:
 
 def insert_kept(plan: Plan, records: Records, target: Target) -> dict[int, Verdict]:
     """Insert what the plan keeps; returns the rows that did not land as planned, with their new verdict."""
-    rows = plan.rows(Action.UNIQUE, Action.UNJUDGED)
+    rows = plan.rows(*COPIED)
     failed = {
         row: Verdict(Action.REFUSED, "conflict" if row in records.taken else "vanished")
         for row in rows

@@ -22,7 +22,7 @@ from typing import Any
 import xxhash
 from pymongo.collection import Collection
 
-from dedup_job.document import Action, Verdict
+from dedup_job.document import CONFLICT, COPIED, Action, Verdict
 from dedup_job.errors import Unreachable
 from dedup_job.ledger.arrival import Records, is_as_judged
 from dedup_job.ledger.overrides import KEEP, PASS
@@ -32,8 +32,6 @@ from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.ids import portions, selector
 from dedup_job.mongo.target import Target
 
-KEPT = (Action.UNIQUE, Action.UNJUDGED)
-CONFLICT = Verdict(Action.REFUSED, "conflict")
 ALTERED = "altered"
 
 Deadline = Callable[[], datetime]  # renews the lease, and tells until when writes are covered by it
@@ -46,7 +44,7 @@ def replace_kept(
 
     Where a copy is not as it was judged, or the record is not that of the plan, nothing is done.
     """
-    due = {row: raw for row in _of_earlier(stored, KEPT) if (raw := _now(stored, records, row)) is not None}
+    due = {row: raw for row in _of_earlier(stored, COPIED) if (raw := _now(stored, records, row)) is not None}
     due = {row: due[row] for row in _copies(stored, due, target)[0]}
     if not due:
         return {}
@@ -81,7 +79,7 @@ def left_rows(stored: StoredPlan) -> list[bytes]:
 
 def landed(stored: StoredPlan, target: Target) -> list[int]:
     """Return the rows whose record is in the target as the plan has it, or was to be in none."""
-    wanted = {stored.plan.ids[row]: row for row in _of_earlier(stored, KEPT)}
+    wanted = {stored.plan.ids[row]: row for row in _of_earlier(stored, COPIED)}
     there = {
         wanted[raw_id]
         for found in target.fetch(list(wanted))

@@ -32,7 +32,7 @@ from typing import Any
 
 import xxhash
 
-from dedup_job.document import Action, Counts
+from dedup_job.document import COPIED, Counts
 from dedup_job.errors import StateError, Unreachable, UsageError
 from dedup_job.ledger.arrival import is_as_judged
 from dedup_job.ledger.aside import Aside
@@ -294,5 +294,5 @@ def _is_adopted(stored: StoredPlan) -> bool:
 
 def _inserted(plan: Plan) -> dict[bytes, bytes]:
     """Return the hashes of the records that a plan put into the target, by id."""
-    rows = plan.rows(Action.UNIQUE, Action.UNJUDGED)
+    rows = plan.rows(*COPIED)
     return {plan.ids[row]: plan.hashes[row].tobytes() for row in rows}
