@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -22,6 +19,7 @@ from typing import Any
 
 from pymongo import MongoClient
 
+from scripts.chromium import NONE, chromium, started
 from scripts.local_mongod import open_server
 from scripts.made_up import Collection, Pages, refill
 from scripts.measure import MB, Commands, documents, fill, job_commands, row, table
@@ -57,18 +55,6 @@ def visit(browser: Any, file: Path) -> Visit:
     return Visit(paint, load, len(said), len(asked) - 1)  # the page itself is asked for, too
 
 
-@contextmanager
-def chromium() -> Iterator[Any]:
-    """Start the browser."""
-    from playwright.sync_api import sync_playwright
-
-    path = shutil.which("chromium") or shutil.which("google-chrome")
-    if path is None:
-        raise SystemExit("no Chromium here; apt-get install chromium fonts-noto-cjk")
-    with sync_playwright() as playwright:
-        yield playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-
-
 def measure(name: str, records: int, commands: Commands, browser: Any) -> None:
     """Report on what is in the source, open the page, and print a row."""
     with tempfile.TemporaryDirectory() as folder:
@@ -96,11 +82,15 @@ def main() -> int:
     parser.add_argument("sets", nargs="*", type=Path, help="files of JSON lines, gzipped or not")
     parser.add_argument("--generated", type=int, default=1_000_000, help="made-up records; 0 for none")
     args = parser.parse_args()
+    path = chromium()
+    if path is None:
+        print(f"bench_page: {NONE}", file=sys.stderr)
+        return 69
     table(
         *("collection", "records", "dry run, seconds", "peak MB", "page, kB"),
         *("first paint, ms", "loaded, ms", "console lines", "requests"),
     )
-    with open_server() as server, job_commands(server) as commands, chromium() as browser:
+    with open_server() as server, job_commands(server) as commands, started(path) as browser:
         os.environ["DEDUP_SOURCE_URI"] = server.uri
         with MongoClient[dict[str, Any]](server.uri) as client:
             for file in args.sets:

@@ -7,13 +7,13 @@ Run as `python -m scripts.screenshots`, with `pip install -e '.[page,dev]'` and 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from scripts.chromium import NONE, chromium, started
 from scripts.corpus import generate, load
 from scripts.local_mongod import open_server
 
@@ -55,12 +55,9 @@ def page(folder: Path) -> Path:
     return file
 
 
-def take(file: Path, chromium: str) -> None:
+def take(file: Path, path: str) -> None:
     """Take the pictures of a page."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+    with started(path) as browser:
         for name, options, place in (
             ("page", LIGHT, "body"),
             ("page-threshold", LIGHT, "#threshold"),
@@ -74,18 +71,17 @@ def take(file: Path, chromium: str) -> None:
             tab.wait_for_timeout(500)
             tab.screenshot(path=PICTURES / f"{name}.png")
             print(f"{name}.png: {(PICTURES / f'{name}.png').stat().st_size:,} bytes")
-        browser.close()
 
 
 def main() -> int:
     """Run the command; returns its exit code."""
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        print("screenshots: no Chromium here; apt-get install chromium fonts-noto-cjk", file=sys.stderr)
+    path = chromium()
+    if path is None:
+        print(f"screenshots: {NONE}", file=sys.stderr)
         return 69
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        take(page(Path(folder)), chromium)
+        take(page(Path(folder)), path)
     return 0
 
 

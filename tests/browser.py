@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +10,8 @@ from typing import Any
 
 import pytest
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+from scripts.chromium import chromium, started
+
 NONE = "no browser here, so the page was not tried in one: apt-get install chromium, pip install playwright"
 
 
@@ -27,17 +27,11 @@ class Opened:
 @contextmanager
 def browser() -> Iterator[Any]:
     """Start Chromium; where there is none, skip the test and say so."""
-    path = next(filter(None, map(shutil.which, NAMES)), None)
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        path = None
+    path = chromium()
     if path is None:
         pytest.skip(NONE)
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+    with started(path) as running:
         yield running
-        running.close()
 
 
 @contextmanager

@@ -6,89 +6,36 @@ import platform
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
 from dedup_job import __version__
 from dedup_job.commands.context import Context, first_records
 from dedup_job.commands.dry_run import checked_head
-from dedup_job.commands.estimate import estimate
+from dedup_job.commands.examination import Examination
 from dedup_job.commands.guard import FIRST, FirstLook, stop
 from dedup_job.commands.needs import NEEDS, RUN, Users
+from dedup_job.commands.room import Connections, room
 from dedup_job.commands.sample import take
 from dedup_job.commands.status import lease_of
 from dedup_job.commands.trial import Told
 from dedup_job.config import Settings
 from dedup_job.engine.forks import fork_server
-from dedup_job.engine.resident import available_bytes
-from dedup_job.errors import DedupError, LeaseHeld, NotPermitted, StorageFull, Unreachable
-from dedup_job.lab.forecast import Forecast
+from dedup_job.errors import LeaseHeld, NotPermitted, Unreachable
 from dedup_job.ledger.fitting import Consent
 from dedup_job.ledger.head import Head
 from dedup_job.mongo.address import read
 from dedup_job.mongo.client import Patience, connect
 from dedup_job.mongo.namespace import collation_of
 from dedup_job.mongo.rights import Rights
-from dedup_job.mongo.server import Server, free_bytes
+from dedup_job.mongo.server import Server
 from dedup_job.mongo.window import Window
 from dedup_job.text.fields import TextFields
 from dedup_job.text.inventory import TEXT, inventory
 
-FIELDS_FROM, ROOM_FROM = 1_000, 2_000  # records that are looked at
+FIELDS_FROM = 1_000  # records that are looked at
 SHOWN = 20  # fields beside those of the settings
-TIGHT = 0.8  # of the room: more than that is worth a word
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What was found of one thing; with another exit code than 0 it is what a run would end with."""
-
-    about: str
-    told: str
-    exit_code: int = 0
-    is_warning: bool = False
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        state = "fault" if self.exit_code else "warning" if self.is_warning else "ok"
-        return {"about": self.about, "state": state, "told": self.told, "exit_code": self.exit_code}
-
-
-@dataclass(slots=True)
-class Examination:
-    """Looks at one thing after the other: what fails is a finding, and does not end it."""
-
-    findings: list[Finding] = field(default_factory=list)
-
-    def note(self, about: str, told: str, is_warning: bool = False) -> None:
-        """Note what was found."""
-        self.findings.append(Finding(about, told, is_warning=is_warning))
-
-    def tried(self, about: str, look: Callable[[], T], is_needed: bool = True) -> T | None:
-        """Return what a look gives; None, and a finding, where it fails: a warning if no run needs it."""
-        try:
-            return look()
-        except DedupError as error:
-            code = error.exit_code if is_needed else 0
-            self.findings.append(Finding(about, str(error), code, is_warning=not is_needed))
-            return None
-
-
-@dataclass(frozen=True, slots=True)
-class Connections:
-    """The open connections to both servers; None for one that could not be made."""
-
-    source: Any
-    target: Any
-
-    @property
-    def are_open(self) -> bool:
-        """Whether both could be made."""
-        return self.source is not None and self.target is not None
 
 
 def doctor(settings: Settings, told: Told) -> dict[str, Any]:
@@ -111,7 +58,7 @@ def doctor(settings: Settings, told: Told) -> dict[str, Any]:
             if head is None or head.watermark is None:
                 exam.tried("first records", lambda: _first_records(exam, context))
             exam.tried("workers", lambda: _workers(exam, settings))
-            shown["room"] = _room(exam, context, servers, head, told)
+            shown["room"] = room(exam, context, servers, head, told)
     return {
         "source": f"{settings.source.database}.{settings.source.collection}",
         "target": f"{settings.target.database}.{settings.target.collection}",
@@ -266,50 +213,3 @@ def _workers(exam: Examination, settings: Settings) -> None:
     engine = settings.engine
     spark = f"; a backfill on Spark, stages in {engine.work_folder}" if engine.kind == "spark" else ""
     exam.note("workers", f"{engine.workers} processes{spark}")
-
-
-def _room(
-    exam: Examination, context: Context, servers: Connections, head: Head | None, told: Told
-) -> dict[str, Any] | None:
-    """Return what a backfill takes of memory and disk, and what there is; notes where that is not enough."""
-    forecast = exam.tried("room", lambda: estimate(context, ROOM_FROM, told), is_needed=False)
-    if forecast is None:
-        return None
-    memory, disk = sum(forecast.memory.values()), _on_disk(forecast, head)
-    free = exam.tried("disk", lambda: _free(context, servers), is_needed=False)
-    available = available_bytes()
-    exam.tried("memory", lambda: _enough(exam, "memory", "on this machine", memory, available))
-    exam.tried("disk", lambda: _enough(exam, "disk", "on the disk of the target's server", disk, free))
-    return {"memory": {"needed": memory, "available": available}, "disk": {"needed": disk, "free": free}}
-
-
-def _on_disk(forecast: Forecast, head: Head | None) -> int:
-    """Return the bytes that are still to come, by the share of the records that is not decided."""
-    decided = head.counts.read / forecast.sampled.records if head and forecast.sampled.records else 0.0
-    return int(sum(forecast.disk.values()) * max(0.0, 1 - decided))
-
-
-def _free(context: Context, servers: Connections) -> int | None:
-    """Return what is free on the target's disk, asked as the source's user where the target's may not."""
-    settings, patience = context.settings, context.patience
-    try:
-        return free_bytes(servers.target, settings.target.database, "the target", patience)
-    except NotPermitted:
-        if servers.source.nodes != servers.target.nodes:
-            raise
-        return free_bytes(servers.source, settings.source.database, "the source", patience)
-
-
-def _enough(exam: Examination, about: str, where: str, needed: int, there: int | None) -> None:
-    """Note how much is needed of what there is; raises StorageFull when it is not enough."""
-    if there is None:
-        exam.note(about, f"about {_size(needed)} needed; nobody says how much is free {where}")
-        return
-    told = f"about {_size(needed)} needed, {_size(there)} free {where}"
-    if needed > there:
-        raise StorageFull(f"{told}; `estimate` says what takes it")
-    exam.note(about, told, is_warning=needed > TIGHT * there)
-
-
-def _size(nbytes: int) -> str:
-    return f"{nbytes / (1 << 30):,.1f} GB" if nbytes >= 1 << 30 else f"{-(-nbytes // (1 << 20)):,} MB"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from dedup_job.commands import doctor
+from dedup_job.commands import room
 from dedup_job.mongo.server import Server
 from dedup_job.report.doctor_page import as_text
 from dedup_job.report.terminal import WIDTH, columns
@@ -150,7 +150,7 @@ def test_what_does_not_fit_is_named(
     state: str,
     code: int,
 ) -> None:
-    monkeypatch.setattr(doctor, what, lambda *_: there)
+    monkeypatch.setattr(room, what, lambda *_: there)
     said = console("doctor", "--json")
     assert (said.code, found(said)[about]) == (code, (state, code))
 
