@@ -135,15 +135,17 @@ def adopted_of(batch: Batch, job: Job) -> Adopted:
 
 
 def outdated_of(standings: Collection[Standing], job: Checking) -> set[Standing]:
-    """Return those that stand no more: their record is gone, or was held before and has another text now.
+    """Return those that stand no more: their record is gone, or has another text now.
 
-    What a run put there has the text that it had.  A record that was held before may have been deleted and
-    have come again from the source, so its text is looked at.
+    What this run put there, or read there, need only be there.  Of what earlier runs put there the text is
+    looked at, as somebody may have altered it since; and always of a record that was held before, as it may
+    have been deleted and have come again from the source.
     """
     adopted = job.adopted([standing.id for standing in standings])
-    gone = job.absent({standing.id for standing in standings}.difference(adopted))
-    changed = job.keepers.outdated([standing for standing in standings if standing.id in adopted])
-    return changed | {standing for standing in standings if standing.id in gone}
+    seen = {one for one in standings if one.id not in adopted and job.keepers.has_seen(one)}
+    gone = job.absent({standing.id for standing in seen})
+    changed = job.keepers.outdated([standing for standing in standings if standing not in seen])
+    return changed | {standing for standing in seen if standing.id in gone}
 
 
 def planned(batch: Batch, prints: Fingerprints, verdicts: Sequence[Verdict]) -> Plan:

@@ -153,6 +153,18 @@ def test_an_outdated_keeper_is_gone_or_has_another_text() -> None:
     assert records.keepers.outdated([]) == set()
 
 
+def test_a_keeper_of_the_past_is_seen_once_looked_up_and_one_that_is_kept_since_at_once() -> None:
+    records = Records(cache_bytes=1 << 20)
+    records.keepers.restore(plan_of([b"ab"], prints_of([b"ab"]), [UNIQUE]).texts)
+    records.there[b"id:ab"] = b"ab"
+    old = Standing(0, b"id:ab")
+    assert not records.keepers.has_seen(old)
+    records.keep(b"cd")
+    assert records.keepers.has_seen(Standing(1, b"id:cd"))
+    assert records.keepers.outdated([old]) == set()
+    assert records.keepers.has_seen(old)
+
+
 def test_a_dropped_text_is_found_too_as_what_a_key_finds_must_not_depend_on_what_was_kept() -> None:
     records = Records()
     prints = prints_of([b"aa", b"bb", b"cc"])

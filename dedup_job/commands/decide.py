@@ -6,7 +6,7 @@ import time
 
 from dedup_job import job
 from dedup_job.commands.context import Context
-from dedup_job.commands.deciding import Look, Observe, Past, broken_off, new_run
+from dedup_job.commands.deciding import Look, Observe, Past, broken_off, new_run, tell_of_gone
 from dedup_job.commands.guard import Guards, HeldBack, Notes, stop
 from dedup_job.document import Counts
 from dedup_job.ledger.fitting import Consent
@@ -42,6 +42,7 @@ def decide(context: Context, mode: str, observe: Observe, consent: Consent = Con
             )
 
         counts, is_full = Look(context, ledger, head, mode, looked)(past.window, decided)
+        tell_of_gone(keepers, notes)
         ledger.covered(looked, newest, is_full)
         seconds = time.monotonic() - started
         basis = context.basis(keepers)

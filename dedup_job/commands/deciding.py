@@ -163,6 +163,15 @@ def check_keepers(keepers: Keepers, target: Target) -> None:
             )
 
 
+def tell_of_gone(keepers: Keepers, tell: Callable[[str], None]) -> None:
+    """Tell of kept records that a run met and could not rely on; see `job.outdated_of`."""
+    if keepers.gone:
+        tell(
+            f"{keepers.gone:,} kept records are gone from the target or have another text there, so they "
+            "stand for nothing any more; to see which: dedup-job verify"
+        )
+
+
 def broken_off(context: Context, reader: LedgerReader) -> Decided:
     """Return what the runs since the last that ended have decided: to a guard they are one with the next.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from dedup_job import job
 from dedup_job.commands.context import Context, first_records
-from dedup_job.commands.deciding import Look, Observe, Past, broken_off, new_run
+from dedup_job.commands.deciding import Look, Observe, Past, broken_off, new_run, tell_of_gone
 from dedup_job.commands.guard import Decided, Guards, HeldBack, Notes
 from dedup_job.document import Batch, Counts
 from dedup_job.ledger.fitting import Consent, check_filter, check_fits, check_places, check_whole
@@ -59,6 +59,7 @@ def dry_run(context: Context, asked: DryRun, observe: Observe) -> Report:
             return job.run(past.job(context, held_back, batches, target.absent, commit, observe))
 
         counts, _ = Look(context, reader, head, mode, context.source.now())(past.window, decided)
+        tell_of_gone(keepers, notes)
     seconds = time.monotonic() - started
     name, basis = new_run(mode).name, context.basis(keepers)
     return Report(name, f"report ({mode})", counts, seconds, *basis, warnings=notes.messages)

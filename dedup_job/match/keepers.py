@@ -113,6 +113,7 @@ class Keepers:
         self._recent = RecentShingles(cache_bytes)
         self._recall = recall
         self._gone: set[Standing] = set()
+        self._past = 0  # texts that plans of the ledger had
 
     def __len__(self) -> int:
         """Records kept."""
@@ -183,6 +184,7 @@ class Keepers:
     def restore(self, texts: Texts) -> None:
         """Take in what a plan that was carried out has decided."""
         self.keep(self._add(texts.ids, texts), texts.is_kept, texts.ids)
+        self._past = self.texts
 
     def remember(self, texts: Numbers, shingles: Ragged) -> None:
         """Have the shingles of these keepers at hand."""
@@ -251,9 +253,19 @@ class Keepers:
             del missing[again[row]]
         return known
 
+    def has_seen(self, standing: Standing) -> bool:
+        """Return whether the record was kept, or its text looked up, since the past was taken in."""
+        text = standing.text
+        return text not in self._others and (text >= self._past or text in self._recent)
+
     def forget(self, standings: Iterable[Standing]) -> None:
         """Let these records stand for these texts no more: they are gone, or have other texts now."""
         self._gone.update(standings)
+
+    @property
+    def gone(self) -> int:
+        """Records that were kept and stand for nothing any more."""
+        return len(self._gone)
 
     def standing(self, texts: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
         """Tell for which of these texts a record stands."""

@@ -1,0 +1,84 @@
+"""A keeper that somebody alters in the target stands for nothing any more; one that is only added to does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dedup_job.document import Counts
+from dedup_job.ledger.commit import Ledger
+from tests.integration.conftest import Job
+from tests.integration.test_foreign import Killed, killed_at, rehearsed, verified
+
+LONG = "渡口的老船工每天清晨都要先看一看水位，再把缆绳检查一遍，然后才肯让第一批客人上船。"
+NEAR = LONG.replace("第一批", "头一批")
+OTHER = "The bakery on the corner opens at five, and by six the street smells of bread and coffee."
+ANOTHER = "Somebody wrote this over what had been kept, and nobody told the job about it afterwards."
+
+
+@pytest.fixture
+def kept(job: Job) -> Job:
+    """A job that has kept two records."""
+    job.source.insert_many([{"_id": 1, "text": LONG}, {"_id": 2, "text": OTHER}])
+    job.decide("backfill")
+    return job
+
+
+def dropped(job: Job) -> dict[Any, Any]:
+    return {row["_id"]: (row["keeper"], row["reason"]) for row in job.ledger("dropped").find()}
+
+
+@pytest.mark.parametrize("batch_records", [1, 2, 100])
+def test_an_altered_keeper_stands_neither_for_copies_nor_for_what_is_near(
+    kept: Job, batch_records: int
+) -> None:
+    kept.set("limits", batch_records=batch_records)
+    kept.target.update_one({"_id": 1}, {"$set": {"text": ANOTHER}})
+    kept.source.insert_many(
+        [{"_id": 3, "text": f"<p>{LONG}</p>"}, {"_id": 4, "text": NEAR}, {"_id": 5, "text": OTHER}]
+    )
+
+    forecast, counts = rehearsed(kept), kept.decide("run").counts
+
+    assert counts == forecast == Counts(unique=1, exact=1, near=1)
+    assert dropped(kept) == {4: (3, "near"), 5: (2, "exact")}
+    assert (kept.target.find_one({"_id": 3}) or {})["text"] == f"<p>{LONG}</p>"
+    assert (kept.target.find_one({"_id": 1}) or {})["text"] == ANOTHER, "what somebody wrote is left alone"
+    assert verified(kept) == ["altered"], "nothing was dropped for it"
+    kept.source.insert_one({"_id": 6, "text": LONG})
+    assert kept.decide("run").counts == Counts(exact=1)
+    assert dropped(kept)[6] == (3, "exact")
+
+
+def test_a_run_says_that_it_met_altered_keepers(kept: Job) -> None:
+    kept.target.update_one({"_id": 1}, {"$set": {"text": ANOTHER}})
+    kept.source.insert_many([{"_id": 3, "text": LONG}, {"_id": 4, "text": NEAR}])
+    for command in ("report", "run"):
+        done = kept.command(command, "--json")
+        assert done.returncode == 0, done.stderr
+        (warning,) = json.loads(done.stdout)["warnings"]
+        assert warning.startswith("1 kept records are gone from the target or have another text there")
+    assert "warnings" not in json.loads(kept.command("run", "--json").stdout)
+
+
+def test_a_keeper_to_which_somebody_adds_a_field_stands_for_its_copies(kept: Job) -> None:
+    kept.target.update_one({"_id": 1}, {"$set": {"views": 7, "text": f"<div>{LONG}</div>"}})
+    kept.source.insert_many([{"_id": 3, "text": LONG}, {"_id": 4, "text": NEAR}])
+    assert kept.decide("run").counts == Counts(exact=1, near=1)
+    assert dropped(kept) == {3: (1, "exact"), 4: (1, "near")}
+
+
+def test_a_backfill_that_goes_on_does_not_rely_on_what_was_altered_meanwhile(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.set("limits", batch_records=2)
+    job.source.insert_many([{"_id": number, "text": (LONG, OTHER)[number % 2]} for number in range(4)])
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "commit", killed_at(2, Ledger.commit))
+        with pytest.raises(Killed):
+            job.decide("backfill")
+    job.target.update_one({"_id": 0}, {"$set": {"text": ANOTHER}})
+    assert job.decide("backfill").counts == Counts(unique=1, exact=1)
+    assert dropped(job) == {3: (1, "exact")}
