@@ -1,7 +1,8 @@
 # make install   set up .venv, with .venv/bin/dedup-job (again only when the lock or pyproject.toml changed)
 # make run       the demonstration, beside a MongoDB server of its own; its data stays in .demo
-# make test      the tests
-# make check     format, lint, types, import contract, tests: says whether a change is good
+# make test      the tests, but for those that take long
+# make campaigns those that take long: harm at many moments, clusters, bounds of memory
+# make check     format, lint, types, import contract, all tests: says whether a change is good
 # make soak      the long campaigns against the job (most of an hour); its table goes to docs/soak.md
 # make dist      a wheel and a source distribution, in dist
 # make bench     all benchmarks: make bench DATA=DIR TOOLS=DIR [QUICK=--quick]; see scripts/README.md
@@ -11,9 +12,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+PYTEST := $(BIN)/python -m pytest --quiet --numprocesses auto --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install run test lint check soak dist bench format clean
+.PHONY: install run test campaigns lint check soak dist bench format clean
 
 install: $(STAMP)
 
@@ -21,7 +23,10 @@ run: install
 	$(BIN)/python scripts/local_mongod.py --dbpath .demo/db -- $(BIN)/python -m scripts.demo
 
 test: install
-	$(BIN)/python -m pytest --quiet --numprocesses auto --dist worksteal
+	$(PYTEST) -m "not campaign"
+
+campaigns: install
+	$(PYTEST) -m campaign
 
 lint: install
 	$(BIN)/ruff format --check
@@ -29,7 +34,7 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test
+check: lint test campaigns
 
 soak: install
 	$(BIN)/python -m scripts.soak

@@ -14,7 +14,8 @@ are compared, byte for byte, and row for row without run and time.
 
 The figures of a stage come from Spark's event log: seconds of the clock, seconds that its tasks took in all,
 bytes shuffled and spilled; and of the Spark stages that it has, the one whose longest task is the most times
-the median one, in seconds (of those with a task of a second and more) and in rows that come by a shuffle.
+the median one, in seconds (of those with a task of a second and more) and in rows.  Tasks to which no row
+came do not count there: a Parquet file is shared out to several tasks, of which one gets all that is in it.
 Processor time is that of all processes of the command, Spark's Java and Python workers among them.
 """
 
@@ -59,19 +60,18 @@ class Uneven(NamedTuple):
 
 @dataclass
 class Tasks:
-    """What the tasks of a stage took: seconds and rows of each by Spark stage, bytes, and when they ran."""
+    """What the tasks of a stage took: seconds and rows of each by Spark stage, bytes, and when they ran.
+
+    `seconds` and `rows` are of those tasks to which rows came, `total` is the seconds of all.
+    """
 
     seconds: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     rows: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    total: float = 0.0
     shuffled: int = 0
     spilled: int = 0
     began: float = 0.0
     ended: float = 0.0
-
-    @property
-    def total(self) -> float:
-        """Seconds of all tasks."""
-        return sum(map(sum, self.seconds.values()))
 
     def uneven(self, of: Mapping[int, list[float]]) -> Uneven:
         """Return the Spark stage with the longest task, by the median, of those that take long enough."""
@@ -97,9 +97,14 @@ def tasks_by_stage(log: Path) -> dict[str, Tasks]:
             found[jobs[event["Job ID"]]].ended = event["Completion Time"]
         elif kind == "SparkListenerTaskEnd" and (metrics := event.get("Task Metrics")):
             tasks, stage = found[names[event["Stage ID"]]], event["Stage ID"]
-            tasks.seconds[stage].append(metrics["Executor Run Time"] / 1000)
-            if rows := metrics["Shuffle Read Metrics"]["Total Records Read"]:
+            tasks.total += metrics["Executor Run Time"] / 1000
+            read = (
+                metrics["Shuffle Read Metrics"]["Total Records Read"],
+                metrics["Input Metrics"]["Records Read"],
+            )
+            if rows := sum(read):
                 tasks.rows[stage].append(rows)
+                tasks.seconds[stage].append(metrics["Executor Run Time"] / 1000)
             tasks.shuffled += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
             tasks.spilled += metrics["Disk Bytes Spilled"]
         elif kind == "SparkListenerApplicationEnd":

@@ -83,7 +83,7 @@ def _decided(server: Server, folder: Path, engine: str) -> Decided:
     settings.write_text(SETTINGS.format(profile="default") + engine)
     with MongoClient[dict[str, Any]](server.uri) as client:
         forget(client)
-        usage, report = Commands(server, settings).run("backfill")
+        usage, report = Commands(server, settings).run("backfill", "--allow")  # nearly all may be copies
         return Decided(usage, report, left(client))
 
 

@@ -12,6 +12,7 @@ from dedup_job.commands.trial import Told
 from dedup_job.engine.resident import available_bytes
 from dedup_job.errors import NotPermitted, StorageFull
 from dedup_job.lab.forecast import Forecast
+from dedup_job.lab.forecast_page import shown
 from dedup_job.ledger.head import Head
 from dedup_job.mongo.server import free_bytes
 
@@ -67,13 +68,9 @@ def _free(context: Context, servers: Connections) -> int | None:
 def _enough(exam: Examination, about: str, where: str, needed: int, there: int | None) -> None:
     """Note how much is needed of what there is; raises StorageFull when it is not enough."""
     if there is None:
-        exam.note(about, f"about {_size(needed)} needed; nobody says how much is free {where}")
+        exam.note(about, f"about {shown(needed)} needed; nobody says how much is free {where}")
         return
-    told = f"about {_size(needed)} needed, {_size(there)} free {where}"
+    told = f"about {shown(needed)} needed, {shown(there)} free {where}"
     if needed > there:
         raise StorageFull(f"{told}; `estimate` says what takes it")
     exam.note(about, told, is_warning=needed > TIGHT * there)
-
-
-def _size(nbytes: int) -> str:
-    return f"{nbytes / (1 << 30):,.1f} GB" if nbytes >= 1 << 30 else f"{-(-nbytes // (1 << 20)):,} MB"

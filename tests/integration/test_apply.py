@@ -185,6 +185,7 @@ def whole_state(job: Job) -> Any:
     return plans, head.counts, head.watermark, *(left[name] for name in ("target", "dropped", "exceptions"))
 
 
+@pytest.mark.campaign
 def test_an_apply_that_is_killed_at_any_moment_is_ended_by_doing_it_again(overtaken: Job, twin: Make) -> None:
     whole = twin()
     commands = commands_of(lambda: up_to_date(whole))
@@ -200,6 +201,7 @@ def test_an_apply_that_is_killed_at_any_moment_is_ended_by_doing_it_again(overta
         assert differences(half) == []
 
 
+@pytest.mark.campaign
 def test_what_a_killed_apply_left_pending_is_finished_by_a_nightly_run_and_by_an_undo(
     overtaken: Job, twin: Make
 ) -> None:
@@ -226,6 +228,7 @@ def undo_newest(job: Job) -> None:
     job.decide("run")
 
 
+@pytest.mark.campaign
 def test_an_apply_that_wakes_when_another_has_ended_it_changes_nothing(
     overtaken: Job, twin: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,8 @@ from tests.integration.steps import steps
 from tests.integration.wire import Fault, Kind
 from tests.model import Model, is_path
 
+pytestmark = pytest.mark.campaign
+
 TRIALS = 6
 
 

@@ -15,6 +15,8 @@ from tests.integration.test_restore import in_target, restore, with_two_copies
 from tests.integration.test_undo import odd_run, state, undo
 from tests.integration.wire import Fault, Kind, Wire
 
+pytestmark = pytest.mark.campaign
+
 Make = Callable[[], Job]
 EVERY = int(os.environ.get("DEDUP_TEST_EVERY", "20"))  # 1 does harm to each command
 LOST = (Kind.REQUEST_LOST, Kind.REPLY_LOST)

@@ -11,6 +11,8 @@ import pytest
 
 from tests.integration.conftest import Job
 
+pytestmark = pytest.mark.campaign
+
 MEGABYTE = 1 << 20
 MOST = 512 * MEGABYTE  # more than for tiny records
 HAN = [chr(code) for code in range(0x4E00, 0x5E00)]

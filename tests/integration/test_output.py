@@ -105,6 +105,7 @@ def test_a_temporary_directory_whose_name_is_too_long_is_told(
 CLOSED = {"stdin": 0, "stdout": 1, "stderr": 2}
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("closed", [["stderr"], ["stdout"], [*CLOSED]], ids="+".join)
 @pytest.mark.parametrize("command", ["backfill", "run", "report", "status", "verify", "reconcile"])
 def test_a_command_whose_streams_are_closed_ends_as_any_other(

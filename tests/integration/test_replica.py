@@ -25,6 +25,8 @@ from tests.integration.conftest import Job
 from tests.integration.elections import elections
 from tests.integration.moments import Moments, install
 
+pytestmark = pytest.mark.campaign
+
 RECORDS = 120
 STEPS = ("read", "store", "accept", "insert", "note", "advance")
 

@@ -18,9 +18,10 @@ from tests.integration.clusters import CARRYING, Field, Strike, field_of, suffer
 from tests.integration.storms import FINISHED, ended
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
-pytestmark = pytest.mark.skipif(
-    shutil.which("java") is None, reason="Spark needs Java 17, and there is none on PATH"
-)
+pytestmark = [
+    pytest.mark.campaign,
+    pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17, and there is none on PATH"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,8 @@ from tests.integration import storms
 from tests.integration.campaign import Harm, Material, Result
 from tests.integration.storms import Storm, storm
 
+pytestmark = pytest.mark.campaign
+
 
 @pytest.fixture(scope="module")
 def raging(mongo_uri: str) -> Iterator[Storm]:

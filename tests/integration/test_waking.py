@@ -23,6 +23,8 @@ from tests.integration.mortal import commands_of
 from tests.integration.test_restore import restore, with_two_copies
 from tests.integration.test_undo import OTHERS, odd_run, state, undo
 
+pytestmark = pytest.mark.campaign
+
 Make = Callable[[], Job]
 EVERY = int(os.environ.get("DEDUP_TEST_EVERY", "10"))  # 1 stops a process before each of its commands
 

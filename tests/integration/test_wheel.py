@@ -21,6 +21,8 @@ from packaging.requirements import Requirement
 from scripts.corpus import generate
 from tests.integration.conftest import ROOT, Job
 
+pytestmark = pytest.mark.campaign
+
 NOBODY = 65534
 IS_ROOT = os.getuid() == 0
 

@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dedup_job import errors
-from dedup_job.errors import ConfigError, DedupError
+from dedup_job.engine.resident import available_bytes
+from dedup_job.errors import ConfigError, DedupError, StorageFull
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NEEDED = ("pyspark", "pandas", "pyarrow")
 OURS = re.compile(r"dedup_job\.errors\.(\w+): (.*)")
+SHORT_OF_MEMORY = re.compile(r"OutOfMemoryError|Not enough memory to build and broadcast")
 # The last ones win: what a cluster or `conf` says.
 USUAL: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "true",
@@ -76,7 +78,7 @@ def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
     builder = SparkSession.builder.appName(name)
     bar = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
     parts = {"spark.sql.shuffle.partitions": str(cluster.partitions)} if cluster.partitions else {}
-    alone = ALONE if cluster.is_local else {}
+    alone = {**ALONE, **_heap()} if cluster.is_local else {}
     for key, value in {**USUAL, **bar, **parts, **alone, **cluster.conf}.items():
         builder = builder.config(key, value)
     if cluster.master is not None:
@@ -92,6 +94,12 @@ def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+
+
+def _heap() -> Mapping[str, str]:
+    """Let Java take half of the memory that is free: by itself Spark takes a gigabyte, Python has the rest."""
+    free = available_bytes()
+    return {} if free is None else {"spark.driver.memory": f"{max(1 << 30, free // 2) >> 20}m"}
 
 
 def _check_installed() -> None:
@@ -125,6 +133,11 @@ def named_errors(stage: str) -> Iterator[None]:
         if found := OURS.search(str(error)):
             kind = getattr(errors, found[1], DedupError)
             raise (kind if issubclass(kind, DedupError) else DedupError)(found[2]) from None
+        if SHORT_OF_MEMORY.search(str(error)):
+            raise StorageFull(
+                f"stage {stage}: Spark has too little memory; set spark.driver.memory and spark.executor.memory "
+                "in [engine.conf] (a gigabyte each if nobody says more), and run again"
+            ) from None
         raise DedupError(
             f"stage {stage} failed on Spark: {_class_of(error)}; its own log says more"
         ) from None
@@ -132,5 +145,5 @@ def named_errors(stage: str) -> Iterator[None]:
 
 def _class_of(error: Exception) -> str:
     """Return the name of the innermost class that Spark tells of, and nothing of its message."""
-    names = re.findall(r"(?:Caused by: |^)([\w.$]+(?:Exception|Error))", str(error), re.MULTILINE)
+    names = re.findall(r"(?:Caused by: |^(?:: )?)([\w.$]+(?:Exception|Error))", str(error), re.MULTILINE)
     return names[-1] if names else type(error).__name__
