@@ -97,7 +97,7 @@ def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
 
 
 def _heap() -> Mapping[str, str]:
-    """Let Java take half of the memory that is free: by itself Spark takes a gigabyte, Python has the rest."""
+    """Let Java take half of the memory that is free, rather than the gigabyte that it takes by itself."""
     free = available_bytes()
     return {} if free is None else {"spark.driver.memory": f"{max(1 << 30, free // 2) >> 20}m"}
 
@@ -135,8 +135,8 @@ def named_errors(stage: str) -> Iterator[None]:
             raise (kind if issubclass(kind, DedupError) else DedupError)(found[2]) from None
         if SHORT_OF_MEMORY.search(str(error)):
             raise StorageFull(
-                f"stage {stage}: Spark has too little memory; set spark.driver.memory and spark.executor.memory "
-                "in [engine.conf] (a gigabyte each if nobody says more), and run again"
+                f"stage {stage}: Spark has too little memory; set spark.driver.memory and "
+                "spark.executor.memory in [engine.conf] (a gigabyte each if nobody says more), and run again"
             ) from None
         raise DedupError(
             f"stage {stage} failed on Spark: {_class_of(error)}; its own log says more"
