@@ -1,7 +1,7 @@
 # make install   set up .venv, with .venv/bin/dedup-job (again only when the lock or pyproject.toml changed)
 # make run       the demonstration, beside a MongoDB server of its own; its data stays in .demo
-# make test      the tests, but for those that take long
-# make campaigns those that take long: harm at many moments, clusters, bounds of memory
+# make test      the tests, but for those that take long: five minutes on two cores
+# make test-long those that take long: harm at many moments, clusters, bounds of memory
 # make check     format, lint, types, import contract, all tests: says whether a change is good
 # make soak      the long campaigns against the job (most of an hour); its table goes to docs/soak.md
 # make dist      a wheel and a source distribution, in dist
@@ -15,7 +15,7 @@ STAMP := .venv/.installed
 PYTEST := $(BIN)/python -m pytest --quiet --numprocesses auto --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install run test campaigns lint check soak dist bench format clean
+.PHONY: install run test test-long lint check soak dist bench format clean
 
 install: $(STAMP)
 
@@ -23,10 +23,10 @@ run: install
 	$(BIN)/python scripts/local_mongod.py --dbpath .demo/db -- $(BIN)/python -m scripts.demo
 
 test: install
-	$(PYTEST) -m "not campaign"
+	$(PYTEST) -m "not long"
 
-campaigns: install
-	$(PYTEST) -m campaign
+test-long: install
+	$(PYTEST) -m long
 
 lint: install
 	$(BIN)/ruff format --check
@@ -34,7 +34,7 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test campaigns
+check: lint test test-long
 
 soak: install
 	$(BIN)/python -m scripts.soak

@@ -599,6 +599,7 @@ for name, text in inputs.items():
 """
 
 
+@pytest.mark.long
 def test_no_hostile_input_takes_quadratic_time_or_half_a_gigabyte() -> None:
     done = subprocess.run([sys.executable, "-c", _PROGRAM], input=pickle.dumps(_HOSTILE), capture_output=True)
     outcomes = dict(line.split(": ") for line in done.stdout.decode().splitlines())

@@ -65,6 +65,7 @@ def kept_code(package: Path) -> dict[Path, int]:
     return {file: file.stat().st_mtime_ns for file in files}
 
 
+@pytest.mark.long
 def test_machine_code_is_made_anew_when_a_module_that_it_is_made_of_has_changed(tmp_path: Path) -> None:
     package = installed(tmp_path / "site")
     assert used(package, MADE_OF_OTHERS) == "0.5"
@@ -76,6 +77,7 @@ def test_machine_code_is_made_anew_when_a_module_that_it_is_made_of_has_changed(
     assert used(package, MADE_OF_OTHERS) == "7.5"
 
 
+@pytest.mark.long
 def test_a_change_that_keeps_size_and_time_of_a_file_counts_too(tmp_path: Path) -> None:
     package = installed(tmp_path / "site")
     assert used(package, MADE_OF_OTHERS) == "0.5"
@@ -101,12 +103,14 @@ print(simple_texts(["&#65;"])[0][0])
 """
 
 
+@pytest.mark.long
 def test_code_that_was_loaded_before_the_files_changed_is_not_kept_for_the_new_ones(tmp_path: Path) -> None:
     package = installed(tmp_path / "site")
     assert used(package, REPLACED_MEANWHILE) == "A"  # by the functions that it has loaded
     assert used(package, REPLACED_MEANWHILE) == "L"  # by those of the new files: 6 + 1, 70 + 5 + 1
 
 
+@pytest.mark.long
 def test_a_change_where_no_code_is_compiled_makes_none_anew(tmp_path: Path) -> None:
     package = installed(tmp_path / "site")
     used(package, MADE_OF_OTHERS)
@@ -158,6 +162,7 @@ def test_machine_code_is_kept_while_nothing_changes(tmp_path: Path) -> None:
     assert kept_code(package) == kept
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("home", ["home", None])
 def test_machine_code_is_kept_elsewhere_where_there_is_no_place_beside_the_package(
     tmp_path: Path, home: str | None

@@ -145,6 +145,7 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_else_changes(
     assert (tmp_path / "flag").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ["KILL", "STALL"])
 def test_a_record_that_takes_its_worker_down_is_poison_and_its_neighbours_are_fine(
     recipe: Recipe, engine: LocalEngine, order: str
@@ -188,6 +189,7 @@ def test_the_companions_of_a_killed_worker_are_not_left_behind(recipe: Recipe) -
     assert _wait_for(lambda: not _is_running(companion)), f"still running: {companion}"
 
 
+@pytest.mark.long
 def test_workers_that_are_killed_or_stopped_at_any_moment_change_nothing(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +227,7 @@ def unreadable(_: Sequence[bytes]) -> Unreadable:
     return Unreadable()
 
 
+@pytest.mark.long
 def test_answers_that_nobody_can_read_end_the_run_and_hold_nobody_up(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,6 +311,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long
 def test_workers_die_with_a_parent_that_is_killed(recipe: Recipe, tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(PARENT, "utf-8")
@@ -351,6 +355,7 @@ def _wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_fingerprints_that_wait_to_be_decided_count_as_in_flight(recipe: Recipe) -> None:
     """The records alone of ten batches would fit."""
     source = Reading(BATCHES * 4)

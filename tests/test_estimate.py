@@ -49,6 +49,7 @@ def filled(count: int) -> Keepers:
     return full
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tried", [60_000, 120_000])
 def test_the_bytes_of_many_texts_are_foretold_from_those_that_were_tried_out(
     tried: int, monkeypatch: pytest.MonkeyPatch

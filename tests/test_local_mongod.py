@@ -130,6 +130,7 @@ def test_a_failing_block_stops_it_too() -> None:
     assert not server.dbpath.exists()
 
 
+@pytest.mark.long
 def test_data_stays_in_a_named_directory(tmp_path: Path) -> None:
     for times_before in range(2):
         with LocalMongod(tmp_path / "db") as server:
@@ -148,6 +149,7 @@ def test_after_a_crash_it_comes_back_on_the_same_port() -> None:
         assert count(server) == 1
 
 
+@pytest.mark.long
 def test_after_a_crash_it_comes_back_although_its_port_was_taken() -> None:
     with LocalMongod() as server:
         put(server)
@@ -196,6 +198,7 @@ def test_with_auth_a_stranger_is_refused_and_a_reader_only_reads() -> None:
             stranger["test"]["things"].find_one()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("replica_set", [True, False])
 def test_with_auth_it_comes_back_on_another_port(replica_set: bool, tmp_path: Path) -> None:
     with LocalMongod(tmp_path, replica_set=replica_set, auth=True) as server:
@@ -316,6 +319,7 @@ signal.signal(signal.SIGINT, finish)
 """
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("no_given_server")
 def test_ctrl_c_is_left_to_the_command(tmp_path: Path) -> None:
     line = command(FINISHING + WAITING, "--dbpath", str(tmp_path))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from pymongo import MongoClient
 
 from scripts.local_replica_set import LocalReplicaSet
 from tests.test_local_mongod import alive
 
 
+@pytest.mark.long
 def test_it_elects_another_primary_becomes_whole_again_and_leaves_nothing_behind() -> None:
     with LocalReplicaSet() as replica_set:
         with MongoClient[dict[str, Any]](replica_set.uri, w="majority") as client:

@@ -10,6 +10,7 @@ from tests.model import Violation
 from tests.model_apply import Protocol, search
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kills", "changes", "least"), [(1, 0, 50_000), (0, 1, 100_000)])
 def test_what_the_source_says_as_it_was_decided_is_in_the_target_at_every_moment(
     kills: int, changes: int, least: int
@@ -17,6 +18,7 @@ def test_what_the_source_says_as_it_was_decided_is_in_the_target_at_every_moment
     assert search(Protocol(), kills, changes) > least
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("protection", "kills", "changes", "promise"),
     [

@@ -10,6 +10,7 @@ from tests.model import Violation
 from tests.model_undo import Protocol, search
 
 
+@pytest.mark.long
 def test_an_undo_loses_nothing_whatever_leaves_the_source_and_whoever_is_killed() -> None:
     assert search(Protocol()) > 10_000
 

@@ -147,6 +147,7 @@ def test_of_an_error_that_is_not_known_nothing_is_said(message: str) -> None:
     assert happened(AutoReconnect(message)) == ""
 
 
+@pytest.mark.long
 def test_a_server_that_goes_away_during_a_run_is_named() -> None:
     with LocalMongod() as server:
         uri = server.uri

@@ -43,6 +43,7 @@ def test_a_row_that_there_is_not_is_an_error(rows: list[int]) -> None:
         ragged([[1, 2], [3]]).take(rows)
 
 
+@pytest.mark.long
 def test_what_is_taken_shares_no_memory_with_what_it_was_taken_from() -> None:
     held = ragged([[1, 2], [3]])
     held.values.flags.writeable = held.offsets.flags.writeable = False

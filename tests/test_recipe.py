@@ -106,6 +106,7 @@ print(recipe.digest, *(column.tolist() for column in columns))
 """
 
 
+@pytest.mark.long
 def test_the_seed_of_pythons_hash_changes_nothing() -> None:
     """A fault of the seeds: Python's salted `hash()` changed every fingerprint in every run."""
     said = set()

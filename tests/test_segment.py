@@ -140,6 +140,7 @@ def test_no_character_is_lost(rust: Segmenter, text: str) -> None:
     assert "".join(rust(text)) == text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(SEGMENTERS))
 def test_a_word_of_the_user_is_one_word(name: str) -> None:
     text = "今天玄鼎浮屠发布了"
@@ -153,6 +154,7 @@ def test_the_words_of_one_user_are_not_those_of_another(python: Segmenter) -> No
     assert "玄鼎浮屠" not in python("今天玄鼎浮屠发布了")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sign", ["的", "a", "1", "#", "，", "😀", "+"])
 def test_a_run_of_one_character_comes_to_an_end(rust: Segmenter, python: Segmenter, sign: str) -> None:
     text = segmentable(sign * 200_000)

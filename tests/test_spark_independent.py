@@ -49,6 +49,7 @@ def test_what_is_dropped_of_a_shape(graph: Graph, expected: list[int]) -> None:
     assert dropped(edges(graph)).tolist() == expected == keep_first(graph)
 
 
+@pytest.mark.long
 def test_a_million_texts_are_settled_as_the_plain_loop_does() -> None:
     rng = np.random.default_rng(7)
     later = rng.integers(1, 1_000_000, 1_500_000) << 20

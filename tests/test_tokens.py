@@ -97,6 +97,7 @@ def segmenter_of(name: str, *, is_taught: bool) -> Segmenter:
     return MAKERS[name](USER_WORDS if is_taught else [])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_taught", [False, True])
 @pytest.mark.parametrize("name", sorted(MAKERS))
 @pytest.mark.parametrize("features", ["words", "words+han", "words:2", "chars:3"])

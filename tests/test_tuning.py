@@ -117,6 +117,7 @@ def test_the_grid_holds_the_present_keys_wherever_they_lie(bits: int) -> None:
     assert len(tuning.grid(segments_alone, bits)) == len(usual)
 
 
+@pytest.mark.long
 def test_what_keys_find_is_what_comparing_all_finds(
     sample: Sample, rows: list[Row], true_pairs: set[tuple[int, int]]
 ) -> None:

@@ -134,6 +134,7 @@ def test_a_hostile_text_is_text_and_nothing_else(drawn_once: None, name: str) ->
     assert len(page.encode()) < 1_000_000
 
 
+@pytest.mark.long
 def test_a_page_has_five_megabytes_at_most_whatever_is_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "MOST_BYTES", 700_000)
     long = shown_pair("\u202e".join("今天天气很好" * 100), "\u202e".join("今天天气不好" * 100))
@@ -193,6 +194,7 @@ def test_the_language_of_a_text_is_told_by_its_characters(text: str, expected: s
     assert lang(text) == expected
 
 
+@pytest.mark.long
 def test_a_browser_shows_hostile_texts_runs_nothing_and_asks_for_nothing(tmp_path: Path) -> None:
     pairs = [shown_pair(f"{text} 1", f"{text} 2", [("title", text[:200])]) for text in HOSTILE.values()]
     file = tmp_path / "page.html"

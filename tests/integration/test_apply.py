@@ -143,6 +143,7 @@ def test_what_changed_is_decided_again_and_what_vanished_leaves_the_target(overt
     assert (again.applied, again.changed and again.changed.counts, again.vanished.counts) == (None, {}, {})
 
 
+@pytest.mark.long
 def test_each_command_tells_the_new_decisions(overtaken: Job) -> None:
     applied = up_to_date(overtaken).applied
     assert applied is not None
@@ -185,7 +186,7 @@ def whole_state(job: Job) -> Any:
     return plans, head.counts, head.watermark, *(left[name] for name in ("target", "dropped", "exceptions"))
 
 
-@pytest.mark.campaign
+@pytest.mark.long
 def test_an_apply_that_is_killed_at_any_moment_is_ended_by_doing_it_again(overtaken: Job, twin: Make) -> None:
     whole = twin()
     commands = commands_of(lambda: up_to_date(whole))
@@ -201,7 +202,7 @@ def test_an_apply_that_is_killed_at_any_moment_is_ended_by_doing_it_again(overta
         assert differences(half) == []
 
 
-@pytest.mark.campaign
+@pytest.mark.long
 def test_what_a_killed_apply_left_pending_is_finished_by_a_nightly_run_and_by_an_undo(
     overtaken: Job, twin: Make
 ) -> None:
@@ -228,7 +229,7 @@ def undo_newest(job: Job) -> None:
     job.decide("run")
 
 
-@pytest.mark.campaign
+@pytest.mark.long
 def test_an_apply_that_wakes_when_another_has_ended_it_changes_nothing(
     overtaken: Job, twin: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -573,6 +574,7 @@ def test_on_a_terminal_an_apply_says_what_it_will_do_and_asks(
     assert A not in said.out + said.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_changes_and_vanishes_each_text_has_a_record_in_the_target(job: Job, seed: int) -> None:
     """The target ends as the decisions say, and every text of the source is in it, or one near to it."""

@@ -202,6 +202,7 @@ def test_a_source_that_is_written_to_all_the_time_is_up_to_date_once_it_rests(
         check_each_text_once(job)
 
 
+@pytest.mark.long
 def test_a_source_that_changes_while_an_apply_is_killed_is_up_to_date_after_it(job: Job) -> None:
     job.set("limits", batch_records=3)
     fill(job, {number: OTHERS[number % 7] for number in range(16)})

@@ -135,6 +135,7 @@ def test_records_are_filtered_by_what_the_source_has_in_other_fields(decided: Jo
     assert 0 < len(found) < len(dropped)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", ["similarity", "distance", "at", "keeper", "id"])
 @pytest.mark.parametrize("options", [[], ["--reverse"]])
 def test_records_are_listed_in_order(decided: Job, order: str, options: list[str]) -> None:
@@ -261,6 +262,7 @@ def test_ids_of_every_kind_go_from_a_list_into_a_restore(job: Job) -> None:
     assert job.target.count_documents({}) == len(kinds) + 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("given", [b"\xff\n", b"not dropped\n"])
 def test_ids_that_cannot_be_restored_are_one_line_and_nothing_is_changed(few: Job, given: bytes) -> None:
     (few.folder / "ids").write_bytes(b'"id 1"\n' + given)
@@ -300,6 +302,7 @@ def test_no_text_and_no_id_reaches_a_terminal_as_a_control_character(job: Job, c
         assert [json.loads(line) for line in done.stdout.splitlines()][-1]["id"] == f"b {HOSTILE}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [".csv", ".jsonl"])
 def test_a_report_writes_all_pairs_that_a_run_then_drops(job: Job, kind: str) -> None:
     job.source.insert_many(list(generate(400, mix=Mix(duplicates=0.5))))

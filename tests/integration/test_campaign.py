@@ -19,7 +19,7 @@ from tests.integration.steps import steps
 from tests.integration.wire import Fault, Kind
 from tests.model import Model, is_path
 
-pytestmark = pytest.mark.campaign
+pytestmark = pytest.mark.long
 
 TRIALS = 6
 

@@ -94,6 +94,7 @@ def half_undone(job: Job) -> None:
     job.ledger("head").update_one({}, {"$set": {"undo": undo}})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "code", "about"),
     [

@@ -33,6 +33,7 @@ def estimated(job: Job, records: int, docs_per_second: float | None = None) -> d
         return json_of(estimate(context, records, lambda _: None))
 
 
+@pytest.mark.long
 def test_an_estimate_writes_nothing(filled: Job) -> None:
     before = filled.database.command("dbHash")["collections"]
     done = filled.command("estimate", "--json", "--sample", "200", "--workers", "1", program=PROGRAM)

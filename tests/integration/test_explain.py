@@ -55,6 +55,7 @@ def test_an_explanation_agrees_with_what_the_job_decided(job: Job) -> None:
             assert row["distance"] in (None, shown["distance"])
 
 
+@pytest.mark.long
 def test_the_command_says_it_in_lines_that_fit_and_writes_nothing(job: Job) -> None:
     job.source.insert_many([{"_id": 1, "text": LONG}, {"_id": 2, "text": NEAR}])
     job.decide("backfill")
@@ -82,6 +83,7 @@ def test_another_recipe_than_the_ledgers_is_refused(job: Job) -> None:
         explained(job, "1", "2")
 
 
+@pytest.mark.long
 def test_by_another_settings_file_it_tells_how_it_would_be(job: Job, tmp_path: Path) -> None:
     job.source.insert_many([{"_id": 1, "text": LONG, "title": "a"}, {"_id": 2, "text": NEAR, "title": "b"}])
     job.decide("backfill")
@@ -283,6 +285,7 @@ def test_why_names_the_filter_that_may_leave_a_record_out(job: Job) -> None:
     assert json.loads(job.command("why", "1", "--json").stdout)["verdict"] == "undecided"
 
 
+@pytest.mark.long
 def test_both_commands_work_for_a_user_who_may_only_read(tmp_path: Path) -> None:
     with LocalMongod(auth=True) as server, MongoClient[dict[str, Any]](server.uri) as root:
         root.src.pages.insert_many([{"_id": 1, "text": LONG}, {"_id": 2, "text": NEAR}])

@@ -170,6 +170,7 @@ def test_no_line_of_bytes_breaks_it_off(few: Job) -> None:
     assert errors == ["error: not UTF-8 at byte 11", "-", "-", "empty", "-", "exact"]
 
 
+@pytest.mark.long
 def test_one_line_in_is_one_line_out_while_it_is_kept_open(few: Job) -> None:
     with kept_open(few, "--text") as process:
         assert process.stdin
@@ -182,11 +183,13 @@ def test_one_line_in_is_one_line_out_while_it_is_kept_open(few: Job) -> None:
         assert (process.stdout.read(), process.wait(10)) == (b"", 0)
 
 
+@pytest.mark.long
 def test_a_last_line_without_its_end_is_answered(few: Job) -> None:
     with kept_open(few, "--text") as process:
         assert process.communicate(LONG.encode(), timeout=60)[0] == b'"long"\texact\t0\t1.0000\n'
 
 
+@pytest.mark.long
 def test_it_ends_at_a_signal_while_it_waits_for_lines(few: Job) -> None:
     with kept_open(few, "--text") as process:
         assert process.stdin
@@ -198,6 +201,7 @@ def test_it_ends_at_a_signal_while_it_waits_for_lines(few: Job) -> None:
         assert process.wait(4) == 143
 
 
+@pytest.mark.long
 def test_it_ends_when_nobody_reads_its_answers(few: Job) -> None:
     with kept_open(few, "--text") as process:
         assert process.stdin

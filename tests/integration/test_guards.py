@@ -63,6 +63,7 @@ def test_with_allow_it_goes_on_and_warns(misspelt: Job) -> None:
     assert "undo" in line
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["report", "estimate"])
 @pytest.mark.parametrize("records", [60, MANY])
 def test_what_writes_nothing_warns_of_it(misspelt: Job, command: str, records: int) -> None:
@@ -189,6 +190,7 @@ def test_records_that_lack_some_of_their_fields_are_counted_and_judged_by_the_re
     assert row["partial"] == 2
 
 
+@pytest.mark.long
 def test_a_source_that_was_emptied_does_not_empty_the_target(job: Job) -> None:
     job.set("limits", batch_records=500)
     job.source.insert_many({"_id": number, "text": f"{number} " * 40} for number in range(1_000))

@@ -64,6 +64,7 @@ def nobody_is_forgotten(job: Job, seen: dict[Any, bytes]) -> None:
     assert set(dropped.values()) <= target.keys()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ids", IDS)
 def test_every_record_is_decided_once_whenever_its_id_says_it_was_made(job: Job, ids: str) -> None:
     rng = Random(ids)

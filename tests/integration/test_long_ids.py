@@ -37,6 +37,7 @@ def fill(job: Job, place: Any, count: int) -> None:
     job.set("limits", batch_records=5_000, batch_mb=64)
 
 
+@pytest.mark.long
 def test_a_batch_is_cut_by_the_size_of_its_plan(job: Job) -> None:
     fill(job, job.source, 1_600)
 
@@ -64,6 +65,7 @@ def test_plans_are_read_some_megabytes_at_a_time(job: Job, monkeypatch: pytest.M
             assert (len(page), len(list(ledger.plans(head)))) == (plans, 5)
 
 
+@pytest.mark.long
 def test_short_ids_whose_keepers_are_long_are_cut_as_well_and_undone(job: Job) -> None:
     fill(job, job.source, 200)
     job.decide("backfill")
@@ -94,6 +96,7 @@ def id_of_kind(kind: str, number: int, size: int) -> Any:
     return {"a": 1, "b": long} if kind == "document" else long
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["text", "document"])
 def test_records_with_ids_of_megabytes_are_copied_unjudged_and_undone(job: Job, kind: str) -> None:
     ids = [id_of_kind(kind, n, 6_500_000) for n in range(3)]
@@ -113,6 +116,7 @@ def test_records_with_ids_of_megabytes_are_copied_unjudged_and_undone(job: Job, 
     assert kinds(job) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["text", "document"])
 def test_a_run_that_is_killed_among_such_records_is_gone_on_with(job: Job, kind: str) -> None:
     for n in range(2):

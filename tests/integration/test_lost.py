@@ -15,7 +15,7 @@ from tests.integration.test_restore import in_target, restore, with_two_copies
 from tests.integration.test_undo import odd_run, state, undo
 from tests.integration.wire import Fault, Kind, Wire
 
-pytestmark = pytest.mark.campaign
+pytestmark = pytest.mark.long
 
 Make = Callable[[], Job]
 EVERY = int(os.environ.get("DEDUP_TEST_EVERY", "20"))  # 1 does harm to each command

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.conftest import Job
 
-pytestmark = pytest.mark.campaign
+pytestmark = pytest.mark.long
 
 MEGABYTE = 1 << 20
 MOST = 512 * MEGABYTE  # more than for tiny records

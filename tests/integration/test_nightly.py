@@ -80,6 +80,7 @@ def logged(machine: Path) -> list[dict[str, Any]]:
     return lines
 
 
+@pytest.mark.long
 def test_each_line_of_the_log_of_some_nights_is_a_dated_object(machine: Path, shop: LocalMongod) -> None:
     with MongoClient[dict[str, Any]](shop.uri) as client:
         client.shop.pages.insert_many(list(generate(60, seed=5)))
@@ -100,6 +101,7 @@ def test_each_line_of_the_log_of_some_nights_is_a_dated_object(machine: Path, sh
     assert [path.suffix for path in (machine / "var/lib/dedup-job/reports").iterdir()] == [".json"]
 
 
+@pytest.mark.long
 def test_a_server_that_is_not_there_is_mailed(machine: Path) -> None:
     (machine / "etc/dedup-job/source.uri").write_text("mongodb://u:S3cretPass@127.0.0.1:9/")
     _, mailed = cron(machine)

@@ -54,6 +54,7 @@ def exit_codes(job: Job) -> list[Any]:
     return [run["exit_code"] for run in job.ledger("runs").find()]
 
 
+@pytest.mark.long
 def test_a_reader_that_is_gone_does_not_change_the_exit_code(filled: Job) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -63,6 +64,7 @@ def test_a_reader_that_is_gone_does_not_change_the_exit_code(filled: Job) -> Non
     assert exit_codes(filled) == [0]
 
 
+@pytest.mark.long
 def test_a_command_without_stdout_ends_as_any_other(filled: Job) -> None:
     with started(filled, subprocess.DEVNULL, lambda: os.close(1)) as process:
         assert ended(process) == (0, [])
@@ -70,6 +72,7 @@ def test_a_command_without_stdout_ends_as_any_other(filled: Job) -> None:
 
 if Path("/dev/full").exists():
 
+    @pytest.mark.long
     def test_a_report_that_cannot_be_written_has_its_exit_code(filled: Job) -> None:
         with open("/dev/full", "w") as full, started(filled, full) as process:
             code, (line,) = ended(process)
@@ -78,6 +81,7 @@ if Path("/dev/full").exists():
         assert exit_codes(filled) == [0]
 
 
+@pytest.mark.long
 def test_no_file_stays_behind(filled: Job, tmp_path: Path) -> None:
     folder = tmp_path / "t"  # the path of a socket has 107 characters at most
     folder.mkdir()
@@ -86,6 +90,7 @@ def test_no_file_stays_behind(filled: Job, tmp_path: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["backfill", "report", "doctor"])
 def test_a_temporary_directory_whose_name_is_too_long_is_told(
     filled: Job, tmp_path: Path, command: str
@@ -105,7 +110,7 @@ def test_a_temporary_directory_whose_name_is_too_long_is_told(
 CLOSED = {"stdin": 0, "stdout": 1, "stderr": 2}
 
 
-@pytest.mark.campaign
+@pytest.mark.long
 @pytest.mark.parametrize("closed", [["stderr"], ["stdout"], [*CLOSED]], ids="+".join)
 @pytest.mark.parametrize("command", ["backfill", "run", "report", "status", "verify", "reconcile"])
 def test_a_command_whose_streams_are_closed_ends_as_any_other(
@@ -133,6 +138,7 @@ def test_a_command_whose_streams_are_closed_ends_as_any_other(
     assert bool(done.stdout) == ("stdout" not in closed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["backfill", "report", "status"])
 def test_a_command_that_may_write_no_file_ends_as_any_other(filled: Job, command: str) -> None:
     done = subprocess.run(
@@ -170,6 +176,7 @@ def test_a_report_directory_is_beside_the_settings(filled: Job, tmp_path: Path) 
     assert json.loads(report.read_text("utf-8"))["mode"] == "report (run)"
 
 
+@pytest.mark.long
 def test_what_may_write_no_file_and_has_to_says_so(filled: Job, tmp_path: Path) -> None:
     filled.set("report", directory=str(tmp_path / "reports"))
     no_files = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
@@ -179,6 +186,7 @@ def test_what_may_write_no_file_and_has_to_says_so(filled: Job, tmp_path: Path) 
     assert exit_codes(filled) == [0]
 
 
+@pytest.mark.long
 def test_a_report_that_cannot_be_saved_is_in_the_object_of_the_failure(filled: Job) -> None:
     """Something takes the place of the directory while the run is on."""
     filled.set("report", directory="reports")

@@ -18,6 +18,7 @@ from tests.integration.conftest import ROOT, Job
 RECORDS = 60
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("signum", "pace"),
     [(signal.SIGTERM, ["--max-docs-per-second", "20"]), (signal.SIGINT, ["--max-mb-per-second", "0.001"])],

@@ -57,6 +57,7 @@ def tab(page: Path) -> Iterator[Any]:
         assert {address for address in shown.asked if not address.startswith("blob:")} == {page.as_uri()}
 
 
+@pytest.mark.long
 def test_a_dry_run_leaves_a_page_that_loads_nothing_and_no_other_file(page: Path) -> None:
     written = page.read_text("utf-8")
     assert len(written.encode()) < 5_000_000
@@ -111,6 +112,7 @@ def test_only_pairs_that_differ_in_a_number_are_shown_when_asked_for(tab: Any) -
     assert tab.locator(".pair:visible").count() == every
 
 
+@pytest.mark.long
 def test_labels_are_set_by_keyboard_kept_saved_and_read_by_evaluate(reported: Job, tab: Any) -> None:
     tab.keyboard.press("j")
     for key in ("d", "s", "u", "s", "d", "x"):
@@ -147,6 +149,7 @@ def test_labels_are_set_by_keyboard_kept_saved_and_read_by_evaluate(reported: Jo
     assert tab.inner_text("#bar-says") == "4 labelled: 2 same, 1 different, 1 unsure"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [{"viewport": {"width": 360, "height": 800}}, {"color_scheme": "dark"}, {"java_script_enabled": False}],
@@ -164,6 +167,7 @@ def test_nothing_sticks_out_on_a_telephone_in_the_dark_or_without_script(
         assert shown.said == []
 
 
+@pytest.mark.long
 def test_a_run_that_was_is_told_from_the_ledger(job: Job) -> None:
     job.set("source", fields=["data"])
     job.set("report", **SHOW)

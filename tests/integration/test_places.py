@@ -85,6 +85,7 @@ def again(job: Job, name: str) -> None:
     job.database[name].with_options(RAW).insert_many(records)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moment", [("accept", 2), ("advance", 6)])
 @pytest.mark.parametrize("mode", ["run", "backfill"])
 @pytest.mark.parametrize("how", ["dropped", "renamed", "restored"])
@@ -134,6 +135,7 @@ def test_another_collection_of_the_same_name_is_no_source_until_a_person_says_so
     assert quick.decide("run").counts.read == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "part"), [("pages", "source"), ("unique", "target")])
 def test_a_restore_is_from_the_source_and_into_the_target_of_the_ledger(
     quick: Job, name: str, part: str

@@ -84,6 +84,7 @@ def prepared(job: Job, monkeypatch: pytest.MonkeyPatch, prepare: str | None) -> 
         job.ledger("head").update_one({}, {"$set": back})
 
 
+@pytest.mark.long
 @PREPARED
 def test_a_report_sends_only_commands_that_read(
     apart: Job, monkeypatch: pytest.MonkeyPatch, prepare: str | None

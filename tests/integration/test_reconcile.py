@@ -125,6 +125,7 @@ def test_changed_records_are_told_by_what_was_decided_of_them(decided: Job) -> N
     assert reconciled(decided).changed is None
 
 
+@pytest.mark.long
 def test_all_that_changed_or_vanished_is_named_in_json_and_in_a_file_and_why_says_so(decided: Job) -> None:
     changed = [row["_id"] for row in decided.source.find({"text": {"$in": [text(n) for n in range(12)]}})]
     decided.source.update_many({"_id": {"$in": changed}}, {"$set": {"text": text(99)}})
@@ -204,6 +205,7 @@ def test_reconcile_for_people_names_ids_and_shows_no_text(decided: Job) -> None:
     assert "改写" not in done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_reconcile_that_is_killed_is_finished_by_the_next_run(job: Job) -> None:
     job.set("source", fields=["data"])
     records = list(generate(200, seed=6))

@@ -25,7 +25,7 @@ from tests.integration.conftest import Job
 from tests.integration.elections import elections
 from tests.integration.moments import Moments, install
 
-pytestmark = pytest.mark.campaign
+pytestmark = pytest.mark.long
 
 RECORDS = 120
 STEPS = ("read", "store", "accept", "insert", "note", "advance")

@@ -14,6 +14,7 @@ from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import Job
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("prepared", ["fresh", "decided"])
 def test_a_report_leaves_the_databases_as_they_are_and_says_what_a_run_would_do(
     job: Job, prepared: str
@@ -60,6 +61,7 @@ def test_a_limited_report_reads_only_so_many(job: Job) -> None:
     assert json.loads(job.command("report", "--json", "--limit", "70").stdout)["read"] == 70
 
 
+@pytest.mark.long
 def test_a_report_works_for_a_user_who_may_only_read() -> None:
     """On a server with access control; `backfill` is refused there with the code for a missing right."""
     with LocalMongod(auth=True) as server, MongoClient[dict[str, Any]](server.uri) as root:

@@ -157,7 +157,7 @@ def test_a_restored_record_stays_as_it_is_whatever_becomes_of_it_in_the_source(
     differences(job, [])
 
 
-@pytest.mark.campaign
+@pytest.mark.long
 def test_a_restore_that_is_killed_at_any_moment_is_ended_by_doing_it_again(
     job: Job, twin: Callable[[], Job]
 ) -> None:

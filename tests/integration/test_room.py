@@ -45,6 +45,7 @@ def elsewhere(
     return made
 
 
+@pytest.mark.long
 def test_a_server_whose_disk_takes_no_more_ends_the_run_and_with_room_the_next_finishes(
     filled: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +70,7 @@ def test_a_server_whose_disk_takes_no_more_ends_the_run_and_with_room_the_next_f
         assert job.outcome() == calm.outcome()
 
 
+@pytest.mark.long
 def test_a_server_without_free_connections_ends_the_run_and_with_some_the_next_finishes(
     filled: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +106,7 @@ def take_connections(server: LocalMongod, held: ExitStack, leave: int) -> None:
         held.enter_context(socket.create_connection(("127.0.0.1", server.port)))
 
 
+@pytest.mark.long
 def test_a_bad_line_makes_a_run_slow_and_changes_nothing(
     filled: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +121,7 @@ def test_a_bad_line_makes_a_run_slow_and_changes_nothing(
     assert filled.outcome() == calm.outcome()
 
 
+@pytest.mark.long
 def test_records_as_large_as_a_document_can_be_are_copied_dropped_verified_and_undone(job: Job) -> None:
     job.set("limits", batch_records=1000, patience_seconds=60.0)
     job.source.insert_one(of_most_bytes({"_id": 1, "text": TEXT}))

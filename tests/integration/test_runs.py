@@ -127,6 +127,7 @@ def test_records_behind_an_unfinished_backfill_are_finished_by_a_run(job: Job) -
     assert job.decide("backfill").counts.read == 0
 
 
+@pytest.mark.long
 def test_workers_batches_and_hash_seeds_do_not_change_a_decision(
     job: Job, another_job: Callable[[], Job]
 ) -> None:

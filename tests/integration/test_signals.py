@@ -101,6 +101,7 @@ def filled(job: Job) -> Job:
     return job
 
 
+@pytest.mark.long
 def test_a_signal_at_any_moment_leaves_what_the_next_run_finishes(
     filled: Job, another_job: Callable[[], Job]
 ) -> None:
@@ -140,6 +141,7 @@ def without_server(filled: Job, how: signal.Signals, grace: str = "5") -> Iterat
             os.kill(server.pid, signal.SIGCONT)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_signal_ends_a_run_whose_server_is_gone(filled: Job, how: signal.Signals) -> None:
     """SIGKILL: it is waiting for the next try; SIGSTOP: for an answer."""
@@ -151,6 +153,7 @@ def test_a_signal_ends_a_run_whose_server_is_gone(filled: Job, how: signal.Signa
     assert "Traceback" not in stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("signum", [signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_that_is_not_waited_for_ends_a_run_like_a_kill(
     filled: Job, another_job: Callable[[], Job], signum: signal.Signals
@@ -180,6 +183,7 @@ def test_a_second_signal_does_not_wait_for_the_cleaning_up(filled: Job) -> None:
         assert ended(process)[0] == 143
 
 
+@pytest.mark.long
 def test_a_signal_ends_a_run_that_is_connecting(filled: Job) -> None:
     filled.set("limits", connect_seconds=300.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -194,6 +198,7 @@ def pause(pids: Iterable[int]) -> None:
         os.kill(pid, signal.SIGSTOP)
 
 
+@pytest.mark.long
 def test_a_signal_ends_a_run_whose_workers_hang(filled: Job) -> None:
     filled.set("limits", record_seconds=600.0)
     with halted(filled, 50) as process:
@@ -205,6 +210,7 @@ def test_a_signal_ends_a_run_whose_workers_hang(filled: Job) -> None:
         assert ended(process, workers) == (143, LINE.format("SIGTERM"))
 
 
+@pytest.mark.long
 def test_workers_die_with_a_parent_that_is_killed(filled: Job) -> None:
     """Even those that do not come to look at the pipe from it."""
     with halted(filled, 70) as process:

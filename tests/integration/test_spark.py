@@ -85,25 +85,36 @@ def plans(job: Job) -> list[dict[str, Any]]:
 def test_spark_decides_as_one_machine_does_and_a_nightly_run_goes_on(
     filled: Job, another_job: Callable[[], Job]
 ) -> None:
-    there = [another_job(), another_job()]
+    other = another_job()
     here = filled.decide("backfill").counts
     assert min(here.near, here.exact, len(here.unjudged)) > 0
-    for job, partitions in zip(there, (1, 7), strict=True):
-        assert on_spark(job, partitions).counts == here
-        assert job.outcome() == filled.outcome()
-        assert plans(job) == plans(filled)
+    assert on_spark(other).counts == here
+    assert other.outcome() == filled.outcome()
+    assert plans(other) == plans(filled)
     late = [{"data": record["data"]} for record in generate(60, seed=3)] + [
         {"data": text["data"]} for text in odd()
     ]
-    for job in (filled, there[0]):
+    for job in (filled, other):
         job.source.insert_many(
             [{"_id": ObjectId((1 << 95 | n).to_bytes(12, "big")), **one} for n, one in enumerate(late)]
         )
-    assert there[0].decide("run").counts == filled.decide("run").counts
-    assert there[0].outcome() == filled.outcome()
+    assert other.decide("run").counts == filled.decide("run").counts
+    assert other.outcome() == filled.outcome()
 
 
-@pytest.mark.campaign
+@pytest.mark.long
+@pytest.mark.parametrize("partitions", [1, 7])
+def test_into_how_many_parts_the_work_is_cut_decides_nothing(
+    filled: Job, another_job: Callable[[], Job], partitions: int
+) -> None:
+    other = another_job()
+    filled.decide("backfill")
+    on_spark(other, partitions)
+    assert other.outcome() == filled.outcome()
+    assert plans(other) == plans(filled)
+
+
+@pytest.mark.long
 def test_what_the_target_refuses_ends_as_on_one_machine(filled: Job, another_job: Callable[[], Job]) -> None:
     other = another_job()
     for job in (filled, other):
@@ -115,7 +126,7 @@ def test_what_the_target_refuses_ends_as_on_one_machine(filled: Job, another_job
     assert other.outcome() == filled.outcome()
 
 
-@pytest.mark.campaign
+@pytest.mark.long
 def test_a_killed_backfill_goes_on_from_the_last_whole_stage(
     filled: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,7 +164,7 @@ def test_a_killed_backfill_goes_on_from_the_last_whole_stage(
     assert other.decide("run").counts == filled.decide("run").counts
 
 
-@pytest.mark.campaign
+@pytest.mark.long
 def test_stages_of_another_recipe_are_refused(filled: Job, another_job: Callable[[], Job]) -> None:
     other = another_job()
     on_spark(other)
@@ -165,13 +176,14 @@ def test_stages_of_another_recipe_are_refused(filled: Job, another_job: Callable
         on_spark(other)
 
 
-@pytest.mark.campaign
+@pytest.mark.long
 def test_a_source_without_records_leaves_nothing(job: Job) -> None:
     job.database.create_collection("pages")
     assert on_spark(job).counts.read == 0
     assert on_spark(job).counts.read == 0
 
 
+@pytest.mark.long
 def test_a_guard_stops_it_before_anything_is_made_of_the_records(job: Job) -> None:
     job.source.insert_many([{"_id": number, "texts": "in another field"} for number in range(FIRST)])
     with pytest.raises(GuardStop, match="text is in texts"):
@@ -190,7 +202,7 @@ def test_without_java_it_is_said_what_to_install(job: Job) -> None:
     assert len(ended.stderr.splitlines()) == 1
 
 
-@pytest.mark.campaign
+@pytest.mark.long
 def test_crowded_keys_matches_in_rounds_and_many_files_leave_the_same(
     job: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +227,7 @@ def test_crowded_keys_matches_in_rounds_and_many_files_leave_the_same(
     assert other.outcome() == job.outcome()
 
 
+@pytest.mark.long
 def test_rounds_settle_what_one_machine_settles(spark: Any, tmp_path: Path) -> None:
     from dedup_job.engine.spark.independent import Edges, dropped
     from dedup_job.engine.spark.rounds import dropped_in_rounds

@@ -19,7 +19,7 @@ from tests.integration.storms import FINISHED, ended
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytestmark = [
-    pytest.mark.campaign,
+    pytest.mark.long,
     pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17, and there is none on PATH"),
 ]
 

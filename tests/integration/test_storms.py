@@ -11,7 +11,7 @@ from tests.integration import storms
 from tests.integration.campaign import Harm, Material, Result
 from tests.integration.storms import Storm, storm
 
-pytestmark = pytest.mark.campaign
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")

@@ -212,6 +212,7 @@ def test_a_source_without_texts_is_refused(job: Job) -> None:
         tuned(job)
 
 
+@pytest.mark.long
 def test_both_work_for_a_user_who_may_only_read(tmp_path: Path) -> None:
     with LocalMongod(auth=True) as server, MongoClient[dict[str, Any]](server.uri) as root:
         made = list(samples(120, 5, MIX))

@@ -95,6 +95,7 @@ def test_the_index_has_a_plain_nan_for_each_and_nothing_else_is_another_there(jo
         assert bytes(indexed.raw) == (plain_nans(raw_id) if has_nan(raw_id) else raw_id), raw_id
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nan", NANS, ids=repr)
 def test_a_record_whose_id_has_another_nan_is_known_when_it_is_seen_again(
     job: Job, monkeypatch: pytest.MonkeyPatch, nan: Any
@@ -270,6 +271,7 @@ EQUALS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ids", EQUALS, ids=str)
 def test_an_id_that_comes_again_as_an_equal_one_of_another_type_has_a_row_of_its_own(
     job: Job, monkeypatch: pytest.MonkeyPatch, ids: list[Any]

@@ -100,6 +100,7 @@ def two_runs(job: Job) -> tuple[str, str]:
     return first, job.decide("run").run
 
 
+@pytest.mark.long
 def test_a_dry_run_of_an_undo_says_what_it_would_take_and_leaves_it(job: Job) -> None:
     first, second = two_runs(job)
     before = job.hash()
@@ -315,7 +316,7 @@ def test_what_a_killed_run_left_pending_is_finished_and_then_undone(job: Job) ->
     assert state(job) == before
 
 
-@pytest.mark.campaign
+@pytest.mark.long
 def test_an_undo_that_is_killed_at_any_moment_is_ended_by_doing_it_again(
     job: Job, twin: Callable[[], Job]
 ) -> None:
@@ -681,7 +682,7 @@ def test_an_undo_that_is_killed_behind_its_removal_still_puts_back_what_left_the
     assert kinds(job) == []
 
 
-@pytest.mark.campaign
+@pytest.mark.long
 def test_whenever_an_undo_is_killed_what_has_left_the_source_by_then_is_in_the_target_in_the_end(
     job: Job, twin: Callable[[], Job]
 ) -> None:

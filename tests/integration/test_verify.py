@@ -427,6 +427,7 @@ def broken_off(job: Job, state: Path, pages: int) -> int:
     return sum(seen)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("plant", [a_keeper_leaves_the_target, the_counters_are_wrong])
 def test_a_verification_broken_off_anywhere_goes_on_and_says_the_same(
     decided: Job, tmp_path: Path, plant: Callable[[Job], None]
@@ -448,6 +449,7 @@ def test_a_verification_broken_off_anywhere_goes_on_and_says_the_same(
     assert pages > 8
 
 
+@pytest.mark.long
 def test_a_verification_that_is_killed_goes_on(decided: Job, tmp_path: Path) -> None:
     a_kept_record_leaves_the_target(decided)
     state = ("--state", str(tmp_path / "state"))
@@ -567,6 +569,7 @@ def test_a_record_above_the_watermark_is_not_due_yet(decided: Job) -> None:
     assert kinds(verified(decided)) == {}
 
 
+@pytest.mark.long
 def test_a_killed_and_resumed_backfill_agrees(job: Job) -> None:
     job.set("source", fields=["data"])
     job.source.insert_many(list(generate(200, seed=9)))
@@ -641,6 +644,7 @@ def test_verify_prints_no_text_and_leaves_the_database_as_it_is(decided: Job) ->
     assert decided.hash() == before
 
 
+@pytest.mark.long
 def test_verify_works_for_a_user_who_may_only_read(prepared: Copies, tmp_path: Path) -> None:
     with LocalMongod(auth=True) as server, MongoClient[dict[str, Any]](server.uri) as root:
         job = Job(root.shop, server.uri_as("reader", "canary"), tmp_path)

@@ -23,7 +23,7 @@ from tests.integration.mortal import commands_of
 from tests.integration.test_restore import restore, with_two_copies
 from tests.integration.test_undo import OTHERS, odd_run, state, undo
 
-pytestmark = pytest.mark.campaign
+pytestmark = pytest.mark.long
 
 Make = Callable[[], Job]
 EVERY = int(os.environ.get("DEDUP_TEST_EVERY", "10"))  # 1 stops a process before each of its commands

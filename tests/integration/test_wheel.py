@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 from scripts.corpus import generate
 from tests.integration.conftest import ROOT, Job
 
-pytestmark = pytest.mark.campaign
+pytestmark = pytest.mark.long
 
 NOBODY = 65534
 IS_ROOT = os.getuid() == 0
