@@ -1,7 +1,7 @@
 """What a backfill on Spark takes, stage by stage, and that it leaves what one machine leaves.
 
     python -m scripts.bench_spark [--count 200000] [--collection pages|forms|key] [--data FILE ...]
-                                  [--masters "local[1],local[2]"] [--partitions N] [--quick]
+                                  [--masters "local[1],local[2]"] [--pinned] [--partitions N] [--quick]
 
 The records are made up as `scripts/made_up.py` says, or those of JSON-lines files:
 
@@ -16,16 +16,21 @@ The figures of a stage come from Spark's event log: seconds of the clock, second
 bytes shuffled and spilled; and of the Spark stages that it has, the one whose longest task is the most times
 the median one, in seconds (of those with a task of a second and more) and in rows.  Tasks to which no row
 came do not count there: a Parquet file is shared out to several tasks, of which one gets all that is in it.
-Processor time is that of all processes of the command, Spark's Java and Python workers among them.
+Processor time is that of all processes of the command, Spark's Java and Python workers among them.  With
+`local[1]` Java and its Python worker are two processes, and Java compiles and collects in more, so they use
+more than one processor where there are more; `--pinned` lets `local[n]` have n processors and no others.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -133,6 +138,18 @@ def faster(one: Mapping[str, Tasks], other: Mapping[str, Tasks]) -> float:
     )
 
 
+@contextmanager
+def pinned(master: str) -> Iterator[None]:
+    """Let what is started meanwhile have so many processors as `local[n]` names; all for another master."""
+    all_of_them = os.sched_getaffinity(0)
+    if cores := re.fullmatch(r"local\[(\d+)\]", master):
+        os.sched_setaffinity(0, sorted(all_of_them)[: int(cores[1])])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, all_of_them)
+
+
 def told(name: str, usage: Usage, report: Mapping[str, Any]) -> None:
     """Print what a backfill took in all."""
     duplicate = report["duplicate"]
@@ -152,6 +169,7 @@ def main() -> None:
     parser.add_argument("--collection", choices=COLLECTIONS, default="pages")
     parser.add_argument("--data", type=Path, nargs="+", help="JSON lines in the place of made-up records")
     parser.add_argument("--masters", default="local[1],local[2]", metavar="MASTER,...")
+    parser.add_argument("--pinned", action="store_true", help="so many processors as the master has cores")
     parser.add_argument("--partitions", type=int)
     parser.add_argument("--quick", action="store_true", help="two thousand records on two cores")
     options = parser.parse_args()
@@ -171,7 +189,7 @@ def run(server: Server, options: argparse.Namespace) -> None:
     told("local", here.usage, here.report)
     found: list[Mapping[str, Tasks]] = []
     for master in options.masters.split(","):
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, pinned(master if options.pinned else ""):
             there = decided_on_spark(server, master, options.partitions, Path(folder))
             told(master, there.usage, there.report)
             found.append(tasks_by_stage(next((Path(folder) / "events").iterdir())))
