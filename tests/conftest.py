@@ -19,6 +19,12 @@ settings.register_profile("project", derandomize=True, deadline=None)
 settings.load_profile("project")
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Run two short tests at once on each processor, as they wait for servers; long ones need it alone."""
+    processors = os.cpu_count() or 1
+    return 2 * processors if config.option.markexpr == "not long" else processors
+
+
 def pytest_report_header() -> str:
     return "mongod: " + ("the server of DEDUP_TEST_URI" if "DEDUP_TEST_URI" in os.environ else "a local one")
 
