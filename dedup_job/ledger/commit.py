@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
@@ -19,11 +19,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pymongo
-from bson.raw_bson import RawBSONDocument
-from pymongo import ReplaceOne
-from pymongo.errors import BulkWriteError, PyMongoError
+from pymongo.errors import PyMongoError
 
-from dedup_job.document import Action, Counts, Verdict
+from dedup_job.document import Counts, Verdict
 from dedup_job.errors import DedupError, NotPermitted, StateError
 from dedup_job.ledger.arrival import Records, as_arriving, insert_kept, records_now
 from dedup_job.ledger.fitting import (
@@ -37,17 +35,16 @@ from dedup_job.ledger.fitting import (
 from dedup_job.ledger.head import Head, HeadDocument, Origin
 from dedup_job.ledger.lease import SECONDS, Holder
 from dedup_job.ledger.reader import DECIDING, LedgerReader
-from dedup_job.ledger.rows import dropped_row, exception_row, row_key, row_keys
+from dedup_job.ledger.row_writer import RowWriter
 from dedup_job.ledger.run_row import NEVER, RunId, RunRow
 from dedup_job.ledger.stored_counts import counts_key
 from dedup_job.ledger.stored_plan import Before, PlanId, StoredPlan, pack, unpack
 from dedup_job.ledger.succession import EarlierPlans, landed, left_rows, remove_rest, replace_kept
 from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.id_set import IdSet
-from dedup_job.mongo.ids import selector
 from dedup_job.mongo.places import Places, check_same
 from dedup_job.mongo.source import Source
-from dedup_job.mongo.target import Target, record_errors
+from dedup_job.mongo.target import Target
 from dedup_job.plan import ADOPT, BACKFILL, RENEW, Plan
 from dedup_job.signals import FLAG
 
@@ -328,6 +325,10 @@ class Ledger(LedgerReader):
         return RunRow(self._run, self._named, self._patience)
 
     @property
+    def _row_writer(self) -> RowWriter:
+        return RowWriter(self._named, self._patience)
+
+    @property
     def _earlier(self) -> EarlierPlans:
         return EarlierPlans(self._named, self._patience)
 
@@ -343,8 +344,7 @@ class Ledger(LedgerReader):
         """Write the rows of a plan that is carried out, and advance."""
         self._note(stored)
         if stored.before is not None:
-            with named_errors("the ledger"):
-                self._patience(lambda: self._put("left", left_rows(stored)))
+            self._row_writer.put("left", left_rows(stored))
             self._earlier.take_out(stored)
         self._check_places()  # else what was carried out may be nowhere
         self._advance(stored)
@@ -364,45 +364,7 @@ class Ledger(LedgerReader):
         return amended
 
     def _note(self, stored: StoredPlan) -> None:
-        """Write the rows that say what was dropped, unjudged or refused, and take back outdated ones.
-
-        A right row is never taken back, not even for a moment: this run may be one that was overtaken, and
-        nobody would put the row there again if it were killed in between.
-        """
-        self._note_in("dropped", stored, (Action.DUPLICATE,), dropped_row)
-        self._note_in("exceptions", stored, (Action.UNJUDGED, Action.REFUSED), exception_row)
-        if left := self._left.among(stored.plan.ids):
-            decided = {"$set": {"decided": stored.run}}
-            with named_errors("the ledger"):
-                self._patience(lambda: self._named("left").update_many(selector(row_keys(left)), decided))
-
-    def _note_in(
-        self,
-        name: str,
-        stored: StoredPlan,
-        actions: tuple[Action, ...],
-        row_of: Callable[[StoredPlan, int], bytes],
-    ) -> None:
-        rows = stored.plan.rows(*actions)
-        with named_errors("the ledger"):
-            self._patience(lambda: self._put(name, [row_of(stored, row) for row in rows]))
-            if stored.id.version:
-                about = {stored.plan.ids[row] for row in rows}
-                is_adopted = stored.mode == ADOPT
-                others = [row_key(raw_id, is_adopted) for raw_id in stored.plan.ids if raw_id not in about]
-                own = {"$and": [selector(others), {"run": stored.run}]}  # a late deletion finds no later row
-                self._patience(lambda: self._named(name).delete_many(own))
-
-    def _put(self, name: str, rows: Sequence[bytes]) -> None:
-        """Insert rows; those that are there already are replaced."""
-        if not rows:
-            return
-        collection = self._named(name)
-        try:
-            collection.insert_many(map(RawBSONDocument, rows), ordered=False)
-        except BulkWriteError as error:
-            again = [RawBSONDocument(rows[one["index"]]) for one in record_errors(error)]
-            collection.bulk_write([ReplaceOne({"_id": row["_id"]}, row, upsert=True) for row in again])
+        self._row_writer.note(stored, self._left)
 
     def _advance(self, stored: StoredPlan) -> None:
         after: dict[str, Any] = {

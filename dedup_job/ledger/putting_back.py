@@ -56,8 +56,7 @@ class RestoreLedger(Ledger):
     def _restore(self, record: Dropped, why: str, target: Target) -> None:
         self._check_places()
         override = Override.keep(record.row, record.raw, why, datetime.now(UTC))
-        with named_errors("the ledger"):
-            self._patience(lambda: self._put("overrides", [override.row]))
+        self._row_writer.put("overrides", [override.row])
         refused = target.insert([record.raw])
         self._check_places()  # else the record may be nowhere
         outdated = "overrides" if refused else "dropped"

@@ -123,7 +123,7 @@ class UndoLedger(Ledger):
         rows = [left_row(raw_id, reason, run, now) for raw_id, reason in left.items()]
         with named_errors("the ledger"):
             self._patience(lambda: self._release(ids, run, hashes.keys() - left.keys()))
-            self._patience(lambda: self._put("left", rows))
+            self._row_writer.put("left", rows)
             if overrides:
                 unjudged = {"$set": {"action": PASS}}
                 self._patience(
