@@ -1,7 +1,7 @@
 """Times `dedup-job backfill`, MongoDB to MongoDB, beside the job as it is usually done, and beside the floor.
 
     python -m scripts.bench_end_to_end [docs.jsonl.gz ...] [--baseline seed_baseline.py] [--generated 200000]
-        [--runs 3] [--workers 2] [--quick] [--before DIR]
+        [--runs 3] [--workers 2] [--quick] [--before DIR [--night]]
 
 All work on the same records: one JSON object a line with `_id` and `data`, or made-up ones with HTML.  The
 usual job works in memory.  All take turns.  Each is timed as a whole process, start-up included,
@@ -12,7 +12,8 @@ The floor is what nobody can do without: a bare find, a bare parse of what is HT
 bare insert_many of what we kept, each for the same records on as many processes as we have workers.
 
 With `--before` none of that is run: the same records are decided by this checkout and by another one of the
-project, which has its own .venv, in turn, and the processor time of both is compared pair by pair.
+project, which has its own .venv, in turn, and the processor time of both is compared pair by pair.  With
+`--night` it is a nightly run that is timed: a backfill has decided the first half, and the rest has come.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from pymongo import MongoClient
 from scripts.corpus import Mix, generate
 from scripts.local_mongod import Server, open_server
 from scripts.measure import (
+    DATABASE,
     MB,
     Usage,
     documents,
@@ -66,14 +68,24 @@ def made_up(count: int, folder: Path) -> Path:
     return file
 
 
-def ours(server: Server, workers: str, checkout: Path | None = None) -> Outcome:
-    """Run the backfill on what the source holds, by this checkout or by another one."""
+def ours(
+    server: Server, workers: str, checkout: Path | None = None, night: Sequence[dict[str, Any]] = ()
+) -> Outcome:
+    """Run the backfill on what the source holds, by this checkout or by another one.
+
+    Where records come at `night`, the backfill is for the others, and the run on these is timed.
+    """
     with job_commands(server) as commands, MongoClient[dict[str, Any]](server.uri) as client:
         forget(client)
         if checkout:
             folder = checkout.resolve()
             commands = replace(commands, program=[str(folder / ".venv/bin/dedup-job")], folder=folder)
-        usage, report = commands.run("backfill", "--workers", workers)
+        if night:
+            pages = client[DATABASE].pages
+            pages.delete_many({"_id": {"$in": [record["_id"] for record in night]}})
+            commands.run("backfill", "--workers", workers)
+            pages.insert_many(night)
+        usage, report = commands.run("run" if night else "backfill", "--workers", workers)
     unjudged = report.get("unjudged") or report.get("passed") or {}  # an earlier version's word
     return Outcome(usage, report["docs_per_second"], report["unique"] + sum(unjudged.values()))
 
@@ -139,16 +151,19 @@ def compare(name: str, file: Path, args: argparse.Namespace, server: Server) -> 
 
 def compare_before(name: str, file: Path, args: argparse.Namespace, server: Server) -> None:
     """Run this checkout and the one before in turn, and print both and the ratio of their processor time."""
+    records = list(documents(file))
     with MongoClient[dict[str, Any]](server.uri) as client:
-        count = fill(documents(file), client)
+        count = fill(records, client)
+    night = records[count // 2 :] if args.night else []
     checkouts = (None, args.before)
     for checkout in checkouts:  # not counted: what is compiled and kept for later runs is made now
         ours(server, args.workers, checkout)
     pairs = []
     for run in range(args.runs):
         order = checkouts if run % 2 == 0 else checkouts[::-1]
-        outcomes = {checkout: ours(server, args.workers, checkout) for checkout in order}
+        outcomes = {checkout: ours(server, args.workers, checkout, night) for checkout in order}
         pairs.append((outcomes[None], outcomes[args.before]))
+    count = len(night) or count
     show(name, "**this checkout**", count, [mine for mine, _ in pairs])
     show(name, "the one before", count, [before for _, before in pairs])
     ratios = [mine.usage.cpu / before.usage.cpu for mine, before in pairs]
@@ -185,6 +200,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--workers", default="2")
     parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout to compare with, alone")
+    parser.add_argument("--night", action="store_true", help="with --before: a nightly run on half of them")
     parser.add_argument("--quick", action="store_true", help="one run, and 10,000 generated records")
     args = parser.parse_args()
     if args.quick:
