@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -118,7 +118,7 @@ class World:
     def carry_out(self, rows: Rows, deviations: Deviations | None = None) -> Deviations:
         parts = [rows.take(np.arange(at, min(at + BATCH, len(rows)))) for at in range(0, len(rows), BATCH)]
         deviations = deviations or Deviations()
-        carry_out(Carrying(parts, self.records, self.absent, self.commit, lambda *_: None, deviations))
+        carry_out(Carrying(parts, self.records, self.taken_out, self.commit, lambda *_: None, deviations))
         return deviations
 
     def records(self, ids: Sequence[bytes]) -> list[Batch]:
@@ -129,8 +129,8 @@ class World:
             else []
         )
 
-    def absent(self, ids: object) -> set[bytes]:
-        return self.removed & set(ids)  # type: ignore[call-overload, no-any-return]
+    def taken_out(self, keepers: Mapping[bytes, int]) -> set[bytes]:
+        return self.removed & keepers.keys()
 
     def commit(self, plan: Plan, raws: Sequence[bytes]) -> Plan:
         assert digests(raws).tolist() == plan.hashes.tolist()

@@ -166,7 +166,7 @@ class _Backfill:
 
     def _carried_out(self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards) -> Counts:
         """Carry out what the ledger does not hold yet."""
-        from dedup_job.engine.spark.verdict_files import chunks, rows, so_far, tables
+        from dedup_job.engine.spark.verdict_files import chunks, first_of, rows, so_far, tables
 
         context = self.context
 
@@ -174,15 +174,28 @@ class _Backfill:
             return ledger.commit(plan, raws, context.target, BACKFILL)
 
         deviations, rest = so_far(_plans(ledger.plan_columns(head)), tables(self.spark, verdicts))
+        first, rest = first_of(rest)
+
+        def gone(keepers: Mapping[bytes, int]) -> set[bytes]:
+            of_earlier_runs = [raw_id for raw_id, text in keepers.items() if text < first]
+            return context.target.absent(keepers) | self._altered(of_earlier_runs)
+
         carrying = Carrying(
             expected=map(rows, chunks(rest, context.settings.limits.batch_records)),
             records=context.source.records,
-            absent=context.target.absent,
+            gone=gone,
             commit=lambda plan, raws: in_parts(plan, raws, guards.before(commit)),
             observe=self.observe,
             deviations=deviations,
         )
         return carry_out(carrying)
+
+    def _altered(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Return those of some keepers that are otherwise in the target than in the source, or only there."""
+        altered = set(ids)
+        for found in self.context.source.fetch(ids):
+            altered -= found.keys() - self.context.target.conflicting(found.values())
+        return altered
 
     def _records(self, head: Head, restored: frozenset[bytes]) -> tuple[DataFrame, Mapping[str, Any]]:
         """Return the records of the source as a table, and the times of this moment.

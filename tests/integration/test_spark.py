@@ -165,6 +165,36 @@ def test_a_killed_backfill_goes_on_from_the_last_whole_stage(
 
 
 @pytest.mark.long
+def test_a_backfill_that_goes_on_does_not_rely_on_what_was_altered_meanwhile(job: Job) -> None:
+    job.set("source", fields=["data"])
+    job.set("limits", batch_records=50)
+    job.source.insert_many(chained())  # 50 texts, and their copies in the next batch
+
+    def broken_off(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    work = str(job.folder / "work")
+    job.set("engine", kind="spark", master="local[2]", work=work, partitions=2)
+    with pytest.raises(KeyboardInterrupt), Context(config.check(job.tables, "test")) as context:
+        spark_backfill.decide(context, broken_off)
+    kept = [record["_id"] for record in job.target.find().sort("_id", 1)]
+    assert 0 < len(kept) < 50
+    altered = kept[1]
+    job.target.update_one({"_id": altered}, {"$set": {"data": "somebody wrote this over it"}})
+    with Context(config.check(job.tables, "test")) as context:
+        counts = spark_backfill.decide(context, lambda batch, plan: None).counts
+    assert counts.read == 50
+    later = {row["_id"]: row["keeper"] for row in job.ledger("dropped").find({"_id": {"$gte": 50}})}
+    assert later
+    assert altered not in later.values()
+    assert job.target.find_one({"_id": 99 - altered}) == {
+        "_id": 99 - altered,
+        "data": chained()[altered]["data"],
+    }
+    assert set(kept) - {altered} <= set(later.values()), "the others stand for their copies"
+
+
+@pytest.mark.long
 def test_stages_of_another_recipe_are_refused(filled: Job, another_job: Callable[[], Job]) -> None:
     other = another_job()
     on_spark(other)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ class Carrying:
 
     expected    rows of records, in order: those that are committed together
     records     yields those of some ids that exist, in their order
-    absent      tells which of some keepers are not in the target any more
+    gone        tells which of some keepers stand no more, their ids given with the numbers of their texts
     commit      carries out a plan for these raw records, and returns the plan as it ended
     observe     is told of each batch and its plan, for the report
     deviations  what has come otherwise before
@@ -29,7 +29,7 @@ class Carrying:
 
     expected: Iterable[Rows]
     records: Callable[[Sequence[bytes]], Iterable[Batch]]
-    absent: Callable[[Collection[bytes]], set[bytes]]
+    gone: Callable[[Mapping[bytes, int]], set[bytes]]
     commit: Callable[[Plan, Sequence[bytes]], Plan]
     observe: Callable[[Batch, Plan], None]
     deviations: Deviations = field(default_factory=Deviations)
@@ -84,11 +84,12 @@ def _fetched(job: Carrying) -> Iterator[Fetched]:
 
 
 def _decided(rows: Rows, is_changed: npt.NDArray[np.bool_], job: Carrying) -> Decision:
-    """Decide records, again without those of their keepers that somebody took out of the target."""
+    """Decide records, again without those of their keepers that stand no more."""
     own = set(rows.ids)
     while True:
         decision = decide(rows, is_changed, job.deviations)
-        gone = job.absent(decision.relied_on.keys() - own)
+        before = {keeper: text for keeper, text in decision.relied_on.items() if keeper not in own}
+        gone = job.gone(before)
         if not gone:
             return decision
         for keeper in gone:

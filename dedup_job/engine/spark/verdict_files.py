@@ -32,6 +32,12 @@ def tables(spark: SparkSession, verdicts: Stage) -> Iterator[pa.Table]:
         yield table
 
 
+def first_of(tables: Iterator[pa.Table]) -> tuple[int, Iterator[pa.Table]]:
+    """Return the order of the first row, and the tables again; 0 where there are none."""
+    table = next((one for one in tables if len(one)), None)
+    return (0, tables) if table is None else (table.column("order")[0].as_py(), chain([table], tables))
+
+
 def chunks(tables: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
     """Yield the same rows in pieces of so many, the last one shorter."""
     left: pa.Table | None = None
