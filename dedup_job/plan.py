@@ -166,8 +166,10 @@ class Plan:
             ids, self.bits[rows], self.near[rows], self.keys[rows], self.digests[rows], is_kept[rows]
         )
 
-    def without(self, failed: Mapping[int, Verdict]) -> Plan:
+    def without(self, failed: Mapping[int, Verdict], gone: Iterable[bytes] = ()) -> Plan:
         """Give these rows another verdict and promote what was dropped because of them.
+
+        gone  keepers from before this plan that stand for nothing any more; it is the same with theirs
 
         A keeper that does not land cannot stand for what follows it: of its duplicates there the first of
         each distinct text becomes unique, further copies of that text its exact duplicates.  (Two different
@@ -181,7 +183,7 @@ class Plan:
         >>> [v.action.name for v in plan.without({0: Verdict(Action.REFUSED, "validator")}).verdicts]
         ['REFUSED', 'UNIQUE', 'DUPLICATE']
         """
-        lost: set[bytes] = set()
+        lost = set(gone)
         verdicts = list(self.verdicts)
         promoted: dict[tuple[int, ...], bytes] = {}
         for row, verdict in enumerate(self.verdicts):

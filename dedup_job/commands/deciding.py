@@ -36,7 +36,7 @@ class Past:
     """What was decided before a run, as far as the run depends on it.
 
     keepers   the texts of all plans, and which records stand for them
-    adopted   ids that the target held before the job came, or that an undo left there
+    adopted   ids that the target held before the job came, or that an undo, or somebody else, left there
     restored  ids that a person restored
     window    the part of the source that the run looks at, without what is decided there
     """
@@ -60,12 +60,14 @@ class Past:
         keepers: Keepers,
         window: Window,
         texts_of: TextsOf = attrgetter("texts"),
+        held: Iterable[bytes] = (),
     ) -> Past:
         """Read it from the ledger; raises StateError when the target lacks what the ledger says is there.
 
         texts_of  what of a plan is to be known, where that is not all
+        held      ids that the target holds otherwise than by a decision
         """
-        ids = [context.left()]
+        ids = [context.left(), RawIds.of(held)]
         if head is None:
             return cls(keepers, IdSet.of(ids), (), window)
         window = window.without(taken_in(reader.plan_columns(head), keepers, ids, texts_of))
@@ -130,8 +132,7 @@ class Look:
         counts = decide(window, self.mode)
         if window.after is None:
             return counts, window.start is None
-        assert self.head is not None
-        if not self.context.is_full_look_due(self.head, self.now):
+        if not self._is_due_behind():
             return counts, False
         return counts + decide(Window(before=window.after).without(self._plans()), NIGHTLY), True
 
@@ -142,6 +143,15 @@ class Look:
             return True
         there = self.context.source.estimated_count_before(start)
         return there != self.head.counts.read - len(window.decided)
+
+    def _is_due_behind(self) -> bool:
+        """Return whether there may be undecided records behind the watermark of a backfill.
+
+        Ids that hold no time may come anywhere, and no later run would know from which on to look.
+        """
+        assert self.head is not None
+        is_due = self.context.is_full_look_due(self.head, self.now)
+        return is_due or not self.context.source.has_only_object_ids()
 
     def _plans(self) -> Iterator[PlanColumns]:
         assert self.head is not None

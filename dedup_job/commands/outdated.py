@@ -13,7 +13,7 @@ import numpy as np
 from dedup_job.commands.context import Context
 from dedup_job.commands.reconcile import Comparison, Overtaken, each_compared
 from dedup_job.commands.verify.subject import Told, head_of
-from dedup_job.document import COPIED, Action, Counts, Verdict
+from dedup_job.document import CONFLICT, COPIED, Action, Counts, Verdict
 from dedup_job.engine.local import LocalEngine
 from dedup_job.ledger.overrides import KEEP, Override
 from dedup_job.ledger.stored_plan import Before, PlanColumns, PlanId, StoredPlan
@@ -70,6 +70,11 @@ class Outdated:
         """
         absent = [raw_id for raw_id, earlier in self.again.items() if earlier.copy is None]
         return absent, [raw_id for raw_id, earlier in self.again.items() if earlier.copy is not None]
+
+    @property
+    def refused_for_another(self) -> set[bytes]:
+        """Those of the records to decide again in whose place the target had another one."""
+        return {raw_id for raw_id, earlier in self.again.items() if earlier.verdict == CONFLICT}
 
     def before(self, ids: Iterable[bytes]) -> Before:
         """Return what was decided of records that are decided again."""
@@ -135,7 +140,12 @@ class Finding:
 
     def _look(self, stored: StoredPlan, overtaken: Overtaken) -> None:
         plan, found = stored.plan, self.outdated
-        vanished = {row for row in overtaken.vanished if plan.verdicts[row].action is not Action.REFUSED}
+        equal = self._under_equal_ids([plan.ids[row] for row in overtaken.vanished])
+        vanished = {
+            row
+            for row in overtaken.vanished
+            if plan.verdicts[row].action is not Action.REFUSED and plan.ids[row] not in equal
+        }
         same = self._same_text(plan, overtaken.changed)
         changed = set(overtaken.changed) - same
         gone = changed | vanished
@@ -148,6 +158,14 @@ class Finding:
         found.changed += len(changed)
         found.handed_on += len(handed_on)
         found.vanished.update(found.again[plan.ids[row]].copy is not None for row in vanished)
+
+    def _under_equal_ids(self, vanished: Sequence[bytes]) -> set[bytes]:
+        """Return those ids of the target for which the source has equal ones of another type, as 7.0 for 7.
+
+        The target takes one of both alone: a record that left would be missing, and the other be refused.
+        """
+        there = self.context.source.present(vanished)
+        return set(self.context.target.present(there)) if there else set()
 
     def _dropped_for_moved(self, plan: Plan) -> Iterator[int]:
         for row, verdict in enumerate(plan.verdicts):

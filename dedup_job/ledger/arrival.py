@@ -57,6 +57,23 @@ def records_now(stored: StoredPlan, source: Source, target: Target) -> Records:
     return Records(raws, frozenset(changed), frozenset(taken))
 
 
+def gone_keepers(stored: StoredPlan, earlier: Iterable[StoredPlan], target: Target) -> set[bytes]:
+    """Return the keepers from before a plan that are not in the target any more as they were put there."""
+    matches = (verdict.match for verdict in stored.plan.verdicts)
+    keepers = {match.keeper for match in matches if match is not None} - set(stored.plan.ids)
+    if not keepers:
+        return set()
+    judged = {
+        raw_id: hashed.tobytes()
+        for one in earlier
+        for raw_id, hashed in zip(one.plan.ids, one.plan.hashes, strict=True)
+        if raw_id in keepers
+    }
+    for found in target.fetch(list(keepers)):
+        keepers -= {one for one in found.keys() & judged.keys() if is_as_judged(found[one], judged[one])}
+    return keepers
+
+
 def is_as_judged(stored: bytes, judged: bytes) -> bool:
     """Return whether a record in the target is the one with this 128-bit hash, as the server stores it."""
     return any(xxhash.xxh3_128_digest(sent) == judged for sent in as_sent(stored))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
@@ -23,7 +23,7 @@ from pymongo.errors import PyMongoError
 
 from dedup_job.document import Counts, Verdict
 from dedup_job.errors import DedupError, NotPermitted, StateError
-from dedup_job.ledger.arrival import Records, as_arriving, insert_kept, records_now
+from dedup_job.ledger.arrival import Records, as_arriving, gone_keepers, insert_kept, records_now
 from dedup_job.ledger.fitting import (
     Consent,
     check_filter,
@@ -112,6 +112,7 @@ class Ledger(LedgerReader):
     def recover(self, source: Source, target: Target) -> Head:
         """Finish the plan that a killed run left pending, as it was decided; then forget unaccepted plans.
 
+        What it was to drop for a keeper that is gone from the target by now, or altered there, is kept.
         Raises StateError when a run is half undone: only a person's word takes records out of the target, so
         no other command ends that.
         """
@@ -124,6 +125,8 @@ class Ledger(LedgerReader):
             elif stored.mode == RENEW:
                 self._renewed(stored, records_now(stored, source, target), target)
             else:
+                if gone := gone_keepers(stored, self.plans(self._head), target):
+                    stored = self._amended(stored, {}, gone)
                 self._close_plan(self._carried_out(stored, records_now(stored, source, target), target))
         self._forget_orphans(first)
         self._before = self._head.counts
@@ -349,13 +352,15 @@ class Ledger(LedgerReader):
         self._check_places()  # else what was carried out may be nowhere
         self._advance(stored)
 
-    def _amended(self, stored: StoredPlan, failed: Mapping[int, Verdict]) -> StoredPlan:
-        """Accept a plan without these rows in place of the pending one.
+    def _amended(
+        self, stored: StoredPlan, failed: Mapping[int, Verdict], gone: Iterable[bytes] = ()
+    ) -> StoredPlan:
+        """Accept a plan without these rows, and without these keepers, in place of the pending one.
 
         Its id has this run's fence, so that no two runs ever write one plan.
         """
         plan_id = PlanId(stored.id.number, self._head.fence, stored.id.version + 1)
-        amended = replace(stored, id=plan_id, plan=stored.plan.without(failed))
+        amended = replace(stored, id=plan_id, plan=stored.plan.without(failed, gone))
         self._store(amended)
         self._swap({"pending": stored.id.key}, {"pending": amended.id.key})
         with named_errors("the ledger"):

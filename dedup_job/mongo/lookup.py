@@ -49,6 +49,10 @@ class Lookup:
         wanted = set(ids)
         return wanted.difference(chain.from_iterable(map(self._present, portions(wanted))))
 
+    def present(self, ids: Iterable[bytes]) -> list[bytes]:
+        """Return the ids of the records that exist of these, as they are there: 7.0 where 7 was asked for."""
+        return list(chain.from_iterable(map(self._present, portions(ids))))
+
     def matching(self, ids: Iterable[bytes], condition: Mapping[str, Any]) -> set[bytes]:
         """Return the ids of those of these records that a condition takes.
 

@@ -68,6 +68,10 @@ class Source:
         """Yield the records that exist of these ids, by id, in pieces; see `Lookup.pieces`."""
         return self._lookup.pieces(ids, fields)
 
+    def present(self, ids: Iterable[bytes]) -> list[bytes]:
+        """Return the ids of the records that exist of these, as they are there; see `Lookup.present`."""
+        return self._lookup.present(ids)
+
     def matching(self, ids: Iterable[bytes], condition: Mapping[str, Any]) -> set[bytes]:
         """Return the ids of those of these records that a condition takes; see `Lookup.matching`."""
         return self._lookup.matching(ids, condition)

@@ -92,6 +92,10 @@ class Target:
         """Return those of the ids that no record has."""
         return self._lookup.absent(ids)
 
+    def present(self, ids: Iterable[bytes]) -> list[bytes]:
+        """Return the ids of the records that exist of these, as they are there; see `Lookup.present`."""
+        return self._lookup.present(ids)
+
     def remove(self, ids: Sequence[bytes], before: datetime) -> None:
         """Remove these records; the server takes none any more once its clock says `before`.
 

@@ -82,3 +82,39 @@ def test_a_backfill_that_goes_on_does_not_rely_on_what_was_altered_meanwhile(
     job.target.update_one({"_id": 0}, {"$set": {"text": ANOTHER}})
     assert job.decide("backfill").counts == Counts(unique=1, exact=1)
     assert dropped(job) == {3: (1, "exact")}
+
+
+@pytest.mark.parametrize("what", ["deleted", "altered", "added to"])
+def test_a_plan_that_a_killed_run_left_relies_on_its_keepers_as_they_are_when_it_is_finished(
+    kept: Job, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    kept.source.insert_many([{"_id": 3, "text": LONG}, {"_id": 4, "text": LONG}, {"_id": 5, "text": OTHER}])
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "_carried_out", killed_at(1, Ledger._carried_out))
+        with pytest.raises(Killed):
+            kept.decide("run")
+    if what == "deleted":
+        kept.target.delete_one({"_id": 1})
+    else:
+        change = {"text": ANOTHER} if what == "altered" else {"views": 1}
+        kept.target.update_one({"_id": 1}, {"$set": change})
+
+    kept.decide("run")
+
+    assert dropped(kept) == {4: (3, "exact"), 5: (2, "exact")}
+    assert verified(kept) == ["missing" if what == "deleted" else "altered"]
+    kept.source.insert_one({"_id": 6, "text": LONG})
+    assert kept.decide("run").counts == Counts(exact=1)
+
+
+def test_a_plan_that_a_killed_run_left_is_finished_as_it_was_decided(
+    kept: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.source.insert_many([{"_id": 3, "text": LONG}, {"_id": 4, "text": NEAR}, {"_id": 5, "text": OTHER}])
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "_carried_out", killed_at(1, Ledger._carried_out))
+        with pytest.raises(Killed):
+            kept.decide("run")
+    kept.source.delete_many({"_id": {"$in": [1, 2]}})
+    kept.decide("run")
+    assert dropped(kept) == {3: (1, "exact"), 4: (1, "near"), 5: (2, "exact")}

@@ -35,7 +35,7 @@ from tests.integration.test_apply import (
     exceptions,
     up_to_date,
 )
-from tests.integration.test_undo import OTHERS
+from tests.integration.test_undo import OTHERS, undo
 
 
 @pytest.fixture(autouse=True)
@@ -100,6 +100,46 @@ def test_what_vanishes_while_its_decision_is_pending_is_decided_when_it_comes_ag
     check_each_text_once(job)
 
 
+@pytest.mark.parametrize("text", [A, B])
+def test_a_record_that_comes_again_under_an_equal_id_of_another_type_leaves_the_target_as_it_is(
+    job: Job, text: str
+) -> None:
+    """The target takes 1 and 1.0 for the same: were the one removed, the other would have been refused."""
+    fill(job, {1: A, 2: C})
+    job.decide("backfill")
+    job.source.delete_one({"_id": 1})
+    job.source.insert_one({"_id": 1.0, "text": text})
+    job.decide("run")
+    for _ in range(2):
+        up_to_date(job)
+        assert job.target.find_one({"_id": 1}) == {"_id": 1, "text": A}
+        assert differences(job) == []
+
+
+@pytest.mark.parametrize("is_gone_meanwhile", [False, True])
+def test_a_copy_that_an_undo_left_is_refused_as_a_conflict_however_often_its_record_changes(
+    job: Job, is_gone_meanwhile: bool
+) -> None:
+    fill(job, {1: A, 2: B})
+    run = job.decide("backfill").run
+    job.source.delete_one({"_id": 1})
+    if not is_gone_meanwhile:
+        fill(job, {1: C})
+    assert undo(job, run).left == {"vanished" if is_gone_meanwhile else "changed": 1}
+    if is_gone_meanwhile:
+        fill(job, {1: C})
+    job.decide("run")
+    assert exceptions(job) == {1: ("refused", "conflict")}
+    job.source.update_one({"_id": 1}, {"$set": {"text": B}})
+
+    up_to_date(job)
+
+    assert exceptions(job) == {1: ("refused", "conflict")}
+    assert dropped(job) == {}
+    assert (job.target.find_one({"_id": 1}) or {})["text"] == A
+    assert differences(job) == []
+
+
 def test_fields_with_a_dollar_are_brought_up_to_date(job: Job) -> None:
     job.source.insert_many(
         [{"_id": 1, "text": A, "$set": {"$in": 1}}, {"_id": 2, "text": B, "$": 1, "a.b": 2, "": 3}]
@@ -153,7 +193,7 @@ def test_what_a_killed_apply_had_refused_is_told_by_the_one_that_ends_it(job: Jo
     job.source.update_many({"_id": {"$lt": 4}}, [{"$set": {"text": {"$concat": ["$text", " ", J]}}}])
     job.source.delete_one({"_id": 4})
     while 1 not in exceptions(job):
-        killed(partial(up_to_date, job), commands_of(lambda: None) + 52)
+        killed(partial(up_to_date, job), commands_of(lambda: None) + 53)
 
     done = up_to_date(job)
 

@@ -91,6 +91,15 @@ def test_how_long_a_number_is_believed_is_a_setting(job: Job) -> None:
 
 
 @pytest.mark.parametrize("mode", ["run", "backfill"])
+def test_ids_that_hold_no_time_are_found_wherever_they_come(job: Job, mode: str) -> None:
+    job.source.insert_many([{"_id": number, "text": POOL[number]} for number in (1, 3, 5)])
+    job.decide("backfill")
+    job.source.insert_one({"_id": 2, "text": POOL[2]})
+    assert job.decide(mode).counts.read == 1
+    assert kinds(job) == {}
+
+
+@pytest.mark.parametrize("mode", ["run", "backfill"])
 def test_old_ids_are_found_behind_a_filter(job: Job, mode: str) -> None:
     job.set("source", filter='{"lang": "zh"}')
     job.source.insert_many([*aged(range(10), 60, lang="zh"), *aged(range(10, 20), 0, lang="zh")])
