@@ -17,6 +17,7 @@ from dedup_job.errors import LeaseHeld
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.head import HeadDocument
 from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.row_writer import RowWriter
 from dedup_job.mongo.target import Target
 from tests.integration.conftest import RAW, Job
 
@@ -118,7 +119,7 @@ def test_it_takes_no_row_back_that_its_successor_wrote(
         """Be overtaken just before the rows are written, and killed at the first that is written."""
         monkeypatch.setattr(Ledger, "_note", noted)
         decide(context)
-        monkeypatch.setattr(Ledger, "_put", killed)
+        monkeypatch.setattr(RowWriter, "put", killed)
         noted(ledger, stored)
 
     def killed(*_: object) -> None:
