@@ -28,6 +28,14 @@ TIME = re.compile(r"^\d{4}-\S+ \S+ ")
 LINE = "dedup-job: stopped by {}; it is safe to run again\n"
 
 
+@pytest.fixture(autouse=True)
+def _hangups_are_not_ignored() -> Iterator[None]:
+    """Let runs end at SIGHUP, also where `nohup` started the tests: what ignores it starts what ignores it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @contextmanager
 def halted(job: Job, number: int, grace: str = "5") -> Iterator[subprocess.Popen[str]]:
     """Give a backfill that is about to send its n-th command."""
