@@ -30,7 +30,7 @@ LINE = "dedup-job: stopped by {}; it is safe to run again\n"
 
 @pytest.fixture(autouse=True)
 def _hangups_are_not_ignored() -> Iterator[None]:
-    """Let runs end at SIGHUP, also where `nohup` started the tests: what ignores it starts what ignores it."""
+    """Let runs end at SIGHUP also where `nohup` started the tests: a child ignores what its parent does."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
