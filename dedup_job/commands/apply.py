@@ -93,7 +93,8 @@ def apply(context: Context, found: Compared, observe: Observe, consent: Consent 
         doing = Doing(context, ledger, engine, found.outdated, observe)
         renewed, stay = doing.renew()
         keepers = context.keepers(context.target, engine)
-        held = found.outdated.refused_for_another - context.target.absent(found.outdated.refused_for_another)
+        refused = found.outdated.refused_for_another
+        held = refused - context.target.absent(refused)
         past = Past.read(context, ledger, head, keepers, Window(), found.outdated.texts_of, held)
         counts = sum((doing.decide_again(ids, past) for ids in found.outdated.in_order), Counts())
         ledger.settle()

@@ -47,7 +47,7 @@ class Lookup:
     def absent(self, ids: Iterable[bytes]) -> set[bytes]:
         """Return those of the ids that no record has; only the index is looked at."""
         wanted = set(ids)
-        return wanted.difference(chain.from_iterable(map(self._present, portions(wanted))))
+        return wanted.difference(self.present(wanted))
 
     def present(self, ids: Iterable[bytes]) -> list[bytes]:
         """Return the ids of the records that exist of these, as they are there: 7.0 where 7 was asked for."""

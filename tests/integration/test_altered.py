@@ -10,6 +10,7 @@ import pytest
 from dedup_job.document import Counts
 from dedup_job.ledger.commit import Ledger
 from tests.integration.conftest import Job
+from tests.integration.mortal import killed_after_setting
 from tests.integration.test_foreign import Killed, killed_at, rehearsed, verified
 
 LONG = "渡口的老船工每天清晨都要先看一看水位，再把缆绳检查一遍，然后才肯让第一批客人上船。"
@@ -86,13 +87,10 @@ def test_a_backfill_that_goes_on_does_not_rely_on_what_was_altered_meanwhile(
 
 @pytest.mark.parametrize("what", ["deleted", "altered", "added to"])
 def test_a_plan_that_a_killed_run_left_relies_on_its_keepers_as_they_are_when_it_is_finished(
-    kept: Job, monkeypatch: pytest.MonkeyPatch, what: str
+    kept: Job, what: str
 ) -> None:
     kept.source.insert_many([{"_id": 3, "text": LONG}, {"_id": 4, "text": LONG}, {"_id": 5, "text": OTHER}])
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "_carried_out", killed_at(1, Ledger._carried_out))
-        with pytest.raises(Killed):
-            kept.decide("run")
+    killed_after_setting("pending", lambda: kept.decide("run"))
     if what == "deleted":
         kept.target.delete_one({"_id": 1})
     else:
@@ -107,14 +105,9 @@ def test_a_plan_that_a_killed_run_left_relies_on_its_keepers_as_they_are_when_it
     assert kept.decide("run").counts == Counts(exact=1)
 
 
-def test_a_plan_that_a_killed_run_left_is_finished_as_it_was_decided(
-    kept: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_that_a_killed_run_left_is_finished_as_it_was_decided(kept: Job) -> None:
     kept.source.insert_many([{"_id": 3, "text": LONG}, {"_id": 4, "text": NEAR}, {"_id": 5, "text": OTHER}])
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "_carried_out", killed_at(1, Ledger._carried_out))
-        with pytest.raises(Killed):
-            kept.decide("run")
+    killed_after_setting("pending", lambda: kept.decide("run"))
     kept.source.delete_many({"_id": {"$in": [1, 2]}})
     kept.decide("run")
     assert dropped(kept) == {3: (1, "exact"), 4: (1, "near"), 5: (2, "exact")}
