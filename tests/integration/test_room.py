@@ -6,6 +6,7 @@ import resource
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
+from struct import pack
 from typing import Any
 
 import pytest
@@ -101,9 +102,25 @@ class Narrow(LocalMongod):
 
 
 def take_connections(server: LocalMongod, held: ExitStack, leave: int) -> None:
-    """Hold all connections but some."""
-    for _ in range(MOST_CONNECTIONS - leave):
-        held.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+    """Hold all connections but some, when the server has let go of those that were closed a moment ago."""
+    taken = 0
+    while taken < MOST_CONNECTIONS - leave:
+        line = socket.create_connection(("127.0.0.1", server.port))
+        if answers(line):
+            held.enter_context(line)
+            taken += 1
+        else:
+            line.close()
+
+
+def answers(line: socket.socket) -> bool:
+    """Whether the server takes this connection: one too many is closed without an answer."""
+    message = pack("<IB", 0, 0) + encode({"hello": 1, "$db": "admin"})
+    try:
+        line.sendall(pack("<iiii", 16 + len(message), 1, 0, 2013) + message)  # OP_MSG, with one section
+        return bool(line.recv(1))
+    except ConnectionError:
+        return False
 
 
 @pytest.mark.long
