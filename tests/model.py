@@ -5,7 +5,7 @@ A process makes one MongoDB command at a time; each command is one step here, wi
 again, the lease may be stolen (it runs out at whatever moment is worst), and the answer to a command may be
 lost, so that it is sent again.  The target refuses one record for good, and a run that finishes another's
 plan may find that the same record has vanished from the source.  The target may be dropped, and be made anew
-by the next insertion.
+by the next insertion; or somebody takes a kept record out of it.
 
 `search` walks through every state that can be reached and raises Violation, with the steps that lead there,
 at the first in which a promise is broken.  A `Protocol` with a protection taken out shows that it can.
@@ -59,6 +59,7 @@ class World(NamedTuple):
     dropped: frozenset[tuple[int, int | str | None]] = frozenset()
     exceptions: frozenset[int] = frozenset()
     lost_at: int | None = None  # the number of the next plan when the target was dropped
+    removed: tuple[int, int] | None = None  # a record that somebody took out, and the fence of that moment
 
     def plan(self, plan_id: PlanId | None) -> Plan | None:
         return next((plan for key, plan in self.plans if key == plan_id), None)
@@ -72,6 +73,7 @@ class Process(NamedTuple):
     plan      what it carries out
     place     how many entries of the plan it has inserted
     failed    records that did not land, with the reason
+    gone      keepers of the plan that are not in the target any more
     keepers   records that stand for others
     """
 
@@ -81,6 +83,7 @@ class Process(NamedTuple):
     plan: Plan | None = None
     place: int = 0
     failed: tuple[tuple[int, str], ...] = ()
+    gone: frozenset[int | str | None] = frozenset()
     keepers: frozenset[int] = frozenset()
     recovering: bool = False
 
@@ -107,6 +110,7 @@ class Protocol:
     recognises    a record counts as landed though the server changed what it sets itself, and the source has
                   it no more
     asks_first    what the target has of adopted ids is known before a plan is decided
+    looks_again   who finishes another's plan looks whether its keepers are still in the target
     checks_places before a plan is accepted, and when it is carried out, the target is still the one it was
     """
 
@@ -121,6 +125,7 @@ class Protocol:
     notes_first: bool = True
     recognises: bool = True
     asks_first: bool = True
+    looks_again: bool = True
     checks_places: bool = True
 
 
@@ -191,6 +196,10 @@ class Model:
             yield "", world, OUT
             return
         found = process._replace(at="land", plan_id=pending, plan=plan, recovering=True)
+        own = {record for record, _, _ in plan.entries}
+        absent = frozenset(keeper for _, _, keeper in plan.of("D") if keeper not in own | world.target)
+        if absent and self.protocol.looks_again:
+            found = found._replace(at="store_amended", gone=absent)
         yield "", world, found
         gone = [record for record, _, _ in plan.of("U") if record in self.refused]
         if not self.protocol.recognises:
@@ -222,7 +231,8 @@ class Model:
         if not due:
             yield "", world, process._replace(at="cover")
             return
-        keepers = {self.group(record): record for record in sorted(process.keepers, reverse=True)}
+        there = process.keepers.difference(world.removed[:1] if world.removed else ())
+        keepers = {self.group(record): record for record in sorted(there, reverse=True)}
         entries: list[Entry] = []
         for record in due:
             if record in self.adopted and self.protocol.asks_first:
@@ -269,7 +279,7 @@ class Model:
             yield "", world, process._replace(at=at, place=0)
 
     def _store_amended(self, world: World, process: Process, me: int) -> Iterator[Step]:
-        plan = self._without(process.plan, dict(process.failed))
+        plan = self._without(process.plan, dict(process.failed), process.gone)
         amended = process._replace(plan_id=self._version(process), plan=plan)
         yield "store", _stored(world, amended), process._replace(at="accept_amended")
 
@@ -282,8 +292,9 @@ class Model:
         amended = process._replace(
             at="land",
             plan_id=self._version(process),
-            plan=self._without(process.plan, dict(process.failed)),
+            plan=self._without(process.plan, dict(process.failed), process.gone),
             failed=(),
+            gone=frozenset(),
         )
         yield "forget", world._replace(plans=kept), amended
 
@@ -328,6 +339,9 @@ class Model:
             return
         kept = {record for record, _, _ in process.plan.of("U")}
         process = process._replace(keepers=process.keepers | kept)
+        if world.removed and world.removed[0] not in world.target and process.head.fence > world.removed[1]:
+            if any(keeper == world.removed[0] for _, _, keeper in process.plan.of("D")):
+                raise Violation("a record was dropped for one that was gone before its run began")
         then = "clean" if process.recovering else "decide"
         if not self.protocol.lands_first:
             yield "", world, process._replace(at=then)
@@ -388,11 +402,13 @@ class Model:
         number, fence, version = process.plan_id
         return number, process.head.fence if self.protocol.signs else fence, version + 1
 
-    def _without(self, plan: Plan | None, failed: dict[int, str]) -> Plan:
-        """Give these records another verdict, and one of their duplicates their place."""
+    def _without(
+        self, plan: Plan | None, failed: dict[int, str], gone: frozenset[int | str | None] = frozenset()
+    ) -> Plan:
+        """Give these records another verdict, and one duplicate of them, or of those gone, their place."""
         assert plan
         entries: list[Entry] = []
-        lost: set[int | str | None] = set()
+        lost = set(gone)
         promoted: int | None = None
         for record, verdict, keeper in plan.entries:
             if record in failed:
@@ -469,6 +485,19 @@ def check_lost(_: Model, world: World) -> None:
         raise Violation("lost: plans were carried out on a target that is not the one it was")
 
 
+def check_removed(model: Model, world: World) -> None:
+    """Raise Violation when what somebody took out of the target has changed anything else."""
+    assert world.removed is not None
+    committed = [entry for plan in chain(world, world.head.last) for entry in plan.entries]
+    if [record for record, _, _ in committed] != [one for one in model.groups if one <= world.head.watermark]:
+        raise Violation("a record below the watermark is not decided just once")
+    kept = {record for record, verdict, _ in committed if verdict == "U"}
+    if not kept <= world.target | {world.removed[0]}:
+        raise Violation("lost: a record below the watermark is not in the target")
+    if not {(record, keeper) for record, verdict, keeper in committed if verdict == "D"} <= world.dropped:
+        raise Violation("a dropped record has no row")
+
+
 def outcome(world: World) -> tuple[object, ...]:
     """Return what a run leaves, without what may differ: fences, and why the refused record is refused."""
     plans = [
@@ -481,11 +510,12 @@ def outcome(world: World) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class Mishaps:
-    """How much may go wrong on one path: processes killed, answers lost, the target dropped."""
+    """How much may go wrong on one path: processes killed, answers lost, the target or a record dropped."""
 
     kills: int = 2
     losses: int = 1
     drops: int = 0
+    removals: int = 0
 
 
 @dataclass(frozen=True)
@@ -511,11 +541,11 @@ def search(model: Model, mishaps: Mishaps = Mishaps(), processes: int = 2) -> Se
         state = queue.popleft()
         try:
             if state[0] not in sound:
-                (check_lost if state[0].lost_at is not None else check)(model, state[0])
+                _checks(state[0])(model, state[0])
                 sound.add(state[0])
             if DONE in state[1]:
                 finished += 1
-                if state[0].lost_at is None and outcome(state[0]) != outcome(model.undisturbed):
+                if _checks(state[0]) is check and outcome(state[0]) != outcome(model.undisturbed):
                     raise Violation("a finished run left something else than an undisturbed one")
             for name, after in _moves(model, state):
                 transitions += 1
@@ -528,11 +558,23 @@ def search(model: Model, mishaps: Mishaps = Mishaps(), processes: int = 2) -> Se
     return Searched(len(came_from), transitions, finished)
 
 
+def _checks(world: World) -> Callable[[Model, World], None]:
+    """Return what is to hold of a world, after what others have done to its target."""
+    if world.lost_at is not None:
+        return check_lost
+    return check if world.removed is None else check_removed
+
+
 def _moves(model: Model, state: State) -> Iterator[tuple[str, State]]:
     world, processes, left = state
     if left.drops and world.target:
         dropped = world._replace(target=frozenset(), lost_at=world.head.next)
         yield "target dropped", (dropped, processes, replace(left, drops=left.drops - 1))
+    if left.removals:
+        kept = {entry[0] for plan in chain(world, world.head.last) for entry in plan.of("U")}
+        for record in sorted(kept & world.target):
+            after = world._replace(target=world.target - {record}, removed=(record, world.head.fence))
+            yield f"{record} taken out", (after, processes, replace(left, removals=left.removals - 1))
     for me, process in enumerate(processes):
         for name, after, then in model.steps(world, process, me):
             yield f"{me}: {name or process.at}", (after, _with(processes, me, then), left)

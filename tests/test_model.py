@@ -72,6 +72,13 @@ def test_no_run_goes_on_with_a_target_that_was_dropped() -> None:
         search(Model(protocol=Protocol(checks_places=False)), Mishaps(kills=0, losses=0, drops=1))
 
 
+def test_a_plan_of_a_killed_run_drops_nothing_for_a_keeper_that_went_meanwhile() -> None:
+    assert search(Model(), Mishaps(kills=2, losses=0, removals=1)).finished
+
+    with pytest.raises(Violation, match="gone before its run began"):
+        search(Model(protocol=Protocol(looks_again=False)), Mishaps(kills=1, losses=0, removals=1))
+
+
 def test_an_adopted_record_stands_for_its_copies_though_the_source_has_another_of_its_id() -> None:
     model = Model({1: "A", 2: "B", 3: "A", 4: "B", 5: "B"}, refused=frozenset({4}), adopted={2: "A"})
     assert search(model, Mishaps(kills=1, losses=1)).finished
