@@ -135,6 +135,40 @@ def test_an_embedded_document_that_is_broken_is_undecodable_when_the_path_enters
     assert _reason(TextFields(("page.text",)), raw) == "undecodable"
 
 
+_TEXTS = [_TEXT, _element(0x02, b"text", _string(b"other")), _element(0x0A, b"text", b"")]
+_ENDS_SO = _element(0x02, b"other", _string(b"this is text"))
+
+
+@pytest.mark.parametrize("second", _TEXTS, ids=["same", "another", "null"])
+def test_a_field_that_a_record_has_twice_is_not_judged(second: bytes) -> None:
+    for record in ((_TEXT, second), (second, _ENDS_SO, _TEXT)):
+        assert _reason(TextFields(("text",)), _document(*record)) == "field_twice"
+        page = _document(_element(0x03, b"page", _document(*record)))
+        assert _reason(TextFields(("title", "page.text")), page) == "field_twice"
+    pages = [_element(0x03, b"page", _document(one)) for one in (_TEXT, second)]
+    assert _reason(TextFields(("page.text",)), _document(*pages)) == "field_twice"
+    listed = _document(_element(0x04, b"pages", _document(_element(0x03, b"0", _document(_TEXT, second)))))
+    assert _reason(TextFields(("pages.0.text",)), listed) == "field_twice"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        _ENDS_SO,
+        _element(0x03, b"page", _document(_TEXT)),
+        _element(0x04, b"pages", _document(*(_element(0x03, b"%d" % n, _document(_TEXT)) for n in range(3)))),
+        _element(0x03, b"page", _document(_TEXT, _TEXT)),
+        _element(0x02, b"title", _string(b"a")) + _element(0x02, b"title", _string(b"b")),
+        _ENDS_SO + _element(0x03, b"broken", _document(_element(0x02, b"a", b"\xff\xff\xff\x7f"))),
+        _ENDS_SO + _element(0x03, b"deep", _nested(0x03, 5000)),
+    ],
+    ids=["end of a text", "elsewhere", "in a list", "elsewhere twice", "another twice", "broken", "deep"],
+)
+def test_what_looks_like_a_field_that_is_there_twice_does_not_matter(other: bytes) -> None:
+    for record in ((_TEXT, other), (other, _TEXT)):
+        assert TextFields(("text",)).text_of(_document(*record)) == "正文"
+
+
 def test_a_symbol_is_text() -> None:
     assert TextFields(("text",)).text_of(_document(_element(0x0E, b"text", _string(b"abc")))) == "abc"
 
@@ -254,12 +288,6 @@ def test_the_texts_of_many_records_are_those_of_each(data: st.DataObject) -> Non
     for paths in (("text",), ("é",), ("text.0",), ("text", "other")):
         fields = TextFields(paths)
         assert [one[:2] for one in fields.texts_of(raws)] == [_singly(fields, raw) for raw in raws]
-
-
-def test_of_two_fields_of_one_name_the_last_counts() -> None:
-    raw = _document(_TEXT, _element(0x02, b"text", _string(b"last")))
-    assert TextFields(("text",)).texts_of([raw]) == [Found("last")]
-    assert TextFields(("text",)).text_of(raw) == "last"
 
 
 @given(st.data())

@@ -327,22 +327,6 @@ def test_keepers_of_many_megabytes_are_recalled_and_fingerprinted_piece_by_piece
     assert steps == [step for n in range(4) for step in ("fetch", f"compare [{n}]")]
 
 
-def test_a_keeper_that_has_another_text_by_its_fields_alone_is_looked_at_as_a_whole() -> None:
-    asked = []
-
-    def first_of_two(ids: Sequence[bytes]) -> Iterator[dict[bytes, bytes]]:
-        yield {raw_id: b"another" if raw_id == b"id:ab" else b"cd" for raw_id in ids}
-
-    def whole(ids: Sequence[bytes]) -> Iterator[dict[bytes, bytes]]:
-        asked.extend(ids)
-        yield {raw_id: b"ab" for raw_id in ids}
-
-    keepers = Keepers(RECIPE, 0, Recollection(first_of_two, prints_of, whole))
-    keepers.restore(plan_of([b"ab", b"cd"], prints_of([b"ab", b"cd"]), [UNIQUE] * 2).texts)
-    assert [known.texts.tolist() for known in keepers.shingles([0, 1])] == [[1], [0]]
-    assert asked == [b"id:ab"]
-
-
 def test_the_shingles_at_hand_are_looked_at_some_megabytes_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keepers, "PIECE_BYTES", 16)
     records = Records(cache_bytes=1 << 10)

@@ -72,17 +72,6 @@ def test_only_the_fields_of_the_text_are_asked_for(lookup: Lookup) -> None:
     assert fields.text_of(piece[ids([1])[0]]) == fields.text_of(encode(record)) == "c\nt\nb"
 
 
-def test_of_a_field_that_is_in_a_record_twice_the_server_may_give_the_first_alone(lookup: Lookup) -> None:
-    first, second, other = (elements(encode(one)) for one in ({"t": "a"}, {"t": "b"}, {"u": 1}))
-    raw = document(elements(ids([1])[0]), other, first, other, second)
-    lookup.collection.insert_one(RawBSONDocument(raw))
-    fields = TextFields(("t",))
-    assert fields.text_of(raw) == "b"
-    [piece] = lookup.pieces(ids([1]), fields.names)
-    assert fields.text_of(piece[ids([1])[0]]) in ("a", "b")
-    assert list(lookup.pieces(ids([1]))) == [{ids([1])[0]: raw}]
-
-
 def test_a_field_that_cannot_be_asked_for_by_name_comes_with_its_whole_record(lookup: Lookup) -> None:
     record = {"_id": 1, "$text": "t", "html": "x"}
     lookup.collection.insert_one(record)

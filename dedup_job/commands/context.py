@@ -156,9 +156,7 @@ class Context:
     def keepers(self, records: Records, engine: LocalEngine) -> Keepers:
         """Return an empty set of keepers, whose texts are looked up among records when not at hand."""
         fields = self.recipe.reader.fields.names
-        recall = Recollection(
-            lambda ids: records.fetch(ids, fields), engine.fingerprint, lambda ids: records.fetch(ids)
-        )
+        recall = Recollection(lambda ids: records.fetch(ids, fields), engine.fingerprint)
         return Keepers(self.recipe, self.settings.match.cache_mb << 20, recall)
 
     def is_foreign(self, head: Head | None) -> bool:

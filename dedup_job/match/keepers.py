@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -42,26 +42,16 @@ class Recalled(NamedTuple):
 class Recollection:
     """How the texts of older keepers are looked up again: fetch the records, fingerprint them once more.
 
-    fetch        yields the records that exist of some ids, by id, in pieces that fit into memory; of each
-                 record what its text is in
-    fetch_whole  does the same with whole records.  They are asked for where the text is another: of a field
-                 that is in a record twice the server gives only the first, and the text is in the last
+    fetch  yields the records that exist of some ids, by id, in pieces that fit into memory; of each record
+           what its text is in
     """
 
     fetch: Fetch
     fingerprint: Callable[[Sequence[bytes]], Fingerprints]
-    fetch_whole: Fetch = field(default=lambda ids: ())
 
     def texts(self, ids: Sequence[bytes]) -> Iterator[Recalled]:
         """Yield these keepers in pieces, those that are gone left out."""
-        return map(self._fingerprinted, self.fetch(ids))
-
-    def whole_texts(self, ids: Sequence[bytes]) -> Iterator[Recalled]:
-        """Do the same, whatever the records look like."""
-        return map(self._fingerprinted, self.fetch_whole(ids))
-
-    def _fingerprinted(self, found: Mapping[bytes, bytes]) -> Recalled:
-        return Recalled(list(found), self.fingerprint(list(found.values())))
+        return (Recalled(list(found), self.fingerprint(list(found.values()))) for found in self.fetch(ids))
 
 
 class Known(NamedTuple):
@@ -238,9 +228,8 @@ class Keepers:
 
     def _looked_up(self, missing: dict[Standing, None]) -> Iterator[Known]:
         """Yield the shingles of these in pieces; what is left of them is gone or has another text now."""
-        for texts_of in (self._recall.texts, self._recall.whole_texts):
-            if missing:
-                yield from map(partial(self._known_again, missing), texts_of([one.id for one in missing]))
+        recalled = self._recall.texts([one.id for one in missing]) if missing else ()
+        yield from map(partial(self._known_again, missing), recalled)
 
     def _known_again(self, missing: dict[Standing, None], recalled: Recalled) -> Known:
         """Return the shingles of recalled records that have the texts they had: those are missing no more."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
+from bson import decode
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
@@ -22,11 +24,28 @@ OPTIONS: Final = CodecOptions(
     unicode_decode_error_handler="surrogateescape",
 )
 _ABSENT: Final = object()
+_TWICE: Final = object()
+
+
+class _Counted(dict[str, Any]):
+    """A document that knows which of its fields it has twice: of these it gives none."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, _TWICE if name in self else value)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the value of a field; raises `Unjudged` where there are two."""
+        if (value := super().get(name, default)) is _TWICE:
+            raise Unjudged("field_twice")
+        return value
+
+
+COUNTED: Final = OPTIONS.with_options(document_class=_Counted)
 _KINDS: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
     (bool, "boolean"),  # before the numbers: a bool is an int
     ((int, float, Decimal128), "number"),
     (list, "list"),
-    (RawBSONDocument, "document"),
+    ((RawBSONDocument, _Counted), "document"),
     (bytes, "binary"),
     (DatetimeMS, "date"),
 )
@@ -69,7 +88,8 @@ class TextFields:
         """Return the text of one record (a raw BSON document), or raise `Unjudged`.
 
         A part that is absent or null is left out. Reasons: `missing` (all parts absent), `null` (all absent
-        or null), `not_text:<number|list|document|binary|boolean|date|other>`, `invalid_utf8`, `undecodable`.
+        or null), `not_text:<number|list|document|binary|boolean|date|other>`, `field_twice` (so that either
+        may be meant), `invalid_utf8`, `undecodable`.
         """
         return "\n".join(self._texts(raw))
 
@@ -80,7 +100,7 @@ class TextFields:
     def _texts(self, raw: bytes) -> list[str]:
         """Return the parts that are there, one at least, or raise `Unjudged`."""
         try:
-            record = RawBSONDocument(raw, OPTIONS)
+            record = self._record(raw)
             values = [_value(record, path) for path in self._parts]
         except (BSONError, IndexError) as error:  # IndexError: bson, for a negative length
             raise Unjudged("undecodable") from error
@@ -89,6 +109,17 @@ class TextFields:
             raise Unjudged("null" if None in values else "missing")
         return texts
 
+    def _record(self, raw: bytes) -> Mapping[str, Any]:
+        """Return a record, such that a field that it has twice is told from others.
+
+        RawBSONDocument decodes no more than is asked for, and gives the last of two.  So the whole is decoded
+        where a name may be there twice; trouble in other fields does not matter even then.
+        """
+        if any(raw.count(name) > 1 for name in self._names_in_bson):
+            with suppress(BSONError, RecursionError):
+                return decode(raw, COUNTED)
+        return RawBSONDocument(raw, OPTIONS)
+
     def _found(self, raw: bytes) -> Found:
         try:
             texts = self._texts(raw)
@@ -96,6 +127,12 @@ class TextFields:
             return Found("", unjudged.reason)
         is_partial = len(self.paths) > 1 and sum(map(_says_something, texts)) < len(self.paths)
         return Found("\n".join(texts), is_partial=is_partial)
+
+    @cached_property
+    def _names_in_bson(self) -> list[bytes]:
+        """The names of fields as they end in BSON; a text may end so, too.  Numbers are places in lists."""
+        parts = dict.fromkeys(part for path in self._parts for part in path)
+        return [part.encode() + b"\0" for part in parts if not _is_number(part)]
 
     @cached_property
     def _parts(self) -> tuple[tuple[str, ...], ...]:
@@ -129,11 +166,11 @@ def _says_something(text: str) -> bool:
     return bool(text) and not text.isspace()
 
 
-def _value(record: RawBSONDocument, path: tuple[str, ...]) -> Any:
+def _value(record: Mapping[str, Any], path: tuple[str, ...]) -> Any:
     """Return the value at a path, or `_ABSENT`."""
     value: Any = record
     for part in path:
-        if isinstance(value, RawBSONDocument):
+        if isinstance(value, (RawBSONDocument, _Counted)):
             value = value.get(part, _ABSENT)
         elif isinstance(value, list):
             value = _item(value, part)
@@ -144,9 +181,13 @@ def _value(record: RawBSONDocument, path: tuple[str, ...]) -> Any:
 
 def _item(items: list[Any], part: str) -> Any:
     """Return one item of a list; a name asks every item at once, which is a list again and no text."""
-    if not (part.isascii() and part.isdigit()):
+    if not _is_number(part):
         raise Unjudged("not_text:list")
     return items[int(part)] if int(part) < len(items) else _ABSENT
+
+
+def _is_number(part: str) -> bool:
+    return part.isascii() and part.isdigit()
 
 
 def _text(value: Any) -> str:
