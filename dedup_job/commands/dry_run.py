@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from dedup_job import job
 from dedup_job.commands.context import Context, first_records
 from dedup_job.commands.deciding import Look, Observe, Past, broken_off, new_run, tell_of_gone
 from dedup_job.commands.guard import Decided, Guards, HeldBack, Notes
-from dedup_job.document import Batch, Counts
+from dedup_job.document import COPIED, Batch, Counts, digests
 from dedup_job.ledger.fitting import Consent, check_filter, check_fits, check_places, check_whole
 from dedup_job.ledger.head import Head
-from dedup_job.ledger.read_only import ReadOnlyTarget, accept
+from dedup_job.ledger.read_only import ReadOnlyTarget
 from dedup_job.ledger.reader import LedgerReader
+from dedup_job.match.texts import TextIndex
+from dedup_job.mongo.source import Source
+from dedup_job.mongo.target import Target
 from dedup_job.mongo.window import Window
 from dedup_job.plan import BACKFILL, NIGHTLY, Plan
 from dedup_job.report.summary import Report
@@ -35,6 +41,25 @@ class DryRun:
     consent: Consent = Consent()
 
 
+class Rehearsal(ReadOnlyTarget):
+    """The target as it would be during a dry run: with what it has, and with what would be put there.
+
+    What earlier runs put there is not looked for in the source: it may be gone from the target alone.
+    """
+
+    def __init__(self, target: Target, source: Source) -> None:
+        super().__init__(target, source)
+        self._kept = TextIndex()  # of ids, in the place of texts
+
+    def accept(self, plan: Plan, _: Sequence[bytes]) -> Plan:
+        """Take every verdict as it is; nothing is written, so nothing is refused."""
+        self._kept.number(digests([plan.ids[row] for row in plan.rows(*COPIED)]))
+        return plan
+
+    def _to_come(self, ids: Sequence[bytes]) -> Sequence[bytes]:
+        return [ids[row] for row in np.flatnonzero(self._kept.find(digests(ids)) >= 0)]
+
+
 def dry_run(context: Context, asked: DryRun, observe: Observe) -> Report:
     """Say what a backfill or a nightly run would do, and write nothing."""
     reader = context.ledger_reader()
@@ -47,7 +72,7 @@ def dry_run(context: Context, asked: DryRun, observe: Observe) -> Report:
     before = Decided() if asked.fresh else broken_off(context, reader)
     guards = Guards.of(context.settings.limits, notes, before, least=1)
     with context.engine() as engine:
-        target = ReadOnlyTarget(context.target, context.source)
+        target = Rehearsal(context.target, context.source)
         keepers, window = context.keepers(target, engine), context.window(mode, head)
         past = (
             Past.none(keepers, window) if asked.fresh else Past.read(context, reader, head, keepers, window)
@@ -55,7 +80,7 @@ def dry_run(context: Context, asked: DryRun, observe: Observe) -> Report:
 
         def decided(window: Window, _: str) -> Counts:
             batches = first_records(context.source.batches(window), asked.limit)
-            commit, held_back = guards.drops.before(accept), HeldBack(engine, guards.first)
+            commit, held_back = guards.drops.before(target.accept), HeldBack(engine, guards.first)
             return job.run(past.job(context, held_back, batches, target.absent, commit, observe))
 
         counts, _ = Look(context, reader, head, mode, context.source.now())(past.window, decided)

@@ -1,4 +1,4 @@
-"""A rehearsal: a target and a ledger for a dry run, which read what is there and write nothing."""
+"""Kept records, read where they are or come from: in the target, or else in the source."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
-from dedup_job.plan import Plan
 
 
 class ReadOnlyTarget:
-    """Knows the records that earlier runs put into the target, and those that this one would put there."""
+    """A target as it is or would be, that is only read."""
 
     def __init__(self, target: Target, source: Source) -> None:
         self._target, self._source = target, source
@@ -22,13 +21,14 @@ class ReadOnlyTarget:
             for raw_id in there:
                 rest.pop(raw_id, None)
             yield there
-        yield from self._source.fetch(list(rest), fields)
+        yield from self._source.fetch(self._to_come(list(rest)), fields)
 
     def absent(self, ids: Iterable[bytes]) -> set[bytes]:
         """Return those of these keepers that are in neither."""
-        return self._source.absent(self._target.absent(ids))
+        gone = self._target.absent(ids)
+        to_come = self._to_come(list(gone))
+        return gone.difference(to_come) | self._source.absent(to_come)
 
-
-def accept(plan: Plan, _: Sequence[bytes]) -> Plan:
-    """Take every verdict as it is; nothing is written, so nothing is refused."""
-    return plan
+    def _to_come(self, ids: Sequence[bytes]) -> Sequence[bytes]:
+        """Return those of some ids that the target has not got whose records are looked for in the source."""
+        return ids

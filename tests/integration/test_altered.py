@@ -85,6 +85,24 @@ def test_a_backfill_that_goes_on_does_not_rely_on_what_was_altered_meanwhile(
     assert dropped(job) == {3: (1, "exact")}
 
 
+def test_a_report_does_not_rely_on_a_keeper_that_is_gone_from_the_target_alone(kept: Job) -> None:
+    """The source still has it, as it has what the report itself would keep."""
+    kept.target.delete_one({"_id": 1})
+    kept.source.insert_many(
+        [
+            {"_id": 3, "text": LONG},
+            {"_id": 4, "text": NEAR},
+            {"_id": 5, "text": OTHER},
+            {"_id": 6, "text": LONG},
+        ]
+    )
+
+    forecast, counts = rehearsed(kept), kept.decide("run").counts
+
+    assert counts == forecast == Counts(unique=1, exact=2, near=1)
+    assert dropped(kept) == {4: (3, "near"), 5: (2, "exact"), 6: (3, "exact")}
+
+
 @pytest.mark.parametrize("what", ["deleted", "altered", "added to"])
 def test_a_plan_that_a_killed_run_left_relies_on_its_keepers_as_they_are_when_it_is_finished(
     kept: Job, what: str
