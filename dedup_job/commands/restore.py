@@ -9,6 +9,7 @@ from dedup_job.commands.deciding import new_run
 from dedup_job.commands.undo import origin_of, written_head
 from dedup_job.commands.why import why as why_answer
 from dedup_job.errors import StateError, UsageError
+from dedup_job.ledger.overrides import KEEP
 from dedup_job.ledger.putting_back import Dropped, RestoreLedger
 from dedup_job.ledger.rows import id_of_row
 from dedup_job.mongo.ids import extended, readings, with_equals
@@ -16,7 +17,7 @@ from dedup_job.report.undo_page import Restored
 
 
 def restore(context: Context, given: Sequence[str], why: str) -> Restored:
-    """Put dropped records back into the target; those that are restored already are left alone.
+    """Put dropped records back into the target; those that are restored already, and there, are left alone.
 
     A record arrives as the source has it now; where that is not what was judged, the answer says so.
     Nothing is changed when one of them cannot be restored.  Raises UsageError when one was not dropped,
@@ -37,9 +38,8 @@ def restore(context: Context, given: Sequence[str], why: str) -> Restored:
 def _dropped(context: Context, given: str) -> Dropped | None:
     """Return the dropped record that a command line names, or None for one that is restored already."""
     reader, ids = context.ledger_reader(), with_equals(readings(given))
-    row = reader.row("dropped", ids)
+    row = reader.row("dropped", ids) or _row_of_restored(context, given, ids)
     if row is None:
-        _check_restored(context, given, ids)
         return None
     raw_id = id_of_row(row)
     raw = context.source.one(raw_id)
@@ -48,12 +48,17 @@ def _dropped(context: Context, given: str) -> Dropped | None:
     return Dropped(row, raw)
 
 
-def _check_restored(context: Context, given: str, ids: Sequence[bytes]) -> None:
-    """Raise UsageError, with what the ledger knows, unless a record was restored and is in the target."""
-    overridden = list(context.ledger_reader().overrides(ids))
-    if overridden and not context.target.absent(overridden):
-        return
-    if overridden:
+def _row_of_restored(context: Context, given: str, ids: Sequence[bytes]) -> bytes | None:
+    """Return what the row said of a record that was restored and is gone from the target again.
+
+    None where it is still there.  Raises UsageError, with what the ledger knows, for any other record.
+    """
+    overrides = context.ledger_reader().overrides(ids)
+    if overrides and not context.target.absent(overrides):
+        return None
+    for override in overrides.values():
+        if override.action == KEEP:
+            return override.dropped_row
         raise UsageError(f"{given} was restored, and its run was undone since; the next run keeps it")
     answer = why_answer(context, given)
     reason = f" ({answer['reason']})" if answer.get("reason") else ""

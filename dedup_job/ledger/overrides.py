@@ -56,6 +56,11 @@ class Override:
         return cls(id_of_row(row), about["why"], about["at"], about["hash"], bytes(dropped), about["action"])
 
     @property
+    def dropped_row(self) -> bytes:
+        """The raw row of `dropped` that said why the record was dropped."""
+        return document(elements(row_key(self.id)), elements(self.dropped))
+
+    @property
     def row(self) -> bytes:
         """Return it as it is stored, as raw BSON."""
         about = {"action": self.action, "why": self.why, "at": self.at, "hash": self.hash}

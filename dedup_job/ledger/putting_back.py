@@ -64,4 +64,5 @@ class RestoreLedger(Ledger):
         with named_errors("the ledger"):
             self._patience(lambda: self._named(outdated).delete_many(same))
         if refused:
+            self._row_writer.put("dropped", [record.row])  # where it was restored before, there is none
             raise StateError(f"the target does not take the record ({refused[0]}); it stays dropped")

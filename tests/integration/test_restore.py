@@ -197,6 +197,25 @@ def job_of_two(job: Job) -> Job:
     return job
 
 
+def test_a_restored_record_that_somebody_deletes_from_the_target_can_be_restored_again(job: Job) -> None:
+    job.source.insert_many([{"_id": 1, "text": TEXT}, {"_id": 2, "text": TEXT}])
+    job.decide("backfill")
+    restore(job, "2")
+    job.target.delete_one({"_id": 2})
+
+    restored = restore(job, "2", why="again")
+
+    assert restored.ids == [2]
+    assert job.target.find_one({"_id": 2}) == {"_id": 2, "text": TEXT}
+    differences(job, [])
+    job.target.delete_one({"_id": 2})
+    job.database.command("collMod", job.target.name, validator={"_id": 1})
+    with pytest.raises(StateError, match="it stays dropped"):
+        restore(job, "2")
+    differences(job, [])
+    assert job.ledger("dropped").count_documents({}) == 1
+
+
 def test_a_record_that_the_target_refuses_stays_dropped(job: Job) -> None:
     with_two_copies(job)
     job.target.insert_one({"_id": 2, "foreign": True})
