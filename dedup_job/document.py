@@ -156,6 +156,8 @@ class Verdict:
 
 UNIQUE = Verdict(Action.UNIQUE)
 CONFLICT = Verdict(Action.REFUSED, "conflict")  # the target has another record of the same id
+NOT_ALONE = Verdict(Action.REFUSED, "unique_index")  # another record has a value that one alone may have
+VANISHED = Verdict(Action.REFUSED, "vanished")  # the source has no such record any more
 COPIED = (Action.UNIQUE, Action.UNJUDGED)  # what puts a record into the target
 
 

@@ -2,8 +2,9 @@
 
 First the records that the target has not got are decided again, and those that were dropped for one which
 changed or vanished are among them: what they say is in the target before anything leaves it.  Then those that
-the target has.  No outdated decision stands for anything meanwhile, so a run that is
-killed and done again decides as one that was not.
+the target has.  What it refused meanwhile is tried once more at the end: two records may have swapped a value
+that a unique index allows once.  No outdated decision stands for anything meanwhile, so a run that is killed
+and done again decides as one that was not.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from dedup_job import job
 from dedup_job.commands.context import Context
 from dedup_job.commands.deciding import Observe, Past, new_run
 from dedup_job.commands.guard import Notes, check_vanished, stop
-from dedup_job.commands.outdated import Compared, Outdated
+from dedup_job.commands.outdated import Compared, Earlier, Outdated
 from dedup_job.commands.reconcile import decide_missed, reconciliation
 from dedup_job.commands.verify.subject import Told, head_of
-from dedup_job.document import CONFLICT, COPIED, Action, Batch, Counts, Fingerprints, Verdict, digests
+from dedup_job.document import CONFLICT, COPIED, NOT_ALONE, VANISHED, Batch, Counts, Fingerprints, digests
 from dedup_job.engine.local import LocalEngine
 from dedup_job.errors import LeaseHeld
 from dedup_job.ledger.commit import Ledger
@@ -33,7 +34,6 @@ from dedup_job.plan import APPLY, Plan
 from dedup_job.report.applied import Applied, Due
 from dedup_job.report.reconciled import Reconciliation
 
-VANISHED = Verdict(Action.REFUSED, "vanished")
 AT_ONCE = 5_000  # records
 
 
@@ -97,10 +97,11 @@ def apply(context: Context, found: Compared, observe: Observe, consent: Consent 
         held = refused - context.target.absent(refused)
         past = Past.read(context, ledger, head, keepers, Window(), found.outdated.texts_of, held)
         counts = sum((doing.decide_again(ids, past) for ids in found.outdated.in_order), Counts())
+        counts = doing.try_again(past, counts)
         ledger.settle()
         stay += doing.conflicts
         seconds = time.monotonic() - started
-        applied = Applied(run.name, context.target_name, renewed, counts, doing.removed, seconds, stay)
+        applied = Applied(run.name, context.target_name, renewed, counts, len(doing.removed), seconds, stay)
         ledger.close({**applied.as_json(), "exit_code": applied.exit_code})
     return applied
 
@@ -109,8 +110,9 @@ def apply(context: Context, found: Compared, observe: Observe, consent: Consent 
 class Doing:
     """Works through outdated decisions.
 
-    removed    records that have left the target
+    removed    ids of records that have left the target
     conflicts  ids of which the target has another record, which stays
+    not_alone  by id: records that the target does not take beside another one
     """
 
     context: Context
@@ -118,8 +120,9 @@ class Doing:
     engine: LocalEngine
     outdated: Outdated
     observe: Observe
-    removed: int = 0
+    removed: set[bytes] = field(default_factory=set)
     conflicts: list[bytes] = field(default_factory=list)
+    not_alone: dict[bytes, Earlier] = field(default_factory=dict)
 
     def renew(self) -> tuple[int, list[bytes]]:
         """Renew what is to be renewed; returns how many records were, and the ids of those that stay.
@@ -162,6 +165,16 @@ class Doing:
             counts += plan.counts
         return counts
 
+    def try_again(self, past: Past, counts: Counts) -> Counts:
+        """Decide once more what the target did not take beside another record; returns the counts after it.
+
+        That other one may have left the target, or been replaced, behind it.
+        """
+        refused, self.not_alone = self.not_alone, {}
+        self.outdated.again.update(refused)
+        again = self.decide_again(list(refused), past)
+        return counts + again - Counts.of(one.verdict for one in refused.values())
+
     def _same_text(self, plan: Plan, raws: Mapping[bytes, bytes]) -> list[int]:
         """Return the rows of a plan whose record has the text that it had."""
         prints = self.engine.fingerprint([raws[raw_id] for raw_id in plan.ids])
@@ -180,8 +193,13 @@ class Doing:
         for raw_id, verdict in zip(done.ids, done.verdicts, strict=True):
             if verdict == CONFLICT:
                 self.conflicts.append(raw_id)
-            elif verdict.action not in COPIED and self.outdated.again[raw_id].copy is not None:
-                self.removed += 1
+                continue
+            if verdict.action in COPIED:
+                self.removed.discard(raw_id)
+            elif self.outdated.again[raw_id].copy is not None:
+                self.removed.add(raw_id)
+            if verdict == NOT_ALONE:
+                self.not_alone[raw_id] = Earlier(self.ledger.number, verdict, None)
         return done
 
     def _vanished(self, ids: Sequence[bytes]) -> Plan:

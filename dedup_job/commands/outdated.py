@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -13,11 +13,12 @@ import numpy as np
 from dedup_job.commands.context import Context
 from dedup_job.commands.reconcile import Comparison, Overtaken, each_compared
 from dedup_job.commands.verify.subject import Told, head_of
-from dedup_job.document import CONFLICT, COPIED, Action, Counts, Verdict
+from dedup_job.document import CONFLICT, COPIED, VANISHED, Action, Counts, Verdict
 from dedup_job.engine.local import LocalEngine
 from dedup_job.ledger.overrides import KEEP, Override
 from dedup_job.ledger.stored_plan import Before, PlanColumns, PlanId, StoredPlan
 from dedup_job.mongo.id_set import IdSet
+from dedup_job.mongo.ids import with_equals
 from dedup_job.mongo.window import Window
 from dedup_job.plan import ADOPT, Plan, Texts
 from dedup_job.report.applied import Due
@@ -38,12 +39,14 @@ class Earlier:
 
 @dataclass(slots=True)
 class Outdated:
-    """Decisions that do not hold any more, in the order in which they were made.
+    """Decisions that do not hold any more, or need not, in the order in which they were made.
 
     fence    that of the head by which they were found: no command may have written since; None where one
              was at work
-    again    by id: the text is another one, the record is gone, or this is so of its keeper
+    again    by id: the text is another one, the record is gone, this is so of its keeper, or the target
+             refused the record and may take it now
     renewed  ids by plan: the record is another one, and its text is as it was judged
+    refused  records of which the target refused what the source still has
     """
 
     fence: int | None
@@ -51,6 +54,7 @@ class Outdated:
     renewed: dict[PlanId, list[bytes]] = field(default_factory=dict)
     changed: int = 0
     handed_on: int = 0
+    refused: int = 0
     vanished: Counter[bool] = field(default_factory=Counter)  # by whether they are in the target
 
     def __bool__(self) -> bool:
@@ -60,7 +64,8 @@ class Outdated:
     def due(self) -> Due:
         """How much there is to do."""
         renewed = sum(map(len, self.renewed.values()))
-        return Due(renewed, self.changed, self.handed_on, self.vanished[True], self.vanished[False])
+        vanished = self.vanished
+        return Due(renewed, self.changed, self.handed_on, self.refused, vanished[True], vanished[False])
 
     @property
     def in_order(self) -> tuple[list[bytes], list[bytes]]:
@@ -151,13 +156,27 @@ class Finding:
         gone = changed | vanished
         self._moved |= {plan.ids[row] for row in gone if plan.verdicts[row].action is Action.UNIQUE}
         handed_on = {row for row in self._dropped_for_moved(plan) if row not in gone}
-        for row in sorted(gone | handed_on):
+        refused = set(self._refused(plan, gone | set(overtaken.vanished)))
+        for row in sorted(gone | handed_on | refused):
             found.again[plan.ids[row]] = self._earlier(stored, row)
         if renewed := sorted(same - handed_on):
             found.renewed[stored.id] = [plan.ids[row] for row in renewed]
         found.changed += len(changed)
         found.handed_on += len(handed_on)
+        found.refused += len(refused)
         found.vanished.update(found.again[plan.ids[row]].copy is not None for row in vanished)
+
+    def _refused(self, plan: Plan, others: Collection[int]) -> Iterator[int]:
+        """Yield the rows, but for some, that the target refused: it may take them now.
+
+        Where it still has another record of the id, it does not.
+        """
+        rows = [row for row in plan.rows(Action.REFUSED) if plan.verdicts[row] != VANISHED]
+        conflicts = [plan.ids[row] for row in rows if plan.verdicts[row] == CONFLICT]
+        held = set(self.context.target.present(conflicts))
+        for row in rows:
+            if row not in others and held.isdisjoint(with_equals([plan.ids[row]])):
+                yield row
 
     def _under_equal_ids(self, vanished: Sequence[bytes]) -> set[bytes]:
         """Return those ids of the target for which the source has equal ones of another type, as 7.0 for 7.

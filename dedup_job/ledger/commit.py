@@ -60,6 +60,7 @@ class Ledger(LedgerReader):
     _ended: threading.Event | None = None
     _rest: Future[None] | None = None  # of carrying out the last plan
     _places: Places | None = None
+    _number = -1
     _left = IdSet()
     _before: Counts | None = None  # what was decided before this run
 
@@ -198,6 +199,7 @@ class Ledger(LedgerReader):
             plan=plan,
             before=before,
         )
+        self._number = stored.id.number
         self._store(stored)
         self._check_places()
         self._swap({"pending": None, "next": stored.id.number}, {"pending": stored.id.key})
@@ -208,6 +210,11 @@ class Ledger(LedgerReader):
         if self._rest is not None:
             FLAG.result(self._rest)
             self._rest = None
+
+    @property
+    def number(self) -> int:
+        """That of the plan that was committed last."""
+        return self._number
 
     def untold(self) -> Mapping[str, int]:
         """Return how many records earlier runs had refused, by reason, that ended without saying so."""

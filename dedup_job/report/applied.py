@@ -20,6 +20,7 @@ class Due:
     renewed    changed, but not in their text
     changed    in their text, too, or what was decided of them is not of their text
     handed_on  were dropped for one that changed or vanished
+    refused    the target refused them, and may take them now
     kept       vanished and are in the target
     others     vanished and are not
     """
@@ -27,6 +28,7 @@ class Due:
     renewed: int
     changed: int
     handed_on: int
+    refused: int
     kept: int
     others: int
 
@@ -35,7 +37,11 @@ class Due:
         vanished = {"kept": self.kept, "not_kept": self.others}
         return {
             "renew": self.renewed,
-            "decide_again": {"changed": self.changed, "handed_on": self.handed_on},
+            "decide_again": {
+                "changed": self.changed,
+                "handed_on": self.handed_on,
+                "refused": self.refused,
+            },
             "take_out": vanished,
         }
 
@@ -45,6 +51,7 @@ class Due:
             ("renewed", self.renewed, "changed, but not in their text: verdicts stay"),
             ("decided again", self.changed, "changed in their text"),
             ("", self.handed_on, "were dropped for one that changed or vanished"),
+            ("", self.refused, "were refused by the target, which may take them now"),
             ("vanished", self.kept, "leave the target"),
             ("", self.others, "are not in it"),
         ]
@@ -65,7 +72,8 @@ class Applied:
     renewed  records that changed, but not in their text
     counts   the verdicts on records that were decided again; what had vanished is refused
     removed  records that left the target
-    stay     raw ids of records that the target has otherwise than they were judged: they stay
+    stay     raw ids of records of which the target keeps what it has: others altered that, or it does not
+             take the record as it is now
     """
 
     run: str
@@ -111,7 +119,8 @@ class Applied:
             f"  out of the target   {self.removed:>13,}",
         ]
         if self.stay:
-            lines.append(f"  stay in the target  {len(self.stay):>13,}  not as they were judged there:")
+            what = "altered there, or refused as they are now:"
+            lines.append(f"  stay as they were   {len(self.stay):>13,}  {what}")
             lines += [f"    {json.dumps(extended(one), ensure_ascii=False)}" for one in self.stay[:SAMPLES]]
             more = len(self.stay) - SAMPLES
             lines += [f"    and {more:,} more: --json names all"] if more > 0 else []

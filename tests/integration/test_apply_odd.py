@@ -32,6 +32,7 @@ from tests.integration.test_apply import (
     J,
     differences,
     dropped,
+    due,
     exceptions,
     up_to_date,
 )
@@ -138,6 +139,77 @@ def test_a_copy_that_an_undo_left_is_refused_as_a_conflict_however_often_its_rec
     assert dropped(job) == {}
     assert (job.target.find_one({"_id": 1}) or {})["text"] == A
     assert differences(job) == []
+
+
+def validated(job: Job, validator: dict[str, Any]) -> None:
+    job.database.command("collMod", job.target.name, validator=validator)
+
+
+def test_what_the_target_refused_is_tried_again_once_it_takes_it(job: Job) -> None:
+    """Another copy of one text was kept in its place: the record is dropped for that."""
+    fill(job, {1: A})
+    job.decide("backfill")
+    validated(job, {"_id": {"$nin": [2, 3, 5]}})
+    fill(job, {2: B, 3: C, 4: C, 5: D})
+    job.decide("run")
+    refused = {2: ("refused", "validator"), 3: ("refused", "validator"), 5: ("refused", "validator")}
+    assert exceptions(job) == refused
+
+    assert due(job)["decide_again"] == {"changed": 0, "handed_on": 0, "refused": 3}
+
+    assert up_to_date(job).exit_code == 3
+
+    assert exceptions(job) == {2: refused[2], 5: refused[5]}
+    assert dropped(job) == {3: 4}
+    assert differences(job) == []
+    validated(job, {"_id": {"$ne": 5}})
+
+    assert up_to_date(job).exit_code == 3
+
+    assert exceptions(job) == {5: refused[5]}
+    assert dropped(job) == {3: 4}
+    assert [one["_id"] for one in job.target.find().sort("_id")] == [1, 2, 4]
+    validated(job, {})
+    assert up_to_date(job).exit_code == 0
+    check_each_text_once(job)
+    assert up_to_date(job).applied is None
+
+
+def test_what_was_refused_for_another_record_of_its_id_is_tried_again_when_that_is_gone(job: Job) -> None:
+    fill(job, {1: A, 2: B})
+    job.decide("backfill")
+    job.target.update_one({"_id": 1}, {"$set": {"by": "hand"}})
+    job.source.update_many({"_id": 1}, {"$set": {"text": C}})
+    assert up_to_date(job).exit_code == 3
+    assert exceptions(job) == {1: ("refused", "conflict")}
+    assert up_to_date(job).applied is None
+    job.target.delete_one({"_id": 1})
+
+    assert up_to_date(job).exit_code == 0
+
+    check_each_text_once(job)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_records_that_swap_a_value_that_is_unique_are_both_in_the_target(job: Job, is_killed: bool) -> None:
+    for number, text in enumerate((A, B, C)):
+        fill(job, {number: text}, key=number)
+    job.decide("backfill")
+    job.target.create_index("key", unique=True)
+    job.source.update_one({"_id": 0}, {"$set": {"key": 1, "text": D}})
+    job.source.update_one({"_id": 1}, {"$set": {"key": 0, "text": E}})
+    if is_killed:
+        job.set("limits", batch_records=1)
+        killed_after_setting("pending", lambda: up_to_date(job))
+
+    done = up_to_date(job)
+
+    assert done.applied is not None
+    assert (done.exit_code, done.applied.removed) == (3 if is_killed else 0, 0), (
+        "a killed one's refusal is told"
+    )
+    assert is_killed or (done.applied.counts.unique, done.applied.counts.refused) == (2, {})
+    check_each_text_once(job)
 
 
 def test_fields_with_a_dollar_are_brought_up_to_date(job: Job) -> None:
