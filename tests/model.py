@@ -339,9 +339,9 @@ class Model:
             return
         kept = {record for record, _, _ in process.plan.of("U")}
         process = process._replace(keepers=process.keepers | kept)
-        if world.removed and world.removed[0] not in world.target and process.head.fence > world.removed[1]:
-            if any(keeper == world.removed[0] for _, _, keeper in process.plan.of("D")):
-                raise Violation("a record was dropped for one that was gone before its run began")
+        keepers = {keeper for _, _, keeper in process.plan.of("D")} - world.target
+        if world.removed and world.removed[0] in keepers and process.head.fence > world.removed[1]:
+            raise Violation("a record was dropped for one that was gone before its run began")
         then = "clean" if process.recovering else "decide"
         if not self.protocol.lands_first:
             yield "", world, process._replace(at=then)

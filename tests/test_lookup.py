@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 from bson import decode, encode
-from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
 from dedup_job.mongo.client import Patience
-from dedup_job.mongo.ids import document, elements
 from dedup_job.mongo.lookup import PIECE_BYTES, Lookup
 from dedup_job.text.fields import TextFields
 

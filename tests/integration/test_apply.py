@@ -533,7 +533,7 @@ def test_a_dry_run_of_an_apply_says_what_it_would_do_and_leaves_it(overtaken: Jo
     done = overtaken.command("reconcile", "--apply", "--dry-run")
     assert done.returncode == 0, done.stderr
     assert re.search(
-        r"renewed +2 .*\n +decided again +5 .*\n +6  were .*\n +0  were .*\n +vanished +2  leave .*\n +1  are",
+        r"renewed +2 .*\n +decided again +5 .*\n +6  were .*\n +0  were .*\n +vanished +2  .*\n +1  are",
         done.stdout,
     )
     assert json.loads(overtaken.command("reconcile", "--apply", "--dry-run", "--json").stdout) == due(
