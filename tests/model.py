@@ -338,8 +338,8 @@ class Model:
             yield "", world, OUT
             return
         kept = {record for record, _, _ in process.plan.of("U")}
-        process = process._replace(keepers=process.keepers | kept)
         keepers = {keeper for _, _, keeper in process.plan.of("D")} - world.target
+        process = process._replace(keepers=process.keepers | kept)
         if world.removed and world.removed[0] in keepers and process.head.fence > world.removed[1]:
             raise Violation("a record was dropped for one that was gone before its run began")
         then = "clean" if process.recovering else "decide"

@@ -6,8 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from dedup_job import job
 from dedup_job.commands.context import Context, first_records
 from dedup_job.commands.deciding import Look, Observe, Past, broken_off, new_run, tell_of_gone
@@ -57,7 +55,8 @@ class Rehearsal(ReadOnlyTarget):
         return plan
 
     def _to_come(self, ids: Sequence[bytes]) -> Sequence[bytes]:
-        return [ids[row] for row in np.flatnonzero(self._kept.find(digests(ids)) >= 0)]
+        numbers = self._kept.find(digests(ids)).tolist()
+        return [raw_id for raw_id, number in zip(ids, numbers, strict=True) if number >= 0]
 
 
 def dry_run(context: Context, asked: DryRun, observe: Observe) -> Report:
