@@ -2,6 +2,7 @@
 # make run       the demonstration, beside a MongoDB server of its own; its data stays in .demo
 # make test      the tests, but for those that take long: five minutes on two cores
 # make test-long those that take long: harm at many moments, clusters, bounds of memory
+#                (LONG="long and not longest" leaves out those of more than a quarter of a minute)
 # make check     format, lint, types, import contract, all tests: says whether a change is good
 # make soak      the long campaigns against the job (most of an hour); its table goes to docs/soak.md
 # make dist      a wheel and a source distribution, in dist
@@ -10,6 +11,7 @@
 # make clean     remove everything that make made
 
 PYTHON ?= python3
+LONG ?= long or longest
 BIN := .venv/bin
 STAMP := .venv/.installed
 PYTEST := $(BIN)/python -m pytest --quiet --numprocesses auto --dist worksteal
@@ -23,10 +25,10 @@ run: install
 	$(BIN)/python scripts/local_mongod.py --dbpath .demo/db -- $(BIN)/python -m scripts.demo
 
 test: install
-	$(PYTEST) -m "not long"
+	$(PYTEST) -m "not long and not longest"
 
 test-long: install
-	$(PYTEST) -m long
+	$(PYTEST) -m "$(LONG)"
 
 lint: install
 	$(BIN)/ruff format --check

@@ -103,7 +103,7 @@ print(simple_texts(["&#65;"])[0][0])
 """
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_code_that_was_loaded_before_the_files_changed_is_not_kept_for_the_new_ones(tmp_path: Path) -> None:
     package = installed(tmp_path / "site")
     assert used(package, REPLACED_MEANWHILE) == "A"  # by the functions that it has loaded

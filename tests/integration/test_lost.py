@@ -46,6 +46,7 @@ def harmed(
             check(job, fault)
 
 
+@pytest.mark.longest
 def test_an_undo_whose_commands_or_answers_are_lost_is_the_same(job: Job, twin: Make, wire: Wire) -> None:
     before, run = odd_run(job)
 
@@ -65,6 +66,7 @@ def test_a_restore_whose_commands_or_answers_are_lost_is_the_same(job: Job, twin
     harmed(wire, twin, lambda half: restore(half, "2", "3"), check)
 
 
+@pytest.mark.longest
 def test_an_undo_whose_server_goes_is_ended_by_doing_it_again(job: Job, twin: Make, wire: Wire) -> None:
     before, run = odd_run(job)
     wire.arm(None)

@@ -69,6 +69,7 @@ def held_by_all(job: Job, kinds: Sequence[Kind]) -> dict[str, int]:
     return most
 
 
+@pytest.mark.longest
 @pytest.mark.skipif(not Path("/proc").exists(), reason="only Linux says how much memory a process has held")
 def test_the_size_of_records_adds_less_than_512_mb(job: Job) -> None:
     job.set("limits", batch_records=2_000)

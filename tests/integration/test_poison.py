@@ -42,7 +42,7 @@ def noted(job: Job, name: str) -> dict[Any, Any]:
     return {row.pop("_id"): row for row in rows}
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_every_kind_of_bad_record_gets_its_verdict_and_its_neighbours_keep_theirs(
     job: Job, another_job: Callable[[], Job]
 ) -> None:
@@ -67,7 +67,7 @@ def test_every_kind_of_bad_record_gets_its_verdict_and_its_neighbours_keep_their
     assert len(kept) == counts.read - counts.duplicate
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_no_kind_of_bad_record_takes_much_memory_or_loses_the_end_of_its_text() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.poison"], capture_output=True, text=True, cwd=ROOT, check=False

@@ -225,6 +225,7 @@ def test_a_run_waits_for_a_majority_that_comes_back(
     check(set_job, expected)
 
 
+@pytest.mark.longest
 def test_without_a_majority_a_run_ends_when_its_patience_does_and_says_why(
     set_job: Job, expected: Any, replica_set: LocalReplicaSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:

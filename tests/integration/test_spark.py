@@ -126,7 +126,7 @@ def test_what_the_target_refuses_ends_as_on_one_machine(filled: Job, another_job
     assert other.outcome() == filled.outcome()
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_a_killed_backfill_goes_on_from_the_last_whole_stage(
     filled: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,7 +206,7 @@ def test_stages_of_another_recipe_are_refused(filled: Job, another_job: Callable
         on_spark(other)
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_a_source_without_records_leaves_nothing(job: Job) -> None:
     job.database.create_collection("pages")
     assert on_spark(job).counts.read == 0
@@ -232,7 +232,7 @@ def test_without_java_it_is_said_what_to_install(job: Job) -> None:
     assert len(ended.stderr.splitlines()) == 1
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_crowded_keys_matches_in_rounds_and_many_files_leave_the_same(
     job: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ def field(replica_set: LocalReplicaSet) -> Iterator[Field]:
         yield made
 
 
+@pytest.mark.longest
 def test_a_lost_worker_a_killed_driver_a_signal_and_an_election_change_nothing(field: Field) -> None:
     strikes = [
         Strike("pairs", "worker"),
@@ -43,6 +44,7 @@ def test_a_lost_worker_a_killed_driver_a_signal_and_an_election_change_nothing(f
     assert (result.trials, result.worst) == (len(strikes), ())
 
 
+@pytest.mark.longest
 def test_spark_submit_runs_the_same_command(field: Field) -> None:
     field.reset()
     assert ended(field.submit()) in FINISHED

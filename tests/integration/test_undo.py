@@ -316,7 +316,7 @@ def test_what_a_killed_run_left_pending_is_finished_and_then_undone(job: Job) ->
     assert state(job) == before
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_an_undo_that_is_killed_at_any_moment_is_ended_by_doing_it_again(
     job: Job, twin: Callable[[], Job]
 ) -> None:
@@ -682,7 +682,7 @@ def test_an_undo_that_is_killed_behind_its_removal_still_puts_back_what_left_the
     assert kinds(job) == []
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_whenever_an_undo_is_killed_what_has_left_the_source_by_then_is_in_the_target_in_the_end(
     job: Job, twin: Callable[[], Job]
 ) -> None:

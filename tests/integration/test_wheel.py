@@ -149,6 +149,7 @@ def test_the_source_distribution_has_what_make_check_needs(dist: Path) -> None:
     assert {"LICENSE", "Makefile", "CHANGELOG.md", "README.md", "requirements.lock"} <= names
 
 
+@pytest.mark.longest
 def test_an_installed_wheel_compiles_once_for_a_user_without_a_home_and_writes_nothing_where_it_is(
     installed: Installed, job: Job
 ) -> None:
