@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from dedup_job.errors import ConfigError, StorageFull, UsageError
-from dedup_job.report.saved import SavedReports, check_writable
+from dedup_job.report.files import check_folder
+from dedup_job.report.saved import SavedReports
 
 RUNS = [f"20260101T00000{number}-abcd" for number in range(6)]
 
@@ -38,7 +39,7 @@ def test_of_two_runs_of_one_second_the_report_that_was_written_last_is_kept(tmp_
 
 
 def test_a_directory_that_is_tried_is_made_and_empty(tmp_path: Path) -> None:
-    check_writable(tmp_path / "a" / "b", "[report] directory")
+    check_folder(tmp_path / "a" / "b", "[report] directory")
     assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
@@ -48,7 +49,7 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, kind: type[
     with pytest.raises(
         kind, match=r"\[report\] directory: .*/file/reports cannot be written: Not a directory"
     ):
-        check_writable(tmp_path / "file" / "reports", "[report] directory", kind)
+        check_folder(tmp_path / "file" / "reports", "[report] directory", kind)
 
 
 def test_a_report_that_cannot_be_written_says_that_the_rest_is_done(tmp_path: Path) -> None:

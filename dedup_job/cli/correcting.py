@@ -187,7 +187,7 @@ def _applied(settings: Any, output: Output, ids: Path | None, yes: bool, dry_run
         with Progress("reconcile", None, "records") as progress:
             found = compared(context, progress.advance)
         due = found.outdated.due
-        apply.guard(context, due, is_noted=dry_run or meant.guarded)
+        apply.guard(found, settings.limits.max_vanished_share, is_noted=dry_run or meant.guarded)
         if dry_run:
             output.show(due.as_text(context.target_name), due.as_json())
             return 0

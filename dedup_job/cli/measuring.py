@@ -27,11 +27,11 @@ def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **option
     """Learn how much each term says from the collection; name the file as `[recipe] idf_table`."""
     from dedup_job.commands.context import Context
     from dedup_job.commands.fit_idf import fit_idf as learn
-    from dedup_job.report.saved import check_writable
+    from dedup_job.report.files import check_folder
 
     settings, talk = prepared(config, options)
     output = output.absolute()
-    check_writable(output.parent, "--output", UsageError)
+    check_folder(output.parent, "--output", UsageError)
     with Context(settings) as context:
         learned = learn(context, output, min_df, limit)
     text = (

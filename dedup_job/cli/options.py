@@ -136,11 +136,11 @@ def prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
 
 def prepared_to_report(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
     """Do the same for a command that leaves a report, and see that it can."""
-    from dedup_job.report.saved import check_writable
+    from dedup_job.report.files import check_folder
 
     settings, output = prepared(config, options)
     if settings.report.directory is not None:
-        check_writable(settings.report.directory, "[report] directory")
+        check_folder(settings.report.directory, "[report] directory")
     return settings, output
 
 

@@ -31,7 +31,7 @@ from dedup_job.ledger.fitting import Consent
 from dedup_job.ledger.stored_plan import Before
 from dedup_job.mongo.window import Window
 from dedup_job.plan import APPLY, Plan
-from dedup_job.report.applied import Applied, Due
+from dedup_job.report.applied import Applied
 from dedup_job.report.reconciled import Reconciliation
 
 AT_ONCE = 5_000  # records
@@ -52,11 +52,10 @@ def finish(context: Context, consent: Consent = Consent()) -> Mapping[str, int]:
     return untold
 
 
-def guard(context: Context, due: Due, is_noted: bool) -> None:
-    """Raise GuardStop where more has vanished than the settings allow; or note it in the log alone."""
-    decided = head_of(context, context.ledger_reader()).counts.read
-    share = context.settings.limits.max_vanished_share
-    check_vanished(due.kept + due.others, decided, share, Notes() if is_noted else stop)
+def guard(found: Compared, max_share: float, is_noted: bool) -> None:
+    """Raise GuardStop where more than this share has vanished; or note it in the log alone."""
+    vanished = found.outdated.vanished.total()
+    check_vanished(vanished, found.comparison.records, max_share, Notes() if is_noted else stop)
 
 
 def carry_out(

@@ -20,6 +20,7 @@ from dedup_job.mongo.ids import extended
 from dedup_job.plan import Plan
 from dedup_job.report.differences import differences, excerpt
 from dedup_job.report.evidence import Pair
+from dedup_job.report.files import check_file, store
 from dedup_job.report.largest import LargestGroups
 from dedup_job.report.page.collected import STEPS, Collected
 from dedup_job.report.page.contents import (
@@ -33,7 +34,6 @@ from dedup_job.report.page.contents import (
     Threshold,
     Weighted,
 )
-from dedup_job.report.page.place import check_place, store
 from dedup_job.report.summary import Report
 from dedup_job.report.terminal import id_text
 
@@ -57,7 +57,7 @@ class Page:
             )
         self._collected = Collected(largest)
         self._file = file
-        check_place(file)
+        check_file(file, "--html")
 
     def observe(self, batch: Batch, plan: Plan) -> None:
         """Take in the verdicts of one batch."""

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dedup_job.errors import ConfigError, DedupError, StorageFull
+from dedup_job.errors import StorageFull
+from dedup_job.report.files import store
 
 OURS = re.compile(r"\d{8}T\d{6}-[0-9a-f]+\.json")  # a run is named after its time, so names are in order
 SECOND = 15  # characters of a name, which say it; runs of one second are told apart by their files
-
-
-def check_writable(directory: Path, what: str, kind: type[DedupError] = ConfigError) -> None:
-    """Make a directory and try it before anything else is done; raises an error that names it.
-
-    `what` says where the directory was named.  The file it is tried with has no name: nothing stays of it.
-    """
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=directory):
-            pass
-    except OSError as error:
-        raise kind(f"{what}: {directory} cannot be written: {error.strerror}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +28,11 @@ class SavedReports:
         """Write the report of a run and return its path; raises StorageFull where that fails."""
         path = self.directory / f"{run}.json"
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(values, ensure_ascii=False, indent=2, default=str) + "\n", "utf-8")
-        except OSError as error:
-            raise StorageFull(f"it is done, but {path} cannot be written: {error.strerror}") from None
+            with suppress(OSError):  # which is named where the report cannot be written
+                self.directory.mkdir(parents=True, exist_ok=True)
+            store(path, json.dumps(values, ensure_ascii=False, indent=2, default=str) + "\n")
+        except StorageFull as error:
+            raise StorageFull(f"it is done, but {error}") from None
         self._delete_oldest()
         return path
 

@@ -9,8 +9,8 @@ from typing import Self
 
 from dedup_job.config import Settings
 from dedup_job.errors import LeaseHeld, StorageFull, exit_code_of
+from dedup_job.report.files import check_folder
 from dedup_job.report.ping import DONE, FAILED, START, Ping
-from dedup_job.report.saved import check_writable
 from dedup_job.report.summary import Report, Standing
 
 log = logging.getLogger("dedup_job")
@@ -30,7 +30,7 @@ class Watch:
         if keeps_metrics and report.metrics is not None:
             from dedup_job.report.metrics import MetricsFile  # not loaded where nobody asks for it
 
-            check_writable(report.metrics.parent, "[report] metrics")
+            check_folder(report.metrics.parent, "[report] metrics")
             self._metrics = MetricsFile(report.metrics, f"{target.database}.{target.collection}")
 
     @property
