@@ -29,6 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -81,7 +82,32 @@ class GivenServer:
         self.uri = uri
 
 
-class LocalMongod:
+class Local(ABC):
+    """What runs during a `with` block: it is closed, too, where it does not come up."""
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def start(self) -> None:
+        """Come up."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop for good; nothing stays."""
+
+
+class LocalMongod(Local):
     """One mongod on 127.0.0.1, writable when ``start`` (or ``with``) returns.
 
     ``dbpath`` is where its data stays; without one it lives in a temporary directory, removed at the end.
@@ -103,19 +129,6 @@ class LocalMongod:
         self._auth = auth
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def uri(self) -> str:

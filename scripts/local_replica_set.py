@@ -18,13 +18,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
-from scripts.local_mongod import SET_NAME, LocalMongod, ServerError
+from scripts.local_mongod import SET_NAME, Local, LocalMongod, ServerError
 
 MEMBERS = 3
 PRIMARY_SECONDS = 60.0
@@ -81,25 +80,23 @@ class Member(LocalMongod):
         """Nothing: the set is made once all members listen."""
 
 
-class LocalReplicaSet:
+class LocalReplicaSet(Local):
     """Three mongods on 127.0.0.1, one of them primary when ``with`` begins."""
 
     def __init__(self) -> None:
         self.members = [Member() for _ in range(MEMBERS)]
         self._holder = ThreadPoolExecutor(1, "holder")  # members live as long as the thread that starts them
 
-    def __enter__(self) -> Self:
-        try:
-            self._begin()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def start(self) -> None:
+        """Start all members and make them one set; raises ServerError where they do not come up."""
+        for member in self.members:
+            self._holder.submit(member.start).result()
+        hosts = [
+            {"_id": number, "host": f"127.0.0.1:{member.port}"} for number, member in enumerate(self.members)
+        ]
+        configuration = {"_id": SET_NAME, "members": hosts, "settings": SETTINGS}
+        self.members[0].command("replSetInitiate", configuration)
+        self.whole()
 
     @property
     def uri(self) -> str:
@@ -143,16 +140,6 @@ class LocalReplicaSet:
                 member.resume()
             member.close()
         self._holder.shutdown()
-
-    def _begin(self) -> None:
-        for member in self.members:
-            self._holder.submit(member.start).result()
-        hosts = [
-            {"_id": number, "host": f"127.0.0.1:{member.port}"} for number, member in enumerate(self.members)
-        ]
-        configuration = {"_id": SET_NAME, "members": hosts, "settings": SETTINGS}
-        self.members[0].command("replSetInitiate", configuration)
-        self.whole()
 
     def _primary(self) -> Member | None:
         for member in self.members:

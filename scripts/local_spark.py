@@ -22,10 +22,8 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from scripts.local_mongod import GUARD
+from scripts.local_mongod import GUARD, Local
 
 MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 LISTENS = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -46,7 +44,7 @@ def spark_home() -> Path:
     return Path(spec.origin).parent
 
 
-class LocalSpark:
+class LocalSpark(Local):
     """A master and workers of one core each on 127.0.0.1."""
 
     def __init__(self, workers: int = 2) -> None:
@@ -56,18 +54,15 @@ class LocalSpark:
         self._count, self._started = workers, 0
         self._processes: list[subprocess.Popen[bytes]] = []  # the master, then the workers
 
-    def __enter__(self) -> Self:
-        try:
-            self._begin()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def start(self) -> None:
+        """Start the master and its workers; raises SparkError where they do not come up."""
+        self._processes.append(self._start(MASTER, "--port", "0"))
+        self._waited(lambda: LISTENS.search(self._log.read_text()) is not None)
+        found = LISTENS.search(self._log.read_text())
+        assert found
+        self.master = found[1]
+        self._processes += [self._worker() for _ in range(self._count)]
+        self._waited(lambda: self._registered >= self._count)
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -94,15 +89,6 @@ class LocalSpark:
             _end(process, signal.SIGTERM)
         self._processes = []
         self._temporary.cleanup()
-
-    def _begin(self) -> None:
-        self._processes.append(self._start(MASTER, "--port", "0"))
-        self._waited(lambda: LISTENS.search(self._log.read_text()) is not None)
-        found = LISTENS.search(self._log.read_text())
-        assert found
-        self.master = found[1]
-        self._processes += [self._worker() for _ in range(self._count)]
-        self._waited(lambda: self._registered >= self._count)
 
     def _worker(self) -> subprocess.Popen[bytes]:
         work = ["--cores", "1", "--memory", "1g", "--work-dir", str(self._folder / "work")]
