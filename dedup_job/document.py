@@ -11,8 +11,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import xxhash
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.raw_bson import RawBSONDocument
 
 from dedup_job.native.ragged import Ragged
+
+# So that no field can raise: dates stay integers, bad UTF-8 becomes surrogates, embedded documents stay raw.
+RAW: CodecOptions[Any] = CodecOptions(
+    document_class=RawBSONDocument,
+    datetime_conversion=DatetimeConversion.DATETIME_MS,
+    unicode_decode_error_handler="surrogateescape",
+)
 
 
 class Unjudged(Exception):
@@ -184,6 +193,11 @@ class Counts:
     def read(self) -> int:
         """Records decided."""
         return self.unique + self.duplicate + sum(self.unjudged.values()) + sum(self.refused.values())
+
+    @property
+    def in_source(self) -> int:
+        """Records decided that the source had then: all but those that are noted as vanished."""
+        return self.read - self.refused.get(VANISHED.reason, 0)
 
     def as_json(self) -> dict[str, Any]:
         """Return the counts as JSON values."""

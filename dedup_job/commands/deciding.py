@@ -142,7 +142,7 @@ class Look:
         if self.context.is_full_look_due(self.head, self.now):
             return True
         there = self.context.source.estimated_count_before(start)
-        return there != self.head.counts.read - len(window.decided)
+        return there != self.head.counts.in_source - len(window.decided)
 
     def _is_due_behind(self) -> bool:
         """Return whether there may be undecided records behind the watermark of a backfill.

@@ -68,7 +68,7 @@ def lag(context: Context, head: Head) -> dict[str, Any]:
 
 def undecided(context: Context, head: Head) -> int | None:
     """Return about how many source records at least are not decided; None where nobody counts them."""
-    return max(0, context.source.estimated_count() - head.counts.read) if context.is_counted() else None
+    return max(0, context.source.estimated_count() - head.counts.in_source) if context.is_counted() else None
 
 
 def standing(context: Context) -> Standing:

@@ -16,6 +16,7 @@ import xxhash
 from bson import decode, encode
 from bson.raw_bson import RawBSONDocument
 
+from dedup_job.document import RAW
 from dedup_job.ledger.rows import id_of_row, row_key
 from dedup_job.mongo.ids import SHOWABLE, document, elements, id_of
 
@@ -52,7 +53,7 @@ class Override:
     @classmethod
     def read(cls, row: bytes) -> Self:
         """Take it from its raw row."""
-        about, dropped = decode(row, SHOWABLE), RawBSONDocument(row)["dropped"].raw
+        about, dropped = decode(row, SHOWABLE), RawBSONDocument(row, RAW)["dropped"].raw
         return cls(id_of_row(row), about["why"], about["at"], about["hash"], bytes(dropped), about["action"])
 
     @property

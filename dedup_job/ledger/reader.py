@@ -8,18 +8,18 @@ from datetime import UTC, datetime
 from itertools import groupby, islice, takewhile
 from typing import Any, TypeVar
 
-from bson.codec_options import CodecOptions
 from pymongo.collection import Collection
 from pymongo.database import Database
 
+from dedup_job.document import RAW
 from dedup_job.errors import DedupError, LeaseHeld, StateError
 from dedup_job.ledger.head import Head, HeadDocument
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.rows import id_of_row, row_key, row_keys
 from dedup_job.ledger.selection import Selection
 from dedup_job.ledger.stored_plan import PlanColumns, PlanId, StoredPlan, unpack, unpack_columns
-from dedup_job.mongo.client import RAW, Patience, named_errors
-from dedup_job.mongo.ids import id_of
+from dedup_job.mongo.client import Patience, named_errors
+from dedup_job.mongo.ids import SHOWABLE, id_of
 from dedup_job.mongo.lookup import Lookup
 from dedup_job.mongo.pages import Pages
 from dedup_job.plan import BACKFILL, NIGHTLY, RECONCILE
@@ -30,8 +30,6 @@ DECIDING = (BACKFILL, NIGHTLY, RECONCILE)
 MOST_BROKEN_OFF = 1_000  # runs
 ROWS_AT_ONCE = 1_000
 P = TypeVar("P", StoredPlan, PlanColumns)
-
-DECODED: CodecOptions[Any] = CodecOptions(tz_aware=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,4 +246,4 @@ class LedgerReader:
             return self._patience(drained)
 
     def _named(self, name: str) -> Collection[Any]:
-        return self._database.get_collection(f"{self._target}.dedup.{name}", codec_options=DECODED)
+        return self._database.get_collection(f"{self._target}.dedup.{name}", codec_options=SHOWABLE)

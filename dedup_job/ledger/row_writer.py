@@ -11,12 +11,12 @@ from pymongo import ReplaceOne
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError
 
-from dedup_job.document import Action
+from dedup_job.document import RAW, Action
 from dedup_job.ledger.rows import dropped_row, exception_row, row_key, row_keys
 from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.id_set import IdSet
-from dedup_job.mongo.ids import selector
+from dedup_job.mongo.ids import id_of, selector
 from dedup_job.mongo.target import record_errors
 from dedup_job.plan import ADOPT
 
@@ -72,5 +72,7 @@ class RowWriter:
         try:
             collection.insert_many(map(RawBSONDocument, rows), ordered=False)
         except BulkWriteError as error:
-            again = [RawBSONDocument(rows[one["index"]]) for one in record_errors(error)]
-            collection.bulk_write([ReplaceOne({"_id": row["_id"]}, row, upsert=True) for row in again])
+            again = [rows[one["index"]] for one in record_errors(error)]
+            collection.bulk_write(
+                [ReplaceOne(selector([id_of(row)]), RawBSONDocument(row, RAW), upsert=True) for row in again]
+            )

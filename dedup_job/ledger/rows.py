@@ -12,9 +12,8 @@ from datetime import datetime
 from bson import encode
 from bson.raw_bson import RawBSONDocument
 
-from dedup_job.document import Action
+from dedup_job.document import RAW, Action
 from dedup_job.ledger.stored_plan import StoredPlan
-from dedup_job.mongo.client import RAW
 from dedup_job.mongo.ids import DOCUMENT, HEAD, LONGEST_JUDGED, as_field, document, elements, id_of, is_alone
 from dedup_job.plan import ADOPT
 

@@ -13,7 +13,7 @@ import xxhash
 from bson import decode_iter, encode
 from bson.errors import BSONError
 
-from dedup_job.document import Match
+from dedup_job.document import RAW, Match
 from dedup_job.errors import StateError
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.lease import Holder
@@ -21,7 +21,7 @@ from dedup_job.ledger.overrides import KEEP
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.rows import row_key, row_keys
 from dedup_job.ledger.stored_plan import COLUMNS, PlanId, checksum
-from dedup_job.mongo.client import RAW, named_errors
+from dedup_job.mongo.client import named_errors
 from dedup_job.mongo.ids import as_field, document, elements, portions, selector
 from dedup_job.mongo.pages import BatchSize, Pages
 from dedup_job.plan import ADOPT

@@ -7,7 +7,8 @@ from typing import Any
 
 from pymongo import MongoClient
 
-from dedup_job.mongo.client import RAW, Patience, named_errors
+from dedup_job.document import RAW
+from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.namespace import LEDGER
 
 OF_THE_SERVER = frozenset({"admin", "config", "local"})

@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 
 import stamina
 import stamina.instrumentation
-from bson.codec_options import CodecOptions, DatetimeConversion
-from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 from pymongo.errors import (
     AutoReconnect,
@@ -32,11 +30,6 @@ from dedup_job.mongo.address import EXPECTED, Address, check_loopback, read
 from dedup_job.mongo.outage import happened
 from dedup_job.signals import FLAG
 
-RAW: CodecOptions[Any] = CodecOptions(
-    document_class=RawBSONDocument,
-    datetime_conversion=DatetimeConversion.DATETIME_MS,
-    unicode_decode_error_handler="surrogateescape",
-)
 # A passing fault: the same command may succeed when it is sent again.
 PASSING = frozenset({6, 7, 43, 50, 64, 89, 91, 112, 134, 175, 189, 202, 237, 262, 290, 9001})
 PASSING |= {10107, 11600, 11602, 13388, 13435, 13436}

@@ -10,8 +10,9 @@ from typing import Any
 from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
+from dedup_job.document import RAW
 from dedup_job.errors import UsageError
-from dedup_job.mongo.client import RAW, Patience, is_refused, named_errors
+from dedup_job.mongo.client import Patience, is_refused, named_errors
 from dedup_job.mongo.ids import id_of, portions, selector
 from dedup_job.mongo.stored_ids import stored_ids
 

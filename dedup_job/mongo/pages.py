@@ -12,7 +12,8 @@ from bson.min_key import MinKey
 from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 
-from dedup_job.mongo.client import RAW, Patience, named_errors
+from dedup_job.document import RAW
+from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.condition import applied
 from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.stored_ids import stored_ids

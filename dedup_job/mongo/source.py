@@ -10,9 +10,9 @@ from typing import Any
 from bson.objectid import ObjectId
 from pymongo.collection import Collection
 
-from dedup_job.document import Batch
+from dedup_job.document import RAW, Batch
 from dedup_job.errors import NotPermitted
-from dedup_job.mongo.client import RAW, Patience, named_errors
+from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.condition import applied
 from dedup_job.mongo.ids import id_of, value
 from dedup_job.mongo.lookup import Lookup

@@ -7,7 +7,8 @@ from typing import Any
 
 from pymongo.collection import Collection
 
-from dedup_job.mongo.client import RAW, Patience, named_errors
+from dedup_job.document import RAW
+from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.ids import has_nan, id_of, plain_nans, portions, selector
 
 NOT_OF_THE_INDEX = {"_id": 1, "-": 1}  # a field that is asked for makes the server look at the record

@@ -13,7 +13,8 @@ from pymongo import ReplaceOne, UpdateOne, timeout
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError, OperationFailure, WTimeoutError
 
-from dedup_job.mongo.client import PASSING, PERMISSION, RAW, STORAGE, Patience, named_errors
+from dedup_job.document import RAW
+from dedup_job.mongo.client import PASSING, PERMISSION, STORAGE, Patience, named_errors
 from dedup_job.mongo.ids import arrived, has_dollar, has_empty_time, id_of, plain_nans, selector
 from dedup_job.mongo.lookup import Lookup
 
@@ -178,8 +179,8 @@ def _replacement(condition: Mapping[str, Any], raw: bytes) -> ReplaceOne[Any] | 
     pipeline gives.
     """
     if has_dollar(raw):
-        return UpdateOne(condition, [{"$replaceWith": {"$literal": RawBSONDocument(raw)}}])
-    return ReplaceOne(condition, RawBSONDocument(raw))
+        return UpdateOne(condition, [{"$replaceWith": {"$literal": RawBSONDocument(raw, RAW)}}])
+    return ReplaceOne(condition, RawBSONDocument(raw, RAW))  # pymongo asks whether it has a field
 
 
 def _refusal(error: Mapping[str, Any], id_is_taken: bool) -> str:

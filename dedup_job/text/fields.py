@@ -9,20 +9,13 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from bson import decode
-from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.datetime_ms import DatetimeMS
 from bson.decimal128 import Decimal128
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
-from dedup_job.document import Unjudged
+from dedup_job.document import RAW, Unjudged
 
-# So that no other field can raise: dates stay integers, bad UTF-8 becomes surrogates, embedded documents raw.
-OPTIONS: Final = CodecOptions(
-    document_class=RawBSONDocument,
-    datetime_conversion=DatetimeConversion.DATETIME_MS,
-    unicode_decode_error_handler="surrogateescape",
-)
 _ABSENT: Final = object()
 _TWICE: Final = object()
 
@@ -40,7 +33,7 @@ class _Counted(dict[str, Any]):
         return value
 
 
-COUNTED: Final = OPTIONS.with_options(document_class=_Counted)
+COUNTED: Final = RAW.with_options(document_class=_Counted)
 _KINDS: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
     (bool, "boolean"),  # before the numbers: a bool is an int
     ((int, float, Decimal128), "number"),
@@ -118,7 +111,7 @@ class TextFields:
         if any(raw.count(name) > 1 for name in self._names_in_bson):
             with suppress(BSONError, RecursionError):
                 return decode(raw, COUNTED)
-        return RawBSONDocument(raw, OPTIONS)
+        return RawBSONDocument(raw, RAW)
 
     def _found(self, raw: bytes) -> Found:
         try:

@@ -10,7 +10,8 @@ from typing import Any, Final
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
-from dedup_job.text.fields import OPTIONS, kind_of
+from dedup_job.document import RAW
+from dedup_job.text.fields import kind_of
 
 DEEPEST: Final = 4  # names in a path
 MOST: Final = 200  # paths of a record
@@ -30,7 +31,7 @@ def inventory(raws: Iterable[bytes]) -> dict[str, Counter[str]]:
     found: dict[str, Counter[str]] = {}
     for raw in raws:
         try:
-            for path, value in islice(_leaves(RawBSONDocument(raw, OPTIONS)), MOST):
+            for path, value in islice(_leaves(RawBSONDocument(raw, RAW)), MOST):
                 found.setdefault(path, Counter())[_kind(value)] += 1
         except (BSONError, IndexError):
             continue
