@@ -19,6 +19,7 @@ from dedup_job.report.status_page import as_text
 from dedup_job.report.verified import Verification
 from tests.integration.conftest import Job
 from tests.integration.moments import install
+from tests.integration.test_apply import up_to_date
 from tests.integration.test_late import POOL
 
 
@@ -65,6 +66,35 @@ def test_old_ids_are_found_where_decided_records_were_deleted(job: Job) -> None:
     job.source.insert_many(aged(range(20, 22), 20))
 
     assert job.decide("run").counts.read == 2
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["before the window", "in the window"])
+def test_old_ids_are_found_though_as_many_records_are_noted_as_vanished(job: Job, order: int) -> None:
+    """What an apply has noted as vanished is decided, and is not in the source: it does not count there."""
+    job.source.insert_many([*aged(range(10), 60), *aged(range(10, 20), 0)])
+    job.decide("backfill")
+    gone = [record["_id"] for record in job.source.find().sort("_id", order).limit(3)]
+    job.source.delete_many({"_id": {"$in": gone}})
+    up_to_date(job)
+    assert status_of(job)["lag"]["records"] is None
+    job.source.insert_many(aged(range(20, 23), 20))
+    assert status_of(job)["lag"]["records"] == 3
+
+    assert job.decide("run").counts.read == 3
+    assert kinds(job) == {}
+
+
+def test_all_ids_are_not_compared_again_because_records_are_noted_as_vanished(job: Job) -> None:
+    job.source.insert_many([*aged(range(10), 60), *aged(range(10, 20), 0)])
+    job.decide("backfill")
+    job.source.delete_many({"_id": {"$in": [record["_id"] for record in job.source.find().limit(3)]}})
+    up_to_date(job)
+    job.decide("run")
+    before = head(job)["looked"]
+
+    job.decide("run")
+
+    assert head(job)["looked"] == before
 
 
 def test_a_number_that_is_as_it_should_be_is_no_proof_for_longer_than_a_week(job: Job) -> None:
