@@ -103,8 +103,11 @@ def taken_in(
     adopted: list[RawIds],
     texts_of: TextsOf = attrgetter("texts"),
 ) -> Iterator[PlanColumns]:
-    """Yield the plans of a ledger, after taking in their keepers, and in `adopted` the ids of an adoption."""
-    for plan in plans:
+    """Yield the plans of a ledger, after taking in their keepers, and in `adopted` the ids of an adoption.
+
+    The next one is read meanwhile.
+    """
+    for plan in read_ahead(plans):
         if len(texts := texts_of(plan)):
             keepers.restore(texts)
         if plan.mode == ADOPT:

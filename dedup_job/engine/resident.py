@@ -11,8 +11,10 @@ from pathlib import Path
 PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
 PEAK = ("VmHWM", "VmRSS")
-MMAP_THRESHOLD = -3  # a parameter of glibc's mallopt
-LARGE = 1 << 20
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt
+# A batch of usual records takes pieces of up to some megabytes.  To ask the system for each of them anew, and
+# give it back, took a quarter of a worker's time (scripts/README.md has the figures).
+LARGE, KEPT = 4 << 20, 32 << 20
 
 
 def resident_bytes(pid: int) -> int | None:
@@ -73,10 +75,12 @@ def give_back_soon() -> None:
     """Let each large piece of memory go back to the system when it is free, where the C library can.
 
     Else glibc keeps it for the next one, which seldom fits: a run on texts of a million characters held twice
-    as much.
+    as much.  Of smaller pieces 32 MiB are kept.
     """
     with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, LARGE)
+        library = ctypes.CDLL(None)
+        library.mallopt(MMAP_THRESHOLD, LARGE)
+        library.mallopt(TRIM_THRESHOLD, KEPT)
 
 
 def family(pid: int | None = None) -> list[int]:
