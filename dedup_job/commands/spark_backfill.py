@@ -25,6 +25,7 @@ from dedup_job.job import in_parts
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.fitting import Consent
 from dedup_job.ledger.head import Head
+from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.stored_plan import PlanColumns
 from dedup_job.match.search import SEGMENT_BITS
 from dedup_job.mongo.client import Patience, connect
@@ -114,6 +115,12 @@ def _about(context: Context) -> dict[str, Any]:
     }
 
 
+def _last_undone(ledger: LedgerReader) -> str | None:
+    """Return when a run was taken back last."""
+    times = [row["undone"] for row in ledger.runs() if row.get("undone")]
+    return max(times).isoformat() if times else None
+
+
 @dataclass(frozen=True, slots=True)
 class _Backfill:
     """A backfill on Spark."""
@@ -131,7 +138,8 @@ class _Backfill:
             tell = notes if consent.guarded else stop
             guards = Guards.of(context.settings.limits, tell, broken_off(context, ledger))
             self._check_nothing_left()
-            records = self.work.first("records", lambda: self._records(head, frozenset(ledger.overrides())))
+            restored, undone = frozenset(ledger.overrides()), _last_undone(ledger)
+            records = self.work.first("records", lambda: self._records(head, restored), undone)
             self._look_at_first(records, guards.first)
             verdicts = self._verdicts(records)
             counts = self._carried_out(ledger, head, verdicts, guards)

@@ -21,6 +21,7 @@ RUN_KEYS = ("mode", "started", "seconds", "read", "unique", "duplicate", "unjudg
 def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
     """Return as JSON values where a ledger stands; `ledger` is false where there is none yet.
 
+    `newest_id` is the time up to which ids were seen; by it the next run knows which may be new.
     So many of the last runs are shown; those in a row that found nothing new, or that failed before they
     decided anything, are one of them.
     """
@@ -38,8 +39,8 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
         "fence": head.fence,
         "plans": head.next,
         "watermark": extended(head.watermark) if head.watermark else None,
-        "covered": _time(head.covered),
-        "seen": _time(head.seen),
+        "covered": _time(head.seen or head.covered),
+        "newest_id": _time(head.covered),
         "looked": _time(head.looked),
         **counts.as_json(),
         "restored": len(reader.overrides()),

@@ -29,7 +29,7 @@ def _lines(shown: Mapping[str, Any]) -> Iterator[str]:
     records = shown["lag"]["records"]
     uncounted = "not counted since the last full look"
     yield f"  undecided  {uncounted if records is None else f'about {records:,} or more'}"
-    yield f"  covered    {_looked(shown['seen'] or shown['covered'], shown['lag']['seconds'])}"
+    yield f"  covered    {_looked(shown['covered'], shown['lag']['seconds'])}"
     yield f"  full look  {_looked(shown['looked'], shown['lag']['full_look_seconds'])}"
     watermark = shown["watermark"]
     yield f"  watermark  {'none' if watermark is None else id_text(watermark)}"

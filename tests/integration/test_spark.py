@@ -21,6 +21,7 @@ from dedup_job.report.summary import Report
 from scripts.corpus import Mix, generate
 from scripts.made_up import Collection, Forms
 from tests.integration.conftest import Job
+from tests.integration.test_undo import undo
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytestmark = [
@@ -66,12 +67,14 @@ def filled(job: Job) -> Job:
     return job
 
 
-def on_spark(job: Job, partitions: int = 2) -> Report:
+def on_spark(
+    job: Job, partitions: int = 2, observe: Callable[[Any, Any], None] = lambda batch, plan: None
+) -> Report:
     """Let a backfill be decided on two cores of this machine."""
     work = str(job.folder / f"work-{job.database.name}")
     job.set("engine", kind="spark", master="local[2]", work=work, partitions=partitions)
     with Context(config.check(job.tables, "test")) as context:
-        return spark_backfill.decide(context, lambda batch, plan: None)
+        return spark_backfill.decide(context, observe)
 
 
 def plans(job: Job) -> list[dict[str, Any]]:
@@ -192,6 +195,30 @@ def test_a_backfill_that_goes_on_does_not_rely_on_what_was_altered_meanwhile(job
         "data": chained()[altered]["data"],
     }
     assert set(kept) - {altered} <= set(later.values()), "the others stand for their copies"
+
+
+@pytest.mark.long
+def test_what_was_read_before_an_undo_is_read_anew(filled: Job, another_job: Callable[[], Job]) -> None:
+    """The stages of a killed backfill say what the source was then, and all was undecided again since."""
+    other = another_job()
+
+    def broken_off(batch: Any, plan: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        on_spark(other, observe=broken_off)
+    other.decide("backfill")
+    for row in other.ledger("runs").find({"mode": "backfill"}).sort("started", -1):
+        undo(other, row["_id"])
+    for job in (filled, other):
+        first, second = job.source.find({"data": {"$type": "string"}}).sort("_id", 1).limit(2)
+        job.source.update_one({"_id": second["_id"]}, {"$set": {"data": first["data"]}})
+        job.source.insert_one({"_id": 1000, "data": "it came behind the undo"})
+
+    on_spark(other)
+
+    filled.decide("backfill")
+    assert other.outcome() == filled.outcome()
 
 
 @pytest.mark.long

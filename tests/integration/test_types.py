@@ -235,16 +235,14 @@ def test_every_bson_type_as_the_text_has_a_named_reason_and_is_copied_unchanged(
 def test_trouble_in_other_fields_changes_nothing(job: Job) -> None:
     text = elements(encode({"text": "同一段文字出现在两条记录里。"}))
     trouble = b"\x02bad\0\x03\0\0\0\xff\xfe\0" + b"\x09late\0" + (2**62).to_bytes(8, "little")
-    twice = text + text
     job.source.insert_many(
         [
             RawBSONDocument(document(elements(encode({"_id": 1})), text)),
             RawBSONDocument(document(elements(encode({"_id": 2})), trouble, text)),
-            RawBSONDocument(document(elements(encode({"_id": 3})), twice)),
         ]
     )
 
-    assert job.decide("backfill").counts.exact == 2
+    assert job.decide("backfill").counts.exact == 1
 
 
 def test_records_that_do_not_fit_into_one_reply_of_the_server_arrive_as_they_left(job: Job) -> None:

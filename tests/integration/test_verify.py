@@ -23,6 +23,7 @@ from dedup_job import config
 from dedup_job.cli import commands
 from dedup_job.commands.context import Context
 from dedup_job.commands.verify import sampling, verification
+from dedup_job.commands.verify.book import Book
 from dedup_job.commands.verify.questions import HEAD, LEDGER, NUMBERS, RECORDS
 from dedup_job.document import UNIQUE, Action, Verdict
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError
@@ -494,6 +495,15 @@ def test_a_file_that_is_no_state_is_left_as_it_is(decided: Job, tmp_path: Path, 
         assert state.read_bytes() == before
     else:
         assert kinds(verified(decided, state)) == {}
+
+
+def test_a_state_that_is_damaged_is_named_as_such(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    Book(state).close()
+    whole = state.read_bytes()
+    state.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
+    with closing(Book(state)) as book, pytest.raises(UsageError, match="is damaged; delete it"), book.page():
+        book.enter_undecided("undecided", [b"id"])
 
 
 def test_a_state_that_cannot_be_written_is_named(decided: Job, tmp_path: Path) -> None:

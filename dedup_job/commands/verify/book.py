@@ -285,6 +285,8 @@ def _named_errors() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
+        if error.sqlite_errorcode in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+            raise UsageError("the state of the audit is damaged; delete it, or name another file") from error
         raise StorageFull(
             f"the audit's own file cannot be written ({error}); make room, run again"
         ) from error

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS_A_FILE = 20_000  # of a stage with folders, which the driver reads file by file
-FORMAT = 1  # raised when the same stage would hold something else
+FORMAT = 2  # raised when the same stage would hold something else
 
 log = logging.getLogger("dedup_job")
 
@@ -79,15 +79,20 @@ class Work:
         done, first = self._manifest("done"), self._manifest("records")
         return done is not None and first is not None and done.snapshot == first.snapshot
 
-    def first(self, name: str, make: Callable[[], tuple[DataFrame, Mapping[str, Any]]]) -> Stage:
-        """Return the stage that all others come from; made where it is not whole, or is done with."""
+    def first(
+        self, name: str, make: Callable[[], tuple[DataFrame, Mapping[str, Any]]], undone: str | None
+    ) -> Stage:
+        """Return the stage that all others come from; made where it is not whole, or is done with.
+
+        undone  when a run was taken back last: what was read before that is done with, too
+        """
         found = None if self.is_done else self._whole(name)
-        if found is not None:
+        if found is not None and found.manifest.notes["undone"] == undone:
             self._snapshot = found.manifest.snapshot
             return found
         self._snapshot = secrets.token_hex(8)
         table, notes = make()
-        return self._made(name, lambda: table, notes)
+        return self._made(name, lambda: table, {**notes, "undone": undone})
 
     def stage(self, name: str, make: Callable[[], DataFrame], by: str | None = None) -> Stage:
         """Return a stage; it is made where it is not whole, or of another reading of the source.
