@@ -503,7 +503,7 @@ def test_a_state_that_is_damaged_is_named_as_such(tmp_path: Path) -> None:
     whole = state.read_bytes()
     state.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
     with closing(Book(state)) as book, pytest.raises(UsageError, match="is damaged; delete it"), book.page():
-        book.enter_undecided("undecided", [b"id"])
+        book.enter_undecided("undecided", [encode({"_id": 1})])
 
 
 def test_a_state_that_cannot_be_written_is_named(decided: Job, tmp_path: Path) -> None:
