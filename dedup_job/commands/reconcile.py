@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from dedup_job.commands.context import Context
 from dedup_job.commands.decide import decide
 from dedup_job.commands.verify.subject import Told, hashed, head_of
-from dedup_job.document import Action
+from dedup_job.document import VANISHED, Action
 from dedup_job.ledger.fitting import Consent
 from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.mongo.window import Window
@@ -100,7 +100,7 @@ def _told_of(plan: Plan, rows: Iterable[int]) -> Iterator[tuple[bytes, Action]]:
 def _vanished(plan: Plan, gone: Container[bytes]) -> Iterator[int]:
     """Yield the rows whose record was there when it was decided and is not now."""
     for row, raw_id in enumerate(plan.ids):
-        if raw_id in gone and plan.verdicts[row].reason != "vanished":
+        if raw_id in gone and plan.verdicts[row] != VANISHED:
             yield row
 
 
@@ -112,5 +112,5 @@ def _changed(plan: Plan, there: Mapping[bytes, bytes]) -> Iterator[int]:
     for row, raw_id in enumerate(plan.ids):
         if raw_id not in there:
             continue
-        if plan.verdicts[row].reason == "vanished" or there[raw_id] != plan.hashes[row].tobytes():
+        if plan.verdicts[row] == VANISHED or there[raw_id] != plan.hashes[row].tobytes():
             yield row

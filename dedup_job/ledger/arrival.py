@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import xxhash
 
-from dedup_job.document import COPIED, Action, Verdict
+from dedup_job.document import CONFLICT, COPIED, VANISHED, Action, Verdict
 from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.mongo.ids import as_sent
 from dedup_job.mongo.source import Source
@@ -83,9 +83,7 @@ def insert_kept(plan: Plan, records: Records, target: Target) -> dict[int, Verdi
     """Insert what the plan keeps; returns the rows that did not land as planned, with their new verdict."""
     rows = plan.rows(*COPIED)
     failed = {
-        row: Verdict(Action.REFUSED, "conflict" if row in records.taken else "vanished")
-        for row in rows
-        if records.raws[row] is None
+        row: CONFLICT if row in records.taken else VANISHED for row in rows if records.raws[row] is None
     }
     for row in records.changed.intersection(rows):
         raw = records.raws[row]

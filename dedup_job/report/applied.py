@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dedup_job.document import Counts
+from dedup_job.document import VANISHED, Counts
 from dedup_job.mongo.ids import extended
 
 SAMPLES = 5
@@ -87,7 +87,7 @@ class Applied:
     @property
     def exit_code(self) -> int:
         """0, or 3 when something stays as it was, or the target refused something."""
-        refused = {reason: n for reason, n in self.counts.refused.items() if reason != "vanished"}
+        refused = {reason: n for reason, n in self.counts.refused.items() if reason != VANISHED.reason}
         return 3 if self.stay or refused else 0
 
     def as_json(self) -> dict[str, Any]:

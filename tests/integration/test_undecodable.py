@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,11 +14,10 @@ from dedup_job.mongo.ids import document, elements, id_of, selector, spelled
 from tests.integration.conftest import RAW, Job
 from tests.integration.moments import install
 from tests.integration.mortal import killed
-from tests.integration.test_apply import differences, up_to_date
+from tests.integration.test_apply import EVERY, differences, up_to_date
 from tests.integration.test_restore import restore
 from tests.integration.test_undo import OTHERS, undo
 
-EVERY = int(os.environ.get("DEDUP_TEST_EVERY", "13"))
 A, B, C, D, E = OTHERS[:5]
 
 Element = Callable[[str, int], bytes]
