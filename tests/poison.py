@@ -29,7 +29,7 @@ from bson.raw_bson import RawBSONDocument
 
 from dedup_job.engine import worker
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.mongo.ids import document, elements
+from dedup_job.mongo.raw_documents import document, elements
 from tests.recipes import recipe_of
 
 TAIL = "此句写在最后仍须读到。"

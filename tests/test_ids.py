@@ -20,17 +20,10 @@ from bson.timestamp import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.mongo.ids import (
-    arrived,
-    as_field,
-    document,
-    elements,
-    has_empty_time,
-    id_of,
-    selector,
-    split,
-    value,
-)
+from dedup_job.mongo.ids import as_field, id_of, selector, split
+from dedup_job.mongo.raw_documents import document, elements
+from dedup_job.mongo.sent import arrived, has_empty_time
+from dedup_job.mongo.shown_ids import value
 
 ELEMENT = {  # raw values that Python's encoder does not write
     "symbol": b"\x0e_id\0\x04\0\0\0abc\0",

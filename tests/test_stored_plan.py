@@ -32,7 +32,7 @@ from dedup_job.ledger.stored_plan import (
     unpack,
     unpack_columns,
 )
-from dedup_job.mongo.ids import document
+from dedup_job.mongo.raw_documents import document
 from dedup_job.plan import Plan, RawIds, Texts
 
 VALUES: list[Any] = [

@@ -91,7 +91,7 @@ def report(
     from dedup_job.commands.context import Context
     from dedup_job.commands.dry_run import DryRun, both, dry_run
     from dedup_job.commands.past_run import past_run
-    from dedup_job.mongo.ids import value as readable
+    from dedup_job.mongo.shown_ids import value as readable
     from dedup_job.report import evidence
     from dedup_job.report.pairs_file import PairsFile
     from dedup_job.report.progress import Progress

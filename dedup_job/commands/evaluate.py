@@ -14,7 +14,7 @@ from dedup_job.lab.labelled import Evaluation, Judged, Labelled
 from dedup_job.lab.rules import distance, similarity
 from dedup_job.lab.scoring import Setting
 from dedup_job.match.keepers import Keepers, Recollection
-from dedup_job.mongo.ids import extended, readings
+from dedup_job.mongo.shown_ids import extended, readings
 from dedup_job.plan import RawIds
 
 IDS_AT_ONCE = 10_000

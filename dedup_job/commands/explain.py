@@ -9,7 +9,7 @@ from dedup_job.commands.named import record_named
 from dedup_job.errors import UsageError
 from dedup_job.lab import explanation
 from dedup_job.ledger.fitting import check_fits
-from dedup_job.mongo.ids import extended
+from dedup_job.mongo.shown_ids import extended
 from dedup_job.report.differences import Gap, Piece, differences, excerpt
 
 AROUND, LONGEST, MOST = 40, 300, 20_000  # characters beside a difference, of one, and of a text

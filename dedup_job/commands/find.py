@@ -22,7 +22,7 @@ from dedup_job.errors import ConfigError
 from dedup_job.ledger.fitting import check_fits, check_places, check_whole
 from dedup_job.match.keepers import Keepers
 from dedup_job.mongo.id_set import IdSet
-from dedup_job.mongo.ids import extended
+from dedup_job.mongo.shown_ids import extended
 from dedup_job.signals import FLAG, LOOK_SECONDS
 
 AT_ONCE = 1 << 20  # bytes of lines that are answered together, and the line that reaches them

@@ -11,7 +11,7 @@ from dedup_job.errors import UsageError
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.rows import keeper_of_row
 from dedup_job.ledger.selection import Decided, Selection
-from dedup_job.mongo.ids import extended, readings, with_equals
+from dedup_job.mongo.shown_ids import extended, readings, with_equals
 from dedup_job.report.differences import differences, excerpt
 from dedup_job.report.listed import Keeper, Member
 from dedup_job.report.terminal import id_text

@@ -16,7 +16,7 @@ from typing import Self
 from dedup_job.document import Action, Batch, Fingerprints
 from dedup_job.engine.exempt import Fingerprinting
 from dedup_job.errors import GuardStop
-from dedup_job.mongo.ids import spelled
+from dedup_job.mongo.shown_ids import spelled
 from dedup_job.plan import Plan
 from dedup_job.settings.sections import LimitSettings
 from dedup_job.text.inventory import inventory, with_text

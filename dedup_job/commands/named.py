@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dedup_job.commands.context import Context
 from dedup_job.errors import UsageError
-from dedup_job.mongo.ids import readings
+from dedup_job.mongo.shown_ids import readings
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from dedup_job.engine.local import LocalEngine
 from dedup_job.ledger.overrides import KEEP, Override
 from dedup_job.ledger.stored_plan import Before, PlanColumns, PlanId, StoredPlan
 from dedup_job.mongo.id_set import IdSet
-from dedup_job.mongo.ids import with_equals
+from dedup_job.mongo.shown_ids import with_equals
 from dedup_job.mongo.window import Window
 from dedup_job.plan import ADOPT, Plan, Texts
 from dedup_job.report.applied import Due

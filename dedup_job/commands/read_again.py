@@ -16,7 +16,7 @@ from dedup_job.fingerprint.shingles import NUMBER
 from dedup_job.lab.rethreshold import Regrouped
 from dedup_job.ledger.read_only import ReadOnlyTarget
 from dedup_job.match.similarity import Sets, similarities_from
-from dedup_job.mongo.ids import ID_JSON, SHOWABLE
+from dedup_job.mongo.shown_ids import ID_JSON, SHOWABLE
 from dedup_job.report.evidence import Pair
 from dedup_job.report.page.reservoir import DrawnGroup
 

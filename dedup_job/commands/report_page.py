@@ -16,7 +16,7 @@ from dedup_job.errors import ConfigError
 from dedup_job.lab.rethreshold import staying
 from dedup_job.lab.rules import SharedKeys
 from dedup_job.lab.scoring import wilson
-from dedup_job.mongo.ids import extended
+from dedup_job.mongo.shown_ids import extended
 from dedup_job.plan import Plan
 from dedup_job.report.differences import differences, excerpt
 from dedup_job.report.evidence import Pair

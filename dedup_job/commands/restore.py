@@ -12,7 +12,7 @@ from dedup_job.errors import StateError, UsageError
 from dedup_job.ledger.overrides import KEEP
 from dedup_job.ledger.putting_back import Dropped, RestoreLedger
 from dedup_job.ledger.rows import id_of_row
-from dedup_job.mongo.ids import extended, readings, with_equals
+from dedup_job.mongo.shown_ids import extended, readings, with_equals
 from dedup_job.report.undo_page import Restored
 
 

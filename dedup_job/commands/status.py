@@ -11,7 +11,7 @@ from dedup_job.commands.context import Context
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.lease import Holder
 from dedup_job.ledger.reader import DECIDING, TOLD
-from dedup_job.mongo.ids import extended
+from dedup_job.mongo.shown_ids import extended
 from dedup_job.report.summary import Standing
 
 LAST_RUNS = 10

@@ -13,7 +13,8 @@ from dedup_job.commands.named import Found, record_named, records_named
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.rows import id_of_row, keeper_of_row
 from dedup_job.ledger.stored_plan import StoredPlan
-from dedup_job.mongo.ids import SHOWABLE, document, elements, extended, readings, with_equals
+from dedup_job.mongo.raw_documents import document, elements
+from dedup_job.mongo.shown_ids import SHOWABLE, extended, readings, with_equals
 from dedup_job.plan import ADOPT
 
 

@@ -10,7 +10,7 @@ import xxhash
 
 from dedup_job.document import CONFLICT, COPIED, VANISHED, Action, Verdict
 from dedup_job.ledger.stored_plan import StoredPlan
-from dedup_job.mongo.ids import as_sent
+from dedup_job.mongo.sent import as_sent
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.plan import Plan

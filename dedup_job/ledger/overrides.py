@@ -18,7 +18,9 @@ from bson.raw_bson import RawBSONDocument
 
 from dedup_job.document import RAW
 from dedup_job.ledger.rows import id_of_row, row_key
-from dedup_job.mongo.ids import SHOWABLE, document, elements, id_of
+from dedup_job.mongo.ids import id_of
+from dedup_job.mongo.raw_documents import document, elements
+from dedup_job.mongo.shown_ids import SHOWABLE
 
 KEEP = "keep"  # against the plan that dropped the record
 PASS = "pass"  # that plan is undone; the record is unjudged when it comes up for decision again

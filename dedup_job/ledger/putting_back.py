@@ -17,7 +17,8 @@ from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.rows import id_of_row
 from dedup_job.mongo.client import named_errors
-from dedup_job.mongo.ids import SHOWABLE, id_of, selector
+from dedup_job.mongo.ids import id_of, selector
+from dedup_job.mongo.shown_ids import SHOWABLE
 from dedup_job.mongo.target import Target
 
 

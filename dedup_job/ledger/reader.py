@@ -19,9 +19,10 @@ from dedup_job.ledger.rows import id_of_row, row_key, row_keys
 from dedup_job.ledger.selection import Selection
 from dedup_job.ledger.stored_plan import PlanColumns, PlanId, StoredPlan, unpack, unpack_columns
 from dedup_job.mongo.client import Patience, named_errors
-from dedup_job.mongo.ids import SHOWABLE, id_of
+from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.lookup import Lookup
 from dedup_job.mongo.pages import Pages
+from dedup_job.mongo.shown_ids import SHOWABLE
 from dedup_job.plan import BACKFILL, NIGHTLY, RECONCILE
 
 PLANS_A_PAGE, PAGE_BYTES = 32, 16 << 20

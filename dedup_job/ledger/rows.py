@@ -14,7 +14,8 @@ from bson.raw_bson import RawBSONDocument
 
 from dedup_job.document import RAW, Action
 from dedup_job.ledger.stored_plan import StoredPlan
-from dedup_job.mongo.ids import DOCUMENT, HEAD, LONGEST_JUDGED, as_field, document, elements, id_of, is_alone
+from dedup_job.mongo.ids import LONGEST_JUDGED, as_field, id_of, is_alone
+from dedup_job.mongo.raw_documents import DOCUMENT, HEAD, document, elements
 from dedup_job.plan import ADOPT
 
 INNER = HEAD + 1 + 4 + HEAD  # where the elements of an id begin that is a document

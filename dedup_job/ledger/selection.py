@@ -11,7 +11,9 @@ from bson import decode
 from bson.raw_bson import RawBSONDocument
 
 from dedup_job.ledger.rows import id_of_row, keeper_of_row
-from dedup_job.mongo.ids import SHOWABLE, as_field, document
+from dedup_job.mongo.ids import as_field
+from dedup_job.mongo.raw_documents import document
+from dedup_job.mongo.shown_ids import SHOWABLE
 
 DUPLICATE = "duplicate"
 VERDICTS = (DUPLICATE, "unjudged", "refused")

@@ -22,8 +22,9 @@ from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.rows import row_key, row_keys
 from dedup_job.ledger.stored_plan import COLUMNS, PlanId, checksum
 from dedup_job.mongo.client import named_errors
-from dedup_job.mongo.ids import as_field, document, elements, portions, selector
+from dedup_job.mongo.ids import as_field, portions, selector
 from dedup_job.mongo.pages import BatchSize, Pages
+from dedup_job.mongo.raw_documents import document, elements
 from dedup_job.plan import ADOPT
 
 UNIQUE, DUPLICATE, UNJUDGED, REFUSED = range(4)

@@ -46,7 +46,8 @@ from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.ledger.succession import ALTERED
 from dedup_job.mongo.client import named_errors
 from dedup_job.mongo.id_set import IdSet
-from dedup_job.mongo.ids import arrived, id_of, selector
+from dedup_job.mongo.ids import id_of, selector
+from dedup_job.mongo.sent import arrived
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.plan import ADOPT, APPLY, BACKFILL, Plan

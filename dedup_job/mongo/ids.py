@@ -6,57 +6,34 @@ does not compare as the server does.  Two ids of one collection are the same whe
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from itertools import chain, combinations
 from math import isnan, nan
 from struct import Struct
 from typing import Any
 
-from bson import decode, encode, json_util
-from bson.codec_options import CodecOptions, DatetimeConversion
-from bson.errors import InvalidId
-from bson.int64 import Int64
-from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
-from bson.regex import Regex
 
-INT32, INT64, FLOAT64 = Struct("<i"), Struct("<q"), Struct("<d")
-INT, DOUBLE, DOCUMENT, ARRAY, SYMBOL, SCOPED_CODE, LONG, DECIMAL = (
-    0x10,
-    0x01,
-    0x03,
-    0x04,
-    0x0E,
-    0x0F,
-    0x12,
-    0x13,
+from dedup_job.mongo.raw_documents import (
+    ARRAY,
+    DECIMAL,
+    DOCUMENT,
+    DOUBLE,
+    HEAD,
+    INT32,
+    LONG,
+    SCOPED_CODE,
+    SYMBOL,
+    document,
+    fields,
+    value_size,
 )
-MAY_HOLD_NAN = {DOUBLE, DECIMAL, DOCUMENT, ARRAY, SCOPED_CODE}
-NAN, DECIMAL_NAN = FLOAT64.pack(nan), bytes(15) + b"\x7c"
-FIXED = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16}
-FIXED |= {0x7F: 0, 0xFF: 0}
-STRINGS = {0x02: 4, 0x0D: 4, 0x0E: 4, 0x05: 5, 0x0C: 16}  # bytes beside those that the length counts
-DOCUMENTS = {0x03, 0x04, 0x0F}  # their length counts itself
-HEAD = 4  # bytes of a document's length
-OBJECT_ID, TIMESTAMP = 0x07, 0x11
-EMPTY_TIME = re.compile(b"\x11[^\0]*+\0{9}")  # may be elsewhere in a record, too
+
+INT64, FLOAT64 = Struct("<q"), Struct("<d")
 NAME = b"_id\0"
-DOLLAR = ord("$")
-MOST_TIMES = 8
 PORTION_BYTES = 4 << 20
 LONGEST_JUDGED = 64 << 10  # bytes; an id of more is no keeper's
-# So that every id and row can be shown: dates out of Python's range and bad UTF-8 too.
-SHOWABLE: CodecOptions[Any] = CodecOptions(
-    tz_aware=True,
-    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
-    unicode_decode_error_handler="replace",
-)
-ID_JSON = json_util.JSONOptions(
-    json_mode=json_util.JSONMode.RELAXED, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
+MAY_HOLD_NAN = {DOUBLE, DECIMAL, DOCUMENT, ARRAY, SCOPED_CODE}
+NAN, DECIMAL_NAN = FLOAT64.pack(nan), bytes(15) + b"\x7c"
 
 
 def id_of(raw: bytes) -> bytes:
@@ -69,167 +46,11 @@ def id_of(raw: bytes) -> bytes:
     start = HEAD
     while raw[start]:
         name_end = raw.index(0, start + 1) + 1
-        end = name_end + _value_size(raw, raw[start], name_end)
+        end = name_end + value_size(raw, raw[start], name_end)
         if raw[start + 1 : name_end] == NAME:
             return document(raw[start:end])
         start = end
     raise ValueError("a record without _id")
-
-
-def arrived(sent: bytes, stored: bytes) -> bool:
-    """Return whether a stored record is the one that was sent, byte for byte.
-
-    Save for what the server sets itself on insertion: each `Timestamp(0, 0)` that is a field of the record.
-
-    >>> from bson import Timestamp, encode
-    >>> sent, stored = ({"_id": 1, "at": Timestamp(seconds, 0), "n": 2} for seconds in (0, 1760000000))
-    >>> arrived(encode(sent), encode(stored)), arrived(encode(sent), encode({**stored, "n": 3}))
-    (True, False)
-    """
-    if sent == stored:
-        return True
-    if len(sent) != len(stored):
-        return False
-    masked = bytearray(stored)
-    for start in _empty_times(sent):
-        masked[start : start + 8] = bytes(8)
-    return masked == sent
-
-
-def as_sent(stored: bytes) -> Iterator[bytes]:
-    """Yield what a stored record may have been when it was sent: as it is, or with some of its times empty.
-
-    Of more than eight times it is all or none, as their choices are too many.
-
-    >>> from bson import Timestamp, decode, encode
-    >>> [decode(sent)["at"].time for sent in as_sent(encode({"_id": 1, "at": Timestamp(9, 1)}))]
-    [9, 0]
-    """
-    places = [
-        value
-        for start, value, _ in _fields(stored)
-        if stored[start] == TIMESTAMP and stored[start + 1 : value] != NAME
-    ]
-    sizes = range(len(places) + 1) if len(places) <= MOST_TIMES else (0, len(places))
-    for chosen in chain.from_iterable(combinations(places, size) for size in sizes):
-        sent = bytearray(stored)
-        for place in chosen:
-            sent[place : place + 8] = bytes(8)
-        yield bytes(sent)
-
-
-def has_empty_time(raw: bytes) -> bool:
-    """Return whether a field of a record is `Timestamp(0, 0)`, which the server replaces on insertion."""
-    return EMPTY_TIME.search(raw) is not None and any(True for _ in _empty_times(raw))
-
-
-def has_dollar(raw: bytes) -> bool:
-    """Return whether the name of a field of a record begins with a dollar, as an operator's does.
-
-    >>> from bson import encode
-    >>> has_dollar(encode({"_id": 1, "$note": 2})), has_dollar(encode({"_id": 1, "a$": {"$note": 2}}))
-    (True, False)
-    """
-    return any(raw[start + 1] == DOLLAR for start, _, _ in _fields(raw))
-
-
-def _empty_times(raw: bytes) -> Iterator[int]:
-    """Yield where the values of such fields begin; an id may be empty."""
-    for start, value, end in _fields(raw):
-        if raw[start] == TIMESTAMP and not any(raw[value:end]) and raw[start + 1 : value] != NAME:
-            yield value
-
-
-def _fields(raw: bytes, first: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Yield of each field of the document at `first` where it begins, where its value does, where it ends."""
-    start = first + HEAD
-    while raw[start]:
-        name_end = raw.index(0, start + 1) + 1
-        end = name_end + _value_size(raw, raw[start], name_end)
-        yield start, name_end, end
-        start = end
-
-
-def has_nan(raw_id: bytes) -> bool:
-    """Return whether an id is or holds a number that is none: there are many such, equal for the server."""
-    return raw_id[HEAD] in MAY_HOLD_NAN and any(True for _ in _nans(raw_id))
-
-
-def plain_nans(raw_id: bytes) -> bytes:
-    """Return an id as an index has it: with the plain NaN in the place of every other.
-
-    >>> from bson import Decimal128, decode, encode
-    >>> decode(plain_nans(encode({"_id": {"n": Decimal128("-NaN")}})))
-    {'_id': {'n': Decimal128('NaN')}}
-    """
-    plain = bytearray(raw_id)
-    for start, end in _nans(raw_id):
-        plain[start:end] = NAN if end - start == len(NAN) else DECIMAL_NAN
-    return bytes(plain)
-
-
-def _nans(raw: bytes, first: int = 0) -> Iterator[tuple[int, int]]:
-    """Yield where such numbers are in a document, given the place at which it begins."""
-    for start, value, end in _fields(raw, first):
-        kind = raw[start]
-        if kind in (DOUBLE, DECIMAL) and _is_nan(raw, kind, value):
-            yield value, end
-        elif kind in (DOCUMENT, ARRAY):
-            yield from _nans(raw, value)
-        elif kind == SCOPED_CODE:  # its length, that of the code, the code, the scope
-            yield from _nans(raw, value + 8 + INT32.unpack_from(raw, value + 4)[0])
-
-
-def _is_nan(raw: bytes, kind: int, start: int) -> bool:
-    if kind == DOUBLE:
-        return isnan(FLOAT64.unpack_from(raw, start)[0])
-    return raw[start + 15] & 0x7C == 0x7C
-
-
-def is_alone(raw_id: bytes) -> bool:
-    """Return whether no id of other bytes is equal to this one for the server.
-
-    It takes numbers of one value for equal whatever their type, and a symbol for a string.  Of such ids the
-    int32 is alone, else the int64, else the double; the others are not.
-
-    >>> from bson import Int64, encode
-    >>> [is_alone(encode({"_id": value})) for value in (25, 25.0, Int64(25), 2**40, 2.5, "a", {"n": 1.0})]
-    [True, False, False, True, True, True, False]
-    """
-    return all(_is_alone(raw_id, raw_id[start], value, end) for start, value, end in _fields(raw_id))
-
-
-def _is_alone(raw: bytes, kind: int, start: int, end: int) -> bool:
-    if kind == DOUBLE:
-        number = FLOAT64.unpack_from(raw, start)[0]
-        return not isnan(number) and not (number.is_integer() and abs(number) <= 2.0**63)
-    if kind == LONG:
-        return not -(2**31) <= INT64.unpack_from(raw, start)[0] < 2**31
-    if kind in (DOCUMENT, ARRAY):
-        return is_alone(raw[start:end])
-    return kind not in (DECIMAL, SYMBOL, SCOPED_CODE)
-
-
-def _value_size(raw: bytes, kind: int, start: int) -> int:
-    if kind in FIXED:
-        return FIXED[kind]
-    if kind == 0x0B:  # a regular expression: two C strings
-        return raw.index(0, raw.index(0, start) + 1) + 1 - start
-    length: int = INT32.unpack_from(raw, start)[0]
-    if kind in DOCUMENTS:
-        return length
-    return STRINGS[kind] + length
-
-
-def document(*elements: bytes) -> bytes:
-    """Return the BSON document made of raw elements."""
-    body = b"".join(elements)
-    return INT32.pack(HEAD + len(body) + 1) + body + b"\0"
-
-
-def elements(raw: bytes) -> bytes:
-    """Return the raw elements of a BSON document."""
-    return raw[HEAD:-1]
 
 
 def as_field(raw_id: bytes, name: str) -> bytes:
@@ -258,11 +79,6 @@ def portions(ids: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield some
 
 
-def value(raw_id: bytes) -> Any:
-    """Return an id as Python has it, for people to read."""
-    return RawBSONDocument(raw_id)["_id"]
-
-
 def split(joined: bytes) -> Iterator[bytes]:
     """Take apart ids that were joined end to end."""
     start = 0
@@ -272,55 +88,61 @@ def split(joined: bytes) -> Iterator[bytes]:
         start = end
 
 
-def readings(given: str) -> list[bytes]:
-    """Return what an id on the command line may mean, likeliest first, as raw ids.
+def has_nan(raw_id: bytes) -> bool:
+    """Return whether an id is or holds a number that is none: there are many such, equal for the server."""
+    return raw_id[HEAD] in MAY_HOLD_NAN and any(True for _ in _nans(raw_id))
 
-    24 hexadecimal digits are an ObjectId; else it is extended JSON of the value; else the string itself.
-    So `42` is a number where there is one, and `"42"` a string.
+
+def plain_nans(raw_id: bytes) -> bytes:
+    """Return an id as an index has it: with the plain NaN in the place of every other.
+
+    >>> from bson import Decimal128, decode, encode
+    >>> decode(plain_nans(encode({"_id": {"n": Decimal128("-NaN")}})))
+    {'_id': {'n': Decimal128('NaN')}}
     """
-    values: list[Any] = []
-    with suppress(InvalidId):
-        values.append(ObjectId(given))
-    with suppress(Exception):  # the parser raises whatever a malformed value leads it to
-        values.append(json_util.loads(given, json_options=ID_JSON))
-    values.append(given)
-    found = []
-    for value in values:
-        is_pattern = isinstance(value, Regex) or (
-            isinstance(value, dict) and str(next(iter(value), "")).startswith("$")
-        )
-        if not is_pattern:  # no id can be one, and a query would take it for a condition
-            with suppress(Exception):  # a number that is too large, a text that is not valid UTF-8
-                found.append(encode({"_id": value}))
-    return list(dict.fromkeys(found))
+    plain = bytearray(raw_id)
+    for start, end in _nans(raw_id):
+        plain[start:end] = NAN if end - start == len(NAN) else DECIMAL_NAN
+    return bytes(plain)
 
 
-def with_equals(ids: Iterable[bytes]) -> list[bytes]:
-    """Return ids, and behind them those numbers of other types that are equal to one of them.
+def _nans(raw: bytes, first: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield where such numbers are in a document, given the place at which it begins."""
+    for start, value, end in fields(raw, first):
+        kind = raw[start]
+        if kind in (DOUBLE, DECIMAL) and _is_nan(raw, kind, value):
+            yield value, end
+        elif kind in (DOCUMENT, ARRAY):
+            yield from _nans(raw, value)
+        elif kind == SCOPED_CODE:  # its length, that of the code, the code, the scope
+            yield from _nans(raw, value + 8 + INT32.unpack_from(raw, value + 4)[0])
 
-    >>> from bson import encode
-    >>> [value(raw_id) for raw_id in with_equals([encode({"_id": 42}), encode({"_id": "a"})])]
-    [42, 'a', 42, 42.0]
+
+def _is_nan(raw: bytes, kind: int, start: int) -> bool:
+    if kind == DOUBLE:
+        return isnan(FLOAT64.unpack_from(raw, start)[0])
+    return raw[start + 15] & 0x7C == 0x7C
+
+
+def is_alone(raw_id: bytes) -> bool:
+    """Return whether no id of other bytes is equal to this one for the server.
+
+    It takes numbers of one value for equal whatever their type, and a symbol for a string.  Of such ids the
+    int32 is alone, else the int64, else the double; the others are not.
+
+    >>> from bson import Int64, encode
+    >>> [is_alone(encode({"_id": value})) for value in (25, 25.0, Int64(25), 2**40, 2.5, "a", {"n": 1.0})]
+    [True, False, False, True, True, True, False]
     """
-    ids = list(ids)
-    numbers = [value(raw_id) for raw_id in ids if raw_id[HEAD] in (DOUBLE, INT, LONG)]
-    whole = [int(number) for number in numbers if number == number // 1 and abs(number) < 2**63]
-    others = [kind(number) for number in whole for kind in (int, Int64, float)]
-    return list(dict.fromkeys([*ids, *(encode({"_id": number}) for number in others)]))
+    return all(_is_alone(raw_id, raw_id[start], value, end) for start, value, end in fields(raw_id))
 
 
-def extended(raw_id: bytes) -> Any:
-    """Return an id as JSON values: extended JSON, which the command line takes."""
-    value = decode(raw_id, SHOWABLE)["_id"]
-    return json.loads(json_util.dumps(value, json_options=ID_JSON))
-
-
-def spelled(raw_id: bytes) -> str:
-    """Return an id as a person writes it on a command line: see `readings`.
-
-    >>> spelled(encode({"_id": ObjectId("0123456789abcdef01234567")})), spelled(encode({"_id": "42"}))
-    ('0123456789abcdef01234567', '"42"')
-    """
-    shown = extended(raw_id)
-    is_object_id = raw_id[HEAD] == OBJECT_ID
-    return shown["$oid"] if is_object_id else json.dumps(shown, ensure_ascii=not str(shown).isprintable())
+def _is_alone(raw: bytes, kind: int, start: int, end: int) -> bool:
+    if kind == DOUBLE:
+        number = FLOAT64.unpack_from(raw, start)[0]
+        return not isnan(number) and not (number.is_integer() and abs(number) <= 2.0**63)
+    if kind == LONG:
+        return not -(2**31) <= INT64.unpack_from(raw, start)[0] < 2**31
+    if kind in (DOCUMENT, ARRAY):
+        return is_alone(raw[start:end])
+    return kind not in (DECIMAL, SYMBOL, SCOPED_CODE)

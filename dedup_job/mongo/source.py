@@ -14,10 +14,11 @@ from dedup_job.document import RAW, Batch
 from dedup_job.errors import NotPermitted
 from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.condition import applied
-from dedup_job.mongo.ids import id_of, value
+from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.lookup import Lookup
 from dedup_job.mongo.pace import Pace
 from dedup_job.mongo.pages import IDS, WHOLE, BatchSize, Pages, Range
+from dedup_job.mongo.shown_ids import value
 from dedup_job.mongo.window import Window
 
 

@@ -15,8 +15,9 @@ from pymongo.errors import BulkWriteError, OperationFailure, WTimeoutError
 
 from dedup_job.document import RAW
 from dedup_job.mongo.client import PASSING, PERMISSION, STORAGE, Patience, named_errors
-from dedup_job.mongo.ids import arrived, has_dollar, has_empty_time, id_of, plain_nans, selector
+from dedup_job.mongo.ids import id_of, plain_nans, selector
 from dedup_job.mongo.lookup import Lookup
+from dedup_job.mongo.sent import arrived, has_dollar, has_empty_time
 
 DUPLICATE_KEY = 11000
 ID_KEY = {"_id": 1}

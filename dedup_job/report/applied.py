@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dedup_job.document import VANISHED, Counts
-from dedup_job.mongo.ids import extended
+from dedup_job.mongo.shown_ids import extended
 
 SAMPLES = 5
 

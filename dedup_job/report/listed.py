@@ -8,7 +8,7 @@ from os.path import commonprefix
 from typing import Any
 
 from dedup_job.ledger.selection import Decided
-from dedup_job.mongo.ids import extended
+from dedup_job.mongo.shown_ids import extended
 from dedup_job.report.differences import Gap, Piece, marked, omitted
 from dedup_job.report.terminal import cell, id_text, wrapped
 

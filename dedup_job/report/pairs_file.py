@@ -10,7 +10,7 @@ from typing import IO, Any, Self
 
 from dedup_job.document import Batch, Match, Verdict
 from dedup_job.errors import StorageFull, UsageError
-from dedup_job.mongo.ids import extended
+from dedup_job.mongo.shown_ids import extended
 from dedup_job.plan import Plan
 from dedup_job.report.terminal import id_text, json_line
 

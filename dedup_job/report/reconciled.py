@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dedup_job.document import Action
-from dedup_job.mongo.ids import extended
+from dedup_job.mongo.shown_ids import extended
 from dedup_job.report.applied import Applied
 from dedup_job.report.summary import Report
 

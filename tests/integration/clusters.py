@@ -109,6 +109,7 @@ class Field:
 
 
 def worker(field: Field, _process: subprocess.Popen[bytes]) -> bool:
+    field.spark.whole()  # where no worker is left, a run waits for one
     field.spark.kill_worker(field.rng.randrange(2))
     return False
 

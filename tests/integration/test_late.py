@@ -14,7 +14,7 @@ from bson import Binary, ObjectId, Timestamp
 
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.stored_plan import unpack
-from dedup_job.mongo.ids import value
+from dedup_job.mongo.shown_ids import value
 from tests.integration.conftest import RAW, Job
 from tests.integration.test_foreign import Killed, killed_at
 from tests.integration.test_undo import kinds

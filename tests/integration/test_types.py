@@ -15,7 +15,8 @@ from dedup_job import config
 from dedup_job.commands.context import Context
 from dedup_job.commands.reconcile import reconcile
 from dedup_job.ledger.rows import id_of_row, row_key
-from dedup_job.mongo.ids import as_field, document, elements, has_nan, id_of, plain_nans
+from dedup_job.mongo.ids import as_field, has_nan, id_of, plain_nans
+from dedup_job.mongo.raw_documents import document, elements
 from dedup_job.report.reconciled import Tally
 from tests.integration.conftest import RAW, Job
 from tests.integration.moments import install

@@ -10,7 +10,9 @@ from bson import encode
 from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 
-from dedup_job.mongo.ids import document, elements, id_of, selector, spelled
+from dedup_job.mongo.ids import id_of, selector
+from dedup_job.mongo.raw_documents import document, elements
+from dedup_job.mongo.shown_ids import spelled
 from tests.integration.conftest import RAW, Job
 from tests.integration.moments import install
 from tests.integration.mortal import killed

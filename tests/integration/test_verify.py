@@ -29,8 +29,9 @@ from dedup_job.document import UNIQUE, Action, Verdict
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.stored_plan import pack, unpack
-from dedup_job.mongo.ids import id_of, value
+from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.pages import BatchSize, Pages
+from dedup_job.mongo.shown_ids import value
 from dedup_job.plan import Plan
 from dedup_job.report.verified import Verification
 from scripts.corpus import generate

@@ -6,7 +6,8 @@ would be strewn over the whole of a large file.
 
 from __future__ import annotations
 
-from dedup_job.mongo.ids import HEAD, NAME, document
+from dedup_job.mongo.ids import NAME
+from dedup_job.mongo.raw_documents import HEAD, document
 
 VALUE = HEAD + 1 + len(NAME)  # bytes before the value of a raw id
 NUMBERS = frozenset({0x01, 0x09, 0x10, 0x11, 0x12})  # double, date, int32, timestamp, int64

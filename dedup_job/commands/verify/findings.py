@@ -9,7 +9,7 @@ from dedup_job.commands.verify.questions import ALTERED, HEAD, LEDGER, MISSING, 
 from dedup_job.commands.verify.subject import Audit, hashed
 from dedup_job.ledger.arrival import is_as_judged
 from dedup_job.ledger.stored_counts import counts_key
-from dedup_job.mongo.ids import extended
+from dedup_job.mongo.shown_ids import extended
 from dedup_job.report.verified import Difference
 
 SAMPLES = 5

@@ -23,7 +23,8 @@ from dedup_job.commands.verify.subject import (
     target_name,
 )
 from dedup_job.ledger.rows import id_of_row
-from dedup_job.mongo.ids import HEAD, OBJECT_ID, id_of
+from dedup_job.mongo.ids import id_of
+from dedup_job.mongo.raw_documents import HEAD, OBJECT_ID
 from dedup_job.mongo.window import since
 from dedup_job.plan import ADOPT, BACKFILL
 from dedup_job.report.verified import Verification
