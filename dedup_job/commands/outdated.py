@@ -117,7 +117,7 @@ def compared(context: Context, told: Told) -> Compared:
     with context.engine() as engine:
         fence = head.fence if head.lease is None else None
         finding = Finding(context, engine, Outdated(fence), reader.overrides(), adopted)
-        plans = each_compared(context, reader.plans(head), comparison, told)
+        plans = each_compared(context, reader.plans(head), finding.overrides, comparison, told)
         rest = Window().without(finding.each_looked_at(plans))
     return Compared(comparison, finding.outdated, rest, time.monotonic() - started)
 

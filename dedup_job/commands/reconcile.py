@@ -11,6 +11,7 @@ from dedup_job.commands.decide import decide
 from dedup_job.commands.verify.subject import Told, hashed, head_of
 from dedup_job.document import VANISHED, Action
 from dedup_job.ledger.fitting import Consent
+from dedup_job.ledger.overrides import KEEP, Override
 from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.mongo.window import Window
 from dedup_job.plan import ADOPT, RECONCILE, Plan
@@ -45,7 +46,8 @@ def reconcile(context: Context, content: bool, told: Told, consent: Consent = Co
     started = time.monotonic()
     reader = context.ledger_reader()
     compared = Comparison(changed=Tally() if content else None)
-    plans = each_compared(context, reader.plans(head_of(context, reader)), compared, told)
+    restored = reader.overrides() if content else {}
+    plans = each_compared(context, reader.plans(head_of(context, reader)), restored, compared, told)
     missed = decide_missed(context, Window().without(stored for stored, _ in plans), told, consent)
     return reconciliation(context, compared, missed, time.monotonic() - started)
 
@@ -70,7 +72,11 @@ def _tell(told: Told, plan: Plan) -> None:
 
 
 def each_compared(
-    context: Context, plans: Iterable[StoredPlan], compared: Comparison, told: Told
+    context: Context,
+    plans: Iterable[StoredPlan],
+    restored: Mapping[bytes, Override],
+    compared: Comparison,
+    told: Told,
 ) -> Iterator[tuple[StoredPlan, Overtaken]]:
     """Yield the plans, each compared with the source; what was adopted never was there."""
     for stored in plans:
@@ -79,7 +85,7 @@ def each_compared(
         plan = stored.plan
         there = {} if compared.changed is None else _hashes(context, plan)
         gone = context.source.absent(plan.ids) if compared.changed is None else set(plan.ids) - there.keys()
-        rows = Overtaken(list(_changed(plan, there)), list(_vanished(plan, gone)))
+        rows = Overtaken(list(_changed(plan, there, restored)), list(_vanished(plan, gone)))
         compared.records += len(plan)
         compared.vanished.add(_told_of(plan, rows.vanished))
         if compared.changed is not None:
@@ -104,13 +110,17 @@ def _vanished(plan: Plan, gone: Container[bytes]) -> Iterator[int]:
             yield row
 
 
-def _changed(plan: Plan, there: Mapping[bytes, bytes]) -> Iterator[int]:
+def _changed(plan: Plan, there: Mapping[bytes, bytes], restored: Mapping[bytes, Override]) -> Iterator[int]:
     """Yield the rows whose record is not as it was judged, or as it was copied where it was not judged.
 
-    One that had vanished, and is there again, was never judged as it is.
+    One that had vanished, and is there again, was never judged as it is.  One that was restored is also to
+    be as it was then, which is how the target has it.
     """
     for row, raw_id in enumerate(plan.ids):
         if raw_id not in there:
             continue
-        if plan.verdicts[row] == VANISHED or there[raw_id] != plan.hashes[row].tobytes():
+        given = {plan.hashes[row].tobytes()}
+        if (override := restored.get(raw_id)) is not None and override.action == KEEP:
+            given.add(override.hash)
+        if plan.verdicts[row] == VANISHED or given != {there[raw_id]}:
             yield row

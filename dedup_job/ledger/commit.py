@@ -39,7 +39,14 @@ from dedup_job.ledger.row_writer import RowWriter
 from dedup_job.ledger.run_row import NEVER, RunId, RunRow
 from dedup_job.ledger.stored_counts import counts_key
 from dedup_job.ledger.stored_plan import Before, PlanId, StoredPlan, pack, unpack
-from dedup_job.ledger.succession import EarlierPlans, landed, left_rows, remove_rest, replace_kept
+from dedup_job.ledger.succession import (
+    EarlierPlans,
+    insert_missing,
+    landed,
+    left_rows,
+    remove_rest,
+    replace_kept,
+)
 from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.id_set import IdSet
 from dedup_job.mongo.places import Places, check_same
@@ -321,6 +328,7 @@ class Ledger(LedgerReader):
     def _renewed(self, stored: StoredPlan, records: Records, target: Target) -> list[bytes]:
         """Carry out an accepted renewal: it is kept by the plans of its records, and is none of the chain."""
         replace_kept(stored, records, target, lambda: self._deadline(stored.id))
+        insert_missing(stored, records, target)
         rows = landed(stored, target)
         self._check_places()
         self._earlier.renew(stored, rows)

@@ -44,7 +44,7 @@ def replace_kept(
 
     Where a copy is not as it was judged, or the record is not that of the plan, nothing is done.
     """
-    due = {row: raw for row in _of_earlier(stored, COPIED) if (raw := _now(stored, records, row)) is not None}
+    due = _due(stored, records)
     due = {row: due[row] for row in _copies(stored, due, target)[0]}
     if not due:
         return {}
@@ -54,6 +54,15 @@ def replace_kept(
         deadline()  # which raises when another has the lease
         raise Unreachable("the target replaces nothing in time; run again")
     return {row: Verdict(Action.REFUSED, reason) for row, reason in refused.items()}
+
+
+def insert_missing(stored: StoredPlan, records: Records, target: Target) -> None:
+    """Put what a plan keeps, and somebody took out of the target, there again as it is now.
+
+    Which records the target does not take, `landed` shows.
+    """
+    due = {stored.plan.ids[row]: raw for row, raw in _due(stored, records).items()}
+    target.insert([due[raw_id] for raw_id in sorted(target.absent(due))])
 
 
 def remove_rest(stored: StoredPlan, target: Target, deadline: Deadline) -> dict[int, Verdict]:
@@ -93,6 +102,12 @@ def _of_earlier(stored: StoredPlan, actions: Sequence[Action]) -> list[int]:
     """Return the rows with these actions whose record an earlier decision put into the target."""
     assert stored.before is not None
     return [row for row in stored.plan.rows(*actions) if stored.before.hash_of(row) is not None]
+
+
+def _due(stored: StoredPlan, records: Records) -> dict[int, bytes]:
+    """Return by row the records that the target is to have otherwise than before."""
+    now = ((row, _now(stored, records, row)) for row in _of_earlier(stored, COPIED))
+    return {row: raw for row, raw in now if raw is not None}
 
 
 def _now(stored: StoredPlan, records: Records, row: int) -> bytes | None:

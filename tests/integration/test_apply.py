@@ -342,6 +342,18 @@ def test_what_somebody_altered_in_the_target_stays_and_is_named(overtaken: Job) 
     assert differences(overtaken) == ["altered", "keeper_altered"]
 
 
+def test_a_record_that_is_missing_in_the_target_is_put_there_as_it_is_now(overtaken: Job) -> None:
+    """One whose text has changed, and one that is only to be renewed."""
+    overtaken.target.delete_many({"_id": {"$in": [3, 5]}})
+    assert {"missing", "keeper_missing"} <= set(differences(overtaken))
+
+    done = up_to_date(overtaken)
+
+    assert done.applied is not None
+    assert (done.exit_code, done.applied.renewed, list(done.applied.stay)) == (0, 2, [])
+    check_up_to_date(overtaken)
+
+
 def test_what_the_target_does_not_take_any_more_is_refused_and_a_renewal_leaves_what_is_there(
     overtaken: Job,
 ) -> None:

@@ -138,7 +138,8 @@ RECORDS = (
     ),
     Kind(
         "undecided",
-        "a record of the source that runs have passed by and no plan decided: dedup-job reconcile decides it",
+        "a record of the source that no plan decided, though by its id runs may have looked past it: "
+        "dedup-job reconcile decides it",
         "SELECT id FROM undecided",
         of_sample=False,
     ),
