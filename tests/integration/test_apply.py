@@ -354,6 +354,27 @@ def test_a_record_that_is_missing_in_the_target_is_put_there_as_it_is_now(overta
     check_up_to_date(overtaken)
 
 
+@pytest.mark.long
+def test_a_renewal_of_a_missing_record_that_is_killed_at_any_moment_is_ended_by_doing_it_again(
+    job: Job, twin: Make
+) -> None:
+    job.source.insert_many([{"_id": 1, "text": A}, {"_id": 2, "text": A}, {"_id": 3, "text": B}])
+    job.decide("backfill")
+    job.source.update_many({}, {"$set": {"seen": True}})
+    job.target.delete_one({"_id": 1})
+    whole = twin()
+    commands = commands_of(lambda: up_to_date(whole))
+    undisturbed = whole_state(whole)
+    assert ([*in_target(whole)], differences(whole)) == ([3, 1], [])
+
+    for number in range(1, commands + 1):
+        half = twin()
+        killed(partial(up_to_date, half), number)
+        up_to_date(half)
+        assert whole_state(half) == undisturbed, f"killed after command {number} of {commands}"
+        assert differences(half) == []
+
+
 def test_what_the_target_does_not_take_any_more_is_refused_and_a_renewal_leaves_what_is_there(
     overtaken: Job,
 ) -> None:
