@@ -121,6 +121,15 @@ def _last_undone(ledger: LedgerReader) -> str | None:
     return max(times).isoformat() if times else None
 
 
+def _check_decided_by_backfills(ledger: LedgerReader, head: Head) -> None:
+    """Raise ConfigError where something else decided, too, before anything is made for nothing."""
+    if any(link.mode != BACKFILL for link in ledger.links(head.last)):
+        raise ConfigError(
+            "the ledger holds what no backfill has decided (records that were adopted, or nightly runs); "
+            "use --engine local"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class _Backfill:
     """A backfill on Spark."""
@@ -138,6 +147,7 @@ class _Backfill:
             tell = notes if consent.guarded else stop
             guards = Guards.of(context.settings.limits, tell, broken_off(context, ledger))
             self._check_nothing_left()
+            _check_decided_by_backfills(ledger, head)
             restored, undone = frozenset(ledger.overrides()), _last_undone(ledger)
             records = self.work.first("records", lambda: self._records(head, restored), undone)
             self._look_at_first(records, guards.first)
@@ -240,11 +250,6 @@ class _Backfill:
 def _plans(plans: Iterable[PlanColumns]) -> Iterator[tuple[RawIds, Collection[bytes]]]:
     """Yield the ids of each plan, and those that were kept for their texts."""
     for plan in plans:
-        if plan.mode != BACKFILL:
-            raise ConfigError(
-                "the ledger holds what no backfill has decided (records that were adopted, or nightly runs); "
-                "use --engine local"
-            )
         kept = zip(plan.texts.ids, plan.texts.is_kept.tolist(), strict=True)
         yield plan.ids, {raw_id for raw_id, is_kept in kept if is_kept}
 

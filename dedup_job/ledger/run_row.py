@@ -9,6 +9,7 @@ from typing import Any
 
 from pymongo.collection import Collection
 
+from dedup_job.document import VANISHED
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import DECIDING, TOLD
 from dedup_job.mongo.client import Patience, named_errors
@@ -70,7 +71,7 @@ class RunRow:
             runs = self.patience(lambda: list(self.named("runs").find(UNTOLD, {"mode": 1})))
             names = [row["_id"] for row in runs if row["_id"] != self.run.name]
             applies = [row["_id"] for row in runs if row["mode"] == APPLY]
-            taken_out = {"reason": "vanished", "run": {"$in": applies}}
+            taken_out = {"reason": VANISHED.reason, "run": {"$in": applies}}
             refused = {"$match": {"run": {"$in": names}, "action": "refused", "$nor": [taken_out]}}
             by_reason = {"$group": {"_id": "$reason", "records": {"$sum": 1}}}
             rows = self.named("exceptions")

@@ -249,6 +249,28 @@ def test_a_guard_stops_it_before_anything_is_made_of_the_records(job: Job) -> No
     assert not Path(job.tables["engine"]["work"], "texts").exists()
 
 
+@pytest.mark.long
+def test_what_a_nightly_run_has_decided_ends_it_before_anything_is_made(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dedup_job.engine.spark.stages import Work
+
+    job.set("source", fields=["data"])
+    job.source.insert_many(chained())
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Work, "stage", killed)  # behind the first one
+        on_spark(job)
+    job.decide("run")
+
+    with pytest.raises(ConfigError, match="what no backfill has decided"):
+        on_spark(job)
+    assert not Path(job.tables["engine"]["work"], "texts").exists()
+
+
 def test_without_java_it_is_said_what_to_install(job: Job) -> None:
     job.source.insert_one({"text": "one"})
     job.set("engine", kind="spark", work=str(job.folder))
