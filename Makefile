@@ -4,7 +4,7 @@
 # make test-long those that take long: harm at many moments, clusters, bounds of memory
 #                (LONG="long and not longest" leaves out those of more than a quarter of a minute)
 # make check     format, lint, types, import contract, all tests: says whether a change is good
-# make soak      the long campaigns against the job (most of an hour); its table goes to docs/soak.md
+# make soak      the long campaigns against the job (some hours; --only NAME runs one); its table goes to docs/soak.md
 # make dist      a wheel and a source distribution, in dist
 # make bench     all benchmarks: make bench DATA=DIR TOOLS=DIR [QUICK=--quick]; see scripts/README.md
 # make format    put the code into the house's format
