@@ -5,7 +5,7 @@ from what was decided: one record vanished, one has another text, both have dupl
 and one has another version alone.  Two processes bring that up to date, one command a step.  Between two
 steps a process may be killed and start again, the other may take the lease, and a process that was overtaken
 may wake.  Once the source changes further, at any moment; before that, what a killed process had sent may
-still come when another goes on.
+still come when another goes on.  Somebody may have taken the one with another version out of the target.
 
 Not here: rows of `dropped` and `exceptions`, what somebody alters in the target, what it refuses, and an
 insertion that comes when its record was decided otherwise since (docs/faults.md: what remains).
@@ -112,6 +112,7 @@ BEGINNING = World(
         ),
     ),
 )
+MISSING = (5, "e0")
 FURTHER = ({1: "a0"}, {3: "d0"}, {5: "e2"}, {3: "b0"})  # what the source may say later
 OUT = "out"
 MOST_TURNS = 3  # at the lease
@@ -175,7 +176,7 @@ def writes(protocol: Protocol, plan: Pending) -> list[tuple[str, Row]]:
     instead = [("replace", row) for row in moved]
     if not protocol.replaces and not plan.renews:
         instead = [("remove", row) for row in moved]
-    inserted = [] if plan.renews else [("insert", row) for row in kept]
+    inserted = [("insert", row) for row in (moved if plan.renews else kept)]
     rest = [("remove", row) for row in plan.rows if row.verdict in "DR" and row.copy]
     return [*instead, *inserted, *rest]
 
@@ -230,10 +231,11 @@ def look(protocol: Protocol, world: World, process: Process) -> tuple[World, Pro
         return world, process._replace(at="read", place=0, landed=frozenset(landed))
     what, row = writes(protocol, process.plan)[process.place]
     there = dict(world.target).get(row.record)
-    if what == "insert" and there not in (None, row.judged) and protocol.accepts:
+    is_put_back = what == "insert" and process.plan.renews  # what is there in its place stays
+    if what == "insert" and not is_put_back and there not in (None, row.judged) and protocol.accepts:
         rows = tuple(one._replace(verdict="C") if one == row else one for one in process.plan.rows)
         return _amended(protocol, world, process, rows)
-    is_own = what == "insert" or there == row.copy
+    is_own = there is None if is_put_back else what == "insert" or there == row.copy
     if process.plan.renews and process.recovers and (row.record, row.judged) not in world.source:
         is_own = False  # it has not got what it would put there
     return world, process._replace(at="write", known=is_own)
@@ -316,8 +318,11 @@ def rewritten(protocol: Protocol, process: Process) -> Rows:
     )
 
 
-def check(world: World) -> None:
-    """Raise Violation when something that the source has, as it was decided, is not in the target."""
+def check(world: World, is_missing: bool = False) -> None:
+    """Raise Violation when something that the source has, as it was decided, is not in the target.
+
+    is_missing  whether somebody took MISSING out of it
+    """
     decided = [row for rows in world.plans for row in rows]
     records = [row.record for row in decided]
     if len(records) > len(set(records)):
@@ -328,6 +333,8 @@ def check(world: World) -> None:
     if len(world.plans) > MOST_PLANS:
         raise Violation("it does not end")
     kept = {(row.record, row.judged) for row in decided if row.verdict == "U"}
+    if is_missing:
+        kept -= {MISSING}
     if world.pending is None and not kept <= world.target:
         raise Violation("altered: the target has a record otherwise than the decisions say")
     there = {text(judged) for _, judged in world.target}
@@ -351,16 +358,17 @@ def check_end(world: World) -> None:
         raise Violation("lost: a record is dropped for one that is not kept")
 
 
-def search(protocol: Protocol, kills: int = 1, changes: int = 1) -> int:
+def search(protocol: Protocol, kills: int = 1, changes: int = 1, is_missing: bool = False) -> int:
     """Visit every state that can be reached; returns their number, raises Violation at the first loss."""
-    start: State = (BEGINNING._replace(changes=changes), (Process(), Process()), kills)
+    target = BEGINNING.target - {MISSING} if is_missing else BEGINNING.target
+    start: State = (BEGINNING._replace(target=target, changes=changes), (Process(), Process()), kills)
     came_from: dict[State, tuple[State, str] | None] = {start: None}
     queue = deque([start])
     while queue:
         state = queue.popleft()
         world, processes, _ = state
         try:
-            check(world)
+            check(world, is_missing)
             if any(one.at == "done" and one.fence == world.fence for one in processes) and not world.late:
                 check_settled(protocol, world)
         except Violation as violation:

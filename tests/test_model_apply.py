@@ -11,11 +11,12 @@ from tests.model_apply import Protocol, search
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("is_missing", [False, True])
 @pytest.mark.parametrize(("kills", "changes", "least"), [(1, 0, 50_000), (0, 1, 100_000)])
 def test_what_the_source_says_as_it_was_decided_is_in_the_target_at_every_moment(
-    kills: int, changes: int, least: int
+    kills: int, changes: int, least: int, is_missing: bool
 ) -> None:
-    assert search(Protocol(), kills, changes) > least
+    assert search(Protocol(), kills, changes, is_missing) > least
 
 
 @pytest.mark.long

@@ -261,9 +261,10 @@ def test_what_a_nightly_run_has_decided_ends_it_before_anything_is_made(
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patched:
         patched.setattr(Work, "stage", killed)  # behind the first one
-        on_spark(job)
+        with pytest.raises(KeyboardInterrupt):
+            on_spark(job)
     job.decide("run")
 
     with pytest.raises(ConfigError, match="what no backfill has decided"):
