@@ -90,11 +90,11 @@ def apply(context: Context, found: Compared, observe: Observe, consent: Consent 
             raise LeaseHeld("another command worked on this target meanwhile; reconcile again")
         ledger.check_rights(context.target)
         doing = Doing(context, ledger, engine, found.outdated, observe)
-        renewed, stay = doing.renew()
         keepers = context.keepers(context.target, engine)
         refused = found.outdated.refused_for_another
         held = refused - context.target.absent(refused)
         past = Past.read(context, ledger, head, keepers, Window(), found.outdated.texts_of, held)
+        renewed, stay = doing.renew()
         counts = sum((doing.decide_again(ids, past) for ids in found.outdated.in_order), Counts())
         counts = doing.try_again(past, counts)
         ledger.settle()

@@ -27,7 +27,7 @@ from dedup_job.commands.context import Context
 from dedup_job.commands.outdated import compared
 from dedup_job.commands.verify import sampling, verification
 from dedup_job.commands.why import why
-from dedup_job.errors import LeaseHeld, NotPermitted, UsageError
+from dedup_job.errors import LeaseHeld, NotPermitted, StateError, UsageError
 from dedup_job.ledger import commit
 from dedup_job.mongo import client
 from dedup_job.report.reconciled import Reconciliation
@@ -393,16 +393,16 @@ def test_what_the_target_does_not_take_any_more_is_refused_and_a_renewal_leaves_
     assert differences(overtaken) == []
 
 
-def test_a_target_that_its_readers_changed_beyond_repair_is_not_touched(overtaken: Job) -> None:
-    """A keeper that is gone from the target is not renewed; what replaces it is no insertion."""
-    overtaken.target.delete_one({"_id": 5})
+def test_a_target_that_lacks_most_of_what_it_is_to_hold_is_not_touched(overtaken: Job) -> None:
+    """It was emptied, or comes from an older backup; also what is only to be renewed is not put there."""
+    overtaken.target.delete_many({"_id": {"$ne": 15}})
 
-    done = up_to_date(overtaken)
+    with pytest.raises(StateError, match="the target lacks"):
+        up_to_date(overtaken)
 
-    assert done.applied is not None
-    assert list(done.applied.stay) == [encode({"_id": 5})]
-    assert 5 not in in_target(overtaken)
-    assert differences(overtaken) == ["missing", "keeper_missing"]
+    assert in_target(overtaken) == {15: A}
+    with pytest.raises(StateError, match="the target lacks"):
+        overtaken.decide("run")
 
 
 def test_records_that_change_again_meanwhile_are_decided_as_they_are_then(overtaken: Job) -> None:
