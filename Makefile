@@ -2,7 +2,7 @@
 # make run       the demonstration, beside a MongoDB server of its own; its data stays in .demo
 # make test      the tests, but for those that take long: five minutes on two cores
 # make test-long those that take long: harm at many moments, clusters, bounds of memory
-#                (LONG="long and not longest" leaves out those of more than a quarter of a minute)
+#                (LONG="long and not longest" leaves out those of more than about twelve seconds)
 # make check     format, lint, types, import contract, all tests: says whether a change is good
 # make soak      the long campaigns against the job (some hours; --only NAME runs one); its table goes to docs/soak.md
 # make dist      a wheel and a source distribution, in dist

@@ -189,7 +189,7 @@ def test_the_companions_of_a_killed_worker_are_not_left_behind(recipe: Recipe) -
     assert _wait_for(lambda: not _is_running(companion)), f"still running: {companion}"
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_workers_that_are_killed_or_stopped_at_any_moment_change_nothing(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:

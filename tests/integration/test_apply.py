@@ -203,7 +203,7 @@ def test_an_apply_that_is_killed_at_any_moment_is_ended_by_doing_it_again(overta
         assert differences(half) == []
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_what_a_killed_apply_left_pending_is_finished_by_a_nightly_run_and_by_an_undo(
     overtaken: Job, twin: Make
 ) -> None:
@@ -230,7 +230,7 @@ def undo_newest(job: Job) -> None:
     job.decide("run")
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_an_apply_that_wakes_when_another_has_ended_it_changes_nothing(
     overtaken: Job, twin: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,7 +367,7 @@ def test_a_renewal_of_a_missing_record_that_is_killed_at_any_moment_is_ended_by_
     undisturbed = whole_state(whole)
     assert ([*in_target(whole)], differences(whole)) == ([3, 1], [])
 
-    for number in range(1, commands + 1):
+    for number in range(1, commands + 1, min(3, EVERY)):
         half = twin()
         killed(partial(up_to_date, half), number)
         up_to_date(half)

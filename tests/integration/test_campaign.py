@@ -22,6 +22,7 @@ from tests.model import Model, is_path
 pytestmark = pytest.mark.long
 
 TRIALS = 6
+GONE = pytest.param(Kind.GONE, marks=pytest.mark.longest)  # takes longest
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +49,14 @@ def applied(mongo_uri: str, forks: Forks) -> Iterator[Loop]:
         yield made
 
 
-@pytest.mark.parametrize("kind", [Kind.KILLED_BEFORE, Kind.KILLED_AFTER, Kind.GONE, Kind.REPLY_LOST])
+@pytest.mark.parametrize("kind", [Kind.KILLED_BEFORE, Kind.KILLED_AFTER, GONE, Kind.REPLY_LOST])
 def test_an_apply_that_is_disturbed_at_a_command_is_ended_by_doing_it_again(
     applied: Loop, kind: Kind
 ) -> None:
     assert sampled(applied, kind) == Result(TRIALS)
 
 
-@pytest.mark.parametrize("kind", [Kind.KILLED_BEFORE, Kind.KILLED_AFTER, Kind.GONE])
+@pytest.mark.parametrize("kind", [Kind.KILLED_BEFORE, Kind.KILLED_AFTER, GONE])
 def test_a_run_that_is_ended_at_a_command_is_finished_by_the_next(looped: Loop, kind: Kind) -> None:
     assert sampled(looped, kind) == Result(TRIALS)
 
@@ -137,6 +138,7 @@ def test_what_a_run_sends_are_the_steps_of_the_model(watched: Loop) -> None:
     assert {"retract exceptions", "forget", "clean", "end", "insert 6"} <= set(whole)
 
 
+@pytest.mark.longest
 def test_what_a_killed_run_and_its_successor_send_are_steps_of_the_model(watched: Loop) -> None:
     for number in range(6, watched.commands, 5):
         watched.arena.reset()

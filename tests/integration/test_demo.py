@@ -16,7 +16,7 @@ from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import ROOT
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_the_demonstration_shows_two_pairs_and_lines_that_work_and_says_what_it_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -285,7 +285,7 @@ def test_why_names_the_filter_that_may_leave_a_record_out(job: Job) -> None:
     assert json.loads(job.command("why", "1", "--json").stdout)["verdict"] == "undecided"
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_both_commands_work_for_a_user_who_may_only_read(tmp_path: Path) -> None:
     with LocalMongod(auth=True) as server, MongoClient[dict[str, Any]](server.uri) as root:
         root.src.pages.insert_many([{"_id": 1, "text": LONG}, {"_id": 2, "text": NEAR}])

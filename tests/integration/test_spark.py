@@ -105,7 +105,7 @@ def test_spark_decides_as_one_machine_does_and_a_nightly_run_goes_on(
     assert other.outcome() == filled.outcome()
 
 
-@pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize("partitions", [1, 7])
 def test_into_how_many_parts_the_work_is_cut_decides_nothing(
     filled: Job, another_job: Callable[[], Job], partitions: int
@@ -117,7 +117,7 @@ def test_into_how_many_parts_the_work_is_cut_decides_nothing(
     assert plans(other) == plans(filled)
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_what_the_target_refuses_ends_as_on_one_machine(filled: Job, another_job: Callable[[], Job]) -> None:
     other = another_job()
     for job in (filled, other):
@@ -167,7 +167,7 @@ def test_a_killed_backfill_goes_on_from_the_last_whole_stage(
     assert other.decide("run").counts == filled.decide("run").counts
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_a_backfill_that_goes_on_does_not_rely_on_what_was_altered_meanwhile(job: Job) -> None:
     job.set("source", fields=["data"])
     job.set("limits", batch_records=50)
@@ -197,7 +197,7 @@ def test_a_backfill_that_goes_on_does_not_rely_on_what_was_altered_meanwhile(job
     assert set(kept) - {altered} <= set(later.values()), "the others stand for their copies"
 
 
-@pytest.mark.long
+@pytest.mark.longest
 def test_what_was_read_before_an_undo_is_read_anew(filled: Job, another_job: Callable[[], Job]) -> None:
     """The stages of a killed backfill say what the source was then, and all was undecided again since."""
     other = another_job()
