@@ -15,7 +15,7 @@ from dedup_job.commands.reconcile import Comparison, Overtaken, each_compared
 from dedup_job.commands.verify.subject import Told, head_of
 from dedup_job.document import CONFLICT, COPIED, VANISHED, Action, Counts, Verdict
 from dedup_job.engine.local import LocalEngine
-from dedup_job.ledger.overrides import KEEP, Override
+from dedup_job.ledger.overrides import Override, copies
 from dedup_job.ledger.stored_plan import Before, PlanColumns, PlanId, StoredPlan
 from dedup_job.mongo.id_set import IdSet
 from dedup_job.mongo.shown_ids import with_equals
@@ -116,8 +116,10 @@ def compared(context: Context, told: Told) -> Compared:
     comparison = Comparison(changed=Tally())
     with context.engine() as engine:
         fence = head.fence if head.lease is None else None
-        finding = Finding(context, engine, Outdated(fence), reader.overrides(), adopted)
-        plans = each_compared(context, reader.plans(head), finding.overrides, comparison, told)
+        overrides = reader.overrides()
+        restored = copies(overrides)
+        finding = Finding(context, engine, Outdated(fence), overrides, restored, adopted)
+        plans = each_compared(context, reader.plans(head), restored, comparison, told)
         rest = Window().without(finding.each_looked_at(plans))
     return Compared(comparison, finding.outdated, rest, time.monotonic() - started)
 
@@ -134,6 +136,7 @@ class Finding:
     engine: LocalEngine
     outdated: Outdated
     overrides: Mapping[bytes, Override]
+    restored: Mapping[bytes, bytes]
     adopted: IdSet
     _moved: set[bytes] = field(default_factory=set)  # keepers that are gone or have another text
 
@@ -212,10 +215,7 @@ class Finding:
 
     def _earlier(self, stored: StoredPlan, row: int) -> Earlier:
         plan, raw_id = stored.plan, stored.plan.ids[row]
-        verdict, override = plan.verdicts[row], self.overrides.get(raw_id)
-        copy = None
-        if override is not None and override.action == KEEP:
-            copy = override.hash
-        elif verdict.action in COPIED and not self.adopted.among([raw_id]):
+        verdict, copy = plan.verdicts[row], self.restored.get(raw_id)
+        if copy is None and verdict.action in COPIED and not self.adopted.among([raw_id]):
             copy = plan.hashes[row].tobytes()
         return Earlier(stored.id.number, Verdict(verdict.action, verdict.reason), copy)

@@ -11,7 +11,7 @@ from dedup_job.commands.decide import decide
 from dedup_job.commands.verify.subject import Told, hashed, head_of
 from dedup_job.document import VANISHED, Action
 from dedup_job.ledger.fitting import Consent
-from dedup_job.ledger.overrides import KEEP, Override
+from dedup_job.ledger.overrides import copies
 from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.mongo.window import Window
 from dedup_job.plan import ADOPT, RECONCILE, Plan
@@ -46,7 +46,7 @@ def reconcile(context: Context, content: bool, told: Told, consent: Consent = Co
     started = time.monotonic()
     reader = context.ledger_reader()
     compared = Comparison(changed=Tally() if content else None)
-    restored = reader.overrides() if content else {}
+    restored = copies(reader.overrides()) if content else {}
     plans = each_compared(context, reader.plans(head_of(context, reader)), restored, compared, told)
     missed = decide_missed(context, Window().without(stored for stored, _ in plans), told, consent)
     return reconciliation(context, compared, missed, time.monotonic() - started)
@@ -74,11 +74,14 @@ def _tell(told: Told, plan: Plan) -> None:
 def each_compared(
     context: Context,
     plans: Iterable[StoredPlan],
-    restored: Mapping[bytes, Override],
+    restored: Mapping[bytes, bytes],
     compared: Comparison,
     told: Told,
 ) -> Iterator[tuple[StoredPlan, Overtaken]]:
-    """Yield the plans, each compared with the source; what was adopted never was there."""
+    """Yield the plans, each compared with the source; what was adopted never was there.
+
+    restored  by id, the hashes of what was restored
+    """
     for stored in plans:
         if stored.mode == ADOPT:
             continue
@@ -110,7 +113,7 @@ def _vanished(plan: Plan, gone: Container[bytes]) -> Iterator[int]:
             yield row
 
 
-def _changed(plan: Plan, there: Mapping[bytes, bytes], restored: Mapping[bytes, Override]) -> Iterator[int]:
+def _changed(plan: Plan, there: Mapping[bytes, bytes], restored: Mapping[bytes, bytes]) -> Iterator[int]:
     """Yield the rows whose record is not as it was judged, or as it was copied where it was not judged.
 
     One that had vanished, and is there again, was never judged as it is.  One that was restored is also to
@@ -119,8 +122,7 @@ def _changed(plan: Plan, there: Mapping[bytes, bytes], restored: Mapping[bytes, 
     for row, raw_id in enumerate(plan.ids):
         if raw_id not in there:
             continue
-        given = {plan.hashes[row].tobytes()}
-        if (override := restored.get(raw_id)) is not None and override.action == KEEP:
-            given.add(override.hash)
-        if plan.verdicts[row] == VANISHED or given != {there[raw_id]}:
+        judged = plan.hashes[row].tobytes()
+        is_same = there[raw_id] == judged == restored.get(raw_id, judged)
+        if plan.verdicts[row] == VANISHED or not is_same:
             yield row

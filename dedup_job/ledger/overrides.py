@@ -8,6 +8,7 @@ restored it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
@@ -68,3 +69,8 @@ class Override:
         """Return it as it is stored, as raw BSON."""
         about = {"action": self.action, "why": self.why, "at": self.at, "hash": self.hash}
         return document(elements(row_key(self.id)), elements(encode(about)), b"\x03dropped\0" + self.dropped)
+
+
+def copies(overrides: Mapping[bytes, Override]) -> dict[bytes, bytes]:
+    """Return by id the hashes of the restored records, as they were put into the target."""
+    return {raw_id: one.hash for raw_id, one in overrides.items() if one.action == KEEP}
