@@ -22,6 +22,7 @@ from dedup_job.engine import resident
 from dedup_job.errors import DedupError, Stopped, UsageError, exit_code_of
 from dedup_job.report import log
 
+LARGE = 4 << 20  # bytes; with more, records of many sizes leave gaps in this process's memory
 LOG = logging.getLogger(log.NAME)
 IS_TOLD = Event()  # that a signal has ended the run
 
@@ -31,7 +32,7 @@ def main() -> NoReturn:
     _open_streams()
     _find_temporary_directory()
     signals.end_soon(_stopped)
-    resident.give_back_soon()
+    resident.give_back_soon(LARGE)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more threads are of no use, and spin
     try:
         code = _run()

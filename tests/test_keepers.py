@@ -247,9 +247,10 @@ LOOKALIKES = st.binary(min_size=22, max_size=22)
 RAW_IDS = st.lists(OBJECT_IDS | LOOKALIKES | st.binary(min_size=1, max_size=40), max_size=6)
 
 
-@given(st.lists(RAW_IDS, max_size=5))
-def test_ids_come_back_as_they_went_in(chunks: list[list[bytes]]) -> None:
+@given(st.lists(RAW_IDS, max_size=5), st.integers(0, 20))
+def test_ids_come_back_as_they_went_in(chunks: list[list[bytes]], room: int) -> None:
     ids = Ids()
+    ids.reserve(room)
     for chunk in chunks:
         ids.extend(RawIds.of(chunk))
     flat = [raw_id for chunk in chunks for raw_id in chunk]

@@ -58,7 +58,7 @@ def test_nobody_tells_of_a_process_that_is_not_there() -> None:
 FREED = """
 import os
 from dedup_job.engine.resident import give_back_soon, resident_bytes
-give_back_soon()
+give_back_soon(4 << 20)
 large = b"x" * (30 << 20)
 del large  # glibc would take from its own store what is smaller from now on
 blocks = [b"x" * (4 << 20) for _ in range(20)]

@@ -69,3 +69,23 @@ def test_a_text_takes_less_than_eighteen_bytes(count: int) -> None:
     for first in range(0, count, 50_000):
         index.number(rows[first : first + 50_000])
     assert index.nbytes / count < 18
+
+
+def test_nothing_is_made_anew_while_there_is_the_room_that_was_asked_for() -> None:
+    texts = digests(b"%d" % number for number in range(20_000))
+    index = TextIndex()
+    index.reserve(20_000)
+    nbytes = index.nbytes
+    for first in range(0, 20_000, 500):
+        index.number(texts[first : first + 500])
+    assert index.nbytes == nbytes
+    assert found(index, texts) == [*range(20_000)]
+
+
+def test_room_for_too_few_texts_does_no_harm() -> None:
+    texts = digests(b"%d" % number for number in range(5_000))
+    index = TextIndex()
+    index.reserve(10)
+    index.number(texts)
+    index.reserve(100)
+    assert found(index, texts) == [*range(5_000)]

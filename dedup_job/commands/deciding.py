@@ -70,6 +70,7 @@ class Past:
         ids = [context.left(), RawIds.of(held)]
         if head is None:
             return cls(keepers, IdSet.of(ids), (), window)
+        keepers.reserve(head.counts.unique + head.counts.near)
         window = window.without(taken_in(reader.plan_columns(head), keepers, ids, texts_of))
         check_keepers(keepers, context.target)
         return cls(keepers, IdSet.of(ids), reader.overrides().keys(), window)

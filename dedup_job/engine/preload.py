@@ -5,6 +5,10 @@ from __future__ import annotations
 import signal
 import sys
 
+# Bytes.  A batch of usual records takes pieces of up to 8 MiB.  To ask the system for each of them anew, and
+# to give it back, took a quarter of a worker's time (scripts/README.md has the figures).
+LARGE = 8 << 20
+
 
 def _load() -> None:
     from bson import encode
@@ -14,7 +18,7 @@ def _load() -> None:
     from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
     from dedup_job.text.fields import TextFields
 
-    resident.give_back_soon()
+    resident.give_back_soon(LARGE)
     worker.end_with_parent()  # else it lives as long as the last of its children, the workers
     fingerprinter = Fingerprinter(Recipe(Reader(TextFields(("text",))), 64, Matching()))
     fingerprinter([encode({"_id": 0, "text": "<p>The first text loads the code, 第一篇文本加载代码。</p>"})])

@@ -12,9 +12,7 @@ PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
 PEAK = ("VmHWM", "VmRSS")
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt
-# A batch of usual records takes pieces of up to some megabytes.  To ask the system for each of them anew, and
-# give it back, took a quarter of a worker's time (scripts/README.md has the figures).
-LARGE, KEPT = 4 << 20, 32 << 20
+KEPT = 32 << 20
 
 
 def resident_bytes(pid: int) -> int | None:
@@ -71,15 +69,17 @@ def _in_group(folder: Path) -> int | None:
     return None
 
 
-def give_back_soon() -> None:
+def give_back_soon(large: int) -> None:
     """Let each large piece of memory go back to the system when it is free, where the C library can.
 
     Else glibc keeps it for the next one, which seldom fits: a run on texts of a million characters held twice
     as much.  Of smaller pieces 32 MiB are kept.
+
+    large  bytes, at most 32 MiB; what is often asked for should be smaller, as the system takes its time
     """
     with suppress(AttributeError, OSError):
         library = ctypes.CDLL(None)
-        library.mallopt(MMAP_THRESHOLD, LARGE)
+        library.mallopt(MMAP_THRESHOLD, large)
         library.mallopt(TRIM_THRESHOLD, KEPT)
 
 

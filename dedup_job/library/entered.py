@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.document import Fingerprints
-from dedup_job.match.column import make_room
+from dedup_job.match.column import with_room
 from dedup_job.plan import RawIds, Texts
 
 
@@ -27,27 +27,22 @@ class EnteredTexts:
     def extend(self, prints: Fingerprints | Texts, rows: npt.NDArray[np.intp]) -> None:
         """Add some of the rows."""
         first, self._count = self._count, self._count + len(rows)
-        for column, added in (
-            (self._bits, prints.bits),
-            (self._near, prints.near),
-            (self._keys, prints.keys),
-            (self._digests, prints.digests),
-        ):
-            make_room(column, self._count)
-            column[first : self._count] = added[rows]
+        self._bits = with_room(self._bits, self._count)
+        self._near = with_room(self._near, self._count)
+        self._keys = with_room(self._keys, self._count)
+        self._digests = with_room(self._digests, self._count)
+        self._bits[first : self._count] = prints.bits[rows]
+        self._near[first : self._count] = prints.near[rows]
+        self._keys[first : self._count] = prints.keys[rows]
+        self._digests[first : self._count] = prints.digests[rows]
 
     def texts(self, ids: RawIds, is_kept: npt.NDArray[np.bool_]) -> Texts:
-        """Return all of them, copied: the columns move when they grow.
+        """Return all of them.
 
         ids      of the records that stand for them
         is_kept  bool (n,), for which of them one does
         """
         last = self._count
         return Texts(
-            ids,
-            self._bits[:last].copy(),
-            self._near[:last].copy(),
-            self._keys[:last].copy(),
-            self._digests[:last].copy(),
-            is_kept,
+            ids, self._bits[:last], self._near[:last], self._keys[:last], self._digests[:last], is_kept
         )

@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.match import found as _found
-from dedup_job.match.column import make_room
+from dedup_job.match.column import with_room
 from dedup_job.match.keymap import KeyMap, Rule
 from dedup_job.match.search import LOWER, SEGMENT_BITS, Prints, Queries
 from dedup_job.native.compiled import compiled
@@ -112,14 +112,18 @@ class Index:
         last = self._count + len(bits)
         if last > LARGEST_COUNT:
             raise OverflowError(f"an index holds at most {LARGEST_COUNT:,} texts")
-        make_room(self._bits, last)
-        make_room(self._has_print, last)
+        self.reserve(last)
         self._bits[self._count : last] = bits
         self._has_print[self._count : last] = has_print
         self._count = last
         self._waiting.append(keys)
         if self._count - self._mapped > max(MOST_WAITING, self._mapped // 2):
             self.fill_maps()
+
+    def reserve(self, texts: int) -> None:
+        """Have room for so many texts in all."""
+        self._bits = with_room(self._bits, texts)
+        self._has_print = with_room(self._has_print, texts)
 
     def fill_maps(self) -> None:
         """Enter the texts that wait into all maps.  The more there are, the less each costs."""

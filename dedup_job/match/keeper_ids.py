@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.match.column import make_room
+from dedup_job.match.column import with_room
 from dedup_job.plan import RawIds
 
 # The BSON document {"_id": ObjectId}: its length, the type, the name, 12 bytes of value, the end.
@@ -30,7 +30,7 @@ class Ids:
     """Grows at the end.  Records come in `_id` order, where types are apart, so that there are few runs."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self._count = self._reserved = 0
         self._runs: list[_Run] = []
         self._object_ids = np.empty((0, VALUE), np.uint8)
         self._object_id_count = 0
@@ -56,6 +56,10 @@ class Ids:
         """Bytes held."""
         return self._object_ids.nbytes + len(self._others) + self._ends.nbytes
 
+    def reserve(self, ids: int) -> None:
+        """Have room for so many ids of each kind that comes, as soon as one does."""
+        self._reserved = ids
+
     def extend(self, ids: RawIds) -> None:
         """Add ids at the end."""
         kinds = _are_object_ids(ids)
@@ -70,13 +74,13 @@ class Ids:
             self._runs.append(_Run(self._count, at, object_ids))
         if object_ids:
             last = self._object_id_count + len(ids)
-            make_room(self._object_ids, last)
+            self._object_ids = with_room(self._object_ids, max(last, self._reserved))
             values = ids.joined.reshape(-1, OBJECT_ID)[:, len(BEFORE) : len(BEFORE) + VALUE]
             self._object_ids[self._object_id_count : last] = values
             self._object_id_count = last
         else:
             last = self._other_count + len(ids)
-            make_room(self._ends, last + 1)
+            self._ends = with_room(self._ends, max(last, self._reserved) + 1)
             self._ends[self._other_count + 1 : last + 1] = (
                 ids.offsets[1:] - ids.offsets[0] + len(self._others)
             )

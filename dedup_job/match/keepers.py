@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dedup_job.document import Fingerprints
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.match.column import make_room
+from dedup_job.match.column import with_room
 from dedup_job.match.index import Candidates, Index
 from dedup_job.match.keeper_ids import Ids
 from dedup_job.match.recent import RecentShingles, Shingles
@@ -133,6 +133,13 @@ class Keepers:
         """How many texts there are, for people."""
         return f"{self.texts:,} different texts, {len(self):,} records kept"
 
+    def reserve(self, texts: int) -> None:
+        """Have room for about so many texts in all: nothing is made anew while they come."""
+        self._texts.reserve(texts)
+        self._index.reserve(texts)
+        self._ids.reserve(texts)
+        self._is_kept = with_room(self._is_kept, texts)
+
     def enter(self, ids: RawIds, prints: Fingerprints | Texts) -> Entered:
         """Number the texts of some records; new texts are entered."""
         entered = self._add(ids, prints)
@@ -144,7 +151,7 @@ class Keepers:
         new = np.flatnonzero(is_new)
         self._index.add(prints.bits[new], prints.near[new], prints.keys[new])
         self._ids.extend(ids.take(new))
-        make_room(self._is_kept, self.texts)
+        self._is_kept = with_room(self._is_kept, self.texts)
         self._is_kept[self.texts - len(new) : self.texts] = False
         return Entered(numbers, is_new)
 

@@ -34,7 +34,7 @@ SEGMENT_BITS = 16
 UPPER, LOWER = 14, 2  # bits of the scattered segment above the next one in a key, and below it
 AHEAD = 4  # queries by which the first pass looks ahead of itself, in two steps
 PAIRS_AHEAD = 16  # pairs by which the last one does
-MET_AT_ONCE = 1 << 12  # pairs that a pass goes over
+MET_AT_ONCE = 1 << 10  # pairs that a pass goes over: they stay in the processor's first cache
 
 
 class Prints(NamedTuple):
@@ -162,6 +162,7 @@ def _ask_ahead(query: int, keys: Keys, buckets: int, entries: Entries) -> None:
     for flip in range(buckets if query + AHEAD < len(keys) else 0):
         bucket = _flipped(keys[query + AHEAD], flip, width)
         prefetch(entries.tags, np.int64(entries.directory[bucket]))
+        prefetch(entries.tags, np.int64(entries.directory[bucket + 1]) - 1)  # may lie in another line
 
 
 @compiled
@@ -197,7 +198,8 @@ def _note_near(own: Prints, limits: Limits, prints: Prints, met: Met, count: int
         while pair < count and met.queries[pair] == query:
             if pair + PAIRS_AHEAD < count:
                 prefetch(prints.bits, met.others[pair + PAIRS_AHEAD] * prints.bits.shape[1])
-                prefetch(prints.is_there, met.others[pair + PAIRS_AHEAD])
+                if limits.segment < 0:
+                    prefetch(prints.is_there, met.others[pair + PAIRS_AHEAD])
             other = met.others[pair]
             distance = _distance(own, query, prints, other, limits.segment)
             if distance <= limits.distance or distance == NO_DISTANCE:
@@ -212,8 +214,11 @@ def _note_near(own: Prints, limits: Limits, prints: Prints, met: Met, count: int
 
 @inlined
 def _distance(own: Prints, query: int, prints: Prints, other: int, segment: int) -> np.int64:
-    """The bits in which two fingerprints differ, NO_DISTANCE without them; too many where keys differ."""
-    if not (own.is_there[query] and prints.is_there[other]):
+    """The bits in which two fingerprints differ, NO_DISTANCE without them; too many where keys differ.
+
+    What is in the map of a segment has a fingerprint.
+    """
+    if segment < 0 and not (own.is_there[query] and prints.is_there[other]):
         return np.int64(NO_DISTANCE)
     if segment >= 0 and not _share_segments(own.bits, query, prints.bits, other, segment):
         return np.int64(NO_DISTANCE - 1)

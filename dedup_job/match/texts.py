@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.match.column import make_room
+from dedup_job.match.column import with_room
 from dedup_job.native.compiled import compiled, inlined
 from dedup_job.native.instructions import prefetch
 
@@ -56,7 +56,7 @@ class TextIndex:
 
         digests  uint64 (n, 2); zeros where there is no text, and the number is -1
         """
-        self._make_room(self._count + len(digests))
+        self.reserve(self._count + len(digests))
         numbers, is_new = np.full(len(digests), -1, np.int64), np.zeros(len(digests), np.bool_)
         is_there = (digests[:, 0] | digests[:, 1]) != 0
         self._count = enter(_short(digests), is_there, self._table, self._count, numbers, is_new)
@@ -73,9 +73,9 @@ class TextIndex:
     def _table(self) -> Table:
         return Table(self._digests, self._slots, len(self._slots).bit_length())
 
-    def _make_room(self, texts: int) -> None:
-        """Have room for so many texts, in a larger table if this one would be nearly full."""
-        make_room(self._digests, texts)
+    def reserve(self, texts: int) -> None:
+        """Have room for so many texts in all, in a larger table if this one would be nearly full."""
+        self._digests = with_room(self._digests, texts)
         if texts * FULL >= len(self._slots):
             del self._slots  # before there is another
             self._slots = np.zeros(int(texts * SLOTS) + 16, np.uint32)
