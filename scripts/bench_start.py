@@ -79,7 +79,7 @@ def phases(reader: LedgerReader, plans: int, recipe: Recipe) -> Iterator[tuple[s
 
     keepers = Keepers(recipe, 0, Recollection(no_texts, no_texts))  # type: ignore[arg-type]
     window = since(FIRST + timedelta(seconds=plans * A_PLAN), timedelta(hours=48), only_object_ids=True)
-    window = window.without(taken_in(reader.plan_columns(head(plans)), keepers, []))
+    window = window.without(taken_in(reader, head(plans), keepers, []))
     yield "the ledger is taken in", passed()
     texts = stored(plans, recipe.matching).plan.texts
     keepers.candidates(keepers.enter(texts.ids, texts).texts, texts.keys)

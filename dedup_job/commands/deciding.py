@@ -70,8 +70,7 @@ class Past:
         ids = [context.left(), RawIds.of(held)]
         if head is None:
             return cls(keepers, IdSet.of(ids), (), window)
-        keepers.reserve(head.counts.unique + head.counts.near)
-        window = window.without(taken_in(reader.plan_columns(head), keepers, ids, texts_of))
+        window = window.without(taken_in(reader, head, keepers, ids, texts_of))
         check_keepers(keepers, context.target)
         return cls(keepers, IdSet.of(ids), reader.overrides().keys(), window)
 
@@ -99,7 +98,8 @@ class Past:
 
 
 def taken_in(
-    plans: Iterable[PlanColumns],
+    reader: LedgerReader,
+    head: Head,
     keepers: Keepers,
     adopted: list[RawIds],
     texts_of: TextsOf = attrgetter("texts"),
@@ -108,7 +108,8 @@ def taken_in(
 
     The next one is read meanwhile.
     """
-    for plan in read_ahead(plans):
+    keepers.reserve(head.counts.unique + head.counts.near)
+    for plan in read_ahead(reader.plan_columns(head)):
         if len(texts := texts_of(plan)):
             keepers.restore(texts)
         if plan.mode == ADOPT:

@@ -125,7 +125,7 @@ def _shelf(context: Context, engine: LocalEngine) -> Shelf:
     check_whole(head)
     check_places(head, origin)
     keepers, adopted = context.keepers(context.target, engine), [context.left()]
-    for _ in taken_in(reader.plan_columns(head), keepers, adopted):
+    for _ in taken_in(reader, head, keepers, adopted):
         FLAG.check()
     check_keepers(keepers, context.target)
     return Shelf(keepers, context.target.absent, IdSet.of(adopted).among)
