@@ -33,7 +33,7 @@ from dedup_job.match import found as _found
 from dedup_job.match.column import with_room
 from dedup_job.match.keymap import KeyMap, Rule
 from dedup_job.match.search import LOWER, SEGMENT_BITS, Prints, Queries
-from dedup_job.native.compiled import compiled
+from dedup_job.native.compiled import compiled, inlined
 
 Fingerprints = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
@@ -216,18 +216,33 @@ def segment_keys(bits: Fingerprints, place: int) -> Keys:
     >>> [hex(key ^ keys[0]) for key in keys]
     ['0x0', '0x8', '0x0']
     """
-    segments = np.ascontiguousarray(bits, "<u8").view("<u2").astype(np.uint32)
-    own, following = _scattered(segments[:, place]), segments[:, (place + 1) % segments.shape[1]]
-    upper, lower = own >> np.uint32(LOWER), own & np.uint32((1 << LOWER) - 1)
-    keys: Keys = upper << np.uint32(SEGMENT_BITS + LOWER) | following << np.uint32(LOWER) | lower
+    return _segment_keys(bits, place)
+
+
+@compiled
+def _segment_keys(bits: Fingerprints, place: int) -> Keys:
+    following = (place + 1) % (bits.shape[1] * 4)
+    keys = np.empty(len(bits), np.uint32)
+    for row in range(len(bits)):
+        own = _scattered(_segment(bits, row, place))
+        upper, lower = own >> np.uint32(LOWER), own & np.uint32((1 << LOWER) - 1)
+        middle = _segment(bits, row, following) << np.uint32(LOWER)
+        keys[row] = upper << np.uint32(SEGMENT_BITS + LOWER) | middle | lower
     return keys
 
 
-def _scattered(segments: Keys) -> Keys:
-    """Return another number of 16 bits for each segment, different ones for different ones."""
-    first: Keys = (segments ^ segments >> np.uint32(8)) * np.uint32(0x88B5) & np.uint32(0xFFFF)
-    second: Keys = (first ^ first >> np.uint32(7)) * np.uint32(0xDB2D) & np.uint32(0xFFFF)
-    return second ^ second >> np.uint32(9)
+@inlined
+def _segment(bits: Fingerprints, row: int, place: int) -> np.uint32:
+    shift = np.uint64(SEGMENT_BITS * (place % 4))
+    return np.uint32(bits[row, place // 4] >> shift & np.uint64(0xFFFF))
+
+
+@inlined
+def _scattered(segment: np.uint32) -> np.uint32:
+    """Another number of 16 bits for a segment, different ones for different ones."""
+    first = (segment ^ segment >> np.uint32(8)) * np.uint32(0x88B5) & np.uint32(0xFFFF)
+    second = (first ^ first >> np.uint32(7)) * np.uint32(0xDB2D) & np.uint32(0xFFFF)
+    return np.uint32(second ^ second >> np.uint32(9))
 
 
 @compiled
