@@ -28,6 +28,7 @@ from dedup_job.plan import ADOPT, NIGHTLY, Plan, RawIds, Texts
 Observe = Callable[[Batch, Plan], None]
 TextsOf = Callable[[PlanColumns], Texts]
 
+COMING = 16  # room for one text more for so many of the past
 SAMPLED, NEWEST = 1_000, 100  # keepers that are looked for in the target before a run decides
 
 
@@ -108,7 +109,8 @@ def taken_in(
 
     The next one is read meanwhile.
     """
-    keepers.reserve(head.counts.unique + head.counts.near)
+    known = head.counts.unique + head.counts.near
+    keepers.reserve(known + known // COMING)
     for plan in read_ahead(reader.plan_columns(head)):
         if len(texts := texts_of(plan)):
             keepers.restore(texts)
