@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.document import Fingerprints
-from dedup_job.match.column import with_room
+from dedup_job.match.column import extended
 from dedup_job.plan import RawIds, Texts
 
 
@@ -26,15 +26,11 @@ class EnteredTexts:
 
     def extend(self, prints: Fingerprints | Texts, rows: npt.NDArray[np.intp]) -> None:
         """Add some of the rows."""
-        first, self._count = self._count, self._count + len(rows)
-        self._bits = with_room(self._bits, self._count)
-        self._near = with_room(self._near, self._count)
-        self._keys = with_room(self._keys, self._count)
-        self._digests = with_room(self._digests, self._count)
-        self._bits[first : self._count] = prints.bits[rows]
-        self._near[first : self._count] = prints.near[rows]
-        self._keys[first : self._count] = prints.keys[rows]
-        self._digests[first : self._count] = prints.digests[rows]
+        self._bits = extended(self._bits, self._count, prints.bits[rows])
+        self._near = extended(self._near, self._count, prints.near[rows])
+        self._keys = extended(self._keys, self._count, prints.keys[rows])
+        self._digests = extended(self._digests, self._count, prints.digests[rows])
+        self._count += len(rows)
 
     def texts(self, ids: RawIds, is_kept: npt.NDArray[np.bool_]) -> Texts:
         """Return all of them.

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-Column = TypeVar("Column", bound=npt.NDArray[Any])
+Value = TypeVar("Value", bound=np.generic)
 
 SPARE = 16  # room for one row more for so many rows
 
 
-def with_room(column: Column, rows: int) -> Column:
+def with_room(column: npt.NDArray[Value], rows: int) -> npt.NDArray[Value]:
     """Return a column that begins with this one and has room for at least so many rows: itself if it has.
 
     A longer one is a copy.  numpy asks for large pages for it, which a column that is lengthened in place
@@ -22,4 +22,11 @@ def with_room(column: Column, rows: int) -> Column:
         return column
     longer = np.empty((max(rows, len(column) + len(column) // SPARE), *column.shape[1:]), column.dtype)
     longer[: len(column)] = column
-    return longer  # type: ignore[return-value]
+    return longer
+
+
+def extended(column: npt.NDArray[Value], count: int, rows: npt.NDArray[Value]) -> npt.NDArray[Value]:
+    """Return a column with these rows behind the first `count`, made longer where there is no room."""
+    column = with_room(column, count + len(rows))
+    column[count : count + len(rows)] = rows
+    return column

@@ -30,9 +30,9 @@ import numpy.typing as npt
 
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.match import found as _found
-from dedup_job.match.column import with_room
+from dedup_job.match.column import extended, with_room
 from dedup_job.match.keymap import KeyMap, Rule
-from dedup_job.match.search import LOWER, SEGMENT_BITS, Prints, Queries
+from dedup_job.match.search import LOWER, SEGMENT_BITS, Prints, Queries, segment_of
 from dedup_job.native.compiled import compiled, inlined
 
 Fingerprints = npt.NDArray[np.uint64]
@@ -112,9 +112,8 @@ class Index:
         last = self._count + len(bits)
         if last > LARGEST_COUNT:
             raise OverflowError(f"an index holds at most {LARGEST_COUNT:,} texts")
-        self.reserve(last)
-        self._bits[self._count : last] = bits
-        self._has_print[self._count : last] = has_print
+        self._bits = extended(self._bits, self._count, bits)
+        self._has_print = extended(self._has_print, self._count, has_print)
         self._count = last
         self._waiting.append(keys)
         if self._count - self._mapped > max(MOST_WAITING, self._mapped // 2):
@@ -224,17 +223,11 @@ def _segment_keys(bits: Fingerprints, place: int) -> Keys:
     following = (place + 1) % (bits.shape[1] * 4)
     keys = np.empty(len(bits), np.uint32)
     for row in range(len(bits)):
-        own = _scattered(_segment(bits, row, place))
+        own = _scattered(np.uint32(segment_of(bits, row, place)))
         upper, lower = own >> np.uint32(LOWER), own & np.uint32((1 << LOWER) - 1)
-        middle = _segment(bits, row, following) << np.uint32(LOWER)
+        middle = np.uint32(segment_of(bits, row, following)) << np.uint32(LOWER)
         keys[row] = upper << np.uint32(SEGMENT_BITS + LOWER) | middle | lower
     return keys
-
-
-@inlined
-def _segment(bits: Fingerprints, row: int, place: int) -> np.uint32:
-    shift = np.uint64(SEGMENT_BITS * (place % 4))
-    return np.uint32(bits[row, place // 4] >> shift & np.uint64(0xFFFF))
 
 
 @inlined

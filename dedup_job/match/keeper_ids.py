@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.match.column import with_room
+from dedup_job.match.column import extended, with_room
 from dedup_job.plan import RawIds
 
 # The BSON document {"_id": ObjectId}: its length, the type, the name, 12 bytes of value, the end.
@@ -73,19 +73,15 @@ class Ids:
             at = self._object_id_count if object_ids else self._other_count
             self._runs.append(_Run(self._count, at, object_ids))
         if object_ids:
-            last = self._object_id_count + len(ids)
-            self._object_ids = with_room(self._object_ids, max(last, self._reserved))
             values = ids.joined.reshape(-1, OBJECT_ID)[:, len(BEFORE) : len(BEFORE) + VALUE]
-            self._object_ids[self._object_id_count : last] = values
-            self._object_id_count = last
+            room = with_room(self._object_ids, self._reserved)
+            self._object_ids = extended(room, self._object_id_count, values)
+            self._object_id_count += len(ids)
         else:
-            last = self._other_count + len(ids)
-            self._ends = with_room(self._ends, max(last, self._reserved) + 1)
-            self._ends[self._other_count + 1 : last + 1] = (
-                ids.offsets[1:] - ids.offsets[0] + len(self._others)
-            )
+            ends = (ids.offsets[1:] - ids.offsets[0] + len(self._others)).astype(np.uint64)
+            self._ends = extended(with_room(self._ends, self._reserved + 1), self._other_count + 1, ends)
             self._others += ids.joined.tobytes()
-            self._other_count = last
+            self._other_count += len(ids)
         self._count += len(ids)
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dedup_job.document import Fingerprints
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.match.column import with_room
+from dedup_job.match.column import extended, with_room
 from dedup_job.match.index import Candidates, Index
 from dedup_job.match.keeper_ids import Ids
 from dedup_job.match.recent import RecentShingles, Shingles
@@ -151,8 +151,7 @@ class Keepers:
         new = np.flatnonzero(is_new)
         self._index.add(prints.bits[new], prints.near[new], prints.keys[new])
         self._ids.extend(ids.take(new))
-        self._is_kept = with_room(self._is_kept, self.texts)
-        self._is_kept[self.texts - len(new) : self.texts] = False
+        self._is_kept = extended(self._is_kept, self.texts - len(new), np.zeros(len(new), np.bool_))
         return Entered(numbers, is_new)
 
     def keep(self, entered: Entered, is_kept: npt.NDArray[np.bool_], ids: Sequence[bytes] | RawIds) -> None:

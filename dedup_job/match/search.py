@@ -238,6 +238,12 @@ def _share_segments(ones: Fingerprints, one: int, others: Fingerprints, other: i
 @inlined
 def _apart(ones: Fingerprints, one: int, others: Fingerprints, other: int, segment: int) -> np.uint64:
     """The bits of a segment in which two fingerprints differ."""
-    word, shift = segment // 4, np.uint64(SEGMENT_BITS * (segment % 4))
-    apart: np.uint64 = (ones[one, word] ^ others[other, word]) >> shift & np.uint64(0xFFFF)
-    return apart
+    return segment_of(ones, one, segment) ^ segment_of(others, other, segment)  # type: ignore[no-any-return]
+
+
+@inlined
+def segment_of(bits: Fingerprints, row: int, place: int) -> np.uint64:
+    """A segment of a fingerprint, a number of 16 bits."""
+    shift = np.uint64(SEGMENT_BITS * (place % 4))
+    segment: np.uint64 = bits[row, place // 4] >> shift & np.uint64(0xFFFF)
+    return segment
