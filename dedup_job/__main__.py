@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import re
@@ -33,12 +34,14 @@ def main() -> NoReturn:
     _find_temporary_directory()
     signals.end_soon(_stopped)
     resident.give_back_soon(LARGE)
+    resident.collect_seldom()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more threads are of no use, and spin
     try:
         code = _run()
     except Stopped as stopped:
         code = _stopped(stopped)
     _flush_streams()
+    gc.freeze()  # else all objects are looked through once more, three times, as the interpreter ends
     sys.exit(code)
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ class Unjudged(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Batch:
     """Some records as they came from the source: the unit of reading, shipping, deciding and committing.
 
@@ -48,7 +49,7 @@ class Batch:
     def __len__(self) -> int:
         return len(self.ids)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of the records."""
         return sum(map(len, self.raws))

@@ -7,7 +7,7 @@ record that is a duplicate itself stands for nothing: a chain A ~ B ~ C never dr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import NamedTuple, Protocol
@@ -188,44 +188,38 @@ def decide(
     texts = np.where(is_conflicting, -1, texts)
     surroundings = look_around(prints, texts, matching, keepers)
     found = surroundings.judged(is_droppable, matching.min_similarity)
+    relied_on = _relied_on(surroundings, found, keepers)
     kept_here = _first_ids(ids, texts, np.flatnonzero((texts >= 0) & (found.keeper < 0)))
+    keeper_of = kept_here | dict(relied_on)  # where a record stands for a text already, it goes on to do so
 
-    def keeper_at(place: int) -> bytes:
-        text = int(surroundings.texts[place])
-        return keepers.id(text) if surroundings.stood[place] else kept_here[text]
-
-    verdicts = _verdicts(found, surroundings.rows, prints.reasons, keeper_at)
+    verdicts = _verdicts(found, surroundings, prints.reasons, keeper_of)
     for row in np.flatnonzero(is_conflicting).tolist():
         verdicts[row] = CONFLICT
-    return Decision(verdicts, _relied_on(surroundings, found, keepers))
+    return Decision(verdicts, relied_on)
 
 
 def find(prints: Fingerprints, matching: Matching, keepers: Keepers) -> Decision:
     """Tell what would be decided of each of these records if it came next, alone; nothing is entered."""
     surroundings = look_for(prints, matching, keepers)
     judgement = surroundings.judged(np.ones(len(prints), np.bool_), matching.min_similarity)
-
-    def keeper_at(place: int) -> bytes:
-        return keepers.id(int(surroundings.texts[place]))
-
-    verdicts = _verdicts(judgement, surroundings.rows, prints.reasons, keeper_at)
-    return Decision(verdicts, _relied_on(surroundings, judgement, keepers))
+    relied_on = _relied_on(surroundings, judgement, keepers)
+    return Decision(_verdicts(judgement, surroundings, prints.reasons, dict(relied_on)), relied_on)
 
 
 def _verdicts(
-    found: Judgement, texts: npt.NDArray[np.int64], reasons: Sequence[str], keeper_at: Callable[[int], bytes]
+    found: Judgement, around: Surroundings, reasons: Sequence[str], keeper_of: Mapping[int, bytes]
 ) -> list[Verdict]:
-    """Return the verdict on each record; texts are counted as in `judge`, -1 where there is none."""
+    """Return the verdict on each record; `keeper_of` tells which record stands for a text."""
 
     def verdict(row: int) -> Verdict:
         place = int(found.keeper[row])
         if place < 0:
             return Verdict(Action.UNJUDGED, reasons[row])
-        reason = "exact" if place == texts[row] else "near"
-        return Verdict(Action.DUPLICATE, reason, _match(found, row, keeper_at(place)))
+        reason = "exact" if place == around.rows[row] else "near"
+        return Verdict(Action.DUPLICATE, reason, _match(found, row, keeper_of[int(around.texts[place])]))
 
     verdicts = [UNIQUE] * len(reasons)
-    for row in np.flatnonzero((texts < 0) | (found.keeper >= 0)).tolist():
+    for row in np.flatnonzero((around.rows < 0) | (found.keeper >= 0)).tolist():
         verdicts[row] = verdict(row)
     return verdicts
 

@@ -166,6 +166,11 @@ def compare_before(name: str, file: Path, args: argparse.Namespace, server: Serv
     count = len(night) or count
     show(name, "**this checkout**", count, [mine for mine, _ in pairs])
     show(name, "the one before", count, [before for _, before in pairs])
+    for who, usages in (
+        ("this checkout", [a.usage for a, _ in pairs]),
+        ("before", [b.usage for _, b in pairs]),
+    ):
+        row(name, f"of it the deciding process, {who}", "", "", Usage.median(usages).own_cpu, "", "", "")
     ratios = [mine.usage.cpu / before.usage.cpu for mine, before in pairs]
     row(name, "CPU a record, this against before, times", "", "", median(ratios), "", "", "")
     row(name, "from pair to pair", "", "", f"{min(ratios):.2f} to {max(ratios):.2f}", "", "", "")

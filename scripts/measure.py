@@ -45,18 +45,23 @@ MB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a command took: seconds of the clock, processor seconds of its processes and of mongod, bytes."""
+    """What a command took: seconds of the clock, processor seconds of its processes and of mongod, bytes.
+
+    `own_cpu` is the part of its first process, which decides.
+    """
 
     seconds: float
     cpu: float
     server_cpu: float
     peak: int
+    own_cpu: float = 0.0
 
     @classmethod
     def median(cls, usages: Sequence[Usage]) -> Usage:
         """Return the median of each figure."""
-        seconds, cpu, server, peak = (median(column) for column in zip(*map(astuple, usages), strict=True))
-        return cls(seconds, cpu, server, int(peak))
+        columns = zip(*map(astuple, usages), strict=True)
+        seconds, cpu, server, peak, own = (median(column) for column in columns)
+        return cls(seconds, cpu, server, int(peak), own)
 
 
 def documents(path: Path) -> Iterator[dict[str, Any]]:
@@ -133,7 +138,8 @@ def watched(
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
     server_cpu = cpu_seconds(mongod) - before if mongod else 0.0
-    return Usage(seconds, watcher.cpu, server_cpu, watcher.peak), json.loads(printed)
+    usage = Usage(seconds, watcher.cpu, server_cpu, watcher.peak, watcher.own_cpu)
+    return usage, json.loads(printed)
 
 
 class Watcher(threading.Thread):
@@ -151,6 +157,11 @@ class Watcher(threading.Thread):
     def cpu(self) -> float:
         """Processor seconds of all processes that were seen."""
         return sum(self._cpu.values())
+
+    @property
+    def own_cpu(self) -> float:
+        """Processor seconds of the process that it was given."""
+        return self._cpu.get(self._pid, 0.0)
 
     def run(self) -> None:
         started = perf_counter()

@@ -183,6 +183,7 @@ def test_an_idle_worker_that_is_killed_is_replaced(recipe: Recipe, engine: Local
 def test_the_companions_of_a_killed_worker_are_not_left_behind(recipe: Recipe) -> None:
     with LocalEngine(recipe, Capacity(workers=2)) as engine:
         fingerprinted(engine, BATCHES[:1])
+        assert _wait_for(lambda: len(worker_pids()) == 2)
         killed, companion = worker_pids()
         os.kill(killed, signal.SIGKILL)
         fingerprinted(engine, BATCHES[:1])

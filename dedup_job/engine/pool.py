@@ -35,7 +35,7 @@ class Lost(Exception):
 
 
 class Pool:
-    """So many workers for a recipe; their processes are there from the start, and stay until `stop`."""
+    """So many workers for a recipe; their processes are started meanwhile, and stay until `stop`."""
 
     def __init__(self, recipe: Recipe, workers: int, context: ForkServerContext) -> None:
         self._threads = ThreadPoolExecutor(workers, "worker")  # each talks to one worker at a time
@@ -43,6 +43,7 @@ class Pool:
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
         for one in self._workers:
             self._idle.put(one)
+            self._threads.submit(self._prepare)
 
     def submit(self, work: Work[T], raws: Sequence[bytes], seconds: float) -> Future[T]:
         """Give records to the next idle worker, and no more than so many seconds to be done with them.
@@ -56,6 +57,13 @@ class Pool:
         self._threads.shutdown(wait=False, cancel_futures=True)
         for one in self._workers:
             one.stop()
+
+    def _prepare(self) -> None:
+        """Start a process before there is a question for it."""
+        prepared = self._idle.get()
+        with suppress(Lost):  # the first question finds the same
+            prepared.prepare()
+        self._idle.put(prepared)
 
     def _ask(self, work: Work[T], raws: Sequence[bytes], seconds: float) -> T:
         asked = self._idle.get()
@@ -81,17 +89,14 @@ class _Worker:
         self._context, self._recipe = context, recipe
         self._process: BaseProcess | None = None
         self._is_stopped = self._is_ready = False
-        with suppress(Lost):  # the first question finds the same
-            self._start()
 
     def ask(self, question: object, seconds: float) -> Any:
         """Return the answer to a question; raise Lost when there is none in time."""
         for _ in range(MOST_LOST):
             try:
-                self._begin()
+                self.prepare()
                 break
             except Lost:
-                self._end()
                 time.sleep(PAUSE_SECONDS)  # what they are forked from may be dying as well
         else:
             raise DedupError("the workers die as soon as they start; is there memory enough?")
@@ -118,8 +123,15 @@ class _Worker:
             raise Lost from error
         self._process, self._is_ready = process, False
 
+    def prepare(self) -> None:
+        """Have a process that waits for a question; raises Lost where there is none."""
+        try:
+            self._begin()
+        except Lost:
+            self._end()
+            raise
+
     def _begin(self) -> None:
-        """Have a process that waits for a question."""
         if self._process is None and not self._is_stopped:
             self._start()
         if self._is_stopped:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,6 +14,7 @@ GROUPS = Path("/sys/fs/cgroup")
 PEAK = ("VmHWM", "VmRSS")
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt
 KEPT = 32 << 20
+NEW_OBJECTS = 50_000
 
 
 def resident_bytes(pid: int) -> int | None:
@@ -81,6 +83,14 @@ def give_back_soon(large: int) -> None:
         library = ctypes.CDLL(None)
         library.mallopt(MMAP_THRESHOLD, large)
         library.mallopt(TRIM_THRESHOLD, KEPT)
+
+
+def collect_seldom() -> None:
+    """Let Python look for cycles among its objects when many have come, not at each few hundred.
+
+    A batch makes many objects, hardly one of them in a cycle, and each look goes over all the code as well.
+    """
+    gc.set_threshold(NEW_OBJECTS)
 
 
 def family(pid: int | None = None) -> list[int]:

@@ -44,7 +44,7 @@ LARGEST_COUNT = 1 << 31  # places of entries are uint32
 QUERIES_AT_ONCE = (1 << 24) - 1  # as many as a number in Found can tell apart
 FEW = 4  # candidates of a query, at least
 MANY = 1 << 16  # texts that are entered into several maps side by side
-MOST_WAITING = 1 << 22  # texts that wait to be entered, or half as many as there are
+MOST_WAITING = 1 << 23  # texts that wait to be entered, or half as many as there are
 LISTED = 64  # texts that a key is remembered with
 FOUND = 16  # texts that the keys of one map find for another text
 # Entries of a bucket: segments are looked for in several, a band in one.  With less than 8 for segments there

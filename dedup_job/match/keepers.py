@@ -273,7 +273,9 @@ class Keepers:
 
     def id(self, text: int) -> bytes:
         """Return the raw id of the first record that stands for a text; of the first one where none does."""
-        kept = self._others.get(text) or [self._ids[text]]
+        kept = self._others.get(text)
+        if kept is None:
+            return self._ids[text]
         return next((raw_id for raw_id in kept if Standing(text, raw_id) not in self._gone), kept[0])
 
     def sample(self, count: int) -> list[bytes]:

@@ -39,12 +39,11 @@ class Places:
 
     def now(self) -> Noted:
         """Return the UUIDs of those that exist, as `{"collections": {"source": ..., "plans": ...}}`."""
-        in_source = {"source": self._source.name}
-        here = self._uuids(self._source, in_source.values(), "the source")
-        there = self._uuids(self._target, self._in_target.values(), "the target")
-        found = {part: here[name] for part, name in in_source.items() if name in here}
-        found |= {part: there[name] for part, name in self._in_target.items() if name in there}
-        return {"collections": found}
+        in_source, in_target = {"source": self._source.name}, self._in_target
+        if self._source.database == self._target.database:
+            return {"collections": self._found(self._target, in_source | in_target, "the target")}
+        here = self._found(self._source, in_source, "the source")
+        return {"collections": here | self._found(self._target, in_target, "the target")}
 
     def noted(self) -> Noted:
         """Return the same, and what the servers' own names are."""
@@ -55,6 +54,11 @@ class Places:
     def _in_target(self) -> dict[str, str]:
         name = self._target.name
         return {"target": name, **{part: f"{name}.dedup.{part}" for part in OF_LEDGER}}
+
+    def _found(self, beside: Collection[Any], names: Mapping[str, str], what: str) -> dict[str, str]:
+        """Return the UUIDs of those parts whose collections exist beside one; `names` are given by part."""
+        there = self._uuids(beside, names.values(), what)
+        return {part: there[name] for part, name in names.items() if name in there}
 
     def _uuids(self, beside: Collection[Any], names: Iterable[str], what: str) -> dict[str, str]:
         plain: CodecOptions[Any] = CodecOptions()  # so that a UUID is bytes

@@ -19,6 +19,8 @@ from dedup_job.commands.reconcile import reconcile
 from dedup_job.commands.verify import verification
 from dedup_job.errors import StateError
 from dedup_job.ledger.fitting import Consent
+from dedup_job.mongo.client import Patience
+from dedup_job.mongo.places import Places
 from dedup_job.mongo.source import Source
 from dedup_job.report.summary import Report
 from scripts.local_mongod import LocalMongod
@@ -26,6 +28,7 @@ from tests.integration.conftest import RAW, Job
 from tests.integration.moments import Action, Moments, install
 from tests.integration.test_full_look import aged, head
 from tests.integration.test_late import POOL
+from tests.integration.test_read_only import Recorder
 from tests.integration.test_refusals import told
 from tests.integration.test_restore import restore
 from tests.integration.test_undo import kinds, undo
@@ -337,3 +340,24 @@ def test_the_places_are_in_the_head_and_a_head_without_them_takes_them_in(quick:
     assert quick.decide("run").counts.read == 0
     assert head(quick)["places"] == noted
     assert head(quick)["covered"] >= before
+
+
+def test_a_database_that_holds_source_and_target_is_asked_once_and_two_are_asked_each(quick: Job) -> None:
+    quick.decide("backfill")
+    recorder, name = Recorder(), quick.database.name
+    with MongoClient[Any](quick.uri, event_listeners=[recorder]) as client:
+        source, target = client[name]["pages"], client[name]["unique"]
+        together = Places(source, target, Patience()).now()
+        assert together["collections"] == head(quick)["places"]["collections"]
+        assert [command for command, _ in recorder.commands] == ["listCollections"]
+        recorder.commands.clear()
+        elsewhere = client[f"{name}-elsewhere"]["pages"]
+        elsewhere.insert_one({"_id": 0})
+        try:
+            apart = Places(elsewhere, target, Patience()).now()["collections"]
+        finally:
+            client.drop_database(elsewhere.database.name)
+        asked = [command["$db"] for name_of, command in recorder.commands if name_of == "listCollections"]
+    assert asked == [elsewhere.database.name, name]
+    changed = {part for part, place in together["collections"].items() if apart[part] != place}
+    assert changed == {"source"}
