@@ -247,6 +247,22 @@ def test_where_no_thread_can_be_had_the_run_ends(recipe: Recipe, monkeypatch: py
         fingerprinted(engine, BATCHES[:3])
 
 
+def test_where_a_thread_cannot_be_had_at_first_the_worker_is_not_lost(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = iter([RuntimeError("can't start new thread")])
+    prepare = pool._Worker.prepare
+
+    def fails_once(worker: pool._Worker) -> None:
+        for error in outcomes:
+            raise error
+        prepare(worker)
+
+    monkeypatch.setattr(pool._Worker, "prepare", fails_once)
+    with LocalEngine(recipe, Capacity(workers=1)) as engine:
+        assert [batch for batch, _ in fingerprinted(engine, BATCHES[:1])] == BATCHES[:1]
+
+
 def gone_at_once(*_: object) -> None:
     os._exit(1)
 

@@ -35,7 +35,7 @@ class Lost(Exception):
 
 
 class Pool:
-    """So many workers for a recipe; their processes are started meanwhile, and stay until `stop`."""
+    """So many workers for a recipe; threads start their processes at once, which stay until `stop`."""
 
     def __init__(self, recipe: Recipe, workers: int, context: ForkServerContext) -> None:
         self._threads = ThreadPoolExecutor(workers, "worker")  # each talks to one worker at a time
@@ -59,11 +59,12 @@ class Pool:
             one.stop()
 
     def _prepare(self) -> None:
-        """Start a process before there is a question for it."""
+        """Start a process before there is a question for it; the first question finds what went wrong."""
         prepared = self._idle.get()
-        with suppress(Lost):  # the first question finds the same
+        try:
             prepared.prepare()
-        self._idle.put(prepared)
+        finally:
+            self._idle.put(prepared)
 
     def _ask(self, work: Work[T], raws: Sequence[bytes], seconds: float) -> T:
         asked = self._idle.get()
