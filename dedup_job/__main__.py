@@ -41,7 +41,7 @@ def main() -> NoReturn:
     except Stopped as stopped:
         code = _stopped(stopped)
     _flush_streams()
-    gc.freeze()  # else all objects are looked through once more, three times, as the interpreter ends
+    gc.freeze()  # else the interpreter, as it ends, looks through all objects three times
     sys.exit(code)
 
 

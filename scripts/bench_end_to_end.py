@@ -161,16 +161,14 @@ def compare_before(name: str, file: Path, args: argparse.Namespace, server: Serv
     pairs = []
     for run in range(args.runs):
         order = checkouts if run % 2 == 0 else checkouts[::-1]
-        outcomes = {checkout: ours(server, args.workers, checkout, night) for checkout in order}
-        pairs.append((outcomes[None], outcomes[args.before]))
+        done = {checkout: ours(server, args.workers, checkout, night) for checkout in order}
+        pairs.append((done[None], done[args.before]))
     count = len(night) or count
-    show(name, "**this checkout**", count, [mine for mine, _ in pairs])
-    show(name, "the one before", count, [before for _, before in pairs])
-    for who, usages in (
-        ("this checkout", [a.usage for a, _ in pairs]),
-        ("before", [b.usage for _, b in pairs]),
-    ):
-        row(name, f"of it the deciding process, {who}", "", "", Usage.median(usages).own_cpu, "", "", "")
+    sides = [("this checkout", [mine for mine, _ in pairs]), ("the one before", [one for _, one in pairs])]
+    for who, outcomes in sides:
+        show(name, who, count, outcomes)
+        own = median(one.usage.own_cpu for one in outcomes)
+        row(name, f"of {who} the deciding process", "", "", own, "", "", "")
     ratios = [mine.usage.cpu / before.usage.cpu for mine, before in pairs]
     row(name, "CPU a record, this against before, times", "", "", median(ratios), "", "", "")
     row(name, "from pair to pair", "", "", f"{min(ratios):.2f} to {max(ratios):.2f}", "", "", "")

@@ -54,7 +54,7 @@ class Usage:
     cpu: float
     server_cpu: float
     peak: int
-    own_cpu: float = 0.0
+    own_cpu: float
 
     @classmethod
     def median(cls, usages: Sequence[Usage]) -> Usage:

@@ -14,7 +14,7 @@ GROUPS = Path("/sys/fs/cgroup")
 PEAK = ("VmHWM", "VmRSS")
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt
 KEPT = 32 << 20
-NEW_OBJECTS = 50_000
+NEW_OBJECTS = 50_000  # after which Python looks for cycles
 
 
 def resident_bytes(pid: int) -> int | None:
@@ -89,6 +89,7 @@ def collect_seldom() -> None:
     """Let Python look for cycles among its objects when many have come, not at each few hundred.
 
     A batch makes many objects, hardly one of them in a cycle, and each look goes over all the code as well.
+    At the usual threshold that was a tenth of the deciding process (scripts/README.md has the figures).
     """
     gc.set_threshold(NEW_OBJECTS)
 
