@@ -17,6 +17,13 @@ from tests.browser import browser, opened
 from tests.hostile import HOSTILE
 from tests.integration.conftest import Job
 
+# Follows a link of the page, and says where its heading is seen, in pixels from the top of the window.
+FOLLOWED = """async (address) => {
+  const rest = new Promise((rested) => document.addEventListener("scrollend", rested, { once: true }));
+  document.querySelector(`nav [href="${address}"]`).click();
+  await rest;
+  return document.querySelector(address).getBoundingClientRect().top;
+}"""
 SHOW = {"show": ["url", "title", "views"], "group_by": "views"}
 
 
@@ -83,6 +90,11 @@ def test_the_slider_says_what_a_higher_threshold_would_change(tab: Any) -> None:
     assert bars.count() == tab.locator("#similarities .broad .stays").count() > 0
     alike = tab.locator('.pair[data-similarity="1.0000"]').count()
     assert tab.locator(".pair.above").count() == tab.locator(".pair").count() - alike > 0
+
+
+def test_a_link_leads_to_the_place_it_names(tab: Any) -> None:
+    for address in ("#groups", "#all", "#pairs"):
+        assert 0 <= tab.evaluate(FOLLOWED, address) <= 32
 
 
 def test_groups_open_by_a_click(tab: Any) -> None:
