@@ -69,7 +69,7 @@ class RawIds:
         """Return some of the ids."""
         lengths = np.diff(self.offsets)
         if len(self) and (lengths == lengths[0]).all():
-            values = self.joined.reshape(len(self), -1)[rows]
+            values = self.joined.reshape(len(self), -1).take(rows, axis=0)
             return RawIds(np.arange(len(rows) + 1) * lengths[0], values.ravel())
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths[rows])])
         starts = np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths[rows])

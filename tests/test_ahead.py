@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from dedup_job.document import Batch
-from dedup_job.engine.ahead import read_ahead
+from dedup_job.mongo.ahead import read_ahead
 
 BATCHES = [Batch([b"%d" % number], [b"record"]) for number in range(5)]
 

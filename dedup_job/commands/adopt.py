@@ -8,12 +8,12 @@ import time
 from dedup_job.commands.context import Context
 from dedup_job.commands.deciding import Observe, new_run
 from dedup_job.document import UNIQUE, Action, Counts, Verdict
-from dedup_job.engine.ahead import read_ahead
 from dedup_job.engine.exempt import WithExempt
 from dedup_job.job import in_parts, planned
 from dedup_job.ledger.fitting import Consent
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
+from dedup_job.mongo.ahead import read_ahead
 from dedup_job.mongo.window import Window
 from dedup_job.plan import ADOPT
 from dedup_job.report.summary import Report

@@ -11,7 +11,6 @@ from operator import attrgetter
 from dedup_job.commands.context import Context
 from dedup_job.commands.guard import Decided
 from dedup_job.document import Batch, Counts
-from dedup_job.engine.ahead import read_ahead
 from dedup_job.engine.exempt import Fingerprinting, WithExempt
 from dedup_job.errors import StateError
 from dedup_job.job import Job
@@ -20,6 +19,7 @@ from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_row import RunId
 from dedup_job.ledger.stored_plan import PlanColumns
 from dedup_job.match.keepers import Keepers
+from dedup_job.mongo.ahead import read_ahead
 from dedup_job.mongo.id_set import IdSet
 from dedup_job.mongo.target import Target
 from dedup_job.mongo.window import Window
@@ -105,13 +105,10 @@ def taken_in(
     adopted: list[RawIds],
     texts_of: TextsOf = attrgetter("texts"),
 ) -> Iterator[PlanColumns]:
-    """Yield the plans of a ledger, after taking in their keepers, and in `adopted` the ids of an adoption.
-
-    The next one is read meanwhile.
-    """
+    """Yield the plans of a ledger, after taking in their keepers, and in `adopted` the ids of an adoption."""
     known = head.counts.unique + head.counts.near
     keepers.reserve(known + known // COMING)
-    for plan in read_ahead(reader.plan_columns(head)):
+    for plan in reader.plan_columns(head):
         if len(texts := texts_of(plan)):
             keepers.restore(texts)
         if plan.mode == ADOPT:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby, islice, takewhile
+from itertools import chain, groupby, islice, takewhile
 from typing import Any, TypeVar
 
 from pymongo.collection import Collection
@@ -18,6 +18,7 @@ from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.rows import id_of_row, row_key, row_keys
 from dedup_job.ledger.selection import Selection
 from dedup_job.ledger.stored_plan import PlanColumns, PlanId, StoredPlan, unpack, unpack_columns
+from dedup_job.mongo.ahead import read_ahead
 from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.lookup import Lookup
@@ -25,7 +26,7 @@ from dedup_job.mongo.pages import Pages
 from dedup_job.mongo.shown_ids import SHOWABLE
 from dedup_job.plan import BACKFILL, NIGHTLY, RECONCILE
 
-PLANS_A_PAGE, PAGE_BYTES = 32, 16 << 20
+PLANS_A_PAGE, PAGE_BYTES = 8, 16 << 20
 TOLD = (0, 3)  # exit codes of a run that ended and said what was refused
 DECIDING = (BACKFILL, NIGHTLY, RECONCILE)
 MOST_BROKEN_OFF = 1_000  # runs
@@ -61,16 +62,17 @@ class LedgerReader:
         Of two plans with one number (a run that was killed before its plan was accepted left the other
         behind) the right one is that which its successor names.
         """
-        return self._in_order(head, unpack)
+        return self._in_order(head, map(unpack, chain.from_iterable(self._pages(head))))
 
     def plan_columns(self, head: Head) -> Iterator[PlanColumns]:
-        """Yield the same plans as columns."""
-        return self._in_order(head, unpack_columns)
+        """Yield the same plans as columns.  A page of them is read while those before it are worked on."""
+        pages = (list(map(unpack_columns, page)) for page in self._pages(head))
+        return self._in_order(head, chain.from_iterable(read_ahead(pages)))
 
-    def _in_order(self, head: Head, read: Callable[[Mapping[str, Any]], P]) -> Iterator[P]:
+    def _in_order(self, head: Head, plans: Iterator[P]) -> Iterator[P]:
         waiting: list[P] = []
         expected = 0
-        for number, group in groupby(map(read, self._stored(head)), key=lambda stored: stored.id.number):
+        for number, group in groupby(plans, key=lambda stored: stored.id.number):
             candidates = list(group)
             if number != expected:
                 break
@@ -221,12 +223,12 @@ class LedgerReader:
         """Return the head that this process goes by, if it goes by one."""
         return None
 
-    def _stored(self, head: Head) -> Iterator[Mapping[str, Any]]:
+    def _pages(self, head: Head) -> Iterator[list[Mapping[str, Any]]]:
         after: Mapping[str, Any] = {"$gte": {"number": 0}}
         is_last = head.next == 0
         while not is_last:
             page, is_last = self._page({**after, "$lt": {"number": head.next}})
-            yield from page
+            yield page
             after = {"$gt": page[-1]["_id"]} if page else after
 
     def _page(self, ids: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], bool]:

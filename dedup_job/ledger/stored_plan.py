@@ -208,10 +208,10 @@ def unpack_columns(packed: Mapping[str, Any]) -> PlanColumns:
     ids = _raw_ids(columns["ids"], len(near))
     texts = Texts(
         ids=ids.take(rows),
-        bits=np.frombuffer(columns["bits"], np.uint64).reshape(len(near), width)[rows],
+        bits=np.frombuffer(columns["bits"], np.uint64).reshape(len(near), width).take(rows, axis=0),
         near=near[rows],
-        keys=np.frombuffer(columns["keys"], np.uint32).reshape(len(near), width)[rows],
-        digests=digests[rows],
+        keys=np.frombuffer(columns["keys"], np.uint32).reshape(len(near), width).take(rows, axis=0),
+        digests=digests.take(rows, axis=0),
         is_kept=np.frombuffer(columns["actions"], np.uint8)[rows] == Action.UNIQUE,
     )
     return PlanColumns(PlanId.read(packed["_id"]), _previous(packed), packed["mode"], ids, texts)

@@ -27,6 +27,7 @@ Keys = npt.NDArray[np.uint32]
 Flags = npt.NDArray[np.bool_]
 
 KEY_BITS, TAG_BITS = 32, 8
+FIRST_BITS = 8  # by which keys are sorted before they are entered
 LEAST_WIDTH, MOST_WIDTH = 8, 24  # bits that choose a bucket
 FREE = 0xFFFF_FFFF  # where an entry can be put
 AHEAD = 4  # keys by which a loop looks ahead of itself, in two steps
@@ -115,23 +116,37 @@ def times_there(key: int, begin: int, end: int, entries: Entries) -> np.int64:
     return times
 
 
-@compiled
-def roughly_sorted(keys: Keys, numbers: Keys) -> tuple[Keys, Keys]:
-    """Return keys and their numbers by the first 8 bits of the keys, in their order where these are equal.
+def roughly_sorted(keys: Keys, has_key: Flags, first: int) -> tuple[Keys, Keys]:
+    """Return the keys of the texts that have one, by their first 8 bits, and these texts' numbers.
 
-    Entered so they meet one part of a map after the other, and each part stays in the processor's cache.
+    Texts whose keys begin alike stay in their order.  Entered so they meet one part of a map after the other,
+    and each part stays in the processor's cache.
+
+    keys     uint32 (n,)
+    has_key  bool (n,)
+    first    the number of the first text
     """
-    starts = np.zeros(257, np.int64)
-    for key in keys:
-        starts[(key >> np.uint32(KEY_BITS - 8)) + 1] += 1
-    for first in range(1, len(starts)):
-        starts[first] += starts[first - 1]
-    sorted_keys, sorted_numbers = np.empty_like(keys), np.empty_like(numbers)
+    # Made here, not in compiled code: numpy asks for large pages, and half of the time goes to small ones.
+    by_key, numbers = np.empty_like(keys), np.empty_like(keys)
+    count = _sort_roughly(keys, has_key, first, by_key, numbers)
+    return by_key[:count], numbers[:count]
+
+
+@compiled
+def _sort_roughly(keys: Keys, has_key: Flags, first: int, by_key: Keys, numbers: Keys) -> int:
+    """Write keys and numbers as `roughly_sorted` returns them; returns how many there are."""
+    unsorted = np.uint32(KEY_BITS - FIRST_BITS)
+    ends = np.zeros(1 << FIRST_BITS, np.int64)
     for row in range(len(keys)):
-        place = starts[keys[row] >> np.uint32(KEY_BITS - 8)]
-        sorted_keys[place], sorted_numbers[place] = keys[row], numbers[row]
-        starts[keys[row] >> np.uint32(KEY_BITS - 8)] += 1
-    return sorted_keys, sorted_numbers
+        ends[keys[row] >> unsorted] += has_key[row]
+    ends[:] = np.cumsum(ends)
+    places = np.append(0, ends[:-1])
+    for row in range(len(keys)):
+        if has_key[row]:
+            place = places[keys[row] >> unsorted]
+            by_key[place], numbers[place] = keys[row], first + row
+            places[keys[row] >> unsorted] += 1
+    return int(ends[-1])
 
 
 @compiled

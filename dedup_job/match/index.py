@@ -215,19 +215,19 @@ def segment_keys(bits: Fingerprints, place: int) -> Keys:
     >>> [hex(key ^ keys[0]) for key in keys]
     ['0x0', '0x8', '0x0']
     """
-    return _segment_keys(bits, place)
+    keys = np.empty(len(bits), np.uint32)  # in large pages, as in `roughly_sorted`
+    _write_segment_keys(bits, place, keys)
+    return keys
 
 
 @compiled
-def _segment_keys(bits: Fingerprints, place: int) -> Keys:
+def _write_segment_keys(bits: Fingerprints, place: int, keys: Keys) -> None:
     following = (place + 1) % (bits.shape[1] * 4)
-    keys = np.empty(len(bits), np.uint32)
     for row in range(len(bits)):
         own = _scattered(np.uint32(segment_of(bits, row, place)))
         upper, lower = own >> np.uint32(LOWER), own & np.uint32((1 << LOWER) - 1)
         middle = np.uint32(segment_of(bits, row, following)) << np.uint32(LOWER)
         keys[row] = upper << np.uint32(SEGMENT_BITS + LOWER) | middle | lower
-    return keys
 
 
 @inlined

@@ -89,8 +89,8 @@ def _are_object_ids(ids: RawIds) -> npt.NDArray[np.bool_]:
     """Return of each id whether it is an ObjectId, bool (n,)."""
     kinds: npt.NDArray[np.bool_] = np.diff(ids.offsets) == OBJECT_ID
     if kinds.all():
-        heads = ids.joined.reshape(-1, OBJECT_ID)[:, : len(BEFORE)]
-        return np.asarray((heads == np.frombuffer(BEFORE, np.uint8)).all(axis=1))
+        heads = ids.joined.reshape(-1, OBJECT_ID)[:, : len(BEFORE)] == np.frombuffer(BEFORE, np.uint8)
+        return kinds if heads.all() else np.asarray(heads.all(axis=1))
     places = np.flatnonzero(kinds)
     heads = ids.values[ids.offsets[places][:, None] + np.arange(len(BEFORE))]
     kinds[places] = (heads == np.frombuffer(BEFORE, np.uint8)).all(axis=1)

@@ -149,7 +149,7 @@ class Keepers:
     def _add(self, ids: RawIds, prints: Fingerprints | Texts) -> Entered:
         numbers, is_new = self._texts.number(prints.digests)
         new = np.flatnonzero(is_new)
-        self._index.add(prints.bits[new], prints.near[new], prints.keys[new])
+        self._index.add(prints.bits.take(new, axis=0), prints.near[new], prints.keys.take(new, axis=0))
         self._ids.extend(ids.take(new))
         self._is_kept = extended(self._is_kept, self.texts - len(new), np.zeros(len(new), np.bool_))
         return Entered(numbers, is_new)

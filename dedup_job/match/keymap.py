@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from dedup_job.match.entries import LEAST_WIDTH, MOST_WIDTH, Flags, Keys, enter, roughly_sorted
 from dedup_job.match.found import Found
 from dedup_job.match.search import Limits, Prints, Queries, search
 from dedup_job.match.settling import laid_out, no_entries
 
-MANY = 1 << 16  # keys that are entered faster in the order of their buckets
 FULL = 0.95  # of the places taken: then all entries are laid out anew
 
 
@@ -53,12 +50,8 @@ class KeyMap:
 
     def add(self, keys: Keys, has_key: Flags) -> None:
         """Enter n texts by their keys, uint32 (n,), at the next numbers; one without a key takes one too."""
-        numbers = np.arange(self._count, self._count + len(keys), dtype=np.uint32)
-        self._count += len(keys)
-        if not has_key.all():
-            keys, numbers = keys[has_key], numbers[has_key]
-        if len(keys) > MANY:
-            keys, numbers = roughly_sorted(keys, numbers)
+        keys, numbers = roughly_sorted(keys, has_key, self._count)
+        self._count += len(has_key)
         done = 0
         if not self._is_full(len(keys)):
             done, added = enter(keys, numbers, self._rule.listed, self._entries)

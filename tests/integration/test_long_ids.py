@@ -63,6 +63,8 @@ def test_plans_are_read_some_megabytes_at_a_time(job: Job, monkeypatch: pytest.M
             ledger = context.ledger_reader()
             page, _ = ledger._page({"$lt": {"number": head.next}})
             assert (len(page), len(list(ledger.plans(head)))) == (plans, 5)
+            columns = [list(stored.ids) for stored in ledger.plan_columns(head)]
+            assert columns == [stored.plan.ids for stored in ledger.plans(head)]
 
 
 @pytest.mark.long

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.document import Batch, Counts, digests
-from dedup_job.engine.ahead import read_ahead
 from dedup_job.engine.spark.expectation import Decision, Deviations, Rows, decide
+from dedup_job.mongo.ahead import read_ahead
 from dedup_job.plan import Plan
 
 
