@@ -22,6 +22,7 @@ from dedup_job.document import digests
 from dedup_job.fingerprint import fingerprinter as module
 from dedup_job.fingerprint.bands import band_keys
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
+from dedup_job.fingerprint.known_texts import KnownTexts
 from dedup_job.fingerprint.recipe import Reader, Recipe, Resource
 from dedup_job.fingerprint.shingles import shingles
 from dedup_job.fingerprint.terms import TermRule
@@ -125,8 +126,10 @@ TEXTS = st.lists(st.sampled_from([CHINESE, ENGLISH, "", "短", "fox " * 30, CHIN
 def test_a_record_gets_the_same_row_alone_and_in_a_batch(
     fingerprinter: Fingerprinter, texts: Sequence[str]
 ) -> None:
+    fingerprinter._known_texts = KnownTexts(1)
     together = fingerprinter(list(map(raw, texts)))
     for row, text in enumerate(texts):
+        fingerprinter._known_texts = KnownTexts(1)
         alone = fingerprinter([raw(text)])
         assert together.reasons[row] == alone.reasons[0]
         assert (together.bits[row] == alone.bits[0]).all()

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dedup_job.document import Fingerprints, digests
 from dedup_job.fingerprint.bands import band_keys
 from dedup_job.fingerprint.idf import Idf, read_idf
+from dedup_job.fingerprint.known_texts import KnownTexts
 from dedup_job.fingerprint.recipe import Recipe, Resource
 from dedup_job.fingerprint.segment import SEGMENTERS, read_stop_words, read_user_words
 from dedup_job.fingerprint.shingles import number_seeds, shingles_of
@@ -38,6 +39,7 @@ class Fingerprinter:
         self._idf = shared_idf(recipe.idf_table)
         self._stop_words = read_stop_words(_path(recipe.stop_words)) if recipe.stop_words else frozenset()
         self._tokens = Tokenizer(recipe.terms, segmenter, self._stop_words)
+        self._known_texts = KnownTexts(recipe.bits // 64)
         self._know_nothing()
 
     def unjudged(self, reason: str, raw: bytes) -> Fingerprints:
@@ -58,13 +60,13 @@ class Fingerprinter:
         places: dict[str, int] = {}  # a text that is repeated is looked at once
         place = np.array([places.setdefault(text, len(places)) for text in texts], np.intp)
         codes = lower_case(list(places))
-        bits, counts = self._bits(list(places), codes)
+        hashes = digests(text.encode("utf-8", "surrogatepass") for text in places)
+        hashes[[not text for text in places]] = 0
+        bits, counts = self._known_or_new_bits(list(places), codes, hashes)
         sets = self._shingles(list(places), codes)
         matching = self._recipe.matching
         near = counts >= matching.min_terms
         bits[~near] = 0
-        hashes = digests(text.encode("utf-8", "surrogatepass") for text in places)
-        hashes[[not text for text in places]] = 0
         return Fingerprints(
             reasons=[one.reason for one in found],
             bits=bits[place],
@@ -92,6 +94,17 @@ class Fingerprinter:
         matching = self._recipe.matching
         seeds = number_seeds(texts) if matching.numbers == "distinguish" else None
         return shingles_of(codes, matching.shingle, seeds)
+
+    def _known_or_new_bits(
+        self, texts: Sequence[str], codes: Ragged, hashes: npt.NDArray[np.uint64]
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+        """Return what `_bits` does; a text that came before is not looked at again."""
+        is_known, bits, counts = self._known_texts.find(hashes)
+        new = np.flatnonzero(~is_known)
+        if len(new):
+            bits[new], counts[new] = self._bits([texts[row] for row in new.tolist()], codes.take(new))
+            self._known_texts.put(hashes[new], bits[new], counts[new])
+        return bits, counts
 
     def _bits(
         self, texts: Sequence[str], codes: Ragged
