@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dedup_job.commands.estimate import _wrong
-from dedup_job.commands.sample import LEAST, MOST, MOST_BYTES, enough
-from dedup_job.commands.trial import Trial
-from dedup_job.document import UNIQUE, Action, Fingerprints, Match, Verdict
+from dedup_job.commands.sample import LEAST, MOST, MOST_BYTES, Sample, enough
+from dedup_job.commands.trial import Trial, fingerprinted
+from dedup_job.document import UNIQUE, Action, Batch, Fingerprints, Match, Verdict
 from dedup_job.lab import growth
 from dedup_job.lab.growth import _Model
 from dedup_job.match.keepers import Keepers, Recollection
@@ -47,6 +50,38 @@ def filled(count: int) -> Keepers:
         full.restore(made.texts(min(5_000, count - full.texts)))
     full.enter(made.texts(0).ids, made.texts(0))  # texts are put in order when one is looked up
     return full
+
+
+class Noting:
+    """An engine that notes which records it is given; each has its number for a reason."""
+
+    def __init__(self) -> None:
+        self.given: list[bytes] = []
+
+    def fingerprint(self, raws: Sequence[bytes]) -> Fingerprints:
+        return Fingerprints.join([RECIPE.unjudged(raw.decode(), raw) for raw in raws])
+
+    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
+        for batch in batches:
+            self.given.extend(batch.raws)
+            yield batch, self.fingerprint(batch.raws)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 16, 50, 1_000])
+@pytest.mark.parametrize("workers", [1, 2, 64])
+def test_a_trial_fingerprints_each_record_of_its_sample_once(count: int, workers: int) -> None:
+    raws = [b"%d" % number for number in range(count)]
+    sample = Sample(count, Storage(count, count, count, count), Batch(raws, raws), [0] * count, [])
+    settings = SimpleNamespace(
+        engine=SimpleNamespace(workers=workers), limits=SimpleNamespace(batch_records=100)
+    )
+    engine, told = Noting(), list[int]()
+    context: Any = SimpleNamespace(settings=settings)
+    found = fingerprinted(context, engine, sample, told.append)  # type: ignore[arg-type]
+    assert engine.given == raws
+    assert found.prints.reasons == [raw.decode() for raw in raws]
+    assert sum(told) == count
+    assert min(found.start, found.alone, found.together) > 0
 
 
 @pytest.mark.long

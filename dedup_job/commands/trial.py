@@ -6,13 +6,12 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from statistics import median
 
 from dedup_job import job
 from dedup_job.commands.context import Context
 from dedup_job.commands.sample import Sample
-from dedup_job.document import Fingerprints, Verdict
+from dedup_job.document import Batch, Fingerprints, Verdict
 from dedup_job.engine.local import LocalEngine
 from dedup_job.engine.resident import resident_bytes
 from dedup_job.match.keepers import Keepers
@@ -21,7 +20,6 @@ from dedup_job.plan import Plan
 from dedup_job.report.summary import peak_rss_mb
 
 PIECES_FOR_ONE = 8  # pieces that each worker gets when all work at once, so that they end together
-CHUNKS_ALONE = 3
 
 Told = Callable[[int], object]
 
@@ -70,27 +68,33 @@ def reading(context: Context, sample: Sample) -> float:
 
 
 def fingerprinted(context: Context, engine: LocalEngine, sample: Sample, told: Told) -> Fingerprinted:
-    """Fingerprint the sample with all workers at once, and some of it by one worker that is alone."""
+    """Fingerprint some of the sample by one worker that is alone, and most of it by all workers at once.
+
+    Before that every worker learns words.  No text is fingerprinted twice, as a worker would know it again.
+    """
     workers, chunk = context.settings.engine.workers, context.settings.limits.batch_records
+    pieces = list(sample.cut(min(chunk, -(-len(sample) // (workers * PIECES_FOR_ONE)))))
+    taken: list[Fingerprints] = []
+
+    def timed(some: Sequence[Batch], at_once: int) -> tuple[float, float]:
+        """Return the seconds that a record takes, and the processor seconds of this process."""
+        began, busy = time.perf_counter(), time.process_time()
+        for first in range(0, len(some), at_once):
+            for batch, prints in engine.fingerprinted(some[first : first + at_once]):
+                taken.append(prints)
+                told(len(batch))
+        count = sum(map(len, some))
+        return (time.perf_counter() - began) / count, (time.process_time() - busy) / count
+
     began = time.perf_counter()
     engine.fingerprint(sample.batch.raws[:1])
     start = time.perf_counter() - began
-    piece = min(chunk, -(-len(sample) // (workers * PIECES_FOR_ONE)))
-    for _ in engine.fingerprinted(islice(sample.cut(piece), workers)):
-        pass  # every worker learns words
-    began = time.perf_counter()
-    taken = []
-    for batch, prints in engine.fingerprinted(sample.cut(piece)):
-        taken.append(prints)
-        told(len(batch))
-    together = (time.perf_counter() - began) / len(sample)
-    some = list(islice(sample.cut(chunk), CHUNKS_ALONE))
-    began, busy = time.perf_counter(), time.process_time()
-    for batch in some:
-        engine.fingerprint(batch.raws)
-    count = sum(map(len, some))
-    alone, ship = (time.perf_counter() - began) / count, (time.process_time() - busy) / count
-    return Fingerprinted(Fingerprints.join(taken), start, alone, together, ship)
+    few = max(1, len(pieces) // 4)
+    learning, lone, others = pieces[:few], pieces[few : 2 * few], pieces[2 * few :]
+    together = timed(learning, len(learning))
+    alone = timed(lone, 1) if lone else together
+    together = timed(others, len(others)) if others else together
+    return Fingerprinted(Fingerprints.join(taken), start, alone[0], together[0], alone[1])
 
 
 def decided(context: Context, engine: LocalEngine, sample: Sample, prints: Fingerprints) -> Trial:

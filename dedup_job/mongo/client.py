@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import re
 import warnings
@@ -24,6 +25,7 @@ from pymongo.errors import (
     ServerSelectionTimeoutError,
     WTimeoutError,
 )
+from pymongo.synchronous import monitor
 
 from dedup_job.errors import ConfigError, DedupError, NotPermitted, StorageFull, Unreachable
 from dedup_job.mongo.address import EXPECTED, Address, check_loopback, read
@@ -120,6 +122,7 @@ def connect(
     allow_plaintext = allow_plaintext or address.is_encrypted
     if not allow_plaintext:
         check_loopback(what, address.hosts)
+    _let_process_end_at_once()
     client = _client(uri, what, address, seconds, patience)
     with named_errors(what):
         try:
@@ -130,6 +133,17 @@ def connect(
             client.close()
             raise
     return client
+
+
+def _let_process_end_at_once() -> None:
+    """Take the driver's handler out that waits for its threads when the process ends.
+
+    One of them sleeps for up to half a second, which was as much as all else that `status` does.  They are
+    daemons, and have nothing left to do when their client is closed.
+    """
+    handler = getattr(monitor, "_shutdown_resources", None)  # it has no public name
+    if handler is not None:
+        atexit.unregister(handler)
 
 
 def _client(uri: str, what: str, address: Address, seconds: float, patience: Patience) -> MongoClient[Any]:
