@@ -33,8 +33,7 @@ def main() -> NoReturn:
     _open_streams()
     _find_temporary_directory()
     signals.end_soon(_stopped)
-    resident.give_back_soon(LARGE)
-    resident.collect_seldom()
+    resident.work_in_batches(LARGE)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more threads are of no use, and spin
     try:
         code = _run()

@@ -97,8 +97,7 @@ def main() -> None:
     parser.add_argument("--counts", type=numbers, default=[1_000_000], help="records in the ledger")
     options = parser.parse_args()
     recipe = Recipe(Reader(TextFields(("data",))), 64, Matching())
-    resident.give_back_soon(LARGE)
-    resident.collect_seldom()
+    resident.work_in_batches(LARGE)
     print("| records | until | seconds | CPU seconds | CPU us a record | 50 M, extrapolated: CPU seconds |")
     print("|---|---|---|---|---|---|")
     with LocalMongod() as server, MongoClient[dict[str, object]](server.uri, tz_aware=True) as client:

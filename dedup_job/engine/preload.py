@@ -18,8 +18,7 @@ def _load() -> None:
     from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
     from dedup_job.text.fields import TextFields
 
-    resident.give_back_soon(LARGE)
-    resident.collect_seldom()
+    resident.work_in_batches(LARGE)
     worker.end_with_parent()  # else it lives as long as the last of its children, the workers
     fingerprinter = Fingerprinter(Recipe(Reader(TextFields(("text",))), 64, Matching()))
     fingerprinter([encode({"_id": 0, "text": "<p>The first text loads the code, 第一篇文本加载代码。</p>"})])

@@ -71,6 +71,12 @@ def _in_group(folder: Path) -> int | None:
     return None
 
 
+def work_in_batches(large: int) -> None:
+    """Set the memory of this process up for work on batches; `large` as in `give_back_soon`."""
+    give_back_soon(large)
+    collect_seldom()
+
+
 def give_back_soon(large: int) -> None:
     """Let each large piece of memory go back to the system when it is free, where the C library can.
 

@@ -59,11 +59,12 @@ class Fingerprinter:
         texts = [one.text for one in found]
         places: dict[str, int] = {}  # a text that is repeated is looked at once
         place = np.array([places.setdefault(text, len(places)) for text in texts], np.intp)
-        codes = lower_case(list(places))
-        hashes = digests(text.encode("utf-8", "surrogatepass") for text in places)
-        hashes[[not text for text in places]] = 0
-        bits, counts = self._known_or_new_bits(list(places), codes, hashes)
-        sets = self._shingles(list(places), codes)
+        distinct = list(places)
+        codes = lower_case(distinct)
+        hashes = digests(text.encode("utf-8", "surrogatepass") for text in distinct)
+        hashes[[not text for text in distinct]] = 0
+        bits, counts = self._known_or_new_bits(distinct, codes, hashes)
+        sets = self._shingles(distinct, codes)
         matching = self._recipe.matching
         near = counts >= matching.min_terms
         bits[~near] = 0
