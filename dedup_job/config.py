@@ -5,19 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import tomllib
-from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from dedup_job.errors import ConfigError
-from dedup_job.fingerprint.idf import jieba_idf_path, read_idf
-from dedup_job.fingerprint.profile import PROFILES
-from dedup_job.fingerprint.recipe import Matching, Reader, Recipe, Resource
-from dedup_job.fingerprint.segment import read_stop_words, read_user_words
-from dedup_job.fingerprint.terms import TermRule
 from dedup_job.settings.faults import faults_of
 from dedup_job.settings.sections import (
     CleanSettings,
@@ -30,19 +23,13 @@ from dedup_job.settings.sections import (
     SourceSettings,
     TargetSettings,
 )
-from dedup_job.text.clean import Cleaner
-from dedup_job.text.fields import TextFields
+
+if TYPE_CHECKING:
+    from dedup_job.fingerprint.recipe import Recipe
+    from dedup_job.text.fields import TextFields
 
 SOURCE_URI = "DEDUP_SOURCE_URI"
 TARGET_URI = "DEDUP_TARGET_URI"
-
-READERS: dict[str, Callable[[Path], object]] = {
-    "idf_table": read_idf,
-    "stop_words": read_stop_words,
-    "user_words": read_user_words,
-}
-
-T = TypeVar("T", TermRule, Matching)
 
 
 class Deciding(Section):
@@ -52,29 +39,13 @@ class Deciding(Section):
     recipe: RecipeSettings = RecipeSettings()
     match: MatchSettings = MatchSettings()
 
-    def recipe_for(self, fields: TextFields) -> Recipe:
-        """Return the recipe for texts in these fields; raises ConfigError for what cannot be used."""
-        recipe, profile = self.recipe, PROFILES[self.recipe.profile]
-        bits = recipe.bits or profile.bits
-        matching = _with(_with(profile.matching, recipe), self.match)
-        faults = list(_contradictions(matching, bits))
-        made = {
-            "cleaner": _tried(lambda: Cleaner(**dict(self.clean)), faults),
-        }
-        for name, read in READERS.items():
-            made[name] = _tried(lambda: _resource(getattr(recipe, name), read), faults, f"[recipe] {name}: ")  # noqa: B023
-        if faults:
-            raise ConfigError("; ".join(faults))
-        return Recipe(
-            reader=Reader(fields, made["cleaner"]),
-            segmenter=recipe.segmenter,
-            terms=_with(profile.terms, recipe),
-            bits=bits,
-            matching=matching,
-            idf_table=made["idf_table"] or Resource.at(jieba_idf_path()),
-            stop_words=made["stop_words"],
-            user_words=made["user_words"],
-        )
+    def recipe_for(self, texts: TextFields) -> Recipe:
+        """Return the recipe for texts in these fields; raises ConfigError for a value or file of no use."""
+        # Not loaded before, as it needs compiled code: a mistake in a settings file is told in half the time,
+        # and workers can begin sooner.
+        from dedup_job.settings.chosen_recipe import chosen_recipe
+
+        return chosen_recipe(texts, self.clean, self.recipe, self.match)
 
 
 class Settings(Deciding):
@@ -87,7 +58,9 @@ class Settings(Deciding):
     report: ReportSettings = ReportSettings()
 
     def make_recipe(self) -> Recipe:
-        """Return the recipe; raises ConfigError for a file or value that cannot be used."""
+        """Return the recipe; raises ConfigError as `recipe_for` does."""
+        from dedup_job.text.fields import TextFields
+
         return self.recipe_for(TextFields(self.source.fields))
 
     def source_uri(self) -> str:
@@ -154,53 +127,6 @@ def deciding_as(settings: Settings, other: Settings) -> Settings:
     source = settings.source.model_copy(update={"fields": other.source.fields})
     deciding = {name: getattr(other, name) for name in Deciding.model_fields}
     return settings.model_copy(update={"source": source, **deciding})
-
-
-def _contradictions(matching: Matching, bits: int) -> Iterator[str]:
-    """Yield what is wrong with settings together, each of which is right."""
-    for name in ("radius", "band_radius"):
-        if (radius := getattr(matching, name)) > bits:
-            yield f"[match] {name}: {radius} is more than the {bits} bits of a fingerprint"
-    if matching.min_similarity:
-        return
-    if matching.bands:
-        yield (
-            "[match] min_similarity: with 0 no texts are compared, and bands bring unlike ones: "
-            "set bands = 0 too, or min_similarity above 0"
-        )
-    if matching.numbers == "distinguish":
-        yield "[match] numbers: texts are told apart by comparing them: set min_similarity above 0"
-
-
-def _tried(make: Callable[[], Any], faults: list[str], where: str = "") -> Any:
-    """Return what is made, or None, and what is wrong with it among the faults."""
-    try:
-        return make()
-    except (ConfigError, ValueError) as error:
-        faults.append(f"{where}{error}")
-        return None
-
-
-def _with(chosen: T, section: Section) -> T:
-    """Return what a profile has chosen, with what a section sets of the same names in its place."""
-    names = {field.name for field in fields(chosen)} & set(type(section).model_fields)
-    return replace(chosen, **{name: value for name in names if (value := getattr(section, name)) is not None})
-
-
-def _resource(path: Path | None, read: Callable[[Path], object]) -> Resource | None:
-    """Return a file of the recipe after a look into it; raises ConfigError when it cannot be used."""
-    if path is None:
-        return None
-    path = path.resolve()
-    try:
-        read(path)
-        return Resource.at(path)
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not a text file in UTF-8") from None
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
 
 
 def connection_string(variable: str, path: Path | None) -> str:

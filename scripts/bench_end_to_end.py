@@ -12,8 +12,8 @@ The floor is what nobody can do without: a bare find, a bare parse of what is HT
 bare insert_many of what we kept, each for the same records on as many processes as we have workers.
 
 With `--before` none of that is run: the same records are decided by this checkout and by another one of the
-project, which has its own .venv, in turn, and the processor time of both is compared pair by pair.  With
-`--night` it is a nightly run that is timed: a backfill has decided the first half, and the rest has come.
+project, which has its own .venv, in turn, and time and processor time of both are compared pair by pair.
+`--night` times a nightly run: a backfill has decided the first half of the records, and the rest has come.
 """
 
 from __future__ import annotations
@@ -169,9 +169,11 @@ def compare_before(name: str, file: Path, args: argparse.Namespace, server: Serv
         show(name, who, count, outcomes)
         own = median(one.usage.own_cpu for one in outcomes)
         row(name, f"of {who} the deciding process", "", "", own, "", "", "")
-    ratios = [mine.usage.cpu / before.usage.cpu for mine, before in pairs]
-    row(name, "CPU a record, this against before, times", "", "", median(ratios), "", "", "")
-    row(name, "from pair to pair", "", "", f"{min(ratios):.2f} to {max(ratios):.2f}", "", "", "")
+    times = [mine.usage.seconds / before.usage.seconds for mine, before in pairs]
+    cpus = [mine.usage.cpu / before.usage.cpu for mine, before in pairs]
+    row(name, "time and CPU, this against before, times", median(times), "", median(cpus), "", "", "")
+    spans = [f"{min(ratios):.2f} to {max(ratios):.2f}" for ratios in (times, cpus)]
+    row(name, "from pair to pair", spans[0], "", spans[1], "", "", "")
 
 
 def show_floor(name: str, count: int, floors: Sequence[Floor]) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -55,6 +57,12 @@ def fault(**sections: Any) -> str:
     assert message.startswith("c.toml: ")
     assert "\n" not in message
     return message.removeprefix("c.toml: ")
+
+
+def test_settings_are_read_without_compiled_code() -> None:
+    """It takes longer to load than all else: mistakes are told sooner, and workers begin meanwhile."""
+    read = "import sys, dedup_job.config; sys.exit('numba' in sys.modules)"
+    subprocess.run([sys.executable, "-c", read], check=True)
 
 
 def test_the_smallest_file_is_enough(file: Path) -> None:

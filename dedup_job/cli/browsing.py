@@ -10,6 +10,7 @@ import click
 
 from dedup_job.cli.entry import commands
 from dedup_job.cli.options import (
+    begin_workers,
     common,
     prepared,
 )
@@ -35,12 +36,13 @@ def explain_pair(config: Path, first: str, second: str, others: Path | None, **o
 
     An id is an ObjectId's 24 digits, extended JSON of the value ('{"$oid": "..."}', 42, '"42"'), or a text.
     """
+    settings, output = prepared(config, {**options, "workers": 1})
+    begin_workers(settings)
     from dedup_job.commands.context import Context
     from dedup_job.commands.explain import explain
     from dedup_job.config import deciding_as, load
     from dedup_job.report import explain_page as page
 
-    settings, output = prepared(config, {**options, "workers": 1})
     if others is not None:
         settings = deciding_as(settings, load(others))
     with Context(settings) as context:
@@ -76,10 +78,11 @@ def find_texts(config: Path, file: Path, as_texts: bool, **options: Any) -> int:
     at once, by a line: keeper, reason, distance and similarity, or with --json an object.  The ledger is read
     once, at the beginning.  Exit code 64: some lines were no documents; their answers say so.
     """
+    settings, output = prepared(config, {**options, "workers": 1})
+    begin_workers(settings)
     from dedup_job.commands.context import Context
     from dedup_job.commands.find import find, lines_of
 
-    settings, output = prepared(config, {**options, "workers": 1})
     has_errors = False
     try:
         lines = sys.stdin.buffer if str(file) == "-" else file.open("rb")

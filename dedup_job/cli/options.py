@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from dedup_job.errors import StorageFull
+from dedup_job.errors import ConfigError, StorageFull
 from dedup_job.report.terminal import json_line
 
 log = logging.getLogger("dedup_job")
@@ -132,6 +132,18 @@ def prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
         settings, options.get("max_docs_per_second"), options.get("max_mb_per_second")
     )
     return settings, Output(options["as_json"])
+
+
+def begin_workers(settings: Any) -> None:
+    """Let the process that workers are forked from load its code while this process loads its own.
+
+    Each takes a second, and settings need little of it.  What goes wrong is told when workers are needed.
+    """
+    from dedup_job.engine.forks import fork_server
+
+    if settings.engine.kind == "local":
+        with suppress(ConfigError, OSError):
+            fork_server()
 
 
 def prepared_to_report(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:

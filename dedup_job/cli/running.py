@@ -13,6 +13,7 @@ import click
 from dedup_job.cli.entry import commands
 from dedup_job.cli.options import (
     ALLOWED,
+    begin_workers,
     common,
     consent,
     consenting,
@@ -87,6 +88,10 @@ def report(
 
     With --html it leaves a page: one file, to be opened in a browser, with what would go and why.
     """
+    if run is not None and (mode or fresh or limit):
+        raise UsageError("--of tells of a run that was: leave --mode, --fresh and --limit out")
+    settings, output = prepared_to_report(config, options)
+    begin_workers(settings)
     from dedup_job.commands import report_page
     from dedup_job.commands.context import Context
     from dedup_job.commands.dry_run import DryRun, both, dry_run
@@ -97,9 +102,6 @@ def report(
     from dedup_job.report.progress import Progress
     from dedup_job.report.watch import Watch
 
-    if run is not None and (mode or fresh or limit):
-        raise UsageError("--of tells of a run that was: leave --mode, --fresh and --limit out")
-    settings, output = prepared_to_report(config, options)
     with Watch(settings, keeps_metrics=False) if run is None else nullcontext():
         collected = evidence.Evidence(
             settings.report.samples, settings.report.groups, report_page.GROUPS if file else 0
@@ -145,12 +147,13 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
 
     It works on a sample from all over the collection, and says what that does not show.
     """
+    settings, output = prepared(config, options)
+    begin_workers(settings)
     from dedup_job.commands.context import Context
     from dedup_job.commands.estimate import estimate
     from dedup_job.lab.forecast_page import json_of, text_of
     from dedup_job.report.progress import Progress
 
-    settings, output = prepared(config, options)
     with (
         Context(settings) as context,
         Progress("estimate", sample, "docs") as progress,
@@ -172,13 +175,14 @@ def _adopt(settings: Any, options: dict[str, Any]) -> None:
 
 
 def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
+    settings, output = prepared_to_report(config, options)
+    begin_workers(settings)
     from dedup_job.commands.context import Context
     from dedup_job.commands.decide import decide
     from dedup_job.commands.status import standing
     from dedup_job.report.progress import Progress
     from dedup_job.report.watch import Watch
 
-    settings, output = prepared_to_report(config, options)
     with Watch(settings) as watch:
         if options.get("adopt"):
             _adopt(settings, options)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import signal
+import sys
 import tempfile
 from multiprocessing import context, forkserver, get_context, resource_tracker
 
 from dedup_job.errors import ConfigError
 
 PRELOAD = "dedup_job.engine.preload"
+PR_SET_PDEATHSIG = 1
 
 
 def fork_server() -> context.ForkServerContext:
@@ -33,3 +36,9 @@ def fork_server() -> context.ForkServerContext:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return server
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process when the thread that made it ends, whatever it is doing then."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import sys
 
+from dedup_job.engine.forks import end_with_parent
+
 # Bytes.  A batch of usual records takes pieces of up to 8 MiB.  To ask the system for each of them anew, and
 # to give it back, took a quarter of a worker's time (scripts/README.md has the figures).
 LARGE = 8 << 20
@@ -13,15 +15,16 @@ LARGE = 8 << 20
 def _load() -> None:
     from bson import encode
 
-    from dedup_job.engine import resident, worker
+    from dedup_job.engine import resident
+    from dedup_job.engine.worker import fingerprints_of
     from dedup_job.fingerprint.fingerprinter import Fingerprinter
     from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
     from dedup_job.text.fields import TextFields
 
     resident.work_in_batches(LARGE)
-    worker.end_with_parent()  # else it lives as long as the last of its children, the workers
     fingerprinter = Fingerprinter(Recipe(Reader(TextFields(("text",))), 64, Matching()))
-    fingerprinter([encode({"_id": 0, "text": "<p>The first text loads the code, 第一篇文本加载代码。</p>"})])
+    first = encode({"_id": 0, "text": "<p>The first text loads the code, 第一篇文本加载代码。</p>"})
+    fingerprints_of(fingerprinter, [first])
 
 
 def _nothing(*_: object) -> None:
@@ -30,5 +33,6 @@ def _nothing(*_: object) -> None:
 
 for signum in (signal.SIGINT, signal.SIGTERM):
     signal.signal(signum, signal.SIG_IGN)  # the parent's business
+end_with_parent()  # else it lives as long as the last of its children, the workers
 _load()
 sys.excepthook = _nothing

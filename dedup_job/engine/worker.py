@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import signal
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from dedup_job.document import Fingerprints
+from dedup_job.engine.forks import end_with_parent
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
 
-PR_SET_PDEATHSIG = 1
 PIECE_BYTES = 4 << 20  # of records that are fingerprinted together: on the way they take many times as much
 
 _fingerprinter: Fingerprinter | ConfigError = ConfigError("begin() runs first")
@@ -29,12 +27,6 @@ def begin(recipe: Recipe) -> None:
         _fingerprinter = Fingerprinter(recipe)
     except (OSError, ValueError) as error:
         _fingerprinter = ConfigError(str(error))  # told by the first work; here it would only end the worker
-
-
-def end_with_parent() -> None:
-    """Let the kernel kill this process when the thread that made it ends, whatever it is doing then."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def work(raws: Sequence[bytes]) -> Fingerprints:

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from functools import lru_cache
 from typing import Any
 
-from dedup_job.engine import local, worker
+from dedup_job.engine import forks, local, worker
 from dedup_job.engine.pool import Work
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
@@ -35,7 +35,8 @@ class InlinePool:
 def without_workers(put: Callable[[object, str, object], object]) -> None:
     """Let engines work in this process from now on; `put` is `setattr`, or that of a monkeypatch."""
     put(local, "Pool", InlinePool)
-    put(local, "fork_server", lambda: None)
+    for module in (forks, local):
+        put(module, "fork_server", lambda: None)
 
 
 @lru_cache(maxsize=4)

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from dedup_job.cli.options import begin_workers
+from dedup_job.config import check
+from dedup_job.engine import forks
+from dedup_job.errors import ConfigError
+
+TABLES = {
+    "source": {"database": "wiki", "collection": "pages", "fields": ["body"]},
+    "target": {"database": "wiki", "collection": "unique"},
+}
+
+
+def failing(error: Exception) -> Callable[[], NoReturn]:
+    def fail() -> NoReturn:
+        raise error
+
+    return fail
+
+
+@pytest.mark.parametrize("error", [ConfigError("no room for a socket"), OSError("no more processes")])
+def test_what_hinders_the_start_of_workers_is_told_when_they_are_needed(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    monkeypatch.setattr(forks, "fork_server", failing(error))
+    begin_workers(check(TABLES, "test"))
+
+
+def test_on_spark_no_worker_of_this_machine_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forks, "fork_server", failing(AssertionError("begun")))
+    begin_workers(check({**TABLES, "engine": {"kind": "spark"}}, "test"))
+    with pytest.raises(AssertionError):
+        begin_workers(check(TABLES, "test"))
+
+
+def test_a_command_that_fails_early_leaves_no_process_behind(tmp_path: Path) -> None:
+    """The process for its workers is still loading then."""
+    file = tmp_path / "settings.toml"
+    file.write_text(
+        '[source]\ndatabase = "wiki"\ncollection = "pages"\nfields = ["body"]\n'
+        '[target]\ndatabase = "wiki"\ncollection = "unique"\n',
+        "utf-8",
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dedup_job", "backfill", "-c", str(file)],
+        env={name: value for name, value in os.environ.items() if not name.startswith("DEDUP_")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    printed, said = process.communicate(timeout=60)
+    assert (process.returncode, printed) == (78, b"")
+    assert b" dedup-job: set DEDUP_SOURCE_URI to the connection string" in said
+    assert said.count(b"\n") == 1
+    deadline = time.monotonic() + 20
+    while members := of_session(process.pid):
+        assert time.monotonic() < deadline, members
+        time.sleep(0.05)
+
+
+def of_session(number: int) -> list[str]:
+    """Return the processes of a session that have not ended."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, session = entry.read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        if session == str(number) and state != "Z":
+            found.append(entry.parent.name)
+    return found
