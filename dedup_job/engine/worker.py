@@ -5,13 +5,20 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from mmap import mmap
+
+import numpy as np
 
 from dedup_job.document import Fingerprints
 from dedup_job.engine.forks import end_with_parent
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
+from dedup_job.fingerprint.known_texts import MOST_WORDS, PLACES
 from dedup_job.fingerprint.recipe import Recipe
 
+# All workers know again what one of them has fingerprinted: the process that they are forked from has loaded
+# this module, and what is mapped so is shared.
+KNOWN_TEXTS = np.frombuffer(mmap(-1, PLACES * MOST_WORDS * 8), np.uint64)
 PIECE_BYTES = 4 << 20  # of records that are fingerprinted together: on the way they take many times as much
 
 _fingerprinter: Fingerprinter | ConfigError = ConfigError("begin() runs first")
@@ -24,7 +31,7 @@ def begin(recipe: Recipe) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     end_with_parent()
     try:
-        _fingerprinter = Fingerprinter(recipe)
+        _fingerprinter = Fingerprinter(recipe, KNOWN_TEXTS)
     except (OSError, ValueError) as error:
         _fingerprinter = ConfigError(str(error))  # told by the first work; here it would only end the worker
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dedup_job.document import Fingerprints, digests
 from dedup_job.fingerprint.bands import band_keys
 from dedup_job.fingerprint.idf import Idf, read_idf
-from dedup_job.fingerprint.known_texts import KnownTexts
+from dedup_job.fingerprint.known_texts import KnownTexts, Words
 from dedup_job.fingerprint.recipe import Recipe, Resource
 from dedup_job.fingerprint.segment import SEGMENTERS, read_stop_words, read_user_words
 from dedup_job.fingerprint.shingles import number_seeds, shingles_of
@@ -32,14 +32,18 @@ MOST_CHARACTERS = 10_000_000  # of the vocabulary
 class Fingerprinter:
     """A recipe made ready to work: raw records in, fingerprints out.  Takes seconds to make, so make one."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: Recipe, memory: Words | None = None) -> None:
+        """Make it; OSError or ValueError for a file that cannot be used.
+
+        memory  where known texts are kept, of which several processes may know: see `KnownTexts`
+        """
         self._recipe = recipe
         words = read_user_words(_path(recipe.user_words)) if recipe.user_words else []
         segmenter = SEGMENTERS[recipe.segmenter]((word.lower(), frequency) for word, frequency in words)
         self._idf = shared_idf(recipe.idf_table)
         self._stop_words = read_stop_words(_path(recipe.stop_words)) if recipe.stop_words else frozenset()
         self._tokens = Tokenizer(recipe.terms, segmenter, self._stop_words)
-        self._known_texts = KnownTexts(recipe.bits // 64)
+        self._known_texts = KnownTexts(recipe.digest, recipe.bits // 64, memory)
         self._know_nothing()
 
     def unjudged(self, reason: str, raw: bytes) -> Fingerprints:

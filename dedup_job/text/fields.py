@@ -108,9 +108,10 @@ class TextFields:
         RawBSONDocument decodes no more than is asked for, and gives the last of two.  So the whole is decoded
         where a name may be there twice; trouble in other fields does not matter even then.
         """
-        if any(raw.count(name) > 1 for name in self._names_in_bson):
-            with suppress(BSONError, RecursionError):
-                return decode(raw, COUNTED)
+        for name in self._names_in_bson:
+            if raw.count(name) > 1:
+                with suppress(BSONError, RecursionError):
+                    return decode(raw, COUNTED)
         return RawBSONDocument(raw, RAW)
 
     def _found(self, raw: bytes) -> Found:
@@ -118,8 +119,9 @@ class TextFields:
             texts = self._texts(raw)
         except Unjudged as unjudged:
             return Found("", unjudged.reason)
-        is_partial = len(self.paths) > 1 and sum(map(_says_something, texts)) < len(self.paths)
-        return Found("\n".join(texts), is_partial=is_partial)
+        if len(self.paths) == 1:
+            return Found(texts[0])
+        return Found("\n".join(texts), is_partial=sum(map(_says_something, texts)) < len(self.paths))
 
     @cached_property
     def _names_in_bson(self) -> list[bytes]:
