@@ -217,6 +217,28 @@ def test_a_fork_server_that_is_killed_is_replaced(recipe: Recipe) -> None:
             assert fingerprinted(engine, BATCHES[:1]) == [(BATCHES[0], alone)]
 
 
+def test_a_worker_that_is_started_while_another_thread_starts_the_fork_server_anew_is_tried_again(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's address is None in that moment."""
+    server = forkserver._forkserver  # type: ignore[attr-defined]
+    connect, asked = server.connect_to_new_process, list[Sequence[int]]()
+
+    def connected(fds: Sequence[int]) -> Any:
+        asked.append(fds)
+        with monkeypatch.context() as patch:
+            if len(asked) < 3:
+                patch.setattr(server, "ensure_running", lambda: None)
+                patch.setattr(server, "_forkserver_address", None)
+            return connect(fds)
+
+    monkeypatch.setattr(forkserver, "connect_to_new_process", connected)
+    with LocalEngine(recipe, Capacity(workers=1)) as engine:
+        alone = as_values(Fingerprinter(recipe)(BATCHES[0].raws))
+        assert fingerprinted(engine, BATCHES[:1]) == [(BATCHES[0], alone)]
+    assert len(asked) == 3
+
+
 class Unreadable:
     """An answer that nobody can read."""
 

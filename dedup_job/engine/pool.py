@@ -122,6 +122,8 @@ class _Worker:
             end.close()  # the worker has the only one: its death is the end of the pipe
         except (OSError, EOFError) as error:  # no room for it, or nothing to fork it from
             raise Lost from error
+        except TypeError as error:  # so multiprocessing tells that another thread starts the server anew
+            raise Lost from error
         self._process, self._is_ready = process, False
 
     def prepare(self) -> None:
