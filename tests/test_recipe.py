@@ -126,10 +126,10 @@ TEXTS = st.lists(st.sampled_from([CHINESE, ENGLISH, "", "短", "fox " * 30, CHIN
 def test_a_record_gets_the_same_row_alone_and_in_a_batch(
     fingerprinter: Fingerprinter, texts: Sequence[str]
 ) -> None:
-    fingerprinter._known_texts = KnownTexts(1)
+    fingerprinter._known_texts = KnownTexts(fingerprinter._recipe.digest, 1)
     together = fingerprinter(list(map(raw, texts)))
     for row, text in enumerate(texts):
-        fingerprinter._known_texts = KnownTexts(1)
+        fingerprinter._known_texts = KnownTexts(fingerprinter._recipe.digest, 1)
         alone = fingerprinter([raw(text)])
         assert together.reasons[row] == alone.reasons[0]
         assert (together.bits[row] == alone.bits[0]).all()
