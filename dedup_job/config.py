@@ -41,8 +41,8 @@ class Deciding(Section):
 
     def recipe_for(self, texts: TextFields) -> Recipe:
         """Return the recipe for texts in these fields; raises ConfigError for a value or file of no use."""
-        # Not loaded before, as it needs compiled code: a mistake in a settings file is told in half the time,
-        # and workers can begin sooner.
+        # Not loaded before, as it needs compiled code, which takes long to load: so a mistake in a settings
+        # file is told sooner, and workers can begin sooner.
         from dedup_job.settings.chosen_recipe import chosen_recipe
 
         return chosen_recipe(texts, self.clean, self.recipe, self.match)

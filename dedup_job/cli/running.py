@@ -91,7 +91,8 @@ def report(
     if run is not None and (mode or fresh or limit):
         raise UsageError("--of tells of a run that was: leave --mode, --fresh and --limit out")
     settings, output = prepared_to_report(config, options)
-    begin_workers(settings)
+    if run is None:
+        begin_workers(settings)
     from dedup_job.commands import report_page
     from dedup_job.commands.context import Context
     from dedup_job.commands.dry_run import DryRun, both, dry_run

@@ -108,10 +108,9 @@ class TextFields:
         RawBSONDocument decodes no more than is asked for, and gives the last of two.  So the whole is decoded
         where a name may be there twice; trouble in other fields does not matter even then.
         """
-        for name in self._names_in_bson:
-            if raw.count(name) > 1:
-                with suppress(BSONError, RecursionError):
-                    return decode(raw, COUNTED)
+        if any(raw.count(name) > 1 for name in self._names_in_bson):
+            with suppress(BSONError, RecursionError):
+                return decode(raw, COUNTED)
         return RawBSONDocument(raw, RAW)
 
     def _found(self, raw: bytes) -> Found:
@@ -119,9 +118,8 @@ class TextFields:
             texts = self._texts(raw)
         except Unjudged as unjudged:
             return Found("", unjudged.reason)
-        if len(self.paths) == 1:
-            return Found(texts[0])
-        return Found("\n".join(texts), is_partial=sum(map(_says_something, texts)) < len(self.paths))
+        is_partial = len(self.paths) > 1 and sum(map(_says_something, texts)) < len(self.paths)
+        return Found("\n".join(texts), is_partial=is_partial)
 
     @cached_property
     def _names_in_bson(self) -> list[bytes]:
