@@ -97,7 +97,6 @@ class Ledger(LedgerReader):
         if self._head.is_empty and not is_made_from(head, origin):
             self._swap({"next": 0, "pending": None}, {**origin.key, **NEVER})
         self._row.begin(self._head)
-        self._index_keepers()
         self._agree(origin)
         self._left = IdSet.of([self.left(is_decided=True)])
         return self._head
@@ -245,8 +244,12 @@ class Ledger(LedgerReader):
         self._swap({"pending": None}, times)
 
     def close(self, outcome: Mapping[str, Any]) -> None:
-        """Record how the run ended and give the lease back."""
+        """Index what was written, record how the run ended and give the lease back."""
         self.settle()
+        self._index_keepers()
+        self._end(outcome)
+
+    def _end(self, outcome: Mapping[str, Any]) -> None:
         if self._ended is not None:
             self._ended.set()
             self._writer.shutdown(wait=False)
@@ -269,7 +272,7 @@ class Ledger(LedgerReader):
         self._patience = Patience(seconds)
         self._document = HeadDocument(self._named("head"), self._patience)
         with suppress(DedupError), pymongo.timeout(seconds):
-            self.close({"exit_code": code, **self._decided()})
+            self._end({"exit_code": code, **self._decided()})
 
     def _decided(self) -> dict[str, Any]:
         """Return what this run has decided so far, for its row; the plan that is pending is not counted."""
@@ -278,7 +281,10 @@ class Ledger(LedgerReader):
         return (self._head.counts - self._before).as_json()
 
     def _index_keepers(self) -> None:
-        """Let the server find what a keeper stands for; without the right to it, it looks at all rows."""
+        """Let the server find what a keeper stands for; without the right to it, it looks at all rows.
+
+        It is made at the end, since the server makes it of many rows at once with far less work.
+        """
         try:
             with named_errors("the ledger"):
                 self._patience(lambda: self._named("dropped").create_index("keeper"))
