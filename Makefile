@@ -1,7 +1,7 @@
 # make install   set up .venv, with .venv/bin/dedup-job (again only when the lock or pyproject.toml changed)
 # make run       the demonstration, beside a MongoDB server of its own; its data stays in .demo
 # make test      the tests, but for those that take long: five minutes on two cores
-# make test-long those that take long: harm at many moments, clusters, bounds of memory
+# make test-long those that take long: faults at many moments, clusters, bounds of memory
 #                (LONG="long and not longest" leaves out those of more than about twelve seconds)
 # make check     format, lint, types, import contract, all tests: says whether a change is good
 # make soak      the long campaigns against the job (some hours; --only NAME runs one); its table goes to docs/soak.md

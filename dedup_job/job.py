@@ -73,7 +73,7 @@ class Job:
     keepers: Keepers
     absent: Callable[[Collection[bytes]], set[bytes]]
     commit: Callable[[Plan, Sequence[bytes]], Plan]
-    observe: Callable[[Batch, Plan], None]
+    observe: Callable[[Batch, Plan], object]
     adopted: Callable[[Sequence[bytes]], Collection[bytes]] = field(default=lambda ids: ())
     conflicting: Callable[[Sequence[bytes]], Collection[bytes]] = field(default=lambda raws: ())
 

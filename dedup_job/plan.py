@@ -171,9 +171,9 @@ class Plan:
 
         gone  keepers from before this plan that stand for nothing any more; it is the same with theirs
 
-        A keeper that does not land cannot stand for what follows it: of its duplicates there the first of
-        each distinct text becomes unique, further copies of that text its exact duplicates.  (Two different
-        texts near the lost keeper need not be near each other, so neither is dropped for the other.)
+        A keeper that is not in the target cannot stand for what follows it: of its duplicates there the first
+        of each distinct text becomes unique, further copies of that text its exact duplicates.  (Two
+        different texts near the lost keeper need not be near each other: neither is dropped for the other.)
 
         >>> a = Match(b"a", 2, 0.9)
         >>> verdicts = [UNIQUE, Verdict(Action.DUPLICATE, "near", a), Verdict(Action.DUPLICATE, "near", a)]

@@ -1,4 +1,4 @@
-"""Shows what `dedup-job estimate` foretells beside what the backfill of the same collection then takes.
+"""Shows what `dedup-job estimate` predicts beside what the backfill of the same collection then takes.
 
     python -m scripts.bench_estimate [--data DIR] [--sets leetcode] [--generated 50000] [--workers 2]
 

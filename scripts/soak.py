@@ -1,4 +1,4 @@
-"""The long campaigns against a job: every harm, many times, on real servers and with real processes.
+"""The long campaigns against a job: every fault, many times, on real servers and with real processes.
 
     python -m scripts.soak                    all campaigns, in full; their lines go to docs/soak.md
     python -m scripts.soak --only kills       one of them; may be given again
@@ -30,7 +30,7 @@ from scripts.local_mongod import LocalMongod
 from scripts.local_replica_set import LocalReplicaSet
 from scripts.local_spark import LocalSpark
 from tests.integration import storms
-from tests.integration.campaign import Harm, Material, Result, trial
+from tests.integration.campaign import Damage, Material, Result, trial
 from tests.integration.clusters import everything, field_of
 from tests.integration.elections import elections
 from tests.integration.forks import Forks
@@ -79,12 +79,12 @@ def model(_uri: str, count: int, _rng: Random) -> Result:
     try:
         searched = search(Model(), Mishaps(kills=2, losses=1) if count > 1 else Mishaps(kills=1, losses=1))
     except Violation as violation:
-        return trial(Harm(different=1), f"{violation}: {', '.join(violation.steps)}")
+        return trial(Damage(different=1), f"{violation}: {', '.join(violation.steps)}")
     return Result(searched.states)
 
 
 def every_command(uri: str, count: int, rng: Random) -> Result:
-    """Do every harm to every command, or to every n-th where fewer trials are wanted."""
+    """Cause every fault to every command, or to every n-th where fewer trials are wanted."""
     with Forks() as forks, loop(uri, forks) as looped:
         every = max(1, EVERY // count)
         result = looped.trials(KILLS, every)
@@ -107,7 +107,7 @@ def nightly(uri: str, count: int, _rng: Random) -> Result:
 
 
 def apply(uri: str, count: int, rng: Random) -> Result:
-    """Do every harm to every command of a `reconcile --apply`, or to every n-th."""
+    """Cause every fault to every command of a `reconcile --apply`, or to every n-th."""
     with Forks() as forks, applying(uri, forks) as looped:
         every = max(1, EVERY // count)
         result = (
@@ -126,12 +126,12 @@ def forced_elections(_uri: str, count: int, rng: Random) -> Result:
     """Take the primary of a replica set of three away, again and again, while backfills work."""
     with LocalReplicaSet() as replica_set:
         tally = elections(replica_set, count, rng.randrange(1 << 31))
-    harm = Harm(tally.lost, tally.doubled, tally.different, tally.failed)
-    return Result(tally.elections, harm, (str(tally),) if harm else ())
+    damage = Damage(tally.lost, tally.doubled, tally.different, tally.failed)
+    return Result(tally.elections, damage, (str(tally),) if damage else ())
 
 
 def on_a_cluster(_uri: str, count: int, rng: Random) -> Result:
-    """Do every harm in every stage of a backfill on a Spark cluster, so many times over."""
+    """Cause every fault in every stage of a backfill on a Spark cluster, so many times over."""
     material = Material.made(RECORDS, seed=7, batch_records=100, refused=5)
     with (
         LocalReplicaSet() as servers,
@@ -154,9 +154,9 @@ def stormy(work: Callable[[Storm, int], Result]) -> Callable[[str, int, Random],
 
 CAMPAIGNS = (
     Campaign("model", "states of the model of the commit protocol", 2, model),
-    Campaign("commands", "every command of a backfill, each harm; two kills in a row", EVERY, every_command),
+    Campaign("commands", "every command of a backfill, each fault; two kills in a row", EVERY, every_command),
     Campaign("nightly", "killed before and after every command of a nightly run", EVERY, nightly),
-    Campaign("apply", "every command of a `reconcile --apply`, each harm; two kills in a row", EVERY, apply),
+    Campaign("apply", "every command of a `reconcile --apply`, each fault; two kills in a row", EVERY, apply),
     Campaign("alone", "every command and reply lost, on a standalone server", EVERY, alone),
     Campaign("kills", "`kill -9` at a random moment", 1_000, stormy(storms.kills)),
     Campaign("struck", "the same, of runs without workers", 2_000, struck),
@@ -182,8 +182,8 @@ def _server(replica_set: bool = True) -> Iterator[str]:
 
 def row(campaign: Campaign, result: Result, seconds: float, versions: str) -> str:
     """Return a campaign's line of the table."""
-    harm = result.harm
-    cells = (harm.lost, harm.doubled, harm.different, harm.misled, round(seconds))
+    damage = result.damage
+    cells = (damage.lost, damage.doubled, damage.different, damage.misled, round(seconds))
     numbers = " | ".join(f"{cell:,}" for cell in cells)
     return f"| {campaign.about} | {result.trials:,} | {numbers} | {versions} |"
 
@@ -197,8 +197,8 @@ def versions(uri: str) -> str:
     return f"`{commit}`, Python {platform.python_version()}, mongod {mongod}, {os.cpu_count()} processors"
 
 
-def soak(campaigns: Sequence[Campaign], scale: float, seed: int) -> Iterator[tuple[Campaign, str, Harm]]:
-    """Run campaigns one after the other; yields the line on each, and the harm that was done."""
+def soak(campaigns: Sequence[Campaign], scale: float, seed: int) -> Iterator[tuple[Campaign, str, Damage]]:
+    """Run campaigns one after the other; yields the line on each, and the damage that was done."""
     with _server() as uri:
         about = versions(uri)
         for campaign in campaigns:
@@ -207,7 +207,7 @@ def soak(campaigns: Sequence[Campaign], scale: float, seed: int) -> Iterator[tup
             result = campaign.work(uri, count, Random(f"{seed} {campaign.name}"))
             line = row(campaign, result, time.monotonic() - started, about)
             print(line, *result.worst, sep="\n  ", flush=True)
-            yield campaign, line, result.harm
+            yield campaign, line, result.damage
 
 
 def write(campaign: Campaign, line: str) -> None:
@@ -221,19 +221,19 @@ def write(campaign: Campaign, line: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; returns 1 when a campaign did harm."""
+    """Run the command line; returns 1 when a campaign did damage."""
     names = [campaign.name for campaign in CAMPAIGNS]
     parser = argparse.ArgumentParser(
-        description="Harm the job in every way, many times, and see what is left."
+        description="Disturb the job in every way, many times, and see what is left."
     )
     parser.add_argument("--only", action="append", choices=names, help="a campaign; may be given again")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the trials (default: 1)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
     chosen = [campaign for campaign in CAMPAIGNS if campaign.name in (options.only or names)]
-    total = Harm()
-    for campaign, line, harm in soak(chosen, options.scale, options.seed):
-        total += harm
+    total = Damage()
+    for campaign, line, damage in soak(chosen, options.scale, options.seed):
+        total += damage
         if options.scale == 1:
             write(campaign, line)
     return 1 if total else 0

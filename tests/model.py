@@ -72,7 +72,7 @@ class Process(NamedTuple):
     head      the head as it knows it; its fence is the process's own
     plan      what it carries out
     place     how many entries of the plan it has inserted
-    failed    records that did not land, with the reason
+    failed    records that did not end as planned, with the reason
     gone      keepers of the plan that are not in the target any more
     keepers   records that stand for others
     """
@@ -100,7 +100,7 @@ class Protocol:
 
     fenced        swaps compare the fence
     compared      swaps compare anything at all
-    lands_first   the watermark moves when the plan has landed, not when it is accepted
+    lands_first   the watermark moves when the plan has rows_in_target, not when it is accepted
     promotes      a duplicate of a refused keeper takes its place
     admits_landed only what has landed stands for later records
     cleans        unaccepted plans are deleted at all, which no promise needs

@@ -77,7 +77,7 @@ class Collection:
         return next((standing[other] for other in candidates if other in standing), number)
 
     def expected(self) -> Rows:
-        """What was expected for each record, when all is read and lands."""
+        """What was expected for each record, when all is read and carried out."""
         found = self.keepers()
         count = len(self.texts)
 

@@ -183,7 +183,7 @@ def _applied(settings: Any, output: Output, ids: Path | None, yes: bool, dry_run
     if not (yes or dry_run):
         _check_terminal()
     with Context(settings) as context:
-        untold = {} if dry_run else apply.finish(context, meant)
+        refused_before = {} if dry_run else apply.finish(context, meant)
         with Progress("reconcile", None, "records") as progress:
             found = compared(context, progress.advance)
         due = found.outdated.due
@@ -194,7 +194,7 @@ def _applied(settings: Any, output: Output, ids: Path | None, yes: bool, dry_run
         if found.outdated and not yes:
             _ask(due.as_text(context.target_name), "do that?")
         with Progress("apply", None, "records") as progress:
-            done = apply.carry_out(context, found, progress.advance, meant, untold)
+            done = apply.carry_out(context, found, progress.advance, meant, refused_before)
     if ids is not None:
         write_lines(ids, done.rows())
     output.show(done.as_text(), done.as_json())

@@ -22,7 +22,7 @@ from dedup_job.commands.deciding import Observe, Past, new_run
 from dedup_job.commands.guard import Notes, check_vanished, stop
 from dedup_job.commands.outdated import Compared, Earlier, Outdated
 from dedup_job.commands.reconcile import decide_missed, reconciliation
-from dedup_job.commands.verify.subject import Told, head_of
+from dedup_job.commands.verify.subject import head_of
 from dedup_job.document import CONFLICT, COPIED, NOT_ALONE, VANISHED, Batch, Counts, Fingerprints, digests
 from dedup_job.engine.local import LocalEngine
 from dedup_job.errors import LeaseHeld
@@ -32,6 +32,7 @@ from dedup_job.ledger.stored_plan import Before
 from dedup_job.mongo.window import Window
 from dedup_job.plan import APPLY, Plan
 from dedup_job.report.applied import Applied
+from dedup_job.report.progress import Advance
 from dedup_job.report.reconciled import Reconciliation
 
 AT_ONCE = 5_000  # records
@@ -47,9 +48,9 @@ def finish(context: Context, consent: Consent = Consent()) -> Mapping[str, int]:
         return {}
     with context.ledger(new_run(APPLY), consent) as ledger:
         ledger.recover(context.source, context.target)
-        untold = ledger.untold()
+        refused_before = ledger.refused_before()
         ledger.close({"exit_code": 0})
-    return untold
+    return refused_before
 
 
 def guard(found: Compared, max_share: float, is_noted: bool) -> None:
@@ -61,24 +62,20 @@ def guard(found: Compared, max_share: float, is_noted: bool) -> None:
 def carry_out(
     context: Context,
     found: Compared,
-    told: Told,
+    advance: Advance,
     consent: Consent = Consent(),
-    untold: Mapping[str, int] = MappingProxyType({}),
+    refused_before: Mapping[str, int] = MappingProxyType({}),
 ) -> Reconciliation:
     """Bring up to date what a comparison has found outdated, then decide what runs have missed.
 
-    `told` hears of how many more records were decided; `untold` is what `finish` returned.
+    `advance` is called with how many more records were decided; `refused_before` is what `finish` returned.
     """
     started = time.monotonic()
-
-    def observe(_: Batch, plan: Plan) -> None:
-        told(len(plan))
-
-    applied = apply(context, found, observe, consent) if found.outdated else None
-    missed = decide_missed(context, found.rest, told, consent)
+    applied = apply(context, found, lambda _, plan: advance(len(plan)), consent) if found.outdated else None
+    missed = decide_missed(context, found.rest, advance, consent)
     seconds = found.seconds + time.monotonic() - started
     done = reconciliation(context, found.comparison, missed, seconds)
-    return replace(done, applied=applied, untold=untold)
+    return replace(done, applied=applied, refused_before=refused_before)
 
 
 def apply(context: Context, found: Compared, observe: Observe, consent: Consent = Consent()) -> Applied:
@@ -89,24 +86,26 @@ def apply(context: Context, found: Compared, observe: Observe, consent: Consent 
         if found.outdated.fence is None or head.fence != found.outdated.fence + 1:
             raise LeaseHeld("another command worked on this target meanwhile; reconcile again")
         ledger.check_rights(context.target)
-        doing = Doing(context, ledger, engine, found.outdated, observe)
+        applying = Applying(context, ledger, engine, found.outdated, observe)
         keepers = context.keepers(context.target, engine)
         refused = found.outdated.refused_for_another
         held = refused - context.target.absent(refused)
         past = Past.read(context, ledger, head, keepers, Window(), found.outdated.texts_of, held)
-        renewed, stay = doing.renew()
-        counts = sum((doing.decide_again(ids, past) for ids in found.outdated.in_order), Counts())
-        counts = doing.try_again(past, counts)
+        renewed, stay = applying.renew()
+        counts = sum((applying.decide_again(ids, past) for ids in found.outdated.in_order), Counts())
+        counts = applying.try_again(past, counts)
         ledger.settle()
-        stay += doing.conflicts
+        stay += applying.conflicts
         seconds = time.monotonic() - started
-        applied = Applied(run.name, context.target_name, renewed, counts, len(doing.removed), seconds, stay)
+        applied = Applied(
+            run.name, context.target_name, renewed, counts, len(applying.removed), seconds, stay
+        )
         ledger.close({**applied.as_json(), "exit_code": applied.exit_code})
     return applied
 
 
 @dataclass(slots=True)
-class Doing:
+class Applying:
     """Works through outdated decisions.
 
     removed    ids of records that have left the target
@@ -148,7 +147,7 @@ class Doing:
     def decide_again(self, ids: Sequence[bytes], past: Past) -> Counts:
         """Decide records again, in this order; those that are gone are refused."""
         there = set[bytes]()
-        doing = past.job(
+        again = past.job(
             self.context,
             self.engine,
             self._read(ids, there),
@@ -156,7 +155,7 @@ class Doing:
             self._commit,
             self.observe,
         )
-        counts = job.run(doing)
+        counts = job.run(again)
         gone = [raw_id for raw_id in ids if raw_id not in there]
         for some in _portions(gone):
             plan = job.in_parts(self._vanished(some), [b""] * len(some), self._commit)

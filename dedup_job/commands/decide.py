@@ -46,6 +46,6 @@ def decide(context: Context, mode: str, observe: Observe, consent: Consent = Con
         ledger.covered(looked, newest, is_full)
         seconds = time.monotonic() - started
         basis = context.basis(keepers)
-        report = Report(run.name, mode, counts, seconds, *basis, ledger.untold(), notes.messages)
+        report = Report(run.name, mode, counts, seconds, *basis, ledger.refused_before(), notes.messages)
         ledger.close({**report.as_json(), "exit_code": report.exit_code})
     return report

@@ -25,7 +25,7 @@ from dedup_job.mongo.target import Target
 from dedup_job.mongo.window import Window
 from dedup_job.plan import ADOPT, NIGHTLY, Plan, RawIds, Texts
 
-Observe = Callable[[Batch, Plan], None]
+Observe = Callable[[Batch, Plan], object]
 TextsOf = Callable[[PlanColumns], Texts]
 
 COMING = 16  # room for one text more for so many of the past

@@ -19,7 +19,6 @@ from dedup_job.commands.needs import NEEDS, RUN, Users
 from dedup_job.commands.room import Connections, room
 from dedup_job.commands.sample import take
 from dedup_job.commands.status import lease_of
-from dedup_job.commands.trial import Told
 from dedup_job.config import Settings
 from dedup_job.engine.forks import fork_server
 from dedup_job.errors import LeaseHeld, NotPermitted, Unreachable
@@ -31,6 +30,7 @@ from dedup_job.mongo.namespace import collation_of
 from dedup_job.mongo.rights import Rights
 from dedup_job.mongo.server import Server
 from dedup_job.mongo.window import Window
+from dedup_job.report.progress import Advance
 from dedup_job.text.fields import TextFields
 from dedup_job.text.inventory import TEXT, inventory
 
@@ -38,10 +38,11 @@ FIELDS_FROM = 1_000  # records that are looked at
 SHOWN = 20  # fields beside those of the settings
 
 
-def doctor(settings: Settings, told: Told) -> dict[str, Any]:
+def doctor(settings: Settings, advance: Advance) -> dict[str, Any]:
     """Return what was found as JSON values; writes nothing to MongoDB.
 
-    `told` of the records of a sample that were worked on.  `exit_code` is 0, or what a run would end with.
+    `advance` is called with how many more records of a sample were worked on.  `exit_code` is 0, or what a
+    run would end with.
     """
     exam = Examination()
     shown: dict[str, Any] = {}
@@ -58,7 +59,7 @@ def doctor(settings: Settings, told: Told) -> dict[str, Any]:
             if head is None or head.watermark is None:
                 exam.tried("first records", lambda: _first_records(exam, context))
             exam.tried("workers", lambda: _workers(exam, settings))
-            shown["room"] = room(exam, context, servers, head, told)
+            shown["room"] = room(exam, context, servers, head, advance)
     return {
         "source": f"{settings.source.database}.{settings.source.collection}",
         "target": f"{settings.target.database}.{settings.target.collection}",
@@ -171,8 +172,8 @@ def _fields(exam: Examination, context: Context) -> dict[str, Any]:
     unjudged = Counter(filter(None, reasons))
     judged = len(raws) - unjudged.total()
     why = ", ".join(f"{reason} {count:,}" for reason, count in unjudged.most_common())
-    told = f"{judged:,} of {len(raws):,} records can be judged" + (f"; the others: {why}" if why else "")
-    exam.note("fields", told, is_warning=2 * judged < len(raws))
+    message = f"{judged:,} of {len(raws):,} records can be judged" + (f"; the others: {why}" if why else "")
+    exam.note("fields", message, is_warning=2 * judged < len(raws))
     return {
         "records": len(raws),
         "judged": judged,

@@ -16,7 +16,7 @@ import numpy as np
 from dedup_job.commands.context import Context
 from dedup_job.commands.guard import FirstLook, Notes
 from dedup_job.commands.sample import Sample, take
-from dedup_job.commands.trial import Told, Trial, decided, fingerprinted, reading
+from dedup_job.commands.trial import Trial, decided, fingerprinted, reading
 from dedup_job.document import Action, Fingerprints
 from dedup_job.engine.resident import family, most_held
 from dedup_job.lab.forecast import Costs, Forecast, Limits, Machine, Sampled, Sizes
@@ -24,22 +24,23 @@ from dedup_job.lab.growth import grown
 from dedup_job.lab.unseen import Copies
 from dedup_job.ledger.stored_plan import COLUMNS, PlanId, StoredPlan, pack
 from dedup_job.plan import BACKFILL, Plan
+from dedup_job.report.progress import Advance
 
 ROUND_TRIPS = 3
 ROW_ON_DISK = 0.25  # of the bytes of a `dropped` row: its names compress
 ROW_BYTES, ROW_IN_INDEX = 135, 32
 
 
-def estimate(context: Context, records: int | None, told: Told) -> Forecast:
+def estimate(context: Context, records: int | None, advance: Advance) -> Forecast:
     """Forecast a backfill from a sample of so many records, or of as many as serve; writes nothing.
 
-    `told` of how many more were worked on.  The whole collection is meant, whatever the ledger says.  Raises
-    ConfigError where there is nothing to sample.
+    `advance` is called with how many more were worked on.  The whole collection is meant, whatever the
+    ledger says.  Raises ConfigError where there is nothing to sample.
     """
     sample = take(context, records)
     read = reading(context, sample)
     with context.engine() as engine:
-        found = fingerprinted(context, engine, sample, told)
+        found = fingerprinted(context, engine, sample, advance)
         warnings = _first_look(context, sample, found.prints)
         done = decided(context, engine, sample, found.prints)
         worker = _worker_bytes(context.settings.engine.workers)

@@ -16,14 +16,14 @@ class Finding:
     """What was found of one thing; with another exit code than 0 it is what a run would end with."""
 
     about: str
-    told: str
+    message: str
     exit_code: int = 0
     is_warning: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON values."""
         state = "fault" if self.exit_code else "warning" if self.is_warning else "ok"
-        return {"about": self.about, "state": state, "told": self.told, "exit_code": self.exit_code}
+        return {"about": self.about, "state": state, "message": self.message, "exit_code": self.exit_code}
 
 
 @dataclass(slots=True)
@@ -32,9 +32,9 @@ class Examination:
 
     findings: list[Finding] = field(default_factory=list)
 
-    def note(self, about: str, told: str, is_warning: bool = False) -> None:
+    def note(self, about: str, message: str, is_warning: bool = False) -> None:
         """Note what was found."""
-        self.findings.append(Finding(about, told, is_warning=is_warning))
+        self.findings.append(Finding(about, message, is_warning=is_warning))
 
     def tried(self, about: str, look: Callable[[], T], is_needed: bool = True) -> T | None:
         """Return what a look gives; None, and a finding, where it fails: a warning if no run needs it."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from dedup_job.commands.context import Context
 from dedup_job.commands.reconcile import Comparison, Overtaken, each_compared
-from dedup_job.commands.verify.subject import Told, head_of
+from dedup_job.commands.verify.subject import head_of
 from dedup_job.document import CONFLICT, COPIED, VANISHED, Action, Counts, Verdict
 from dedup_job.engine.local import LocalEngine
 from dedup_job.ledger.overrides import Override, copies
@@ -22,6 +22,7 @@ from dedup_job.mongo.shown_ids import with_equals
 from dedup_job.mongo.window import Window
 from dedup_job.plan import ADOPT, Plan, Texts
 from dedup_job.report.applied import Due
+from dedup_job.report.progress import Advance
 from dedup_job.report.reconciled import Tally
 
 BY_TEXT = (Action.UNIQUE, Action.DUPLICATE)
@@ -107,8 +108,8 @@ class Compared:
     seconds: float
 
 
-def compared(context: Context, told: Told) -> Compared:
-    """Compare every record with what was judged; nothing is written.  `told` as in `reconcile`."""
+def compared(context: Context, advance: Advance) -> Compared:
+    """Compare every record with what was judged; nothing is written.  `advance` as in `reconcile`."""
     started = time.monotonic()
     reader = context.ledger_reader()
     head = head_of(context, reader)
@@ -119,7 +120,7 @@ def compared(context: Context, told: Told) -> Compared:
         overrides = reader.overrides()
         restored = copies(overrides)
         finding = Finding(context, engine, Outdated(fence), overrides, restored, adopted)
-        plans = each_compared(context, reader.plans(head), restored, comparison, told)
+        plans = each_compared(context, reader.plans(head), restored, comparison, advance)
         rest = Window().without(finding.each_looked_at(plans))
     return Compared(comparison, finding.outdated, rest, time.monotonic() - started)
 

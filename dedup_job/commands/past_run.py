@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from dedup_job.commands.context import Context
+from dedup_job.commands.deciding import Observe
 from dedup_job.document import Batch, Counts
 from dedup_job.errors import UsageError
 from dedup_job.ledger.fitting import check_fits
-from dedup_job.plan import Plan
 from dedup_job.report.summary import Report
-
-Observe = Callable[[Batch, Plan], None]
 
 
 def past_run(context: Context, run: str, observe: Observe) -> Report:

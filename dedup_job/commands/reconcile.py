@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 
 from dedup_job.commands.context import Context
 from dedup_job.commands.decide import decide
-from dedup_job.commands.verify.subject import Told, hashed, head_of
+from dedup_job.commands.verify.subject import hashed, head_of
 from dedup_job.document import VANISHED, Action
 from dedup_job.ledger.fitting import Consent
 from dedup_job.ledger.overrides import copies
 from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.mongo.window import Window
 from dedup_job.plan import ADOPT, RECONCILE, Plan
+from dedup_job.report.progress import Advance
 from dedup_job.report.reconciled import Reconciliation, Tally
 from dedup_job.report.summary import Report
 
@@ -36,27 +37,29 @@ class Overtaken:
     vanished: Sequence[int]
 
 
-def reconcile(context: Context, content: bool, told: Told, consent: Consent = Consent()) -> Reconciliation:
+def reconcile(
+    context: Context, content: bool, advance: Advance, consent: Consent = Consent()
+) -> Reconciliation:
     """Compare every id of the source with the ledger; with `content`, the records with what was judged.
 
     What was missed is decided as a nightly run decides, against everything kept before; what changed or
-    vanished is told, and nothing is done about it.  Where nothing was missed, nothing is written.  `told`
+    vanished is told, and nothing is done about it.  Where nothing was missed, nothing is written.  `advance`
     hears of how many more records were compared or decided.
     """
     started = time.monotonic()
     reader = context.ledger_reader()
     compared = Comparison(changed=Tally() if content else None)
     restored = copies(reader.overrides()) if content else {}
-    plans = each_compared(context, reader.plans(head_of(context, reader)), restored, compared, told)
-    missed = decide_missed(context, Window().without(stored for stored, _ in plans), told, consent)
+    plans = each_compared(context, reader.plans(head_of(context, reader)), restored, compared, advance)
+    missed = decide_missed(context, Window().without(stored for stored, _ in plans), advance, consent)
     return reconciliation(context, compared, missed, time.monotonic() - started)
 
 
-def decide_missed(context: Context, rest: Window, told: Told, consent: Consent) -> Report | None:
+def decide_missed(context: Context, rest: Window, advance: Advance, consent: Consent) -> Report | None:
     """Decide what runs have missed, if anything; `rest` is the source without what is decided."""
     if next(context.source.batches(rest), None) is None:
         return None
-    return decide(context, RECONCILE, lambda _, plan: _tell(told, plan), consent)
+    return decide(context, RECONCILE, lambda _, plan: advance(len(plan)), consent)
 
 
 def reconciliation(
@@ -67,16 +70,12 @@ def reconciliation(
     return Reconciliation(*about, seconds)
 
 
-def _tell(told: Told, plan: Plan) -> None:
-    told(len(plan))
-
-
 def each_compared(
     context: Context,
     plans: Iterable[StoredPlan],
     restored: Mapping[bytes, bytes],
     compared: Comparison,
-    told: Told,
+    advance: Advance,
 ) -> Iterator[tuple[StoredPlan, Overtaken]]:
     """Yield the plans, each compared with the source; what was adopted never was there.
 
@@ -93,7 +92,7 @@ def each_compared(
         compared.vanished.add(_told_of(plan, rows.vanished))
         if compared.changed is not None:
             compared.changed.add(_told_of(plan, rows.changed))
-        _tell(told, plan)
+        advance(len(plan))
         yield stored, rows
 
 

@@ -8,13 +8,13 @@ from typing import Any
 from dedup_job.commands.context import Context
 from dedup_job.commands.estimate import estimate
 from dedup_job.commands.examination import Examination
-from dedup_job.commands.trial import Told
 from dedup_job.engine.resident import available_bytes
 from dedup_job.errors import NotPermitted, StorageFull
 from dedup_job.lab.forecast import Forecast
 from dedup_job.lab.forecast_page import shown
 from dedup_job.ledger.head import Head
 from dedup_job.mongo.server import free_bytes
+from dedup_job.report.progress import Advance
 
 ROOM_FROM = 2_000  # records that are looked at
 TIGHT = 0.8  # of the room: more than that is worth a word
@@ -34,10 +34,10 @@ class Connections:
 
 
 def room(
-    exam: Examination, context: Context, servers: Connections, head: Head | None, told: Told
+    exam: Examination, context: Context, servers: Connections, head: Head | None, advance: Advance
 ) -> dict[str, Any] | None:
     """Return what a backfill takes of memory and disk, and what there is; notes where that is not enough."""
-    forecast = exam.tried("room", lambda: estimate(context, ROOM_FROM, told), is_needed=False)
+    forecast = exam.tried("room", lambda: estimate(context, ROOM_FROM, advance), is_needed=False)
     if forecast is None:
         return None
     memory, disk = sum(forecast.memory.values()), _on_disk(forecast, head)
@@ -70,7 +70,7 @@ def _enough(exam: Examination, about: str, where: str, needed: int, there: int |
     if there is None:
         exam.note(about, f"about {shown(needed)} needed; nobody says how much is free {where}")
         return
-    told = f"about {shown(needed)} needed, {shown(there)} free {where}"
+    message = f"about {shown(needed)} needed, {shown(there)} free {where}"
     if needed > there:
-        raise StorageFull(f"{told}; `estimate` says what takes it")
-    exam.note(about, told, is_warning=needed > TIGHT * there)
+        raise StorageFull(f"{message}; `estimate` says what takes it")
+    exam.note(about, message, is_warning=needed > TIGHT * there)

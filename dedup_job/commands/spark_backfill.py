@@ -157,7 +157,9 @@ class _Backfill:
             self.work.end()
             seconds = time.monotonic() - started
             about = (context.recipe.digest, context.about, f"{verdicts.manifest.rows:,} records on Spark")
-            report = Report(run.name, BACKFILL, counts, seconds, *about, ledger.untold(), notes.messages)
+            report = Report(
+                run.name, BACKFILL, counts, seconds, *about, ledger.refused_before(), notes.messages
+            )
             ledger.close({**report.as_json(), "exit_code": report.exit_code})
         return report
 

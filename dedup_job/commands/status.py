@@ -10,7 +10,7 @@ from typing import Any
 from dedup_job.commands.context import Context
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.lease import Holder
-from dedup_job.ledger.reader import DECIDING, TOLD
+from dedup_job.ledger.reader import DECIDING, REPORTED
 from dedup_job.mongo.shown_ids import extended
 from dedup_job.report.summary import Standing
 
@@ -114,7 +114,7 @@ def _kind(row: Mapping[str, Any]) -> str | None:
     """Return of which kind a run is that did nothing; None for any other, or while nobody knows."""
     if row["mode"] not in DECIDING or row.get("read") or "undid" in row or row.get("exit_code") is None:
         return None
-    return "empty" if row["exit_code"] in TOLD else "failed"
+    return "empty" if row["exit_code"] in REPORTED else "failed"
 
 
 def _run(row: Mapping[str, Any]) -> dict[str, Any]:

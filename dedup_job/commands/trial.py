@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -17,11 +17,10 @@ from dedup_job.engine.resident import resident_bytes
 from dedup_job.match.keepers import Keepers
 from dedup_job.mongo.window import Window
 from dedup_job.plan import Plan
+from dedup_job.report.progress import Advance
 from dedup_job.report.summary import peak_rss_mb
 
 PIECES_FOR_ONE = 8  # pieces that each worker gets when all work at once, so that they end together
-
-Told = Callable[[int], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ def reading(context: Context, sample: Sample) -> float:
     return median(rates) if rates else 0.0
 
 
-def fingerprinted(context: Context, engine: LocalEngine, sample: Sample, told: Told) -> Fingerprinted:
+def fingerprinted(context: Context, engine: LocalEngine, sample: Sample, advance: Advance) -> Fingerprinted:
     """Fingerprint some of the sample by one worker that is alone, and most of it by all workers at once.
 
     Before that every worker learns words.  No text is fingerprinted twice, as a worker would know it again.
@@ -82,7 +81,7 @@ def fingerprinted(context: Context, engine: LocalEngine, sample: Sample, told: T
         for first in range(0, len(some), at_once):
             for batch, prints in engine.fingerprinted(some[first : first + at_once]):
                 taken.append(prints)
-                told(len(batch))
+                advance(len(batch))
         count = sum(map(len, some))
         return (time.perf_counter() - began) / count, (time.process_time() - busy) / count
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from dedup_job.commands.context import Context, first_records
@@ -12,13 +11,14 @@ from dedup_job.lab import tuning
 from dedup_job.lab.scoring import Setting
 from dedup_job.lab.tune_page import Tuning
 from dedup_job.mongo.window import Window
+from dedup_job.report.progress import Advance
 
 MOST_SHINGLES = 20_000_000  # in a sample: bounds its memory, whatever the size of the texts
 
 
-def tune(context: Context, records: int, at: float, told: Callable[[int], object]) -> Tuning:
-    """Try bands of several shapes on the first records of the source; `told` of how many more were read."""
-    sample = _sample(context, records, told)
+def tune(context: Context, records: int, at: float, advance: Advance) -> Tuning:
+    """Try bands of several shapes on the first records of the source; `advance` as in `Progress`."""
+    sample = _sample(context, records, advance)
     present, pairs = Setting.of(context.recipe.matching), tuning.near_duplicates(sample, at)
     tried = tuning.grid(replace(present, min_similarity=at), sample.width)
     return Tuning(
@@ -32,14 +32,14 @@ def tune(context: Context, records: int, at: float, told: Callable[[int], object
     )
 
 
-def _sample(context: Context, records: int, told: Callable[[int], object]) -> tuning.Sample:
+def _sample(context: Context, records: int, advance: Advance) -> tuning.Sample:
     """Fingerprint the first records, until they are enough."""
     taken: list[Fingerprints] = []
     shingles = 0
     with context.engine() as engine:
         for _, prints in engine.fingerprinted(first_records(context.source.batches(Window()), records)):
             taken.append(prints)
-            told(len(prints))
+            advance(len(prints))
             shingles += len(prints.shingles.values)
             if shingles >= MOST_SHINGLES:
                 break

@@ -1,4 +1,4 @@
-"""Arrival: the records of a plan as they are now, and which of them do not land as planned."""
+"""Arrival: the records of a plan as they are now, and which of them do not end as planned."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def is_as_judged(stored: bytes, judged: bytes) -> bool:
 
 
 def insert_kept(plan: Plan, records: Records, target: Target) -> dict[int, Verdict]:
-    """Insert what the plan keeps; returns the rows that did not land as planned, with their new verdict."""
+    """Insert what the plan keeps; returns the rows that did not end as planned, with their new verdict."""
     rows = plan.rows(*COPIED)
     failed = {
         row: CONFLICT if row in records.taken else VANISHED for row in rows if records.raws[row] is None

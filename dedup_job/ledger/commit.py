@@ -42,10 +42,10 @@ from dedup_job.ledger.stored_plan import Before, PlanId, StoredPlan, pack, unpac
 from dedup_job.ledger.succession import (
     EarlierPlans,
     insert_missing,
-    landed,
     left_rows,
     remove_rest,
     replace_kept,
+    rows_in_target,
 )
 from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.mongo.id_set import IdSet
@@ -222,9 +222,9 @@ class Ledger(LedgerReader):
         """That of the plan that was committed last."""
         return self._number
 
-    def untold(self) -> Mapping[str, int]:
+    def refused_before(self) -> Mapping[str, int]:
         """Return how many records earlier runs had refused, by reason, that ended without saying so."""
-        return self._row.untold()
+        return self._row.refused_before()
 
     def adopting(self, is_begun: bool) -> None:
         """Record that the target's own records are being taken in, or that they have been."""
@@ -313,13 +313,13 @@ class Ledger(LedgerReader):
 
     def _carried_out(self, stored: StoredPlan, records: Records, target: Target) -> StoredPlan:
         """Insert what the accepted plan keeps, amending it as often as the target refuses something."""
-        while failed := self._landing(stored, records, target):
+        while failed := self._write_kept(stored, records, target):
             plan = as_arriving(stored.plan, records, failed)
             stored = self._amended(replace(stored, plan=plan), failed)
         return stored
 
-    def _landing(self, stored: StoredPlan, records: Records, target: Target) -> dict[int, Verdict]:
-        """Put what an accepted plan keeps into the target; returns the rows that end otherwise than planned.
+    def _write_kept(self, stored: StoredPlan, records: Records, target: Target) -> dict[int, Verdict]:
+        """Put what an accepted plan keeps into the target; returns the rows that do not end as planned.
 
         What an earlier decision had put there goes, or is replaced.
         """
@@ -335,7 +335,7 @@ class Ledger(LedgerReader):
         """Carry out an accepted renewal: it is kept by the plans of its records, and is none of the chain."""
         replace_kept(stored, records, target, lambda: self._deadline(stored.id))
         insert_missing(stored, records, target)
-        rows = landed(stored, target)
+        rows = rows_in_target(stored, target)
         self._check_places()
         self._earlier.renew(stored, rows)
         self._swap({"pending": stored.id.key}, {"pending": None})

@@ -27,7 +27,7 @@ from dedup_job.mongo.shown_ids import SHOWABLE
 from dedup_job.plan import BACKFILL, NIGHTLY, RECONCILE
 
 PLANS_A_PAGE, PAGE_BYTES = 8, 16 << 20
-TOLD = (0, 3)  # exit codes of a run that ended and said what was refused
+REPORTED = (0, 3)  # exit codes of a run that ended and said what was refused
 DECIDING = (BACKFILL, NIGHTLY, RECONCILE)
 MOST_BROKEN_OFF = 1_000  # runs
 ROWS_AT_ONCE = 1_000
@@ -139,7 +139,7 @@ class LedgerReader:
             rows = self._patience(
                 lambda: list(self._named("runs").find(deciding).sort("started", -1).limit(MOST_BROKEN_OFF))
             )
-        return list(takewhile(lambda row: row.get("exit_code") not in TOLD, rows))
+        return list(takewhile(lambda row: row.get("exit_code") not in REPORTED, rows))
 
     def groups(self, runs: Sequence[str]) -> dict[bytes, int]:
         """Return for how many records that these runs dropped each keeper stands."""

@@ -11,13 +11,13 @@ from pymongo.collection import Collection
 
 from dedup_job.document import VANISHED
 from dedup_job.ledger.head import Head
-from dedup_job.ledger.reader import DECIDING, TOLD
+from dedup_job.ledger.reader import DECIDING, REPORTED
 from dedup_job.mongo.client import Patience, named_errors
 from dedup_job.plan import APPLY
 
-UNTOLD: Mapping[str, Any] = {
+UNREPORTED: Mapping[str, Any] = {
     "mode": {"$in": (*DECIDING, APPLY)},
-    "exit_code": {"$nin": TOLD},
+    "exit_code": {"$nin": REPORTED},
     "undone": {"$exists": False},
     "told_by": {"$exists": False},
 }
@@ -56,19 +56,19 @@ class RunRow:
         """Write how it ended; by its exit code it tells what earlier runs did not."""
         runs, changes = self.named("runs"), {"$set": {**outcome, "ended": datetime.now(UTC)}}
         with named_errors("the ledger"):
-            if outcome.get("exit_code") in TOLD and self.run.mode in DECIDING:
-                others = {**UNTOLD, "_id": {"$ne": self.run.name}}
+            if outcome.get("exit_code") in REPORTED and self.run.mode in DECIDING:
+                others = {**UNREPORTED, "_id": {"$ne": self.run.name}}
                 self.patience(lambda: runs.update_many(others, {"$set": {"told_by": self.run.name}}))
             self.patience(lambda: runs.update_one({"_id": self.run.name}, changes))
 
-    def untold(self) -> Mapping[str, int]:
+    def refused_before(self) -> Mapping[str, int]:
         """Return how many records earlier runs had refused, by reason, that ended without saying so.
 
         They were killed, or broken off with another exit code; this run goes on from there.  What an apply
         has taken out, as it had vanished, is not among them.
         """
         with named_errors("the ledger"):
-            runs = self.patience(lambda: list(self.named("runs").find(UNTOLD, {"mode": 1})))
+            runs = self.patience(lambda: list(self.named("runs").find(UNREPORTED, {"mode": 1})))
             names = [row["_id"] for row in runs if row["_id"] != self.run.name]
             applies = [row["_id"] for row in runs if row["mode"] == APPLY]
             taken_out = {"reason": VANISHED.reason, "run": {"$in": applies}}

@@ -59,7 +59,7 @@ def replace_kept(
 def insert_missing(stored: StoredPlan, records: Records, target: Target) -> None:
     """Put what a plan keeps, and somebody took out of the target, there again as it is now.
 
-    Which records the target does not take, `landed` shows.
+    Which records the target does not take, `rows_in_target` shows.
     """
     due = {stored.plan.ids[row]: raw for row, raw in _due(stored, records).items()}
     target.insert([due[raw_id] for raw_id in sorted(target.absent(due))])
@@ -86,7 +86,7 @@ def left_rows(stored: StoredPlan) -> list[bytes]:
     return [left_row(raw_id, ALTERED, stored.run, stored.at, decided=stored.run) for raw_id in altered]
 
 
-def landed(stored: StoredPlan, target: Target) -> list[int]:
+def rows_in_target(stored: StoredPlan, target: Target) -> list[int]:
     """Return the rows whose record is in the target as the plan has it, or was to be in none."""
     wanted = {stored.plan.ids[row]: row for row in _of_earlier(stored, COPIED)}
     there = {

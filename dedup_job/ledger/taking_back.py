@@ -63,7 +63,9 @@ class UndoLedger(Ledger):
     def _aside(self) -> Aside:
         return Aside(self._named("aside"), self._patience)
 
-    def take_back(self, run: str, source: Source, target: Target, observe: Callable[[Plan], None]) -> Undoing:
+    def take_back(
+        self, run: str, source: Source, target: Target, observe: Callable[[Plan], object]
+    ) -> Undoing:
         """Take the last run that decided something back, or go on with that; returns what was done in all.
 
         Raises UsageError when the run decided nothing or later runs must be undone first, StateError when

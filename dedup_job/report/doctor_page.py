@@ -17,7 +17,7 @@ def as_text(shown: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in shown["versions"].items())
     lines = [f"doctor: from {shown['source']} to {shown['target']}", f"  {versions}"]
     for check in shown["checks"]:
-        lines += _lines(f"  {WORDS[check['state']]:<8} {check['about']:<14} ", check["told"])
+        lines += _lines(f"  {WORDS[check['state']]:<8} {check['about']:<14} ", check["message"])
     lines += _commands(shown)
     lines += _fields(shown)
     return "\n".join([*lines, "", _end(shown)])
@@ -46,8 +46,8 @@ def _fields(shown: Mapping[str, Any]) -> Iterator[str]:
     yield from ("", f"fields of {fields['records']:,} records; * has the text")
     for mark, paths in (("*", fields["of_settings"]), (" ", fields["others"])):
         for path, kinds in paths.items():
-            told = ", ".join(f"{kind} {count:,}" for kind, count in kinds.items())
-            yield f"  {mark} {cell(path, NAME)} {told}"
+            shares = ", ".join(f"{kind} {count:,}" for kind, count in kinds.items())
+            yield f"  {mark} {cell(path, NAME)} {shares}"
 
 
 def _lines(lead: str, text: str) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Callable
 from math import inf
 from types import TracebackType
 from typing import Self
@@ -16,6 +17,9 @@ from dedup_job.plan import Plan
 from dedup_job.report.log import is_read_along
 
 EVERY_SECONDS = 30.0
+
+Advance = Callable[[int], object]
+"""Called with how many more records are done, as `Progress.advance` is."""
 
 log = logging.getLogger("dedup_job")
 

@@ -76,7 +76,7 @@ class Reconciliation:
     missed   the report of the run that decided what was missed; None where nothing was
     changed  records that are not as they were judged; None where that was not asked for
     applied  what was done about what changed or vanished; None where nothing was
-    untold   how many records the target had refused runs before, by reason, that ended without saying so
+    refused_before  how many records the target refused by reason, in earlier runs that did not say so
     """
 
     source: str
@@ -86,13 +86,13 @@ class Reconciliation:
     vanished: Tally
     seconds: float
     applied: Applied | None = None
-    untold: Mapping[str, int] = field(default_factory=dict)
+    refused_before: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
         """0, or 3 when the target refused something, or something stays there that others altered."""
         codes = [done.exit_code for done in (self.missed, self.applied) if done is not None]
-        return max([*codes, 3 if self.untold else 0])
+        return max([*codes, 3 if self.refused_before else 0])
 
     def as_json(self) -> dict[str, Any]:
         """Return the result as one JSON object."""
@@ -104,7 +104,7 @@ class Reconciliation:
             "changed": self.changed.as_json() if self.changed else None,
             "vanished": self.vanished.as_json(),
             **({"applied": self.applied.as_json()} if self.applied else {}),
-            **({"refused_before": dict(self.untold)} if self.untold else {}),
+            **({"refused_before": dict(self.refused_before)} if self.refused_before else {}),
             "seconds": round(self.seconds, 3),
         }
 
@@ -121,8 +121,10 @@ class Reconciliation:
         if self.changed is not None:
             lines += self.changed.lines("changed", {} if self.applied else CHANGED)
         lines += self.vanished.lines("vanished", {} if self.applied else VANISHED)
-        if self.untold:
-            reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(self.untold.items()))
+        if self.refused_before:
+            reasons = ", ".join(
+                f"{reason} {count:,}" for reason, count in sorted(self.refused_before.items())
+            )
             lines.append(f"  refused in runs that were broken off before: {reasons}")
         lines.append(f"  {self.seconds:,.1f} s")
         return "\n".join([*lines, *(done.as_text() for done in (self.applied, self.missed) if done)])

@@ -18,7 +18,7 @@ from dedup_job.report import indexes_page
 class Report:
     """What a run did; `recipe` is the digest, `about` what it decides by, `index` what it looked through.
 
-    `untold` counts what the target had refused runs before this one, by reason, that ended without saying so.
+    `refused_before` counts what the target refused by reason, in earlier runs that did not say so.
     `warnings` is what guards had to say and did not stop the run for.
     `indexes` is what became of the source's indexes on the target, where they were to be copied.
     """
@@ -30,7 +30,7 @@ class Report:
     recipe: str
     about: str = ""
     index: str = ""
-    untold: Mapping[str, int] = field(default_factory=dict)
+    refused_before: Mapping[str, int] = field(default_factory=dict)
     warnings: Sequence[str] = ()
     indexes: Copied | None = None
 
@@ -42,12 +42,12 @@ class Report:
     @property
     def exit_code(self) -> int:
         """0, or 3 when the target refused something, in this run or in one that this one went on from."""
-        refused = sum(self.counts.refused.values()) + sum(self.untold.values())
+        refused = sum(self.counts.refused.values()) + sum(self.refused_before.values())
         return 3 if refused or (self.indexes and self.indexes.refused) else 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as one JSON object."""
-        untold = {"refused_before": dict(self.untold)} if self.untold else {}
+        before = {"refused_before": dict(self.refused_before)} if self.refused_before else {}
         return {
             "run": self.run,
             "mode": self.mode,
@@ -57,7 +57,7 @@ class Report:
             "peak_rss_mb": round(peak_rss_mb(), 1),
             "recipe": self.recipe,
             "index": self.index,
-            **untold,
+            **before,
             **({"warnings": list(self.warnings)} if self.warnings else {}),
             **({"indexes": indexes_page.as_json(self.indexes)} if self.indexes else {}),
         }
@@ -92,8 +92,8 @@ class Report:
         return "\n".join([*lines, *self._more()])
 
     def _more(self) -> Iterator[str]:
-        if self.untold:
-            yield f"  refused in runs that were broken off before: {_reasons(self.untold)}"
+        if self.refused_before:
+            yield f"  refused in runs that were broken off before: {_reasons(self.refused_before)}"
         if self.indexes:
             yield from indexes_page.as_lines(self.indexes)
 

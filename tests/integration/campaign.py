@@ -34,7 +34,7 @@ LEDGER = ("head", "plans", "dropped", "exceptions", "runs")
 
 
 @dataclass(frozen=True, slots=True)
-class Harm:
+class Damage:
     """What came of one trial, or of many: how many records suffered, how many rows or runs were wrong.
 
     lost       records that are not decided, kept ones that are not in the target, dropped ones whose keeper
@@ -49,28 +49,28 @@ class Harm:
     different: int = 0
     misled: int = 0
 
-    def __add__(self, other: Harm) -> Harm:
-        return Harm(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+    def __add__(self, other: Damage) -> Damage:
+        return Damage(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
 
     def __bool__(self) -> bool:
-        return self != Harm()
+        return self != Damage()
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a campaign went; `worst` tells of the first trials that did harm."""
+    """How a campaign went; `worst` tells of the first trials that did damage."""
 
     trials: int = 0
-    harm: Harm = Harm()
+    damage: Damage = Damage()
     worst: tuple[str, ...] = ()
 
     def __add__(self, other: Result) -> Result:
-        return Result(self.trials + other.trials, self.harm + other.harm, (self.worst + other.worst)[:5])
+        return Result(self.trials + other.trials, self.damage + other.damage, (self.worst + other.worst)[:5])
 
 
-def trial(harm: Harm, about: str) -> Result:
+def trial(damage: Damage, about: str) -> Result:
     """Return the result of one trial."""
-    return Result(1, harm, (f"{about}: {harm}",) if harm else ())
+    return Result(1, damage, (f"{about}: {damage}",) if damage else ())
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class Arena:
             for document in self.ledger(name).with_options(RAW).find()
         }
 
-    def harm(self, undisturbed: State) -> Harm:
+    def damage(self, undisturbed: State) -> Damage:
         """Compare what is there with what a run leaves that nothing happened to."""
         now, source = self.state(), self._raw(SOURCE)
         kept = {i for i, v in now.decided.items() if v[-1][0] in (Action.UNIQUE, Action.UNJUDGED)}
@@ -229,7 +229,7 @@ class Arena:
         different = _differences(now.decided, undisturbed.decided) + (now.head != undisturbed.head)
         different += sum(raw != source[raw_id] for raw_id, raw in now.target.items())
         different += sum(_differences(now.rows[name], undisturbed.rows[name]) for name in now.rows)
-        return Harm(lost, doubled, different)
+        return Damage(lost, doubled, different)
 
 
 def _differences(one: Mapping[bytes, Any], other: Mapping[bytes, Any]) -> int:

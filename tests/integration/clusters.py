@@ -1,7 +1,7 @@
 """A campaign on a Spark cluster: in each stage of a backfill a worker, the driver or a server falls.
 
-A trial is one backfill from its start to its end, with some harms at moments of it; where one ends the run,
-the next run goes on, and the next harm waits for it.
+A trial is one backfill from its start to its end, with some faults at moments of it; where one ends the run,
+the next run goes on, and the next fault waits for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pymongo import MongoClient
 
 from scripts.local_replica_set import LocalReplicaSet
 from scripts.local_spark import LocalSpark, spark_home
-from tests.integration.campaign import Arena, Harm, Material, Result, State, arena
+from tests.integration.campaign import Arena, Damage, Material, Result, State, arena
 from tests.integration.storms import FINISHED, LEAVING_SECONDS, ROOT, ended
 
 STAGES = ("records", "texts", "pairs", "matches", "dropped", "verdicts")
@@ -36,10 +36,10 @@ CONF = {"spark.executor.memory": "512m", "spark.ui.enabled": "false"}
 
 
 class Strike(NamedTuple):
-    """A harm and when it comes."""
+    """A fault and when it comes."""
 
     moment: str
-    harm: str
+    fault: str
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ class Field:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def told(self) -> Path:
+    def log(self) -> Path:
         """Where the lines of all runs of this backfill are."""
-        return self.arena.folder / "told"
+        return self.arena.folder / "log"
 
     def reset(self) -> None:
         """Take back all that runs have left."""
         self.arena.reset()
-        self.told.unlink(missing_ok=True)
+        self.log.unlink(missing_ok=True)
         shutil.rmtree(self.arena.folder / "work", ignore_errors=True)
 
     def start(self, engine: str = "spark") -> subprocess.Popen[bytes]:
@@ -80,7 +80,7 @@ class Field:
         about = {**cluster, "work": str(self.arena.folder / "work"), "partitions": 4}
         config = self.arena.config_file(engine=about, **{"engine.conf": conf})
         own = {"DEDUP_SOURCE_URI": self.servers.uri, "PYSPARK_PYTHON": sys.executable}
-        with self.told.open("ab") as stderr:
+        with self.log.open("ab") as stderr:
             return subprocess.Popen(
                 [*program, "backfill", "-c", str(config), "--engine", engine],
                 stdout=subprocess.DEVNULL,
@@ -93,19 +93,19 @@ class Field:
         """Whether the latest run has come to a moment."""
         if moment == CARRYING:
             return self.arena.ledger("head").find_one({"next": {"$gte": 1}}) is not None
-        return BEGINS.format(moment) in self.told.read_text()
+        return BEGINS.format(moment) in self.log.read_text()
 
-    def left(self) -> Harm:
+    def left(self) -> Damage:
         """Return what is wrong with what is there; a stage that is made twice is a run that was misled."""
         assert self.state
-        lines = self.told.read_text().splitlines()
+        lines = self.log.read_text().splitlines()
         again = sum(
             any(WHOLE.format(name) in line for line in lines[:at])
             for name in STAGES
             for at, line in enumerate(lines)
             if BEGINS.format(name) in line
         )
-        return self.arena.harm(self.state) + Harm(misled=again)
+        return self.arena.damage(self.state) + Damage(misled=again)
 
 
 def worker(field: Field, _process: subprocess.Popen[bytes]) -> bool:
@@ -130,7 +130,7 @@ def election(field: Field, _process: subprocess.Popen[bytes]) -> bool:
 
 
 # What is done, which says whether that ends the run; and the exit code that the run has then.
-HARMS: Mapping[str, Callable[[Field, subprocess.Popen[bytes]], bool]] = {
+FAULTS: Mapping[str, Callable[[Field, subprocess.Popen[bytes]], bool]] = {
     "worker": worker,
     "driver": driver,
     "stop": stop,
@@ -140,26 +140,26 @@ CODES = {"driver": -signal.SIGKILL, "stop": 128 + signal.SIGTERM}
 
 
 def suffered(field: Field, strikes: Sequence[Strike]) -> Result:
-    """Let a backfill suffer these harms, in the order of their moments, and look at what is left."""
+    """Let a backfill suffer these faults, in the order of their moments, and look at what is left."""
     field.reset()
-    waiting, done, harm = list(strikes), 0, Harm()
+    waiting, done, damage = list(strikes), 0, Damage()
     while True:
         process, last = field.start(), ""
         while waiting and not last and _came(field, process, waiting[0].moment):
             strike = waiting.pop(0)
             time.sleep(field.rng.uniform(0, field.seconds.get(strike.moment, 0.0)))
-            last = strike.harm if HARMS[strike.harm](field, process) else ""
+            last = strike.fault if FAULTS[strike.fault](field, process) else ""
             done += 1
         code = ended(process, LEAVING_SECONDS) if last else ended(process)
         field.spark.whole()
         if code in FINISHED:
             break
         if code != CODES.get(last):
-            harm += Harm(misled=1)
+            damage += Damage(misled=1)
             break
-    harm += field.left()
-    told = f"{strikes}, ended with {code}: {harm}\n{field.told.read_text()}" if harm else ""
-    return Result(done, harm, (told,) if told else ())
+    damage += field.left()
+    said = f"{strikes}, ended with {code}: {damage}\n{field.log.read_text()}" if damage else ""
+    return Result(done, damage, (said,) if said else ())
 
 
 def _came(field: Field, process: subprocess.Popen[bytes], moment: str) -> bool:
@@ -186,12 +186,12 @@ def field_of(servers: LocalReplicaSet, spark: LocalSpark, material: Material, rn
 
 
 def everything(field: Field) -> Result:
-    """Do every harm in every stage: those that end a run in one backfill each, others one after the other."""
+    """Cause every fault in every stage: one trial for each fault."""
     field.reset()
     assert ended(field.start()) in FINISHED
-    seconds = {name: float(took) for name, took in TOOK.findall(field.told.read_text())}
+    seconds = {name: float(took) for name, took in TOOK.findall(field.log.read_text())}
     timed = replace(field, seconds=seconds)
     return sum(
-        (suffered(timed, [Strike(moment, harm) for moment in MOMENTS]) for harm in HARMS),
+        (suffered(timed, [Strike(moment, fault) for moment in MOMENTS]) for fault in FAULTS),
         Result(),
     )

@@ -1,4 +1,4 @@
-"""The exhaustive campaign: every MongoDB command that a job sends, and every harm that can come to it."""
+"""The exhaustive campaign: every MongoDB command that a job sends, and every fault that can come to it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from pymongo import MongoClient
 
-from tests.integration.campaign import Arena, Harm, Material, Result, Snapshot, State, arena, trial
+from tests.integration.campaign import Arena, Damage, Material, Result, Snapshot, State, arena, trial
 from tests.integration.forks import Ended, Forks
 from tests.integration.wire import Fault, Kind, Wire
 
@@ -27,7 +27,7 @@ LIVES = 5  # kills until a job is let finish
 
 @dataclass(frozen=True)
 class Loop:
-    """A job that is run again and again through a wire that does harm.
+    """A job that is run again and again through a wire that causes faults.
 
     command   what it is told: `backfill`, `run` or another
     commands  how many commands an undisturbed run sends
@@ -44,7 +44,7 @@ class Loop:
     before: Snapshot | None = None
 
     def run(self, fault: Fault | None = None, hasty: bool = False, records: bool = False) -> Ended:
-        """Run the job to its end, by this harm or by itself."""
+        """Run the job to its end, by this fault or by itself."""
         limits = {"connect_seconds": 0.3, "patience_seconds": 0.5} if hasty else {}
         config = self.arena.config_file(limits=limits)
         pid = 0
@@ -65,19 +65,21 @@ class Loop:
         """Disturb one run after the other, let a last one finish, and see what is left."""
         assert self.state
         self.arena.reset(self.before)
-        harm = Harm()
+        damage = Damage()
         for place, fault in enumerate(faults):
             ended = self.run(fault, hasty=fault.kind is Kind.GONE)
             in_time = place and ended.code in (DONE, REFUSED)  # a run that finishes another sends less
-            harm += Harm(misled=int(not in_time and ended.code not in _expected(fault)))
+            damage += Damage(misled=int(not in_time and ended.code not in _expected(fault)))
         if ended.code not in (DONE, REFUSED):
             ended = self.run()
-            harm += Harm(misled=int(ended.code not in (DONE, REFUSED)))
+            damage += Damage(misled=int(ended.code not in (DONE, REFUSED)))
         about = " and ".join(f"{fault.kind} {fault.number}" for fault in faults)
-        return trial(harm + self.arena.harm(self.state), f"{about}, exit {ended.code} {ended.said.strip()}")
+        return trial(
+            damage + self.arena.damage(self.state), f"{about}, exit {ended.code} {ended.said.strip()}"
+        )
 
     def trials(self, kinds: Iterable[Kind], every: int = 1, times: int = 1) -> Result:
-        """Do each harm to every n-th command."""
+        """Cause each fault to every n-th command."""
         moments = range(1, self.commands + 1, every)
         faults = [Fault(kind, number, times) for kind in kinds for number in moments]
         return sum((self.disturbed(fault) for fault in faults), Result())
@@ -105,9 +107,9 @@ class Loop:
                 killed += 1
             if ended.code == KILLED:
                 ended = self.run()
-            harm = Harm(misled=int(ended.code not in (DONE, REFUSED))) + self.arena.harm(self.state)
-            about = (f"killed {killed} times, exit {ended.code} {ended.said.strip()}: {harm}",)
-            result += Result(killed, harm, about if harm else ())
+            damage = Damage(misled=int(ended.code not in (DONE, REFUSED))) + self.arena.damage(self.state)
+            about = (f"killed {killed} times, exit {ended.code} {ended.said.strip()}: {damage}",)
+            result += Result(killed, damage, about if damage else ())
         return result
 
     def _seconds(self) -> float:

@@ -1,6 +1,6 @@
 """Campaigns with whole processes: killed, stopped, paused, started all at once, robbed of their workers.
 
-Each does one kind of harm to `python -m dedup_job`, so many times, at moments that a seed decides.
+Each causes one kind of fault in `python -m dedup_job`, so many times, at moments that a seed decides.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from pymongo import MongoClient
 
-from tests.integration.campaign import Arena, Harm, Material, Result, State, arena, trial
+from tests.integration.campaign import Arena, Damage, Material, Result, State, arena, trial
 
 ROOT = Path(__file__).parents[2]
 FINISHED = (0, 3)
@@ -48,7 +48,7 @@ class Storm:
     def start(self, **limits: float) -> subprocess.Popen[bytes]:
         """Start a backfill."""
         config = self.arena.config_file(engine={"workers": 2}, limits=limits)
-        with self.told.open("wb") as stderr:
+        with self.log.open("wb") as stderr:
             return subprocess.Popen(
                 [sys.executable, "-m", "dedup_job", "backfill", "-c", str(config)],
                 stdout=subprocess.DEVNULL,
@@ -58,22 +58,22 @@ class Storm:
             )
 
     @property
-    def told(self) -> Path:
+    def log(self) -> Path:
         """Where the latest run's lines are."""
-        return self.arena.folder / "told"
+        return self.arena.folder / "log"
 
-    def finish(self) -> Harm:
+    def finish(self) -> Damage:
         """Let a run come to its end."""
-        return Harm(misled=int(ended(self.start()) not in FINISHED))
+        return Damage(misled=int(ended(self.start()) not in FINISHED))
 
     def moment(self) -> float:
         """Return a moment of a run's life, in seconds."""
         return self.rng.uniform(0, self.seconds)
 
-    def left(self) -> Harm:
+    def left(self) -> Damage:
         """Return what is wrong with what is there."""
         assert self.state
-        return self.arena.harm(self.state)
+        return self.arena.damage(self.state)
 
 
 def ended(process: subprocess.Popen[bytes], seconds: float = PATIENCE_SECONDS) -> int | None:
@@ -103,20 +103,20 @@ def kills(storm: Storm, count: int) -> Result:
     result = Result()
     while result.trials < count:
         storm.arena.reset()
-        killed, harm = 0, Harm()
+        killed, damage = 0, Damage()
         for _ in range(min(LIVES, count - result.trials)):
             process = storm.start()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(storm.moment())
             process.kill()
             code = ended(process)
-            harm += Harm(misled=int(code not in (-signal.SIGKILL, *FINISHED)))
+            damage += Damage(misled=int(code not in (-signal.SIGKILL, *FINISHED)))
             if code in FINISHED:
                 break
             killed += 1
-        harm += storm.finish()
-        harm += storm.left()
-        result += Result(killed, harm, (f"killed {killed} times: {harm}",) if harm else ())
+        damage += storm.finish()
+        damage += storm.left()
+        result += Result(killed, damage, (f"killed {killed} times: {damage}",) if damage else ())
     return result
 
 
@@ -141,7 +141,7 @@ def _contest(storm: Storm) -> Result:
     wrong += worked == 0 or worked != storm.arena.ledger("runs").count_documents({})
     slowest = max((lasted.get(place, 0.0) for place, code in enumerate(codes) if code == HELD), default=0.0)
     about = f"exit codes {codes}, the slowest loser after {slowest:.1f} s"
-    return trial(Harm(misled=wrong + (slowest > LOSER_SECONDS)) + storm.left(), about)
+    return trial(Damage(misled=wrong + (slowest > LOSER_SECONDS)) + storm.left(), about)
 
 
 def pauses(storm: Storm, count: int) -> Result:
@@ -161,12 +161,12 @@ def _pause(storm: Storm) -> Result:
     was_held = head.find_one({"lease": {"$ne": None}}) is not None
     over = [{"$set": {"lease.until": {"$subtract": ["$$NOW", 1]}}}]
     head.update_one({"lease": {"$ne": None}}, over)
-    harm = storm.finish()
-    harm += storm.left()
+    damage = storm.finish()
+    damage += storm.left()
     paused.send_signal(signal.SIGCONT)
     code = ended(paused)
-    harm += Harm(misled=int(code != HELD if was_held else code not in FINISHED))
-    return trial(harm + storm.left(), f"paused, then ended with {code}")
+    damage += Damage(misled=int(code != HELD if was_held else code not in FINISHED))
+    return trial(damage + storm.left(), f"paused, then ended with {code}")
 
 
 def signals(storm: Storm, count: int) -> Result:
@@ -176,14 +176,14 @@ def signals(storm: Storm, count: int) -> Result:
     while result.trials < count:
         storm.arena.reset()
         for _ in range(min(LIVES, count - result.trials)):
-            harm, about = _signalled(storm)
-            result += trial(harm, about)
+            damage, about = _signalled(storm)
+            result += trial(damage, about)
         left = storm.finish() + storm.left()
         result += Result(0, left, (f"after signals: {left}",) if left else ())
     return result
 
 
-def _signalled(storm: Storm) -> tuple[Harm, str]:
+def _signalled(storm: Storm) -> tuple[Damage, str]:
     process = storm.start()
     which = storm.rng.choice((signal.SIGTERM, signal.SIGINT))
     again = storm.rng.random() < 0.25
@@ -196,13 +196,15 @@ def _signalled(storm: Storm) -> tuple[Harm, str]:
         process.send_signal(which)
     code = ended(process, LEAVING_SECONDS)
     wrong = code not in (*ENDED_BY[which], *FINISHED) and not _had_no_handlers(storm, code)
-    told = storm.told.read_bytes().decode() if wrong else ""
-    return Harm(misled=int(wrong)), f"{which.name}{' twice' if again else ''}, then ended with {code}: {told}"
+    said = storm.log.read_bytes().decode() if wrong else ""
+    return Damage(
+        misled=int(wrong)
+    ), f"{which.name}{' twice' if again else ''}, then ended with {code}: {said}"
 
 
 def _had_no_handlers(storm: Storm, code: int | None) -> bool:
     """Tell whether the interpreter was still setting itself up: it says so, and exits with 1."""
-    return code == 1 and b"KeyboardInterrupt" in storm.told.read_bytes()
+    return code == 1 and b"KeyboardInterrupt" in storm.log.read_bytes()
 
 
 def worker_losses(storm: Storm, count: int) -> Result:
@@ -223,7 +225,9 @@ def _worker_lost(storm: Storm) -> Result:
                 os.kill(storm.rng.choice(workers), how)
             struck += 1
     code = ended(process)
-    return trial(Harm(misled=int(code not in FINISHED)) + storm.left(), f"{struck} workers lost, exit {code}")
+    return trial(
+        Damage(misled=int(code not in FINISHED)) + storm.left(), f"{struck} workers lost, exit {code}"
+    )
 
 
 def _workers_of(pid: int) -> list[int]:

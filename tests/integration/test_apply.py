@@ -47,9 +47,9 @@ A, B, C, D, E, F, G, H, I, J = OTHERS[:10]  # noqa: E741
 
 def up_to_date(job: Job) -> Reconciliation:
     with Context(config.check(job.tables, "test")) as context:
-        untold = applying.finish(context)
+        refused_before = applying.finish(context)
         found = compared(context, lambda number: None)
-        return applying.carry_out(context, found, lambda number: None, untold=untold)
+        return applying.carry_out(context, found, lambda number: None, refused_before=refused_before)
 
 
 def due(job: Job) -> dict[str, Any]:

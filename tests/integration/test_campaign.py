@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from scripts.local_mongod import LocalMongod
-from tests.integration.campaign import Harm, Material, Result
+from tests.integration.campaign import Damage, Material, Result
 from tests.integration.forks import Forks
 from tests.integration.loop import KILLED, REFUSED, Loop, applying, loop
 from tests.integration.steps import steps
@@ -100,17 +100,17 @@ def test_what_is_wrong_is_counted(looped: Loop) -> None:
     assert looped.state
     looped.arena.reset()
     assert looped.run().code == REFUSED
-    assert looped.arena.harm(looped.state) == Harm()
+    assert looped.arena.damage(looped.state) == Damage()
 
     target, dropped = looped.arena.database["unique"], looped.arena.ledger("dropped")
     keeper = dropped.find_one()["keeper"]
     stands_for = dropped.count_documents({"keeper": keeper})
     target.delete_one({"_id": keeper})
-    assert looped.arena.harm(looped.state).lost == 1 + stands_for
+    assert looped.arena.damage(looped.state).lost == 1 + stands_for
     row = dropped.find_one_and_delete({})
-    assert looped.arena.harm(looped.state).different == 1
+    assert looped.arena.damage(looped.state).different == 1
     target.insert_one({"_id": row["_id"], "other": 1})
-    assert looped.arena.harm(looped.state) == Harm(1 + stands_for, 1, 2)
+    assert looped.arena.damage(looped.state) == Damage(1 + stands_for, 1, 2)
 
 
 MODEL = Model(groups={1: "A", 2: "A", 3: "A", 4: "B", 5: "A", 6: "C", 7: "C"}, refused=frozenset({1}))

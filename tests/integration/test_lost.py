@@ -18,7 +18,7 @@ from tests.integration.wire import Fault, Kind, Wire
 pytestmark = pytest.mark.long
 
 Make = Callable[[], Job]
-EVERY = int(os.environ.get("DEDUP_TEST_EVERY", "20"))  # 1 does harm to each command
+EVERY = int(os.environ.get("DEDUP_TEST_EVERY", "20"))  # 1 disturbs each command
 LOST = (Kind.REQUEST_LOST, Kind.REPLY_LOST)
 
 
@@ -32,7 +32,7 @@ def wire(job: Job, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wire]:
         yield proxy
 
 
-def harmed(
+def disturbed(
     wire: Wire, make: Make, work: Callable[[Job], object], check: Callable[[Job, Fault], None]
 ) -> None:
     """Lose a command or its answer, once, and again when the driver repeats it; one after the other."""
@@ -53,7 +53,7 @@ def test_an_undo_whose_commands_or_answers_are_lost_is_the_same(job: Job, twin: 
     def check(half: Job, fault: Fault) -> None:
         assert state(half) == before, fault
 
-    harmed(wire, twin, lambda half: undo(half, run), check)
+    disturbed(wire, twin, lambda half: undo(half, run), check)
 
 
 def test_a_restore_whose_commands_or_answers_are_lost_is_the_same(job: Job, twin: Make, wire: Wire) -> None:
@@ -63,7 +63,7 @@ def test_a_restore_whose_commands_or_answers_are_lost_is_the_same(job: Job, twin
         assert in_target(half) == [1, 2, 3], fault
         assert (half.rows("dropped"), half.rows("overrides").keys()) == ({}, {"2", "3"}), fault
 
-    harmed(wire, twin, lambda half: restore(half, "2", "3"), check)
+    disturbed(wire, twin, lambda half: restore(half, "2", "3"), check)
 
 
 @pytest.mark.longest

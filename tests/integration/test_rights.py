@@ -290,7 +290,7 @@ def test_doctor_names_the_right_that_a_run_lacks(
 
     rights = next(one for one in shown["checks"] if one["about"] == "rights")
     assert (shown["exit_code"], rights["exit_code"]) == (77, 77)
-    assert rights["told"] == f"the user lacks the right to {told}; see Rights in docs/operations.md"
+    assert rights["message"] == f"the user lacks the right to {told}; see Rights in docs/operations.md"
     with pytest.raises(NotPermitted):
         guarded_job.decide("backfill")
 
@@ -306,7 +306,7 @@ def test_doctor_says_of_the_users_of_the_docs_what_they_may_run_and_finds_no_fau
     grant(root, documented())
     shown = doctor(config.check(guarded_job.tables, "test"), lambda _: None)
     assert (shown["exit_code"], allowed(shown)) == (0, ["report", "estimate", "backfill"])
-    told = {one["about"]: one["told"] for one in shown["checks"]}
+    told = {one["about"]: one["message"] for one in shown["checks"]}
     assert told["rights"] == "dedup_source and dedup_target may do all that a run takes"
     assert shown["room"]["disk"]["free"] > 0  # as the source's user may ask, on the same server
 
@@ -337,7 +337,7 @@ def test_without_the_right_to_ask_for_sizes_doctor_looks_at_the_first_records(
     assert (shown["exit_code"], allowed(shown)) == (0, ["report", "backfill"])
     assert shown["fields"]["records"] == 60
     (room,) = [one for one in shown["checks"] if one["about"] == "room"]
-    assert (room["state"], room["told"].split(";")[0]) == (
+    assert (room["state"], room["message"].split(";")[0]) == (
         "warning", "the source: the user lacks the right to collStats on src.pages",
     )  # fmt: skip
     assert guarded_job.decide("backfill").counts.read == 60

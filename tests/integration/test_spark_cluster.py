@@ -1,6 +1,6 @@
 """A real Spark cluster on the loopback: what is lost there changes nothing.
 
-`make soak` has the whole campaign, with every harm in every stage.
+`make soak` has the whole campaign, with every fault in every stage.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whole processes, harmed as in `make soak`, a few times on a small job."""
+"""Whole processes, disturbed as in `make soak`, a few times on a small job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.integration import storms
-from tests.integration.campaign import Harm, Material, Result
+from tests.integration.campaign import Damage, Material, Result
 from tests.integration.storms import Storm, storm
 
 pytestmark = pytest.mark.long
@@ -26,5 +26,5 @@ def test_what_is_done_to_a_process_changes_nothing_in_the_end(
 ) -> None:
     result = work(raging, 1)
 
-    assert result.harm == Harm(), result.worst
+    assert result.damage == Damage(), result.worst
     assert result.trials == 1

@@ -1,4 +1,4 @@
-"""A proxy between a job and its server: counts the commands, and does harm at one of them.
+"""A proxy between a job and its server: counts the commands, and causes a fault at one of them.
 
 It speaks MongoDB's wire protocol as far as it must: whole messages, one request and its reply at a time.  A
 command counts when it has a session, as all of a job's own commands do and the driver's heartbeats do not.
@@ -39,7 +39,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Harm to the n-th command, from 1, and to as many more right behind it."""
+    """Damage to the n-th command, from 1, and to as many more right behind it."""
 
     kind: Kind
     number: int
@@ -75,7 +75,7 @@ class Wire(Proxy):
     def arm(
         self, fault: Fault | None, kill: Callable[[], None] = lambda: None, records: bool = False
     ) -> None:
-        """Begin to count anew, and do this harm when its command comes."""
+        """Begin to count anew, and cause this fault when its command comes."""
         with self._lock:
             self._fault, self._kill, self._records = fault, kill, records
             self._is_gone = False

@@ -16,7 +16,6 @@ from dedup_job.commands.verify.findings import of_ledger, of_numbers, of_records
 from dedup_job.commands.verify.questions import HEAD, NUMBERS, OF_KEEPERS, RECORDS, RESTORE
 from dedup_job.commands.verify.subject import (
     Audit,
-    Told,
     check_unmoved,
     hashed,
     opened,
@@ -25,13 +24,14 @@ from dedup_job.commands.verify.subject import (
 )
 from dedup_job.ledger.statements import Decision
 from dedup_job.plan import ADOPT
+from dedup_job.report.progress import Advance
 from dedup_job.report.verified import Verification
 
 ROWS_OF_A_PLAN = 100  # so that a sample comes from many plans
 IDS_AT_ONCE = 1_000
 
 
-def verify_sample(context: Context, records: int, told: Told) -> Verification:
+def verify_sample(context: Context, records: int, advance: Advance) -> Verification:
     """Compare so many decisions; what can be told from all of them alone is left out.
 
     Where the target had records of its own, more is left out: they may be keepers, and are in no sample.
@@ -39,7 +39,7 @@ def verify_sample(context: Context, records: int, told: Told) -> Verification:
     """
     started = time.monotonic()
     with closing(Book(None)) as book:
-        audit = opened(context, book, told)
+        audit = opened(context, book, advance)
         has_adopted = _enter_some_plans(audit, records)
         left_out = [kind for kind in RECORDS if not kind.of_sample or (has_adopted and kind in OF_KEEPERS)]
         found = of_ledger(audit)
@@ -66,7 +66,7 @@ def _enter_some_plans(audit: Audit, records: int) -> bool:
         if statement is not None and statement.mode != ADOPT:
             some = min(left, of_each, len(statement.decisions))
             taken += dice.sample(statement.decisions, some)
-            audit.told(some)
+            audit.advance(some)
     audit.book.enter_decisions(sorted(taken, key=attrgetter("place")))
     return first is not None and first.mode == ADOPT
 

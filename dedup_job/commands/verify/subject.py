@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import xxhash
@@ -17,22 +17,21 @@ from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.statements import Statements
 from dedup_job.mongo.ids import id_of
-
-Told = Callable[[int], object]
+from dedup_job.report.progress import Advance
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What a verification works with; `told` hears of how many more records were read."""
+    """What a verification works with; `advance` is called with how many more records were read."""
 
     context: Context
     statements: Statements
     head: Head
     book: Book
-    told: Told
+    advance: Advance
 
 
-def opened(context: Context, book: Book, told: Told) -> Audit:
+def opened(context: Context, book: Book, advance: Advance) -> Audit:
     """Return the audit of a target, which goes on with a book on the same state of the ledger.
 
     Raises LeaseHeld while a run works: what it has not finished yet would look like a difference.
@@ -42,7 +41,7 @@ def opened(context: Context, book: Book, told: Told) -> Audit:
     if statements.is_worked_on(head):
         raise LeaseHeld("a run works on this target; verify when it has ended")
     book.begin(_identity(context, head))
-    return Audit(context, statements, head, book, told)
+    return Audit(context, statements, head, book, advance)
 
 
 def check_unmoved(audit: Audit) -> None:

@@ -15,7 +15,6 @@ from dedup_job.commands.verify.findings import of_head, of_ledger, of_records
 from dedup_job.commands.verify.questions import RECORDS, RESTORE
 from dedup_job.commands.verify.subject import (
     Audit,
-    Told,
     check_unmoved,
     hashed,
     opened,
@@ -27,18 +26,19 @@ from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.raw_documents import HEAD, OBJECT_ID
 from dedup_job.mongo.window import since
 from dedup_job.plan import ADOPT, BACKFILL
+from dedup_job.report.progress import Advance
 from dedup_job.report.verified import Verification
 
 
-def verify(context: Context, state: Path | None, told: Told) -> Verification:
+def verify(context: Context, state: Path | None, advance: Advance) -> Verification:
     """Compare everything; a verification that was broken off goes on where its `state` file ends.
 
-    The ledger comes first: where it is damaged itself, nothing is said of the rest.  `told` hears of how
-    many more records were read.  Raises LeaseHeld while a run works on the target.
+    The ledger comes first: where it is damaged itself, nothing is said of the rest.  `advance` is called with
+    how many more records were read.  Raises LeaseHeld while a run works on the target.
     """
     started = time.monotonic()
     with closing(Book(state)) as book:
-        audit = opened(context, book, told)
+        audit = opened(context, book, advance)
         _enter_plans(audit)
         found = of_ledger(audit)
         if not found:
@@ -68,7 +68,7 @@ def _enter_plans(audit: Audit) -> None:
                 if statement.mode == BACKFILL:
                     audit.book.enter_last_id(statement.until)
             audit.book.move("plans", Position(number + 1))
-        audit.told(len(statement.decisions) if statement is not None else 0)
+        audit.advance(len(statement.decisions) if statement is not None else 0)
     audit.book.move("plans", Position(len(plans), is_finished=True))
 
 
@@ -148,5 +148,5 @@ def _enter_pages(
         with audit.book.page():
             enter(page)
             audit.book.move(stage, Position(id_of(page[-1])))
-        audit.told(len(page))
+        audit.advance(len(page))
     audit.book.move(stage, Position(is_finished=True))

@@ -31,7 +31,7 @@ class Carrying:
     records: Callable[[Sequence[bytes]], Iterable[Batch]]
     gone: Callable[[Mapping[bytes, int]], set[bytes]]
     commit: Callable[[Plan, Sequence[bytes]], Plan]
-    observe: Callable[[Batch, Plan], None]
+    observe: Callable[[Batch, Plan], object]
     deviations: Deviations = field(default_factory=Deviations)
 
 
