@@ -25,7 +25,7 @@ from dedup_job.report import log
 
 LARGE = 4 << 20  # bytes; with more, records of many sizes leave gaps in this process's memory
 LOG = logging.getLogger(log.NAME)
-IS_TOLD = Event()  # that a signal has ended the run
+IS_LOGGED = Event()  # that a signal has ended the run
 
 
 def main() -> NoReturn:
@@ -83,10 +83,10 @@ def _run() -> int:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f"; see {context.command_path} --help" if context else ""
-        return _told(f"{_without_addresses(error.format_message())}{hint}", UsageError.exit_code)
+        return _log_failure(f"{_without_addresses(error.format_message())}{hint}", UsageError.exit_code)
     except Exception as error:
         done = getattr(error, "done", {})
-        return _told(_message(error), exit_code_of(error), done=done, trace=_trace(error))
+        return _log_failure(_message(error), exit_code_of(error), done=done, trace=_trace(error))
 
 
 def _form(arguments: Sequence[str]) -> log.Form:
@@ -108,7 +108,7 @@ def _message(error: Exception) -> str:
         return str(error)
     if isinstance(error, MemoryError):
         return (
-            "there is not memory enough; it is safe to run again, with fewer --workers or a smaller "
+            "there is not enough memory; it is safe to run again, with fewer --workers or a smaller "
             "batch_mb, in_flight_mb or cache_mb"
         )
     if isinstance(error, OSError) and error.filename is not None:
@@ -118,13 +118,13 @@ def _message(error: Exception) -> str:
 
 def _stopped(stopped: Stopped) -> int:
     """Say once what has ended the run: when it has ended, or when its process is ended."""
-    if not IS_TOLD.is_set():
-        IS_TOLD.set()
-        _told(str(stopped), stopped.exit_code)
+    if not IS_LOGGED.is_set():
+        IS_LOGGED.set()
+        _log_failure(str(stopped), stopped.exit_code)
     return stopped.exit_code
 
 
-def _told(message: str, code: int, **more: object) -> int:
+def _log_failure(message: str, code: int, **more: object) -> int:
     """Say what has ended a command, on stderr and, where JSON is asked for, on stdout."""
     LOG.error(message, extra={"fields": {"exit_code": code}, **more})
     return code

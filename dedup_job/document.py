@@ -65,8 +65,8 @@ class Fingerprints:
     """What a worker says of n records, as columns; row i belongs to record i of the batch.
 
     reasons   n strings; "" for a record that can be judged, else why it is unjudged
-    bits      uint64 (n, bits / 64), the simhash, least significant word first; 0 where `near` is False
-    near      bool (n,), whether the text has terms enough for a fingerprint
+    bits      uint64 (n, bits / 64), the simhash, least significant word first; 0 where it has none
+    has_fingerprint  bool (n,), whether the text has terms enough for one
     keys      uint32 (n, bands), the keys of its bands; zeros where it has no shingles
     digests   uint64 (n, 2), 128-bit hash of the cleaned text; zeros where there is none to judge
     hashes    uint64 (n, 2), 128-bit hash of the raw record
@@ -76,7 +76,7 @@ class Fingerprints:
 
     reasons: Sequence[str]
     bits: npt.NDArray[np.uint64]
-    near: npt.NDArray[np.bool_]
+    has_fingerprint: npt.NDArray[np.bool_]
     keys: npt.NDArray[np.uint32]
     digests: npt.NDArray[np.uint64]
     hashes: npt.NDArray[np.uint64]
@@ -97,7 +97,7 @@ class Fingerprints:
         return cls(
             reasons=[reason for part in parts for reason in part.reasons],
             bits=np.concatenate([part.bits for part in parts]),
-            near=np.concatenate([part.near for part in parts]),
+            has_fingerprint=np.concatenate([part.has_fingerprint for part in parts]),
             keys=np.concatenate([part.keys for part in parts]),
             digests=np.concatenate([part.digests for part in parts]),
             hashes=np.concatenate([part.hashes for part in parts]),
@@ -110,7 +110,7 @@ class Fingerprints:
         return Fingerprints(
             reasons=[self.reasons[row] for row in rows],
             bits=self.bits[rows],
-            near=self.near[rows],
+            has_fingerprint=self.has_fingerprint[rows],
             keys=self.keys[rows],
             digests=self.digests[rows],
             hashes=self.hashes[rows],
@@ -124,7 +124,7 @@ class Fingerprints:
         return cls(
             reasons=[reason],
             bits=np.zeros((1, words), np.uint64),
-            near=np.zeros(1, np.bool_),
+            has_fingerprint=np.zeros(1, np.bool_),
             keys=np.zeros((1, bands), np.uint32),
             digests=np.zeros((1, 2), np.uint64),
             hashes=digests([raw]),

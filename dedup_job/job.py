@@ -135,7 +135,7 @@ def adopted_of(batch: Batch, job: Job) -> Adopted:
 
 
 def outdated_of(standings: Collection[Standing], job: Checking) -> set[Standing]:
-    """Return those that stand no more: their record is gone, or has another text now.
+    """Return those that are no keepers any more: their record is gone, or has another text now.
 
     What this run put there, or read there, need only be there.  Of what earlier runs put there the text is
     looked at, as somebody may have altered it since; and always of a record that was held before, as it may
@@ -150,7 +150,9 @@ def outdated_of(standings: Collection[Standing], job: Checking) -> set[Standing]
 
 def planned(batch: Batch, prints: Fingerprints, verdicts: Sequence[Verdict]) -> Plan:
     """Return the plan for a batch: its verdicts, and what the index is later rebuilt from."""
-    return Plan(batch.ids, verdicts, prints.bits, prints.near, prints.keys, prints.digests, prints.hashes)
+    return Plan(
+        batch.ids, verdicts, prints.bits, prints.has_fingerprint, prints.keys, prints.digests, prints.hashes
+    )
 
 
 def admit(plan: Plan, entered: Entered, prints: Fingerprints, keepers: Keepers) -> None:

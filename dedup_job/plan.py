@@ -1,4 +1,4 @@
-"""A plan: one chunk's verdicts, written down before they are carried out."""
+"""A plan: one batch's verdicts, written down before they are carried out."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Texts:
 
     ids: RawIds
     bits: npt.NDArray[np.uint64]
-    near: npt.NDArray[np.bool_]
+    has_fingerprint: npt.NDArray[np.bool_]
     keys: npt.NDArray[np.uint32]
     digests: npt.NDArray[np.uint64]
     is_kept: npt.NDArray[np.bool_]
@@ -95,18 +95,21 @@ class Texts:
 
     def take(self, rows: npt.NDArray[np.intp]) -> Texts:
         """Return these of them."""
-        columns = {name: getattr(self, name)[rows] for name in ("bits", "near", "keys", "digests", "is_kept")}
+        columns = {
+            name: getattr(self, name)[rows]
+            for name in ("bits", "has_fingerprint", "keys", "digests", "is_kept")
+        }
         return replace(self, ids=self.ids.take(rows), **columns)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The verdicts of one chunk, and what is needed to finish it and to rebuild the index from it.
+    """The verdicts of one batch, and what is needed to finish it and to rebuild the index from it.
 
     ids       raw BSON `{"_id": value}` of each record, in the order of decision
     verdicts  one for each record
     bits      uint64 (n, bits / 64), the fingerprints
-    near      bool (n,), which records have a fingerprint
+    has_fingerprint  bool (n,)
     keys      uint32 (n, bands), the keys of their bands; zeros where there are none
     digests   uint64 (n, 2), of the cleaned texts; zeros where there is none to judge
     hashes    uint64 (n, 2), of the raw records
@@ -115,7 +118,7 @@ class Plan:
     ids: Sequence[bytes]
     verdicts: Sequence[Verdict]
     bits: npt.NDArray[np.uint64]
-    near: npt.NDArray[np.bool_]
+    has_fingerprint: npt.NDArray[np.bool_]
     keys: npt.NDArray[np.uint32]
     digests: npt.NDArray[np.uint64]
     hashes: npt.NDArray[np.uint64]
@@ -148,7 +151,10 @@ class Plan:
 
     def take(self, rows: Sequence[int]) -> Plan:
         """Return these of its records."""
-        columns = {name: getattr(self, name)[rows] for name in ("bits", "near", "keys", "digests", "hashes")}
+        columns = {
+            name: getattr(self, name)[rows]
+            for name in ("bits", "has_fingerprint", "keys", "digests", "hashes")
+        }
         ids, verdicts = [self.ids[row] for row in rows], [self.verdicts[row] for row in rows]
         return replace(self, ids=ids, verdicts=verdicts, **columns)
 
@@ -163,7 +169,12 @@ class Plan:
         is_kept = np.array([verdict.action is Action.UNIQUE for verdict in self.verdicts], np.bool_)
         ids = RawIds.of(self.ids[row] for row in rows.tolist())
         return Texts(
-            ids, self.bits[rows], self.near[rows], self.keys[rows], self.digests[rows], is_kept[rows]
+            ids,
+            self.bits[rows],
+            self.has_fingerprint[rows],
+            self.keys[rows],
+            self.digests[rows],
+            is_kept[rows],
         )
 
     def without(self, failed: Mapping[int, Verdict], gone: Iterable[bytes] = ()) -> Plan:

@@ -95,9 +95,9 @@ def stream(trial: Trial) -> Iterator[Texts]:
         keys = scattered(rows + np.uint64(1 << 41), bands).astype(np.uint32)
         theirs = scattered(originals[planted] + np.uint64(1 << 41), bands).astype(np.uint32)
         keys[planted, :SHARED_BANDS] = theirs[:, :SHARED_BANDS]
-        has_print = np.ones(len(rows), np.bool_)
+        has_fingerprint = np.ones(len(rows), np.bool_)
         digests = scattered(rows + np.uint64(1 << 40), 2)
-        yield Texts(object_ids(rows), bits, has_print, keys, digests, has_print)
+        yield Texts(object_ids(rows), bits, has_fingerprint, keys, digests, has_fingerprint)
 
 
 def measured(trial: Trial) -> tuple[Any, ...]:
@@ -143,7 +143,7 @@ def real_segments(data: Path, bits: int) -> npt.NDArray[np.uint16]:
     found = []
     for file in sorted(data.glob("*/docs.jsonl.gz")):
         prints = fingerprint([encode(document) for document in documents(file)])
-        found.append(prints.bits[prints.near])
+        found.append(prints.bits[prints.has_fingerprint])
     return np.concatenate(found).view(np.uint16).reshape(-1, bits // 16)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.lab.asked import Asked, asked
+from dedup_job.lab.asked import LabelAdvice, asked
 
 LABELS = st.lists(st.tuples(st.integers(0, 100).map(lambda step: step / 100), st.booleans()), max_size=12)
 
@@ -29,13 +29,13 @@ def test_no_threshold_judges_fewer_wrong(labels: list[tuple[float, bool]]) -> No
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        ([(0.82, True), (0.9, True)], Asked(0.41, 0.0, 0.82, 0, 0, 2)),
-        ([(0.82, False), (0.9, False)], Asked(0.95, 0.9, 1.0, 0, 2, 2)),
-        ([(0.8541, False), (0.8549, True)], Asked(0.8549, 0.8541, 0.8549, 0, 1, 2)),
-        ([(0.81, True), (0.9, False), (0.95, True)], Asked(0.93, 0.9, 0.95, 1, 1, 3)),
+        ([(0.82, True), (0.9, True)], LabelAdvice(0.41, 0.0, 0.82, 0, 0, 2)),
+        ([(0.82, False), (0.9, False)], LabelAdvice(0.95, 0.9, 1.0, 0, 2, 2)),
+        ([(0.8541, False), (0.8549, True)], LabelAdvice(0.8549, 0.8541, 0.8549, 0, 1, 2)),
+        ([(0.81, True), (0.9, False), (0.95, True)], LabelAdvice(0.93, 0.9, 0.95, 1, 1, 3)),
     ],
 )
 def test_of_thresholds_that_judge_as_well_it_is_the_middle_of_the_highest(
-    labels: list[tuple[float, bool]], expected: Asked
+    labels: list[tuple[float, bool]], expected: LabelAdvice
 ) -> None:
     assert asked(labels, 0.8) == expected

@@ -59,13 +59,13 @@ def test_joined_fingerprints_keep_every_column_in_order() -> None:
     parts = [Fingerprints.unjudged(reason, 2, 8, reason.encode()) for reason in ("poison", "other")]
     joined = Fingerprints.join(parts)
     assert list(joined.reasons) == ["poison", "other"]
-    assert (joined.bits.shape, joined.near.shape, len(joined.shingles)) == ((2, 2), (2,), 2)
+    assert (joined.bits.shape, joined.has_fingerprint.shape, len(joined.shingles)) == ((2, 2), (2,), 2)
     assert (joined.hashes == digests([b"poison", b"other"])).all()
 
 
 def test_a_record_that_could_not_be_looked_at_takes_part_in_nothing() -> None:
     prints = Fingerprints.unjudged("poison", 1, 8, b"raw")
-    assert not prints.near.any()
+    assert not prints.has_fingerprint.any()
     assert not prints.bits.any()
     assert len(prints.shingles[0]) == 0
 

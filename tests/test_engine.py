@@ -81,7 +81,7 @@ BATCHES = [batch_of(*(text_of(7 * batch + row) for row in range(5))) for batch i
 def as_values(prints: Fingerprints) -> tuple[Any, ...]:
     columns = (
         prints.bits,
-        prints.near,
+        prints.has_fingerprint,
         prints.digests,
         prints.hashes,
         prints.shingles.offsets,
@@ -293,7 +293,7 @@ def test_workers_that_die_as_soon_as_they_start_end_the_run_and_say_so(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool, "_serve", gone_at_once)
-    with LocalEngine(recipe) as engine, pytest.raises(DedupError, match="is there memory enough"):
+    with LocalEngine(recipe) as engine, pytest.raises(DedupError, match="is there enough memory"):
         fingerprinted(engine, BATCHES[:1])
 
 

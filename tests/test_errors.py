@@ -24,7 +24,7 @@ def test_want_of_memory_is_not_called_a_bug(
     monkeypatch.setattr(__main__, "commands", commands)
     assert __main__._run() == 74
     said = capsys.readouterr().err
-    assert " dedup-job: there is not memory enough" in said
+    assert " dedup-job: there is not enough memory" in said
     assert "bug" not in said
 
 

@@ -37,7 +37,7 @@ def plan_of(bits: np.ndarray, near: float = 1.0, keys: np.ndarray | None = None)
         ids=[b"0123456789" + row.to_bytes(12, "big") for row in range(n)],
         verdicts=[UNIQUE] * n,
         bits=bits,
-        near=np.arange(n) < near * n,
+        has_fingerprint=np.arange(n) < near * n,
         keys=RNG.integers(1, 1 << 32, size=(n, 9), dtype=np.uint32) if keys is None else keys,
         digests=np.arange(2 * n, dtype=np.uint64).reshape(n, 2) + np.uint64(1),
         hashes=np.zeros((n, 2), np.uint64),
@@ -108,7 +108,7 @@ def test_made_up_texts_are_like_those_that_were_decided() -> None:
     assert len(set(texts.ids)) == len(np.unique(texts.digests, axis=0)) == 2_000
     assert {len(raw_id) for raw_id in texts.ids} == {22}
     assert len(np.unique(texts.bits)) > 1_990
-    assert texts.near.mean() == pytest.approx(0.9, abs=0.03)
+    assert texts.has_fingerprint.mean() == pytest.approx(0.9, abs=0.03)
     assert texts.keys.shape == (2_000, 9)
     assert len(np.unique(texts.keys)) > 15_900
     assert texts.is_kept.all()
@@ -123,7 +123,7 @@ def test_made_up_fingerprints_crowd_as_real_ones_do() -> None:
 
 def test_a_sample_without_fingerprints_gives_texts_without_them() -> None:
     texts = _Model.of([plan_of(np.zeros((50, 1), np.uint64), near=0.0)]).texts(10)
-    assert not texts.near.any()
+    assert not texts.has_fingerprint.any()
     assert not texts.bits.any()
     growth.grown(keepers(), [plan_of(BITS[:10], near=0.0)], 100.0)
 

@@ -37,7 +37,7 @@ def test_a_restored_record_is_unjudged_and_has_no_fingerprint() -> None:
     prints = prints_of({b"\1", b"\2"})
 
     assert list(prints.reasons) == ["", "restored", "restored", ""]
-    assert prints.near.tolist() == [True, False, False, True]
+    assert prints.has_fingerprint.tolist() == [True, False, False, True]
     assert prints.keys.tolist() == [[5] * 3, [0] * 3, [0] * 3, [5] * 3]
     assert prints.bits.tolist() == [[7, 7], [0, 0], [0, 0], [7, 7]]
     assert prints.hashes.tolist() == digests(RAWS).tolist()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.document import Unjudged
-from dedup_job.text.fields import Found, TextFields
+from dedup_job.text.fields import ExtractedText, TextFields
 
 
 def _element(kind: int, name: bytes, value: bytes) -> bytes:
@@ -86,7 +86,7 @@ def test_a_value_that_is_no_text_has_its_reason(name: str) -> None:
     fields, raw = TextFields(("text",)), _document(_element(kind, b"text", value))
 
     assert _reason(fields, raw) == reason
-    assert fields.texts_of([raw]) == [Found("", reason)]
+    assert fields.texts_of([raw]) == [ExtractedText("", reason)]
 
 
 @pytest.mark.parametrize("name", _VALUES)
@@ -304,17 +304,19 @@ def test_a_damaged_record_gives_text_or_a_reason(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("record", "found"),
     [
-        ({"title": "t", "body": "b"}, Found("t\nb")),
-        ({"title": "t"}, Found("t", is_partial=True)),
-        ({"title": "t", "body": None}, Found("t", is_partial=True)),
-        ({"title": "", "body": "b"}, Found("\nb", is_partial=True)),
-        ({"title": "t", "body": " \n"}, Found("t\n \n", is_partial=True)),
-        ({"title": "t", "body": 3}, Found("", "not_text:number")),
-        ({"title": "t", "body": ["b"]}, Found("", "not_text:list")),
-        ({}, Found("", "missing")),
+        ({"title": "t", "body": "b"}, ExtractedText("t\nb")),
+        ({"title": "t"}, ExtractedText("t", is_partial=True)),
+        ({"title": "t", "body": None}, ExtractedText("t", is_partial=True)),
+        ({"title": "", "body": "b"}, ExtractedText("\nb", is_partial=True)),
+        ({"title": "t", "body": " \n"}, ExtractedText("t\n \n", is_partial=True)),
+        ({"title": "t", "body": 3}, ExtractedText("", "not_text:number")),
+        ({"title": "t", "body": ["b"]}, ExtractedText("", "not_text:list")),
+        ({}, ExtractedText("", "missing")),
     ],
 )
-def test_a_record_is_judged_by_what_is_left_of_its_fields(record: dict[str, Any], found: Found) -> None:
+def test_a_record_is_judged_by_what_is_left_of_its_fields(
+    record: dict[str, Any], found: ExtractedText
+) -> None:
     assert TextFields(("title", "body")).texts_of([encode(record)]) == [found]
 
 

@@ -8,8 +8,8 @@ from bson import encode
 from dedup_job.commands import guard
 from dedup_job.commands.guard import (
     FIRST,
-    Decided,
     Drops,
+    EarlierDrops,
     FirstLook,
     Guards,
     HeldBack,
@@ -129,7 +129,7 @@ def plan(*keepers: int | None, start: int = 0) -> Plan:
         for keeper in keepers
     ]
     _, prints = batch(len(keepers))
-    columns = (prints.bits, prints.near, prints.keys, prints.digests, prints.hashes)
+    columns = (prints.bits, prints.has_fingerprint, prints.keys, prints.digests, prints.hashes)
     return Plan([raw_id(start + n) for n in range(len(keepers))], verdicts, *columns)
 
 
@@ -156,7 +156,7 @@ def test_a_share_is_looked_at_from_so_many_records_on() -> None:
 def test_the_share_itself_is_allowed_and_a_plan_that_drops_nothing_too() -> None:
     drops = Drops(0.5, None, stop)
     drops.look(plan(*[None, 0] * 5))
-    late = Drops(0.5, None, stop, Decided(100, 90))
+    late = Drops(0.5, None, stop, EarlierDrops(100, 90))
     late.look(plan(None, None))
     with pytest.raises(GuardStop, match="91 of 103"):
         late.look(plan(0))
@@ -164,7 +164,7 @@ def test_the_share_itself_is_allowed_and_a_plan_that_drops_nothing_too() -> None
 
 def test_a_group_is_counted_over_plans_and_over_runs_that_were_broken_off() -> None:
     notes = Notes()
-    drops = Drops(1, 8, notes, Decided(groups={raw_id(0): 3}))
+    drops = Drops(1, 8, notes, EarlierDrops(groups={raw_id(0): 3}))
     drops.look(plan(0, 0, 0, 1, 1))
     drops.look(plan(0, 0, start=10))
     assert notes.messages == []
@@ -202,7 +202,7 @@ def test_a_plan_that_passes_a_limit_is_not_committed_and_those_before_it_are() -
 def test_plans_that_were_not_held_back_are_looked_at_before_each_commit() -> None:
     unjudged = [Verdict(Action.UNJUDGED, "missing")] * FIRST
     _, prints = batch(FIRST)
-    columns = (prints.bits, prints.near, prints.keys, prints.digests, prints.hashes)
+    columns = (prints.bits, prints.has_fingerprint, prints.keys, prints.digests, prints.hashes)
     hidden = Plan([raw_id(n) for n in range(FIRST)], unjudged, *columns)
     guards = Guards(FirstLook(0.95, stop), Drops(0.9, None, stop))
     with pytest.raises(GuardStop, match=r"missing 1,000.*text is in title 100"):

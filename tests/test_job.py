@@ -54,7 +54,7 @@ def prints_of(texts: Sequence[Text], words: int = 1) -> Fingerprints:
     return Fingerprints(
         reasons=[text.reason for text in texts],
         bits=bits,
-        near=near,
+        has_fingerprint=near,
         keys=keys,
         digests=names,
         hashes=digests(text.name.encode() for text in texts),

@@ -31,7 +31,7 @@ def prints_of(texts: Sequence[bytes], near: bool = True) -> Fingerprints:
     return Fingerprints(
         reasons=[""] * len(texts),
         bits=np.array([[len(text)] for text in texts], np.uint64).reshape(-1, 1),
-        near=np.full(len(texts), near),
+        has_fingerprint=np.full(len(texts), near),
         keys=np.array([[len(text)] for text in texts], np.uint32).reshape(-1, 1),
         digests=digests(texts),
         hashes=digests(texts),
@@ -45,7 +45,9 @@ def prints_of(texts: Sequence[bytes], near: bool = True) -> Fingerprints:
 
 def plan_of(texts: Sequence[bytes], prints: Fingerprints, verdicts: Sequence[Verdict]) -> Plan:
     ids = [b"id:" + text for text in texts]
-    return Plan(ids, verdicts, prints.bits, prints.near, prints.keys, prints.digests, prints.hashes)
+    return Plan(
+        ids, verdicts, prints.bits, prints.has_fingerprint, prints.keys, prints.digests, prints.hashes
+    )
 
 
 class Records:

@@ -15,7 +15,7 @@ from pymongo.errors import AutoReconnect
 from dedup_job.errors import Unreachable
 from dedup_job.mongo import client as the_client
 from dedup_job.mongo.client import Patience, connect
-from dedup_job.mongo.outage import happened
+from dedup_job.mongo.outage import describe_failure
 from scripts.local_mongod import LocalMongod
 
 Odd = Callable[[socket.socket], object]
@@ -118,7 +118,9 @@ def test_of_many_hosts_three_are_told() -> None:
     server = (
         "<ServerDescription ('h{}', 1) server_type: Unknown, rtt: None, error=AutoReconnect('h: timed out')>"
     )
-    told = happened(AutoReconnect("x, [" + ", ".join(server.format(number) for number in range(5)) + "]>"))
+    told = describe_failure(
+        AutoReconnect("x, [" + ", ".join(server.format(number) for number in range(5)) + "]>")
+    )
     assert re.findall(r"h\d:1", told) == ["h0:1", "h1:1", "h2:1"]
     assert told.endswith("; and 2 more")
 
@@ -137,14 +139,14 @@ CERTIFICATE = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-
     ],
 )
 def test_an_error_of_one_connection_is_told(message: str, words: str) -> None:
-    assert happened(AutoReconnect(message)).startswith(words)
+    assert describe_failure(AutoReconnect(message)).startswith(words)
 
 
 @pytest.mark.parametrize(
     "message", ["", "operation cancelled", "db:1: what nobody knows", "no: [Errno 9999] x"]
 )
 def test_of_an_error_that_is_not_known_nothing_is_said(message: str) -> None:
-    assert happened(AutoReconnect(message)) == ""
+    assert describe_failure(AutoReconnect(message)) == ""
 
 
 @pytest.mark.long

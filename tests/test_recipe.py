@@ -75,7 +75,7 @@ def test_golden_fingerprints_stay_for_ever(bits: int) -> None:
     """Whoever changes one raises `FORMAT`: the fingerprints in ledgers would not compare any more."""
     prints = Fingerprinter(made(bits=bits, terms=WORDS))([raw(CHINESE), raw(ENGLISH)])
     assert [hexadecimal(row) for row in prints.bits] == [GOLDEN[CHINESE, bits], GOLDEN[ENGLISH, bits]]
-    assert prints.near.all()
+    assert prints.has_fingerprint.all()
 
 
 CORPUS_GOLDEN = {
@@ -89,7 +89,7 @@ def test_a_golden_corpus_keeps_every_bit_of_every_column(profile: str) -> None:
     """Whoever changes `scripts.corpus` takes new digests, with this code as it was."""
     recipe = recipe_of("title", "data", recipe={"profile": profile})
     prints = Fingerprinter(recipe)([encode(record) for record in generate(400)])
-    columns = [prints.bits, prints.near, prints.keys, prints.digests, prints.hashes]
+    columns = [prints.bits, prints.has_fingerprint, prints.keys, prints.digests, prints.hashes]
     found = xxhash.xxh3_128("\n".join(prints.reasons).encode())
     for column in (*columns, prints.shingles.offsets, prints.shingles.values):
         found.update(column.tobytes())
@@ -133,7 +133,7 @@ def test_a_record_gets_the_same_row_alone_and_in_a_batch(
         alone = fingerprinter([raw(text)])
         assert together.reasons[row] == alone.reasons[0]
         assert (together.bits[row] == alone.bits[0]).all()
-        assert together.near[row] == alone.near[0]
+        assert together.has_fingerprint[row] == alone.has_fingerprint[0]
         assert (together.digests[row] == alone.digests[0]).all()
         assert (together.keys[row] == alone.keys[0]).all()
         assert together.shingles[row].tolist() == alone.shingles[0].tolist()
@@ -169,7 +169,7 @@ def test_what_cannot_be_judged_gets_a_reason_and_zeros(
 ) -> None:
     prints = fingerprinter([raw(value), raw(CHINESE)])
     assert list(prints.reasons) == [reason, ""]
-    assert not prints.near[0]
+    assert not prints.has_fingerprint[0]
     assert not prints.bits[0].any()
     assert not prints.keys[0].any()
     assert not prints.digests[0].any()
@@ -179,7 +179,7 @@ def test_what_cannot_be_judged_gets_a_reason_and_zeros(
 def test_a_text_with_too_few_terms_is_judged_and_not_near(fingerprinter: Fingerprinter) -> None:
     prints = fingerprinter([raw("一二三四"), raw("fox " * 50), raw(CHINESE)])
     assert set(prints.reasons) == {""}
-    assert prints.near.tolist() == [False, False, True]
+    assert prints.has_fingerprint.tolist() == [False, False, True]
     assert not prints.bits[:2].any()
     assert prints.bits[2].any()
 
@@ -187,13 +187,13 @@ def test_a_text_with_too_few_terms_is_judged_and_not_near(fingerprinter: Fingerp
 def test_the_least_number_of_terms_counts_distinct_terms(small_idf: Resource) -> None:
     recipe = made(idf_table=small_idf, terms=WORDS, matching=replace(MATCHING, min_terms=3))
     prints = Fingerprinter(recipe)([raw("red blue"), raw("red blue red blue"), raw("red blue green")])
-    assert prints.near.tolist() == [False, False, True]
+    assert prints.has_fingerprint.tolist() == [False, False, True]
 
 
 def test_taking_only_the_heaviest_terms_does_not_make_a_text_poor(small_idf: Resource) -> None:
     """`min_terms` is about the text, `top` about the fingerprint."""
     recipe = made(idf_table=small_idf, terms=replace(WORDS, top=3), matching=MATCHING)
-    assert Fingerprinter(recipe)([raw(ENGLISH)]).near.all()
+    assert Fingerprinter(recipe)([raw(ENGLISH)]).has_fingerprint.all()
 
 
 def test_a_vocabulary_that_was_emptied_changes_nothing(

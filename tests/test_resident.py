@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dedup_job.engine import resident
-from dedup_job.engine.resident import available_bytes, family, most_held, resident_bytes
+from dedup_job.engine.resident import available_bytes, family, peak_bytes, resident_bytes
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells, in /proc")
 
@@ -44,7 +44,7 @@ def test_what_a_process_once_held_is_not_forgotten() -> None:
     filled = bytearray(b"x" * (64 << 20))
     before = resident_bytes(os.getpid())
     del filled
-    most = most_held(os.getpid())
+    most = peak_bytes(os.getpid())
     assert before is not None
     assert most is not None
     assert most > 0.9 * before
@@ -57,8 +57,8 @@ def test_nobody_tells_of_a_process_that_is_not_there() -> None:
 
 FREED = """
 import os
-from dedup_job.engine.resident import give_back_soon, resident_bytes
-give_back_soon(4 << 20)
+from dedup_job.engine.resident import return_large_blocks, resident_bytes
+return_large_blocks(4 << 20)
 large = b"x" * (30 << 20)
 del large  # glibc would take from its own store what is smaller from now on
 blocks = [b"x" * (4 << 20) for _ in range(20)]

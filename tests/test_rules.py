@@ -100,7 +100,7 @@ def made_prints(draw: st.DrawFn) -> tuple[Fingerprints, Matching]:
     prints = Fingerprints(
         reasons=reasons,
         bits=np.where(near, np.array(bits, np.uint64), np.uint64(0)).reshape(2, 1),
-        near=near,
+        has_fingerprint=near,
         keys=(np.array(keys, np.uint32).reshape(2, 3) * is_judged[:, None])[:, : matching.bands].copy(),
         digests=digests([b"a", draw(st.sampled_from([b"a", b"b", b"b"]))]) * is_judged[:, None],
         hashes=digests([b"a", b"b"]),
@@ -178,7 +178,7 @@ def test_a_rule_says_which_keys_are_the_same() -> None:
     assert shown["bands"] == "bands 2 and 7 of 9 are the same, within 18 bits"
     assert what(replace(matching, band_radius=4))["bands"].endswith("the same, but not within 4 bits")
     assert what(replace(matching, radius=4))["radius"].endswith("at most 4 count as near")
-    prints.near[0] = False
+    prints.has_fingerprint[0] = False
     assert what(matching)["bands"].endswith("a text without a fingerprint is not checked by distance")
     assert what(matching)["radius"] == "the first has 9 terms, a fingerprint takes at least 8"
     prints.keys[:] = 0

@@ -54,5 +54,5 @@ def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path, kind: type[
 
 def test_a_report_that_cannot_be_written_says_that_the_rest_is_done(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageFull, match=r"it is done, but .*/file/.*\.json cannot be written: "):
+    with pytest.raises(StorageFull, match=r"the work is done, but .*/file/.*\.json cannot be written: "):
         SavedReports(tmp_path / "file", 2).save(RUNS[0], {})

@@ -11,7 +11,7 @@ from dedup_job import Deduplicator
 from dedup_job.document import Unjudged
 from dedup_job.errors import ConfigError
 from dedup_job.text.clean import Cleaner
-from dedup_job.text.selectors import Selection
+from dedup_job.text.selectors import ElementSelection
 from scripts.corpus import generate
 from tests.recipes import PLAIN, recipe_of
 
@@ -110,8 +110,8 @@ def test_what_is_no_selector_is_a_fault_of_the_settings(name: str, selector: str
 
 
 def test_nothing_named_is_no_selection() -> None:
-    assert not Selection()
-    assert Selection(remove=("nav",))
+    assert not ElementSelection()
+    assert ElementSelection(remove=("nav",))
 
 
 def test_selectors_are_part_of_the_recipe_and_without_them_it_is_as_it_was() -> None:

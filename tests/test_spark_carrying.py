@@ -98,7 +98,7 @@ class Collection:
             near=[near(text) for text in self.texts],
             reasons=["" if text >= 0 else "empty" for text in self.texts],
             bits=column[:, :1],
-            has_print=np.ones(count, bool),
+            has_fingerprint=np.ones(count, bool),
             keys=np.zeros((count, 0), np.uint32),
             digests=by_text,
             hashes=column,

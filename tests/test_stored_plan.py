@@ -85,7 +85,7 @@ def stored_plans(draw: st.DrawFn) -> StoredPlan:
         ids=draw(st.lists(IDS, min_size=n, max_size=n)),
         verdicts=verdicts,
         bits=column(words),
-        near=np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n)), bool),
+        has_fingerprint=np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n)), bool),
         keys=np.array(keys, np.uint32).reshape(n, bands),
         digests=column(2),
         hashes=column(2),
@@ -104,7 +104,7 @@ def stored_plans(draw: st.DrawFn) -> StoredPlan:
 def as_values(stored: StoredPlan) -> tuple[Any, ...]:
     """A plan as values that can be compared."""
     plan = stored.plan
-    arrays = (plan.bits, plan.near, plan.digests, plan.hashes, plan.keys)
+    arrays = (plan.bits, plan.has_fingerprint, plan.digests, plan.hashes, plan.keys)
     columns = [(array.dtype, array.tolist()) for array in arrays]
     place = (stored.id, stored.previous, stored.run, stored.mode, stored.at)
     return (*place, list(plan.ids), list(plan.verdicts), columns)
@@ -128,7 +128,7 @@ FIRST = st.binary(min_size=1, max_size=4)
 
 
 def as_columns(texts: Texts) -> tuple[Any, ...]:
-    arrays = (texts.bits, texts.near, texts.keys, texts.digests, texts.is_kept)
+    arrays = (texts.bits, texts.has_fingerprint, texts.keys, texts.digests, texts.is_kept)
     return list(texts.ids), [(array.dtype, array.shape, array.tolist()) for array in arrays]
 
 

@@ -69,7 +69,7 @@ def candidates(sample: Sample, setting: Setting) -> set[tuple[int, int]]:
     """The pairs that share a key and are near enough, by comparing all."""
     keys = band_keys(sample.shingles, setting.bands, setting.rows)
     bits = [int.from_bytes(row.tobytes(), "little") for row in sample.bits]
-    near = sample.near.tolist()
+    near = sample.has_fingerprint.tolist()
 
     def is_candidate(one: int, other: int) -> bool:
         have_prints = near[one] and near[other]
@@ -100,7 +100,7 @@ def test_a_sample_keeps_the_first_of_equal_texts_in_the_order_of_decision() -> N
         Fingerprints(["", "", "", "missing", ""], bits, near, keys, digests, digests, shingles, ~near)
     )
     assert sample.bits.ravel().tolist() == [0, 1, 4]
-    assert sample.near.tolist() == [True, False, True]
+    assert sample.has_fingerprint.tolist() == [True, False, True]
     assert [row.tolist() for row in sample.shingles] == [[0], [1, 2], [4, 5, 6]]
     assert (sample.read, sample.same_text, sample.unjudged) == (5, 1, 1)
 

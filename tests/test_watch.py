@@ -18,7 +18,7 @@ from dedup_job.document import Counts
 from dedup_job.errors import ConfigError, LeaseHeld, Stopped, StorageFull, Unreachable
 from dedup_job.report.metrics import MetricsFile
 from dedup_job.report.ping import Ping
-from dedup_job.report.summary import Report, Standing
+from dedup_job.report.summary import LedgerProgress, Report
 from dedup_job.report.watch import Watch
 
 COUNTS = Counts(6_000, 2_000, 1_000, {"empty": 900, "null": 50}, {"validator": 50})
@@ -56,7 +56,7 @@ def file(tmp_path: Path) -> MetricsFile:
 
 
 def test_a_run_that_was_done_is_told_in_numbers(file: MetricsFile) -> None:
-    file.done(REPORT, Standing(7, datetime(2026, 1, 2, tzinfo=UTC)), NOON)
+    file.done(REPORT, LedgerProgress(7, datetime(2026, 1, 2, tzinfo=UTC)), NOON)
     told = samples(file.path)
     assert told.pop("peak_memory_bytes") > 10 << 20
     assert told == {
@@ -76,12 +76,12 @@ def test_a_run_that_was_done_is_told_in_numbers(file: MetricsFile) -> None:
 
 
 def test_what_is_not_known_is_not_told(file: MetricsFile) -> None:
-    file.done(REPORT, Standing(None, None), NOON)
+    file.done(REPORT, LedgerProgress(None, None), NOON)
     assert not {"undecided", "covered_timestamp_seconds"} & samples(file.path).keys()
 
 
 def test_after_failures_the_last_success_is_told_still(file: MetricsFile) -> None:
-    file.done(REPORT, Standing(0, NOON), NOON)
+    file.done(REPORT, LedgerProgress(0, NOON), NOON)
     before = samples(file.path)
     for code in (69, 65):
         file.failed(code, datetime(2026, 1, 3, tzinfo=UTC))
@@ -189,5 +189,5 @@ def test_a_metrics_file_that_cannot_be_written_is_told_before_the_run_or_after_i
         Watch(settings(metrics=str(tmp_path / "file" / "x.prom")))
     with Watch(settings(metrics=str(tmp_path / "folder" / "x.prom"))) as watch:
         (tmp_path / "folder").rmdir()
-        with pytest.raises(StorageFull, match=r"it is done, but .*x\.prom"):
-            watch.done(REPORT, Standing(None, None))
+        with pytest.raises(StorageFull, match=r"the work is done, but .*x\.prom"):
+            watch.done(REPORT, LedgerProgress(None, None))

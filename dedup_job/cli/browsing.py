@@ -133,7 +133,7 @@ def list_decided(config: Path, ids_only: bool, **options: Any) -> int:
     dedup-job list ... --ids | dedup-job restore ... -
     """
     from dedup_job.commands.context import Context
-    from dedup_job.commands.listing import Asked, condition_of, listing
+    from dedup_job.commands.listing import ListingQuery, condition_of, listing
     from dedup_job.ledger.selection import Selection
 
     settings, output = prepared(config, {**options, "workers": 1})
@@ -142,7 +142,7 @@ def list_decided(config: Path, ids_only: bool, **options: Any) -> int:
     chosen = {name: options[name] for name in ("verdict", "reason", "run", "least", "most")}
     selection = Selection(**chosen, order=options["order"], is_reversed=options["is_reversed"])
     where = condition_of(options["where"])
-    asked = Asked(selection, where, options["numbers_only"], not ids_only, options["limit"])
+    asked = ListingQuery(selection, where, options["numbers_only"], not ids_only, options["limit"])
     with Context(settings) as context:
         for some in listing(context, asked):
             if not output.stream([(one.as_id if ids_only else one.as_text, one.as_json) for one in some]):

@@ -28,9 +28,9 @@ from dedup_job.errors import StateError, UsageError
 def undo(config: Path, run: str, yes: bool, dry_run: bool, **options: Any) -> int:
     """Take a whole RUN back, as `status` names it: the target and the ledger are as before it.
 
-    It says what it will take, and asks.  Runs are undone newest first.  Killed, it is ended by the same
-    command; nothing else is decided before.
-    Exit code 3: done, but records stay that were altered there, or that the source has no more as they were.
+    It says what it will take, and asks.  Runs are undone newest first.  If it is killed, the same command
+    finishes it; nothing else is decided before.
+    Exit code 3: done, but records stay that were altered there, or that vanished from the source or changed.
     """
     from dedup_job.commands import undo as taking_back
     from dedup_job.commands.context import Context
@@ -187,7 +187,7 @@ def _applied(settings: Any, output: Output, ids: Path | None, yes: bool, dry_run
         with Progress("reconcile", None, "records") as progress:
             found = compared(context, progress.advance)
         due = found.outdated.due
-        apply.guard(found, settings.limits.max_vanished_share, is_noted=dry_run or meant.guarded)
+        apply.guard(found, settings.limits.max_vanished_share, is_noted=dry_run or meant.allow)
         if dry_run:
             output.show(due.as_text(context.target_name), due.as_json())
             return 0

@@ -30,7 +30,9 @@ class Output:
             with suppress(BrokenPipeError):
                 click.echo(json_line(values) if self.as_json else text)
         except OSError as error:
-            raise StorageFull(f"it is done, but its report cannot be written: {error.strerror}") from error
+            raise StorageFull(
+                f"the work is done, but its report cannot be written: {error.strerror}"
+            ) from error
 
     def stream(self, answers: Sequence[tuple[Callable[[], str], Callable[[], dict[str, Any]]]]) -> bool:
         """Print a line for each answer, at once; returns whether anybody reads on.
@@ -91,7 +93,7 @@ def consenting(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--refilter",
             is_flag=True,
-            help="The filter is another on purpose: decide what it takes now, too.",
+            help="The filter was changed on purpose: decide what it takes now, too.",
         ),
     ):
         command = option(command)
@@ -167,10 +169,10 @@ def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 def finish(output: Output, settings: Any, done: Any, text: str, values: dict[str, Any]) -> None:
     """Print the report of a run, log it without evidence, and leave it in the directory where one is set."""
-    from dedup_job.report.log import is_read_along
+    from dedup_job.report.log import is_interactive
     from dedup_job.report.saved import SavedReports
 
-    if not is_read_along():
+    if not is_interactive():
         log.info("done", extra={"fields": {**done.as_json(), "exit_code": done.exit_code}})
     if settings.report.directory is not None:
         try:

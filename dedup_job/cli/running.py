@@ -89,7 +89,7 @@ def report(
     With --html it leaves a page: one file, to be opened in a browser, with what would go and why.
     """
     if run is not None and (mode or fresh or limit):
-        raise UsageError("--of tells of a run that was: leave --mode, --fresh and --limit out")
+        raise UsageError("--of reports on a past run: leave out --mode, --fresh and --limit")
     settings, output = prepared_to_report(config, options)
     if run is None:
         begin_workers(settings)
@@ -170,7 +170,7 @@ def _adopt(settings: Any, options: dict[str, Any]) -> None:
     from dedup_job.report.progress import Progress
 
     if settings.engine.kind == "spark":
-        raise UsageError("--adopt: what the target holds is not taken in on Spark; add --engine local")
+        raise UsageError("--adopt does not work on Spark; add --engine local")
     with Context(settings) as context, Progress("adopt", context.own_records.estimated_count()) as progress:
         adopt(context, progress.observe, consent(options))
 

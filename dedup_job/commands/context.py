@@ -90,7 +90,7 @@ class Context:
         """Raise ConfigError unless the source can be read, StateError when it is there no more."""
         try:
             namespace.check_source(source, self.patience)
-        except namespace.Nowhere as error:
+        except namespace.SourceMissing as error:
             head = self.ledger_reader().head()
             if head is None or head.is_empty or head.source != source.full_name:
                 raise

@@ -25,7 +25,7 @@ def decide(context: Context, mode: str, observe: Observe, consent: Consent = Con
         head = ledger.recover(source, target)
         looked, newest = source.now(), source.newest()
         keepers = context.keepers(target, engine)
-        tell, before = notes if consent.guarded else stop, broken_off(context, ledger)
+        tell, before = notes if consent.allow else stop, broken_off(context, ledger)
         guards = Guards.of(context.settings.limits, tell, before)
         past = Past.read(context, ledger, head, keepers, context.window(mode, head))
 

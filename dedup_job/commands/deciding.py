@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from operator import attrgetter
 
 from dedup_job.commands.context import Context
-from dedup_job.commands.guard import Decided
+from dedup_job.commands.guard import EarlierDrops
 from dedup_job.document import Batch, Counts
 from dedup_job.engine.exempt import Fingerprinting, WithExempt
 from dedup_job.errors import StateError
@@ -118,7 +118,7 @@ def taken_in(
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A look at the source: through a window, and where that is due at all that it leaves out.
+    """A look at the source: at a window of ids, and when a full look is due at all other ids, too.
 
     What lies behind the watermark of a backfill is decided as in a nightly run, behind what it decides.
     """
@@ -186,14 +186,14 @@ def tell_of_gone(keepers: Keepers, tell: Callable[[str], None]) -> None:
         )
 
 
-def broken_off(context: Context, reader: LedgerReader) -> Decided:
+def broken_off(context: Context, reader: LedgerReader) -> EarlierDrops:
     """Return what the runs since the last that ended have decided: to a guard they are one with the next.
 
     Else each start would drop some more, up to where its guard begins to look.
     """
     rows = [row for row in reader.broken_off() if "duplicate" in row]
     is_grouped = context.settings.limits.max_group is not None
-    return Decided(
+    return EarlierDrops(
         read=sum(row["read"] for row in rows),
         dropped=sum(sum(row["duplicate"].values()) for row in rows),
         groups=reader.groups([row["_id"] for row in rows]) if is_grouped else {},

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from dedup_job import job
 from dedup_job.commands.context import Context, first_records
 from dedup_job.commands.deciding import Look, Observe, Past, broken_off, new_run, tell_of_gone
-from dedup_job.commands.guard import Decided, Guards, HeldBack, Notes
+from dedup_job.commands.guard import EarlierDrops, Guards, HeldBack, Notes
 from dedup_job.document import COPIED, Batch, Counts, digests
 from dedup_job.ledger.fitting import Consent, check_filter, check_fits, check_places, check_whole
 from dedup_job.ledger.head import Head
@@ -68,7 +68,7 @@ def dry_run(context: Context, asked: DryRun, observe: Observe) -> Report:
     mode = asked.mode or (NIGHTLY if head and head.covered else BACKFILL)
     started = time.monotonic()
     notes = Notes()
-    before = Decided() if asked.fresh else broken_off(context, reader)
+    before = EarlierDrops() if asked.fresh else broken_off(context, reader)
     guards = Guards.of(context.settings.limits, notes, before, least=1)
     with context.engine() as engine:
         target = Rehearsal(context.target, context.source)

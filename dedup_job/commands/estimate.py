@@ -18,7 +18,7 @@ from dedup_job.commands.guard import FirstLook, Notes
 from dedup_job.commands.sample import Sample, take
 from dedup_job.commands.trial import Trial, decided, fingerprinted, reading
 from dedup_job.document import Action, Fingerprints
-from dedup_job.engine.resident import family, most_held
+from dedup_job.engine.resident import family, peak_bytes
 from dedup_job.lab.forecast import Costs, Forecast, Limits, Machine, Sampled, Sizes
 from dedup_job.lab.growth import grown
 from dedup_job.lab.unseen import Copies
@@ -122,7 +122,7 @@ def _wrong(decided: Trial) -> float:
 
 def _worker_bytes(workers: int) -> int | None:
     """Return the most bytes that a worker holds, with its part of the process that all are forked from."""
-    held = [nbytes for pid in family() if (nbytes := most_held(pid))]
+    held = [nbytes for pid in family() if (nbytes := peak_bytes(pid))]
     return sum(held) // workers if held else None
 
 

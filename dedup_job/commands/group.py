@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dedup_job.commands.context import Context
+from dedup_job.commands.keeper_texts import duplicates, keepers, ledger_of, portions
 from dedup_job.commands.named import record_named
-from dedup_job.commands.reread import duplicates, keepers, ledger_of, portions
 from dedup_job.errors import UsageError
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.rows import keeper_of_row

@@ -1,6 +1,6 @@
 """Guards: they see what a run is about to do, and tell when a person should look before it is done.
 
-Where a run is guarded, telling ends it; a dry run, and a run that a person allowed to go on, note it.
+What they tell ends a run; a dry run, and a run that a person allowed to go on, note it.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class HeldBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class EarlierDrops:
     """What was decided: records, those of them that were dropped, and how many of these for each keeper.
 
     The last is counted only where it is limited: it takes about 150 bytes for each keeper of a duplicate.
@@ -126,12 +126,12 @@ class Drops:
     """A guard of what is dropped: how much of all, and how much for one keeper."""
 
     def __init__(
-        self, max_share: float, max_group: int | None, tell: Tell, before: Decided = Decided()
+        self, max_share: float, max_group: int | None, tell: Tell, before: EarlierDrops = EarlierDrops()
     ) -> None:
         """Go on from what runs that were broken off had decided; tell of each limit once."""
         self._max_share, self._max_group, self._tell = max_share, max_group, tell
         self._read, self._dropped, self._groups = before.read, before.dropped, Counter(before.groups)
-        self._told = set[str]()
+        self._reported = set[str]()
 
     def look(self, plan: Plan) -> None:
         """Tell when a plan, were it carried out, would drop too much."""
@@ -159,9 +159,9 @@ class Drops:
 
     def _say(self, what: str, limit: str, keeper: bytes, plan: Plan) -> None:
         """Tell what passes a limit, once, and show it by some records that would be dropped for a keeper."""
-        if limit in self._told:
+        if limit in self._reported:
             return
-        self._told.add(limit)
+        self._reported.add(limit)
         verdicts = zip(plan.ids, plan.verdicts, strict=True)
         stood_for = (
             raw_id for raw_id, one in verdicts if one.match is not None and one.match.keeper == keeper
@@ -191,7 +191,9 @@ class Guards:
         return looked_at
 
     @classmethod
-    def of(cls, limits: LimitSettings, tell: Tell, before: Decided = Decided(), least: int = FIRST) -> Self:
+    def of(
+        cls, limits: LimitSettings, tell: Tell, before: EarlierDrops = EarlierDrops(), least: int = FIRST
+    ) -> Self:
         """Set them up as the settings have it; see FirstLook and Drops."""
         return cls(
             FirstLook(limits.max_unjudged_share, tell, least),

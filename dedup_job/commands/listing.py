@@ -10,7 +10,7 @@ from typing import Any
 import xxhash
 
 from dedup_job.commands.context import Context
-from dedup_job.commands.reread import duplicates, keepers, ledger_of, portions
+from dedup_job.commands.keeper_texts import duplicates, keepers, ledger_of, portions
 from dedup_job.errors import UsageError
 from dedup_job.fingerprint.shingles import NUMBER, compared
 from dedup_job.ledger.selection import Decided, Selection
@@ -21,7 +21,7 @@ SEEN = 10_000  # characters of a text in which differences are looked for
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ListingQuery:
     """What is to be listed.
 
     selection     rows of the ledger
@@ -62,7 +62,7 @@ def condition_of(given: str | None) -> Mapping[str, Any]:
     return condition
 
 
-def listing(context: Context, asked: Asked) -> Iterator[list[Listed]]:
+def listing(context: Context, asked: ListingQuery) -> Iterator[list[Listed]]:
     """Yield what was decided, some records at a time; memory is bounded, whatever is asked for.
 
     Raises ConfigError where nothing was decided yet, UsageError when the server does not take the condition.
@@ -79,14 +79,14 @@ def listing(context: Context, asked: Asked) -> Iterator[list[Listed]]:
             return
 
 
-def _matching(context: Context, asked: Asked, rows: Sequence[Decided]) -> Sequence[Decided]:
+def _matching(context: Context, asked: ListingQuery, rows: Sequence[Decided]) -> Sequence[Decided]:
     if not asked.where:
         return rows
     there = context.source.matching([row.id for row in rows], asked.where)
     return [row for row in rows if row.id in there]
 
 
-def _listed(context: Context, asked: Asked, rows: Sequence[Decided]) -> Iterator[Listed]:
+def _listed(context: Context, asked: ListingQuery, rows: Sequence[Decided]) -> Iterator[Listed]:
     if not (asked.with_texts or asked.numbers_only):
         yield from map(Listed, rows)
         return

@@ -10,7 +10,7 @@ from dedup_job.mongo.shown_ids import readings
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class NamedRecord:
     """A record that a command line names, and the place where it is: source or target."""
 
     place: str
@@ -18,10 +18,10 @@ class Found:
     raw: bytes
 
 
-def records_named(context: Context, given: str) -> list[Found]:
+def records_named(context: Context, given: str) -> list[NamedRecord]:
     """Return the record that a command line names, as it is in the source and as it is in the target."""
     found = [
-        Found(place, raw_id, raw)
+        NamedRecord(place, raw_id, raw)
         for place, collection in (("source", context.source), ("target", context.target))
         for reading in readings(given)
         for found in collection.fetch([reading])
@@ -30,7 +30,7 @@ def records_named(context: Context, given: str) -> list[Found]:
     return [one for one in found if one.id == found[0].id]
 
 
-def record_named(context: Context, given: str) -> Found:
+def record_named(context: Context, given: str) -> NamedRecord:
     """Return the first of them; raises UsageError when it is nowhere."""
     for found in records_named(context, given):
         return found

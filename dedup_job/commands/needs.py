@@ -54,20 +54,20 @@ class Users:
 
     def _in_source(self, need: Need) -> Iterator[str]:
         database, collection = self.source_place
-        yield from _told(self.source, ["listCollections"], database)
-        yield from _told(self.source, need.source, database, collection)
+        yield from _missing(self.source, ["listCollections"], database)
+        yield from _missing(self.source, need.source, database, collection)
 
     def _in_target(self, need: Need) -> Iterator[str]:
         database, collection = self.target_place
         if self.source_place[0] != database or self.source != self.target:
-            yield from _told(self.target, ["listCollections"], database)
-        yield from _told(self.target, need.target, database, collection)
+            yield from _missing(self.target, ["listCollections"], database)
+        yield from _missing(self.target, need.target, database, collection)
         parts = (f"{collection}.dedup.{part}" for part in LEDGER)
-        found = [told for part in parts for told in _told(self.target, need.ledger, database, part)]
+        found = [one for part in parts for one in _missing(self.target, need.ledger, database, part)]
         if found:
             yield found[0] + (f", and {len(found) - 1} more like it" if len(found) > 1 else "")
 
 
-def _told(rights: Rights, actions: Sequence[str], database: str, collection: str = "") -> Iterator[str]:
+def _missing(rights: Rights, actions: Sequence[str], database: str, collection: str = "") -> Iterator[str]:
     if lacking := rights.lacking(actions, database, collection):
         yield lack(lacking, database, collection)

@@ -23,7 +23,7 @@ from dedup_job.mongo.window import Window
 from dedup_job.plan import ADOPT, Plan, Texts
 from dedup_job.report.applied import Due
 from dedup_job.report.progress import Advance
-from dedup_job.report.reconciled import Tally
+from dedup_job.report.reconciled import IdTally
 
 BY_TEXT = (Action.UNIQUE, Action.DUPLICATE)
 NOTHING = bytes(16)
@@ -114,7 +114,7 @@ def compared(context: Context, advance: Advance) -> Compared:
     reader = context.ledger_reader()
     head = head_of(context, reader)
     adopted = IdSet.of(stored.plan.ids for stored in takewhile(_is_adopted, reader.plans(head)))
-    comparison = Comparison(changed=Tally())
+    comparison = Comparison(changed=IdTally())
     with context.engine() as engine:
         fence = head.fence if head.lease is None else None
         overrides = reader.overrides()

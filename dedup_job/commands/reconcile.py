@@ -16,7 +16,7 @@ from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.mongo.window import Window
 from dedup_job.plan import ADOPT, RECONCILE, Plan
 from dedup_job.report.progress import Advance
-from dedup_job.report.reconciled import Reconciliation, Tally
+from dedup_job.report.reconciled import IdTally, Reconciliation
 from dedup_job.report.summary import Report
 
 
@@ -25,8 +25,8 @@ class Comparison:
     """What became of the decided records, plan by plan; `changed` is None where that is not asked for."""
 
     records: int = 0
-    vanished: Tally = field(default_factory=Tally)
-    changed: Tally | None = None
+    vanished: IdTally = field(default_factory=IdTally)
+    changed: IdTally | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def reconcile(
     """
     started = time.monotonic()
     reader = context.ledger_reader()
-    compared = Comparison(changed=Tally() if content else None)
+    compared = Comparison(changed=IdTally() if content else None)
     restored = copies(reader.overrides()) if content else {}
     plans = each_compared(context, reader.plans(head_of(context, reader)), restored, compared, advance)
     missed = decide_missed(context, Window().without(stored for stored, _ in plans), advance, consent)
@@ -89,9 +89,9 @@ def each_compared(
         gone = context.source.absent(plan.ids) if compared.changed is None else set(plan.ids) - there.keys()
         rows = Overtaken(list(_changed(plan, there, restored)), list(_vanished(plan, gone)))
         compared.records += len(plan)
-        compared.vanished.add(_told_of(plan, rows.vanished))
+        compared.vanished.add(_actions(plan, rows.vanished))
         if compared.changed is not None:
-            compared.changed.add(_told_of(plan, rows.changed))
+            compared.changed.add(_actions(plan, rows.changed))
         advance(len(plan))
         yield stored, rows
 
@@ -101,7 +101,7 @@ def _hashes(context: Context, plan: Plan) -> dict[bytes, bytes]:
     return dict(pair for found in context.source.fetch(plan.ids) for pair in hashed(found.values()))
 
 
-def _told_of(plan: Plan, rows: Iterable[int]) -> Iterator[tuple[bytes, Action]]:
+def _actions(plan: Plan, rows: Iterable[int]) -> Iterator[tuple[bytes, Action]]:
     return ((plan.ids[row], plan.verdicts[row].action) for row in rows)
 
 

@@ -10,7 +10,7 @@ from math import ceil
 from pathlib import Path
 
 from dedup_job.commands.context import Context
-from dedup_job.commands.read_again import ReadAgain, Record, Seen
+from dedup_job.commands.report_records import ReadAgain, Record, Seen
 from dedup_job.document import Batch
 from dedup_job.errors import ConfigError
 from dedup_job.lab.rethreshold import staying
@@ -71,7 +71,7 @@ class Page:
 
 
 @dataclass(slots=True)
-class Tally:
+class PageTally:
     """What the samples tell, added up.
 
     kept, dropped  lengths of texts, each with the number of records that it stands for
@@ -122,7 +122,7 @@ class Tally:
 
 def contents(context: Context, collected: Collected, done: Report, is_done: bool) -> Contents:
     """Return what stands on the page of a run that was observed; `is_done` tells a run from a dry run."""
-    tally = Tally()
+    tally = PageTally()
     with context.engine() as engine:
         again = ReadAgain(context, engine)
         pairs = _pairs(context, again, collected, tally)
@@ -187,7 +187,7 @@ def hundredth(similarity: float) -> int:
     return int(similarity * STEPS + 1e-9)
 
 
-def _pairs(context: Context, again: ReadAgain, collected: Collected, tally: Tally) -> list[ShownPair]:
+def _pairs(context: Context, again: ReadAgain, collected: Collected, tally: PageTally) -> list[ShownPair]:
     """Read the samples, add up what they tell, and return the near pairs that are shown."""
     by, show = context.settings.report.group_by, context.settings.report.show
     weights = chosen(collected.near.drawn, collected.similarities.tolist())

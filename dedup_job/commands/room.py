@@ -68,7 +68,7 @@ def _free(context: Context, servers: Connections) -> int | None:
 def _enough(exam: Examination, about: str, where: str, needed: int, there: int | None) -> None:
     """Note how much is needed of what there is; raises StorageFull when it is not enough."""
     if there is None:
-        exam.note(about, f"about {shown(needed)} needed; nobody says how much is free {where}")
+        exam.note(about, f"about {shown(needed)} needed; the free space {where} is unknown")
         return
     message = f"about {shown(needed)} needed, {shown(there)} free {where}"
     if needed > there:

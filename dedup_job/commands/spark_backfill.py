@@ -144,7 +144,7 @@ class _Backfill:
         notes = Notes()
         with context.ledger(run, consent) as ledger:
             head = ledger.recover(context.source, context.target)
-            tell = notes if consent.guarded else stop
+            tell = notes if consent.allow else stop
             guards = Guards.of(context.settings.limits, tell, broken_off(context, ledger))
             self._check_nothing_left()
             _check_decided_by_backfills(ledger, head)

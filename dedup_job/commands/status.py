@@ -12,7 +12,7 @@ from dedup_job.ledger.head import Head
 from dedup_job.ledger.lease import Holder
 from dedup_job.ledger.reader import DECIDING, REPORTED
 from dedup_job.mongo.shown_ids import extended
-from dedup_job.report.summary import Standing
+from dedup_job.report.summary import LedgerProgress
 
 LAST_RUNS = 10
 RUN_KEYS = ("mode", "started", "seconds", "read", "unique", "duplicate", "unjudged", "refused", "exit_code")
@@ -72,11 +72,11 @@ def undecided(context: Context, head: Head) -> int | None:
     return max(0, context.source.estimated_count() - head.counts.in_source) if context.is_counted() else None
 
 
-def standing(context: Context) -> Standing:
+def standing(context: Context) -> LedgerProgress:
     """Return how far the ledger is after a run."""
     head = context.ledger_reader().head()
     assert head is not None
-    return Standing(undecided(context, head), head.seen or head.covered)
+    return LedgerProgress(undecided(context, head), head.seen or head.covered)
 
 
 def _age(now: datetime, then: datetime | None) -> float | None:

@@ -9,7 +9,7 @@ import xxhash
 from bson import decode
 
 from dedup_job.commands.context import Context
-from dedup_job.commands.named import Found, record_named, records_named
+from dedup_job.commands.named import NamedRecord, record_named, records_named
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.rows import id_of_row, keeper_of_row
 from dedup_job.ledger.stored_plan import StoredPlan
@@ -125,7 +125,7 @@ def _is_changed(stored: StoredPlan, row: int, raw: bytes | None) -> bool:
     return bool(xxhash.xxh3_128_digest(raw) != stored.plan.hashes[row].tobytes())
 
 
-def _undecided(context: Context, found: Found) -> dict[str, Any]:
+def _undecided(context: Context, found: NamedRecord) -> dict[str, Any]:
     """Say that a record was not decided, and why that may be: a filter, a run that broke off, an undo."""
     head = context.ledger_reader().head()
     left = context.ledger_reader().row("left", [found.id])

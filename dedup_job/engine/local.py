@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine import worker
 from dedup_job.engine.forks import fork_server
-from dedup_job.engine.pool import Lost, Pool, Work
+from dedup_job.engine.pool import Pool, Work, WorkerLost
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.signals import FLAG
 
@@ -118,5 +118,5 @@ def _outcome(future: Future[T]) -> T | None:
     """Return a result, or None when the worker died of these records or took too long over them."""
     try:
         return FLAG.result(future)
-    except Lost:
+    except WorkerLost:
         return None

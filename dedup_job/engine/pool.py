@@ -30,7 +30,7 @@ T = TypeVar("T")
 Work = Callable[[Sequence[bytes]], T]
 
 
-class Lost(Exception):
+class WorkerLost(Exception):
     """A worker died over its work, or took too long and was killed."""
 
 
@@ -48,7 +48,7 @@ class Pool:
     def submit(self, work: Work[T], raws: Sequence[bytes], seconds: float) -> Future[T]:
         """Give records to the next idle worker, and no more than so many seconds to be done with them.
 
-        The future raises Lost for a worker that died or was too slow, DedupError for one that failed.
+        The future raises WorkerLost for a worker that died or was too slow, DedupError for one that failed.
         """
         return self._threads.submit(self._ask, work, raws, seconds)
 
@@ -70,7 +70,7 @@ class Pool:
         asked = self._idle.get()
         try:
             answer: T = asked.ask((work, raws), seconds)
-        except (Lost, DedupError):
+        except (WorkerLost, DedupError):
             raise
         except Exception as error:
             raise DedupError(
@@ -92,15 +92,15 @@ class _Worker:
         self._is_stopped = self._is_ready = False
 
     def ask(self, question: object, seconds: float) -> Any:
-        """Return the answer to a question; raise Lost when there is none in time."""
+        """Return the answer to a question; raise WorkerLost when there is none in time."""
         for _ in range(MOST_LOST):
             try:
                 self.prepare()
                 break
-            except Lost:
+            except WorkerLost:
                 time.sleep(PAUSE_SECONDS)  # what they are forked from may be dying as well
         else:
-            raise DedupError("the workers die as soon as they start; is there memory enough?")
+            raise DedupError("the workers die as soon as they start; is there enough memory?")
         try:
             return self._within(seconds, lambda: self._answer(question))
         except BaseException:
@@ -121,16 +121,16 @@ class _Worker:
             process.start()
             end.close()  # the worker has the only one: its death is the end of the pipe
         except (OSError, EOFError) as error:  # no room for it, or nothing to fork it from
-            raise Lost from error
+            raise WorkerLost from error
         except TypeError as error:  # so multiprocessing tells that another thread starts the server anew
-            raise Lost from error
+            raise WorkerLost from error
         self._process, self._is_ready = process, False
 
     def prepare(self) -> None:
-        """Have a process that waits for a question; raises Lost where there is none."""
+        """Have a process that waits for a question; raises WorkerLost where there is none."""
         try:
             self._begin()
-        except Lost:
+        except WorkerLost:
             self._end()
             raise
 
@@ -138,12 +138,12 @@ class _Worker:
         if self._process is None and not self._is_stopped:
             self._start()
         if self._is_stopped:
-            raise Lost
+            raise WorkerLost
         if not self._is_ready:
             self._within(BEGIN_SECONDS, self._pipe.recv)
             self._is_ready = True
         if self._process and not self._process.is_alive():
-            raise Lost
+            raise WorkerLost
 
     def _answer(self, question: object) -> Any:
         self._pipe.send(question)
@@ -160,7 +160,7 @@ class _Worker:
             pass
         finally:
             timer.cancel()
-        raise Lost
+        raise WorkerLost
 
     def _kill(self) -> None:
         process = self._process

@@ -25,7 +25,7 @@ def resident_bytes(pid: int) -> int | None:
     return None
 
 
-def most_held(pid: int) -> int | None:
+def peak_bytes(pid: int) -> int | None:
     """Return the most bytes that a process has held, about: its part of what it shares as it is now."""
     with suppress(OSError, IndexError, ValueError, KeyError):
         lines = (PROC / str(pid) / "status").read_text().splitlines()
@@ -72,12 +72,12 @@ def _in_group(folder: Path) -> int | None:
 
 
 def work_in_batches(large: int) -> None:
-    """Set the memory of this process up for work on batches; `large` as in `give_back_soon`."""
-    give_back_soon(large)
-    collect_seldom()
+    """Set the memory of this process up for work on batches; `large` as in `return_large_blocks`."""
+    return_large_blocks(large)
+    collect_rarely()
 
 
-def give_back_soon(large: int) -> None:
+def return_large_blocks(large: int) -> None:
     """Let each large piece of memory go back to the system when it is free, where the C library can.
 
     Else glibc keeps it for the next one, which seldom fits: a run on texts of a million characters held twice
@@ -91,7 +91,7 @@ def give_back_soon(large: int) -> None:
         library.mallopt(TRIM_THRESHOLD, KEPT)
 
 
-def collect_seldom() -> None:
+def collect_rarely() -> None:
     """Let Python look for cycles among its objects when many have come, not at each few hundred.
 
     A batch makes many objects, hardly one of them in a cycle, and each look goes over all the code as well.

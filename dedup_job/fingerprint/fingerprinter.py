@@ -23,7 +23,7 @@ from dedup_job.fingerprint.terms import Vocabulary, weigh
 from dedup_job.fingerprint.tokens import Tokenizer, token_rows
 from dedup_job.native.ragged import Ragged
 from dedup_job.text.characters import joined, lower_case
-from dedup_job.text.fields import Found
+from dedup_job.text.fields import ExtractedText
 
 LARGEST_VOCABULARY = 1_000_000
 MOST_CHARACTERS = 10_000_000  # of the vocabulary
@@ -59,7 +59,7 @@ class Fingerprinter:
             self._know_nothing()  # what is remembered may be half done
             raise
 
-    def _fingerprints(self, raws: Sequence[bytes], found: Sequence[Found]) -> Fingerprints:
+    def _fingerprints(self, raws: Sequence[bytes], found: Sequence[ExtractedText]) -> Fingerprints:
         texts = [one.text for one in found]
         places: dict[str, int] = {}  # a text that is repeated is looked at once
         place = np.array([places.setdefault(text, len(places)) for text in texts], np.intp)
@@ -70,12 +70,12 @@ class Fingerprinter:
         bits, counts = self._known_or_new_bits(distinct, codes, hashes)
         sets = self._shingles(distinct, codes)
         matching = self._recipe.matching
-        near = counts >= matching.min_terms
-        bits[~near] = 0
+        has_fingerprint = counts >= matching.min_terms
+        bits[~has_fingerprint] = 0
         return Fingerprints(
             reasons=[one.reason for one in found],
             bits=bits[place],
-            near=near[place],
+            has_fingerprint=has_fingerprint[place],
             keys=band_keys(sets, matching.bands, matching.rows)[place],
             digests=hashes[place],
             hashes=digests(raws),

@@ -14,7 +14,7 @@ from dedup_job.document import Fingerprints
 from dedup_job.fingerprint.idf import jieba_idf_path
 from dedup_job.fingerprint.terms import TermRule
 from dedup_job.text.clean import Cleaner
-from dedup_job.text.fields import Found, TextFields
+from dedup_job.text.fields import ExtractedText, TextFields
 
 SECTIONS = {"matching": "match", "terms": "recipe", "reader.cleaner": "clean"}
 NAMED_OTHERWISE = {"matching.min_terms": "[recipe] min_terms", "reader.fields.paths": "[source] fields"}
@@ -84,7 +84,7 @@ class Reader:
         found = self.found(raws)
         return [one.text for one in found], [one.reason for one in found]
 
-    def found(self, raws: Sequence[bytes]) -> list[Found]:
+    def found(self, raws: Sequence[bytes]) -> list[ExtractedText]:
         """Return what is found of each record, its text cleaned."""
         read = self.fields.texts_of(raws)
         given = list({one.text: None for one in read if not one.reason})  # what is repeated is cleaned once
@@ -136,8 +136,8 @@ class Recipe:
         return hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()
 
 
-def _cleaned(found: Found, text: str, reason: str) -> Found:
-    return Found("", reason) if reason else Found(text, "", found.is_partial)
+def _cleaned(found: ExtractedText, text: str, reason: str) -> ExtractedText:
+    return ExtractedText("", reason) if reason else ExtractedText(text, "", found.is_partial)
 
 
 def setting_of(name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class LabelAdvice:
     """What labels ask for.
 
     min_similarity  the threshold to take: the middle of those that judge as well
@@ -39,7 +39,7 @@ class Asked:
         )
 
 
-def asked(labels: Sequence[tuple[float, bool]], present: float) -> Asked | None:
+def asked(labels: Sequence[tuple[float, bool]], present: float) -> LabelAdvice | None:
     """Return the threshold that pairs, given by similarity and whether they are the same, ask for.
 
     Of thresholds that judge as well the highest are taken: a record that is dropped wrongly is worse than a
@@ -55,7 +55,9 @@ def asked(labels: Sequence[tuple[float, bool]], present: float) -> Asked | None:
     edges = [0.0, *sorted({similarity for similarity, _ in labels}), 1.0]
     tried = [(_wrong(labels, high), -high, low) for low, high in pairwise(edges) if low < high]
     wrong, minus_high, low = min(tried)
-    return Asked(_between(low, -minus_high), low, -minus_high, wrong, _wrong(labels, present), len(labels))
+    return LabelAdvice(
+        _between(low, -minus_high), low, -minus_high, wrong, _wrong(labels, present), len(labels)
+    )
 
 
 def _wrong(labels: Sequence[tuple[float, bool]], threshold: float) -> int:

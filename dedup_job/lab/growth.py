@@ -62,13 +62,13 @@ class _Model:
 
     raw_id  one of the ids
     bits    uint64 (n, words), the fingerprints
-    near    share of texts that have one
+    fingerprinted  share of texts that have one
     bands   keys of each text
     """
 
     raw_id: bytes
     bits: npt.NDArray[np.uint64]
-    near: float
+    fingerprinted: float
     bands: int
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
 
@@ -76,18 +76,19 @@ class _Model:
     def of(cls, plans: Sequence[Plan]) -> _Model:
         """Take the texts of some plans."""
         decided = [plan.texts for plan in plans]
-        near = np.concatenate([one.near for one in decided])
+        has_fingerprint = np.concatenate([one.has_fingerprint for one in decided])
         bits = np.concatenate([one.bits for one in decided])
         kept = np.concatenate([one.is_kept for one in decided])  # repeated ones would crowd too much
         bands = plans[0].keys.shape[1]
-        return cls(plans[0].ids[0], bits[near & kept], float(near.mean()) if len(near) else 0.0, bands)
+        share = float(has_fingerprint.mean()) if len(has_fingerprint) else 0.0
+        return cls(plans[0].ids[0], bits[has_fingerprint & kept], share, bands)
 
     def texts(self, rows: int) -> Texts:
         """Return so many texts, all kept."""
         return Texts(
             ids=RawIds.of(self._id() for _ in range(rows)),
             bits=self._bits(rows),
-            near=self.rng.random(rows) < self.near,
+            has_fingerprint=self.rng.random(rows) < self.fingerprinted,
             keys=self.rng.integers(1 << 32, size=(rows, self.bands), dtype=np.uint32),
             digests=self.rng.integers(1 << 64, size=(rows, 2), dtype=np.uint64),
             is_kept=np.ones(rows, np.bool_),

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dedup_job.errors import UsageError
-from dedup_job.lab.asked import Asked, asked
+from dedup_job.lab.asked import LabelAdvice, asked
 from dedup_job.lab.scoring import Score, Setting
 
 WORDS = {
@@ -185,7 +185,7 @@ class Evaluation:
         return sorted(wrong, key=lambda one: -one.similarity)[:MOST_ERRORS]
 
     @property
-    def asked(self) -> Asked | None:
+    def asked(self) -> LabelAdvice | None:
         """The threshold that the labels ask for."""
         labels = [(one.similarity, one.pair.same) for one in self.judged if not one.unjudged]
         return asked(labels, self.setting.min_similarity)

@@ -29,7 +29,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class PairJudgement:
     """The verdict of the second record when only the first was decided before, and the rules that decided."""
 
     action: Action
@@ -47,7 +47,11 @@ class SharedKeys:
     @classmethod
     def of(cls, prints: Fingerprints, matching: Matching) -> SharedKeys:
         """Take them from the segments and bands that are looked at."""
-        segments = segments_searched(64 * prints.bits.shape[1], matching.radius) if prints.near.all() else 0
+        segments = (
+            segments_searched(64 * prints.bits.shape[1], matching.radius)
+            if prints.has_fingerprint.all()
+            else 0
+        )
         alike = [not apart for apart in segment_distances(prints)[:segments]]
         bands = (prints.keys[0] == prints.keys[1]) & prints.keys.any(axis=1).all()
         return cls(_places(alike), _places(bands.tolist()))
@@ -65,7 +69,7 @@ def similarity(prints: Fingerprints) -> float:
 
 def distance(prints: Fingerprints) -> int | None:
     """Return in how many bits two fingerprints differ; None when one of the texts has none."""
-    return int(hamming(prints.bits[0], prints.bits[1])) if prints.near.all() else None
+    return int(hamming(prints.bits[0], prints.bits[1])) if prints.has_fingerprint.all() else None
 
 
 def segment_distances(prints: Fingerprints) -> list[int]:
@@ -125,7 +129,7 @@ def _radius(prints: Fingerprints, matching: Matching, shared: SharedKeys, distin
     if apart is None:
         lacking = " and ".join(
             f"the {name} has {terms:,} terms"
-            for name, terms, has in zip(("first", "second"), distinct, prints.near, strict=True)
+            for name, terms, has in zip(("first", "second"), distinct, prints.has_fingerprint, strict=True)
             if not has
         )
         return Rule("radius", False, f"{lacking}, a fingerprint takes at least {matching.min_terms}")
@@ -145,24 +149,24 @@ def _bands(prints: Fingerprints, matching: Matching, shared: SharedKeys) -> Rule
     return Rule("bands", near, f"{what}, {'' if near else 'but not '}within {matching.band_radius} bits")
 
 
-def judged(reasons: Sequence[str], rules: Sequence[Rule]) -> Judgement:
+def judged(reasons: Sequence[str], rules: Sequence[Rule]) -> PairJudgement:
     """Return the verdict that follows from the rules, and the names of those that decided.
 
     A match is the same text, or else a candidate by one of its keys that all other rules confirm.
     """
     if any(reasons):
-        return Judgement(Action.UNJUDGED if reasons[1] else Action.UNIQUE, reasons[1], ["unjudged"])
+        return PairJudgement(Action.UNJUDGED if reasons[1] else Action.UNIQUE, reasons[1], ["unjudged"])
     met = {rule.name: rule.is_met for rule in rules}
     if met.pop("same_text"):
-        return Judgement(Action.DUPLICATE, "exact", ["same_text"])
+        return PairJudgement(Action.DUPLICATE, "exact", ["same_text"])
     keys = {name: met.pop(name) for name in ("radius", "bands") if name in met}
     for name, is_met in met.items():
         if not is_met:
-            return Judgement(Action.UNIQUE, "", [name])
+            return PairJudgement(Action.UNIQUE, "", [name])
     found_by = [name for name, is_met in keys.items() if is_met]
     if not found_by:
-        return Judgement(Action.UNIQUE, "", list(keys))
-    return Judgement(Action.DUPLICATE, "near", [*found_by, *(["min_similarity"] if met else [])])
+        return PairJudgement(Action.UNIQUE, "", list(keys))
+    return PairJudgement(Action.DUPLICATE, "near", [*found_by, *(["min_similarity"] if met else [])])
 
 
 def _places(flags: Iterable[bool]) -> list[int]:

@@ -59,11 +59,11 @@ class Sample:
     unjudged: int
     same_text: int
     bits: npt.NDArray[np.uint64]
-    near: npt.NDArray[np.bool_]
+    has_fingerprint: npt.NDArray[np.bool_]
     shingles: Ragged
 
     def __len__(self) -> int:
-        return len(self.near)
+        return len(self.has_fingerprint)
 
     @property
     def width(self) -> int:
@@ -81,7 +81,7 @@ class Sample:
             unjudged=len(prints) - len(judged),
             same_text=len(judged) - len(rows),
             bits=prints.bits[rows],
-            near=prints.near[rows],
+            has_fingerprint=prints.has_fingerprint[rows],
             shingles=prints.shingles.take(rows),
         )
 
@@ -90,7 +90,7 @@ class Sample:
         keys = band_keys(self.shingles, setting.bands, setting.rows)
         found_by = Matching(setting.radius, setting.bands, setting.rows, setting.band_radius)
         index = Index(self.width, found_by)
-        index.add(self.bits, self.near, keys)
+        index.add(self.bits, self.has_fingerprint, keys)
         found = index.candidates(np.arange(len(self)), keys)
         left, right = found.texts.astype(np.int64), np.repeat(np.arange(len(self)), np.diff(found.offsets))
         ascending = np.lexsort((left, right))

@@ -18,19 +18,19 @@ class Consent:
 
     filter  another filter: what it takes now is decided, too
     moved   other collections, or other servers, of the same names: all ids are compared anew
-    guarded what the guards of `[limits]` would stop it for
+    allow   what the guards of `[limits]` would stop it for
     """
 
     filter: bool = False
     moved: bool = False
-    guarded: bool = False
+    allow: bool = False
 
 
 def check_whole(head: Head) -> None:
     """Raise StateError when a run is half undone."""
     if head.undo is not None:
         run = head.undo.run
-        raise StateError(f"run {run} is half undone; end that first: dedup-job undo {run}")
+        raise StateError(f"run {run} is half undone; finish that first: dedup-job undo {run}")
 
 
 def check_filter(head: Head, origin: Origin, consent: Consent = Consent()) -> None:

@@ -29,7 +29,7 @@ PASS = "pass"  # that plan is undone; the record is unjudged when it comes up fo
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A person's word on one record.
+    """A person's decision on one record.
 
     id       raw BSON `{"_id": value}`
     why      what the person said; may be empty

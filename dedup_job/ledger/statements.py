@@ -35,7 +35,7 @@ NO_DISTANCE = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class LedgerDecision:
     """What the ledger says of one record.
 
     place   2^32 times the number of the plan, plus the row in it: the order of decision
@@ -64,7 +64,7 @@ class Statement:
 
     previous: PlanId | None
     mode: str
-    decisions: Sequence[Decision]
+    decisions: Sequence[LedgerDecision]
     until: bytes
 
 
@@ -167,7 +167,7 @@ def stated(packed: Mapping[str, Any]) -> Statement:
         raise Damaged from None
 
 
-def _decisions(packed: Mapping[str, Any], columns: Mapping[str, bytes]) -> Iterator[Decision]:
+def _decisions(packed: Mapping[str, Any], columns: Mapping[str, bytes]) -> Iterator[LedgerDecision]:
     """Read the columns of a plan; raises ValueError when they do not fit together."""
     ids = [bytes(one.raw) for one in decode_iter(columns["ids"], RAW)]
     hashes, digests = _of_sixteen(columns["hashes"]), _of_sixteen(columns["digests"])
@@ -184,7 +184,7 @@ def _decisions(packed: Mapping[str, Any], columns: Mapping[str, bytes]) -> Itera
         note = _note(packed, key, (action, reason), match) if key is not None else None
         keeper = match.keeper if match else None
         noted = ROWS_IN.get(action)
-        yield Decision(raw_id, first + row, action, reason, record, text, keeper, noted, note, key)
+        yield LedgerDecision(raw_id, first + row, action, reason, record, text, keeper, noted, note, key)
 
 
 def _matches(columns: Mapping[str, bytes]) -> Iterator[Match]:

@@ -153,7 +153,7 @@ def pack(stored: StoredPlan) -> dict[str, Any]:
     columns = {
         "ids": b"".join(plan.ids),
         "bits": plan.bits.tobytes(),
-        "near": plan.near.tobytes(),
+        "near": plan.has_fingerprint.tobytes(),
         "keys": plan.keys.tobytes(),
         "digests": plan.digests.tobytes(),
         "hashes": plan.hashes.tobytes(),
@@ -181,13 +181,13 @@ def pack(stored: StoredPlan) -> dict[str, Any]:
 def unpack(packed: Mapping[str, Any]) -> StoredPlan:
     """Return the plan of a document; raises StateError when a part of it is missing or wrong."""
     columns = _checked(packed)
-    near = np.frombuffer(columns["near"], np.bool_)
-    count = len(near)
+    has_fingerprint = np.frombuffer(columns["near"], np.bool_)
+    count = len(has_fingerprint)
     plan = Plan(
         ids=list(split(columns["ids"])),
         verdicts=_verdicts(columns, packed["reason_names"]),
         bits=np.frombuffer(columns["bits"], np.uint64).reshape(count, -1 if count else 1),
-        near=near,
+        has_fingerprint=has_fingerprint,
         keys=np.frombuffer(columns["keys"], np.uint32).reshape(count, -1 if count else 1),
         digests=np.frombuffer(columns["digests"], np.uint64).reshape(count, 2),
         hashes=np.frombuffer(columns["hashes"], np.uint64).reshape(count, 2),
@@ -201,16 +201,20 @@ def unpack(packed: Mapping[str, Any]) -> StoredPlan:
 def unpack_columns(packed: Mapping[str, Any]) -> PlanColumns:
     """Return the columns of a document, without looking at each record; StateError as `unpack`."""
     columns = _checked(packed)
-    near = np.frombuffer(columns["near"], np.bool_)
+    has_fingerprint = np.frombuffer(columns["near"], np.bool_)
     digests = np.frombuffer(columns["digests"], np.uint64).reshape(-1, 2)
     rows = np.flatnonzero(digests[:, 0] | digests[:, 1])
-    width = -1 if len(near) else 1  # all that it decided may be decided again since
-    ids = _raw_ids(columns["ids"], len(near))
+    width = -1 if len(has_fingerprint) else 1  # all that it decided may be decided again since
+    ids = _raw_ids(columns["ids"], len(has_fingerprint))
     texts = Texts(
         ids=ids.take(rows),
-        bits=np.frombuffer(columns["bits"], np.uint64).reshape(len(near), width).take(rows, axis=0),
-        near=near[rows],
-        keys=np.frombuffer(columns["keys"], np.uint32).reshape(len(near), width).take(rows, axis=0),
+        bits=np.frombuffer(columns["bits"], np.uint64)
+        .reshape(len(has_fingerprint), width)
+        .take(rows, axis=0),
+        has_fingerprint=has_fingerprint[rows],
+        keys=np.frombuffer(columns["keys"], np.uint32)
+        .reshape(len(has_fingerprint), width)
+        .take(rows, axis=0),
         digests=digests.take(rows, axis=0),
         is_kept=np.frombuffer(columns["actions"], np.uint8)[rows] == Action.UNIQUE,
     )

@@ -52,7 +52,7 @@ def replace_kept(
     refused = {rows[place]: reason for place, reason in target.replace([*due.values()], deadline()).items()}
     if _copies(stored, due.keys() - refused.keys(), target)[0]:
         deadline()  # which raises when another has the lease
-        raise Unreachable("the target replaces nothing in time; run again")
+        raise Unreachable("the target did not replace the records in time; run again")
     return {row: Verdict(Action.REFUSED, reason) for row, reason in refused.items()}
 
 
@@ -75,7 +75,7 @@ def remove_rest(stored: StoredPlan, target: Target, deadline: Deadline) -> dict[
         before, there = there, there - target.absent(there)
         if there == before:
             deadline()
-            raise Unreachable("the target removes nothing in time; run again")
+            raise Unreachable("the target did not remove the records in time; run again")
     return {row: CONFLICT for row in others if stored.plan.verdicts[row] != CONFLICT}
 
 

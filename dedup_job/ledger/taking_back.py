@@ -162,7 +162,7 @@ class UndoLedger(Ledger):
             # Of what was found, the others are equal to one of these for the server alone.
             there = {raw_id: found[raw_id] for raw_id in found.keys() & hashes.keys()}
             reasons = _reasons(there, hashes, source)
-            left |= _told(reasons)
+            left |= _staying(reasons)
             due = {raw_id: there[raw_id] for raw_id, reason in reasons.items() if reason is None}
             if due:
                 self._aside.put(list(due.values()))
@@ -180,7 +180,7 @@ class UndoLedger(Ledger):
             before, there = there, there - target.absent(there)
             if there == before:
                 self._document.check_held(self._head)
-                raise Unreachable("the target removes nothing in time; run the same undo again")
+                raise Unreachable("the target did not remove the records in time; run the same undo again")
 
     def _settle(self, hashes: Mapping[bytes, bytes], source: Source, target: Target) -> dict[bytes, str]:
         """Put records back that were put aside, where the source has not got them any more; returns those.
@@ -191,7 +191,7 @@ class UndoLedger(Ledger):
         for page in self._aside.pages():
             held = {id_of(raw): raw for raw in page}
             judged = {raw_id: hashes.get(raw_id) or _hash(raw) for raw_id, raw in held.items()}
-            stay = _told(_reasons(held, judged, source))
+            stay = _staying(_reasons(held, judged, source))
             self._check_places()
             deadline = self._deadline()
             if refused := target.insert([held[raw_id] for raw_id in stay]):
@@ -266,7 +266,7 @@ def _reasons(
     return reasons | {raw_id: _why_left(found[raw_id], None, hashes[raw_id]) for raw_id in gone}
 
 
-def _told(reasons: Mapping[bytes, str | None]) -> dict[bytes, str]:
+def _staying(reasons: Mapping[bytes, str | None]) -> dict[bytes, str]:
     """Return what stays, with the reason."""
     return {raw_id: reason for raw_id, reason in reasons.items() if reason is not None}
 

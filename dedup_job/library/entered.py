@@ -27,7 +27,7 @@ class EnteredTexts:
     def extend(self, prints: Fingerprints | Texts, rows: npt.NDArray[np.intp]) -> None:
         """Add some of the rows."""
         self._bits = extended(self._bits, self._count, prints.bits[rows])
-        self._near = extended(self._near, self._count, prints.near[rows])
+        self._near = extended(self._near, self._count, prints.has_fingerprint[rows])
         self._keys = extended(self._keys, self._count, prints.keys[rows])
         self._digests = extended(self._digests, self._count, prints.digests[rows])
         self._count += len(rows)

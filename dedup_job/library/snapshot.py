@@ -43,7 +43,7 @@ class Saved:
 
     def is_whole(self) -> bool:
         """Return whether the columns fit together."""
-        texts, count = self.texts, len(self.texts.near)
+        texts, count = self.texts, len(self.texts.has_fingerprint)
         columns = (texts.ids, texts.bits, texts.keys, texts.digests, texts.is_kept)
         standing = np.unique(self.stands[self.stands >= 0])
         return (
@@ -71,7 +71,7 @@ def write(path: Path, saved: Saved) -> None:
         "id_ends": texts.ids.offsets,
         "ids": texts.ids.values,
         "bits": texts.bits,
-        "near": texts.near,
+        "near": texts.has_fingerprint,
         "bands": texts.keys,
         "digests": texts.digests,
         "is_kept": texts.is_kept,

@@ -100,20 +100,20 @@ class Index:
             "bands": sum(one.nbytes for one in self._bands),
         }
 
-    def add(self, bits: Fingerprints, has_print: npt.NDArray[np.bool_], keys: Keys) -> None:
+    def add(self, bits: Fingerprints, has_fingerprint: npt.NDArray[np.bool_], keys: Keys) -> None:
         """Add n texts at the next n numbers; OverflowError when there would be more than 2**31.
 
         They wait to be entered into the maps until there are many, or until something is looked for.
 
         bits       uint64 (n, words), their fingerprints
-        has_print  bool (n,), which of them have one
+        has_fingerprint  bool (n,), which of them have one
         keys       uint32 (n, bands), zeros for one that has none
         """
         last = self._count + len(bits)
         if last > LARGEST_COUNT:
             raise OverflowError(f"an index holds at most {LARGEST_COUNT:,} texts")
         self._bits = extended(self._bits, self._count, bits)
-        self._has_print = extended(self._has_print, self._count, has_print)
+        self._has_print = extended(self._has_print, self._count, has_fingerprint)
         self._count = last
         self._waiting.append(keys)
         if self._count - self._mapped > max(MOST_WAITING, self._mapped // 2):
@@ -126,14 +126,17 @@ class Index:
 
     def fill_maps(self) -> None:
         """Enter the texts that wait into all maps.  The more there are, the less each costs."""
-        bits, has_print = self._bits[self._mapped : self._count], self._has_print[self._mapped : self._count]
+        bits, has_fingerprint = (
+            self._bits[self._mapped : self._count],
+            self._has_print[self._mapped : self._count],
+        )
         if not len(bits):
             return
         waiting = self._waiting
         has_keys = np.concatenate([one.any(axis=1) for one in waiting])
 
         def fill_segment(place: int) -> None:
-            self._segments[place].add(segment_keys(bits, place), has_print)
+            self._segments[place].add(segment_keys(bits, place), has_fingerprint)
 
         def fill_band(place: int) -> None:
             self._bands[place].add(np.concatenate([one[:, place] for one in waiting]), has_keys)

@@ -149,7 +149,9 @@ class Keepers:
     def _add(self, ids: RawIds, prints: Fingerprints | Texts) -> Entered:
         numbers, is_new = self._texts.number(prints.digests)
         new = np.flatnonzero(is_new)
-        self._index.add(prints.bits.take(new, axis=0), prints.near[new], prints.keys.take(new, axis=0))
+        self._index.add(
+            prints.bits.take(new, axis=0), prints.has_fingerprint[new], prints.keys.take(new, axis=0)
+        )
         self._ids.extend(ids.take(new))
         self._is_kept = extended(self._is_kept, self.texts - len(new), np.zeros(len(new), np.bool_))
         return Entered(numbers, is_new)
@@ -199,7 +201,9 @@ class Keepers:
 
         texts  int64 (n,), the numbers of the texts of these records
         """
-        return self._index.candidates_of(Queries(texts, Prints(prints.bits, prints.near)), prints.keys)
+        return self._index.candidates_of(
+            Queries(texts, Prints(prints.bits, prints.has_fingerprint)), prints.keys
+        )
 
     def shingles(self, texts: Iterable[int]) -> Iterator[Known]:
         """Yield the shingles of these keepers, some megabytes at a time: all of them may be too much at once.

@@ -29,7 +29,7 @@ from pymongo.synchronous import monitor
 
 from dedup_job.errors import ConfigError, DedupError, NotPermitted, StorageFull, Unreachable
 from dedup_job.mongo.address import EXPECTED, Address, check_loopback, read
-from dedup_job.mongo.outage import happened
+from dedup_job.mongo.outage import describe_failure
 from dedup_job.signals import FLAG
 
 # A passing fault: the same command may succeed when it is sent again.
@@ -86,7 +86,7 @@ def is_passing(error: Exception) -> bool:
     return isinstance(error, OperationFailure) and error.code in PASSING
 
 
-def _told(details: stamina.instrumentation.RetryDetails) -> None:
+def _log_retry(details: stamina.instrumentation.RetryDetails) -> None:
     """Log that a fault is waited out, by its name alone: the driver's messages may hold records."""
     fields = {"fault": type(details.caused_by).__name__, "attempt": details.retry_num}
     if code := getattr(details.caused_by, "code", None):
@@ -94,7 +94,7 @@ def _told(details: stamina.instrumentation.RetryDetails) -> None:
     log.warning("trying again", extra={"fields": fields})
 
 
-stamina.instrumentation.set_on_retry_hooks([_told])  # its own would write the fault's message
+stamina.instrumentation.set_on_retry_hooks([_log_retry])  # its own would write the fault's message
 
 
 def connect(
@@ -218,8 +218,8 @@ def _named(what: str, error: PyMongoError) -> DedupError:
         return Unreachable(f"{what}: the set has no primary; are most of its members up? Run again later")
     if isinstance(error, ConnectionFailure) and not isinstance(error, NotPrimaryError):
         variable = "DEDUP_SOURCE_URI" if what.startswith("the source") else "DEDUP_TARGET_URI"
-        told = happened(error) or "is it running?"
-        return Unreachable(f"{what} does not answer: {told} (its address is from {variable} or uri_file)")
+        failure = describe_failure(error) or "is it running?"
+        return Unreachable(f"{what} does not answer: {failure} (its address is from {variable} or uri_file)")
     if isinstance(error, WTimeoutError):
         return Unreachable(f"{what}: no majority acknowledged in time; do secondaries lag? Run again later")
     if code in PERMISSION:
@@ -236,13 +236,13 @@ def _named(what: str, error: PyMongoError) -> DedupError:
     return DedupError(f"{what}: unexpected answer {name} (code {code})")
 
 
-def _refusal(code: int, told: str, name: str) -> str:
+def _refusal(code: int, message: str, name: str) -> str:
     """Say which right is missing; docs/operations.md lists those that are needed."""
     if code == WRONG_PASSWORD:
         return "wrong user name or password in the connection string"
-    if "requires authentication" in told:
+    if "requires authentication" in message:
         return "name a user and a password in the connection string"
-    if denied := DENIED.search(told):
+    if denied := DENIED.search(message):
         database, command, collection = denied.groups()
         place = f"{database}.{collection}" if collection else database
         right = ACTIONS.get(command, command)

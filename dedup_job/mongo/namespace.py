@@ -20,7 +20,7 @@ LEDGER = re.compile(r"\.dedup\.\w+$")
 About = Mapping[str, Any]
 
 
-class Nowhere(ConfigError):
+class SourceMissing(ConfigError):
     """There is no such collection."""
 
 
@@ -32,7 +32,7 @@ def check_source(source: Collection[Any], patience: Patience) -> None:
         with named_errors("the source"):
             names = sorted(source.database.list_collection_names())
         there = ", ".join(names[:8]) or "nothing"
-        raise Nowhere(f"[source] collection: {source.full_name} does not exist; {there} is there")
+        raise SourceMissing(f"[source] collection: {source.full_name} does not exist; {there} is there")
     kind = "clustered collection" if "clusteredIndex" in about["options"] else about["type"]
     if kind != "collection":
         raise ConfigError(

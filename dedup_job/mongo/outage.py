@@ -1,4 +1,4 @@
-"""What happened to servers that do not answer, host by host, taken from the driver's error."""
+"""What describe_failure to servers that do not answer, host by host, taken from the driver's error."""
 
 from __future__ import annotations
 
@@ -44,15 +44,16 @@ WORDS = (
 )
 
 
-def happened(error: Exception) -> str:
-    """Return what happened as `HOST:PORT refuses the connection: ...`, of a few hosts; "" where none is told.
+def describe_failure(error: Exception) -> str:
+    """Return what is wrong as `HOST:PORT refuses the connection: ...`, of a few hosts; "" if none is named.
 
-    >>> happened(OSError("db:27017: [Errno 111] Connection refused (configured timeouts: ...)"))
+    >>> describe_failure(OSError("db:27017: [Errno 111] Connection refused (configured timeouts: ...)"))
     'db:27017 refuses the connection: does the server run, and listen there?'
     """
-    told = str(error)
-    servers = SERVER.findall(told) or [(host, port, told) for _, host, port in SINGLE.findall(told)]
-    each = [f"{_place(host, port)} {what}" for host, port, message in servers if (what := _told(message))]
+    whole = str(error)
+    servers = SERVER.findall(whole) or [(host, port, whole) for _, host, port in SINGLE.findall(whole)]
+    known = ((_place(host, port), _explanation(message)) for host, port, message in servers)
+    each = [f"{place} {what}" for place, what in known if what]
     more = f"; and {len(each) - SHOWN} more" if len(each) > SHOWN else ""
     return "; ".join(each[:SHOWN]) + more
 
@@ -61,11 +62,11 @@ def _place(host: str, port: str | None) -> str:
     return host if port in (None, "", "None") else f"{host}:{port}"
 
 
-def _told(message: str) -> str:
+def _explanation(message: str) -> str:
     """Return what a message says of a host, in plain words; "" where it says nothing that is known."""
     if LOOK_UP.search(message):
         return UNKNOWN
-    if told := next((told for words, told in WORDS if words in message), ""):
-        return told
+    if known := next((plain for words, plain in WORDS if words in message), ""):
+        return known
     number = NUMBER.search(message)
     return ERRORS.get(int(number[1]), "") if number else ""

@@ -38,7 +38,7 @@ class Target:
         self._collection = collection.with_options(codec_options=RAW)
         self._patience = patience
         self._lookup = Lookup(collection, "the target", patience)
-        self._told_of_times = False
+        self._warned_of_times = False
 
     def as_it_is(self) -> Target:
         """Return a target for records that are there already: nothing is inserted."""
@@ -158,8 +158,8 @@ class Target:
         return {row: _refusal(errors[row], id_is_taken) for row, id_is_taken in others.items()}
 
     def _tell_of_times(self, records: Sequence[bytes]) -> None:
-        if not self._told_of_times and any(map(has_empty_time, records)):
-            self._told_of_times = True
+        if not self._warned_of_times and any(map(has_empty_time, records)):
+            self._warned_of_times = True
             log.warning(
                 "the server sets Timestamp(0, 0) in a record to the time at which the record is inserted"
             )

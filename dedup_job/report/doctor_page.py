@@ -25,7 +25,7 @@ def as_text(shown: Mapping[str, Any]) -> str:
 
 def _end(shown: Mapping[str, Any]) -> str:
     if not shown["exit_code"]:
-        return "nothing stands in the way of a run"
+        return "no problem was found: a run can start"
     first = next(check for check in shown["checks"] if check["exit_code"])
     return f"a run would end with {shown['exit_code']}: {first['about']}, see above"
 

@@ -35,7 +35,7 @@ class Evidence:
         self._seen = 0
 
     def observe(self, _: Batch, plan: Plan) -> None:
-        """Take in the verdicts of one chunk."""
+        """Take in the verdicts of one batch."""
         for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True):
             if verdict.match is not None:
                 self._take(raw_id, verdict, verdict.match)

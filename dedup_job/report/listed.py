@@ -34,7 +34,7 @@ class Listed:
     def as_text(self) -> str:
         """Return it for people: the record, its text, and its keeper's."""
         text, keeper_text = self._shown
-        lines = [_told(self.row), f"    - {_line(text)}"]
+        lines = [_decided(self.row), f"    - {_line(text)}"]
         return "\n".join(lines if self.row.keeper is None else [*lines, f"    + {_line(keeper_text)}"])
 
     def as_id(self) -> str:
@@ -89,7 +89,7 @@ class Member:
         else:
             shown = "".join(map(_part_as_text, self.parts)) or "(the same text)"
             lines = list(wrapped(shown, "    "))
-        return "\n".join([_told(self.row), *lines])
+        return "\n".join([_decided(self.row), *lines])
 
 
 def since_they_differ(first: str, second: str) -> tuple[str, str]:
@@ -113,7 +113,7 @@ def _row_as_json(row: Decided) -> dict[str, Any]:
     return {**about, "run": row.run, "at": row.at.isoformat(timespec="seconds")}
 
 
-def _told(row: Decided) -> str:
+def _decided(row: Decided) -> str:
     if row.keeper is None:
         return f"{_id(row.id)}: {row.verdict}, {row.reason}, run {row.run}"
     distance = "" if row.distance is None else f"distance {row.distance}"

@@ -60,7 +60,7 @@ class FailureFormatter(logging.Formatter):
         return json.dumps({**done, **failure}, ensure_ascii=False, default=str)
 
 
-class _Told(logging.StreamHandler):  # type: ignore[type-arg]
+class _OutputHandler(logging.StreamHandler):  # type: ignore[type-arg]
     """A handler that goes on where nobody reads any more."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
@@ -69,9 +69,9 @@ class _Told(logging.StreamHandler):  # type: ignore[type-arg]
 
 def set_up(form: Form) -> None:
     """Send this project's log lines, and Python's warnings, to stderr; with `--json`, a failure to stdout."""
-    handler = _Told(sys.stderr)
+    handler = _OutputHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form.is_json_log else PlainFormatter(not sys.stderr.isatty()))
-    failures = _Told(sys.stdout)
+    failures = _OutputHandler(sys.stdout)
     failures.setLevel(logging.ERROR)
     failures.setFormatter(FailureFormatter())
     log = logging.getLogger(NAME)
@@ -82,7 +82,7 @@ def set_up(form: Form) -> None:
     logging.getLogger("py.warnings").handlers = [handler]
 
 
-def is_read_along() -> bool:
+def is_interactive() -> bool:
     """Return whether stderr is a terminal that takes plain lines: a bar may be drawn there."""
     handlers = logging.getLogger(NAME).handlers
     is_json = any(isinstance(handler.formatter, JsonFormatter) for handler in handlers)

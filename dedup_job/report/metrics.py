@@ -15,7 +15,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Gauge, Metric, write_to_textfile
 from prometheus_client.parser import text_string_to_metric_families
 
-from dedup_job.report.summary import Report, Standing, peak_rss_mb
+from dedup_job.report.summary import LedgerProgress, Report, peak_rss_mb
 
 ATTEMPT = {
     "dedup_job_last_run_timestamp_seconds": "When a run last ended, in whatever way.",
@@ -38,7 +38,7 @@ class MetricsFile:
     path: Path
     target: str
 
-    def done(self, report: Report, standing: Standing, now: datetime) -> None:
+    def done(self, report: Report, standing: LedgerProgress, now: datetime) -> None:
         """Write what a run did that was done; raises OSError."""
         registry = self._attempted(report.exit_code, now)
         covered = standing.covered

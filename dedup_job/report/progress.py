@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from dedup_job.document import Batch, Counts
 from dedup_job.plan import Plan
-from dedup_job.report.log import is_read_along
+from dedup_job.report.log import is_interactive
 
 EVERY_SECONDS = 30.0
 
@@ -29,12 +29,12 @@ class Progress:
 
     def __init__(self, mode: str, total: int | None, unit: str = "docs") -> None:
         """Show progress of `mode`; `total` is the expected number of records, None where unknown."""
-        is_bar = is_read_along()
+        is_bar = is_interactive()
         self._bar = tqdm(total=total, desc=mode, unit=f" {unit}", file=sys.stderr, disable=not is_bar)
         self._mode = mode
         self._done = 0
         self._counts = Counts()
-        self._told = -inf
+        self._logged = -inf
 
     def __enter__(self) -> Self:
         return self
@@ -60,6 +60,6 @@ class Progress:
     def _move(self, records: int, counts: dict[str, int]) -> None:
         self._done += records
         self._bar.update(records)
-        if self._bar.disable and time.monotonic() - self._told >= EVERY_SECONDS:
-            self._told = time.monotonic()
+        if self._bar.disable and time.monotonic() - self._logged >= EVERY_SECONDS:
+            self._logged = time.monotonic()
             log.info("progress", extra={"fields": {"mode": self._mode, "read": self._done, **counts}})

@@ -34,7 +34,7 @@ VANISHED = {
 
 
 @dataclass(slots=True)
-class Tally:
+class IdTally:
     """Which decided records something happened to: their raw ids, and what was decided (`FATES`)."""
 
     records: list[tuple[bytes, str]] = field(default_factory=list)
@@ -82,8 +82,8 @@ class Reconciliation:
     source: str
     decided: int
     missed: Report | None
-    changed: Tally | None
-    vanished: Tally
+    changed: IdTally | None
+    vanished: IdTally
     seconds: float
     applied: Applied | None = None
     refused_before: Mapping[str, int] = field(default_factory=dict)

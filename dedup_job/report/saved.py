@@ -32,7 +32,7 @@ class SavedReports:
                 self.directory.mkdir(parents=True, exist_ok=True)
             store(path, json.dumps(values, ensure_ascii=False, indent=2, default=str) + "\n")
         except StorageFull as error:
-            raise StorageFull(f"it is done, but {error}") from None
+            raise StorageFull(f"the work is done, but {error}") from None
         self._delete_oldest()
         return path
 

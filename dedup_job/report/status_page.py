@@ -40,7 +40,11 @@ def _lines(shown: Mapping[str, Any]) -> Iterator[str]:
         end = "is being carried out" if at_work else "a run was killed; the next run finishes it"
         yield f"  pending    plan {shown['pending']['plan']} of run {shown['pending']['run']}: {end}"
     if shown["undoing"]:
-        end = "is being undone" if at_work else f"is half undone; end that: dedup-job undo {shown['undoing']}"
+        end = (
+            "is being undone"
+            if at_work
+            else f"is half undone; finish that: dedup-job undo {shown['undoing']}"
+        )
         yield f"  undo       run {shown['undoing']} {end}"
 
 

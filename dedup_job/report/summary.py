@@ -104,7 +104,7 @@ def warned(warnings: Sequence[str]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LedgerProgress:
     """How far the ledger is after a run: what is not decided, None if unknown, and when all was seen."""
 
     undecided: int | None

@@ -11,7 +11,7 @@ from dedup_job.config import Settings
 from dedup_job.errors import LeaseHeld, StorageFull, exit_code_of
 from dedup_job.report.files import check_folder
 from dedup_job.report.ping import DONE, FAILED, START, Ping
-from dedup_job.report.summary import Report, Standing
+from dedup_job.report.summary import LedgerProgress, Report
 
 log = logging.getLogger("dedup_job")
 
@@ -42,7 +42,7 @@ class Watch:
         self._tell(START)
         return self
 
-    def done(self, report: Report, standing: Standing) -> None:
+    def done(self, report: Report, standing: LedgerProgress) -> None:
         """Write what the run did; raises StorageFull."""
         if self._metrics is None:
             return
@@ -50,7 +50,7 @@ class Watch:
             self._metrics.done(report, standing, datetime.now(UTC))
         except OSError as error:
             raise StorageFull(
-                f"it is done, but {self._metrics.path} cannot be written: {error.strerror}"
+                f"the work is done, but {self._metrics.path} cannot be written: {error.strerror}"
             ) from None
 
     def __exit__(

@@ -42,10 +42,10 @@ def faults_of(error: ValidationError, tables: type[BaseModel]) -> str:
     found = sorted(error.errors(), key=lambda fault: fault["type"] == "missing")
     proposed = {(*fault["loc"][:-1], near) for fault in found if (near := _meant(fault, tables))}
     kept = (fault for fault in found if fault["type"] != "missing" or fault["loc"] not in proposed)
-    return "; ".join(_told(fault, tables) for fault in kept)
+    return "; ".join(_message(fault, tables) for fault in kept)
 
 
-def _told(fault: ErrorDetails, tables: type[BaseModel]) -> str:
+def _message(fault: ErrorDetails, tables: type[BaseModel]) -> str:
     place = fault["loc"]
     where = f"[{place[0]}] {place[1] if len(place) > 1 else ''}".rstrip()
     if fault["type"] == "missing":

@@ -11,7 +11,7 @@ from typing import Final
 
 from dedup_job.document import Unjudged
 from dedup_job.text.markup import visible
-from dedup_job.text.selectors import Selection
+from dedup_job.text.selectors import ElementSelection
 from dedup_job.text.simple_markup import simple_texts
 
 MAX_ACCENTS: Final = 100
@@ -91,10 +91,12 @@ class Cleaner:
         return tuple(map(self._read, self.drop_after, simple_texts(self.drop_after)))
 
     @cached_property
-    def _selection(self) -> Selection:
-        return Selection(self.select, self.remove)
+    def _selection(self) -> ElementSelection:
+        return ElementSelection(self.select, self.remove)
 
-    def _read(self, text: str, scanned: tuple[str, bool] | None, selection: Selection = Selection()) -> str:
+    def _read(
+        self, text: str, scanned: tuple[str, bool] | None, selection: ElementSelection = ElementSelection()
+    ) -> str:
         """Return the visible text of HTML or plain text, in its one spelling."""
         if scanned is None or len(text) > self.max_chars:
             return self._normalised(visible(text, selection))

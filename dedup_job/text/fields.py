@@ -44,7 +44,7 @@ _KINDS: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
 )
 
 
-class Found(NamedTuple):
+class ExtractedText(NamedTuple):
     """The text of a record, or "" and the reason why it has none.
 
     is_partial  whether some of its parts are absent, null or empty, and it is that of the others
@@ -86,7 +86,7 @@ class TextFields:
         """
         return "\n".join(self._texts(raw))
 
-    def texts_of(self, raws: Sequence[bytes]) -> list[Found]:
+    def texts_of(self, raws: Sequence[bytes]) -> list[ExtractedText]:
         """Return what is found of each record."""
         return list(map(self._found, raws))
 
@@ -113,13 +113,13 @@ class TextFields:
                 return decode(raw, COUNTED)
         return RawBSONDocument(raw, RAW)
 
-    def _found(self, raw: bytes) -> Found:
+    def _found(self, raw: bytes) -> ExtractedText:
         try:
             texts = self._texts(raw)
         except Unjudged as unjudged:
-            return Found("", unjudged.reason)
+            return ExtractedText("", unjudged.reason)
         is_partial = len(self.paths) > 1 and sum(map(_says_something, texts)) < len(self.paths)
-        return Found("\n".join(texts), is_partial=is_partial)
+        return ExtractedText("\n".join(texts), is_partial=is_partial)
 
     @cached_property
     def _names_in_bson(self) -> list[bytes]:
@@ -143,16 +143,16 @@ class GivenTexts(TextFields):
             raise Unjudged(found.reason)
         return found.text
 
-    def texts_of(self, raws: Sequence[bytes]) -> list[Found]:
+    def texts_of(self, raws: Sequence[bytes]) -> list[ExtractedText]:
         """Return what is found of each text."""
         return list(map(_decoded, raws))
 
 
-def _decoded(octets: bytes) -> Found:
+def _decoded(octets: bytes) -> ExtractedText:
     try:
-        return Found(octets.decode())
+        return ExtractedText(octets.decode())
     except UnicodeDecodeError:
-        return Found("", "invalid_utf8")
+        return ExtractedText("", "invalid_utf8")
 
 
 def _says_something(text: str) -> bool:

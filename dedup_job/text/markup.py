@@ -20,7 +20,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from dedup_job.document import Unjudged
 from dedup_job.text.characters import letters_and_digits
-from dedup_job.text.selectors import Selection
+from dedup_job.text.selectors import ElementSelection
 
 DEEPEST = 400  # nested elements
 MOST_FORMATTING = 60  # formatting elements open at once; each is opened anew in each paragraph
@@ -148,7 +148,7 @@ def _new_mark(written: str) -> Mark:
 _frequent_mark = lru_cache(maxsize=4096)(_new_mark)
 
 
-def visible(text: str, selection: Selection = Selection()) -> str:
+def visible(text: str, selection: ElementSelection = ElementSelection()) -> str:
     """Return the text of HTML, or of its selected elements, or of a plain text with entities.
 
     Raises Unjudged: `too_complex`, `hidden`, `suspect`, `unselected`.
@@ -254,7 +254,7 @@ def _with_ends(text: str, names: set[str]) -> str:
     return text
 
 
-def _parsed(text: str, hidden: Set[str], selection: Selection) -> str:
+def _parsed(text: str, hidden: Set[str], selection: ElementSelection) -> str:
     """Return the text that a parser leaves, or what is selected of it.
 
     Raises Unjudged when next to nothing is left before that: "hidden" where much more is in `<noscript>` or

@@ -11,7 +11,7 @@ from dedup_job.document import Unjudged
 
 
 @dataclass(frozen=True)
-class Selection:
+class ElementSelection:
     """The elements that are taken, all if none are named, without those that are removed.
 
     ValueError for what is no CSS selector.

@@ -62,7 +62,7 @@ def test_where_nothing_is_wrong_it_says_so_and_writes_nothing(filled: Job, conso
     assert filled.hash() == before
     page = as_text(said.json).splitlines()
     assert max(map(columns, page)) <= WIDTH
-    assert page[-1] == "nothing stands in the way of a run"
+    assert page[-1] == "no problem was found: a run can start"
 
 
 def dropped(job: Job) -> None:

@@ -101,7 +101,7 @@ def crowded(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
 
 def allowed(job: Job, mode: str = "run") -> Report:
     with Context(config.check(job.tables, "test")) as context:
-        return decide(context, mode, lambda batch, plan: None, Consent(guarded=True))
+        return decide(context, mode, lambda batch, plan: None, Consent(allow=True))
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ if Path("/dev/full").exists():
         with open("/dev/full", "w") as full, started(filled, full) as process:
             code, (line,) = ended(process)
         assert code == 74
-        assert " dedup-job: it is done, but its report cannot be written: " in line
+        assert " dedup-job: the work is done, but its report cannot be written: " in line
         assert exit_codes(filled) == [0]
 
 
@@ -182,7 +182,7 @@ def test_what_may_write_no_file_and_has_to_says_so(filled: Job, tmp_path: Path) 
     no_files = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
     with started(filled, subprocess.DEVNULL, no_files) as process:
         code, (line,) = ended(process)
-    assert (code, " dedup-job: it is done, but " in line) == (74, True)
+    assert (code, " dedup-job: the work is done, but " in line) == (74, True)
     assert exit_codes(filled) == [0]
 
 
@@ -199,7 +199,7 @@ def test_a_report_that_cannot_be_saved_is_in_the_object_of_the_failure(filled: J
 
     shown = json.loads(done.stdout)
     assert (done.returncode, shown["exit_code"], shown["read"]) == (74, 74, 50)
-    assert shown["error"].startswith("it is done, but ")
+    assert shown["error"].startswith("the work is done, but ")
 
 
 def test_what_is_redirected_tells_of_progress_at_once(filled: Job) -> None:

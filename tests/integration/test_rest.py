@@ -13,7 +13,7 @@ from dedup_job.commands.decide import decide as decide_command
 from dedup_job.commands.deciding import Observe, new_run
 from dedup_job.document import Batch
 from dedup_job.errors import StateError, Unreachable
-from dedup_job.ledger import commit
+from dedup_job.ledger import held
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.plan import Plan
@@ -100,7 +100,7 @@ def test_a_run_that_breaks_off_while_it_is_done_keeps_the_lease(
         raise Unreachable("gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(commit, "LEAVING_SECONDS", 0.2)
+        patched.setattr(held, "LEAVING_SECONDS", 0.2)
         patched.setattr(Ledger, "_note", lambda *_: may_end.wait(20))
         with pytest.raises(Unreachable):
             decide(job, observe)

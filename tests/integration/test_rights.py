@@ -20,7 +20,7 @@ from dedup_job.commands.doctor import doctor
 from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.commands.find import find
 from dedup_job.commands.group import group
-from dedup_job.commands.listing import Asked, listing
+from dedup_job.commands.listing import ListingQuery, listing
 from dedup_job.commands.restore import restore
 from dedup_job.commands.undo import undo
 from dedup_job.errors import NotPermitted
@@ -230,7 +230,7 @@ def test_browsing_needs_only_to_read(
     read_only(guarded, monkeypatch)
 
     with Context(config.check(guarded_job.tables, "test")) as context:
-        asked = Asked(Selection(order="similarity"), {"_id": {"$exists": True}}, limit=1_000)
+        asked = ListingQuery(Selection(order="similarity"), {"_id": {"$exists": True}}, limit=1_000)
         listed = [one for some in listing(context, asked) for one in some]
         assert len(listed) == len(rows)
         keeper, members = group(context, str(rows[0]["keeper"]))

@@ -161,7 +161,7 @@ def test_a_killed_run_and_what_becomes_of_it_are_shown(job: Job) -> None:
 
 def test_a_half_done_undo_and_a_whole_one_are_shown(job: Job) -> None:
     run = half_undone(job)
-    assert f"end that: dedup-job undo {run}" in as_text(status_of(job))
+    assert f"finish that: dedup-job undo {run}" in as_text(status_of(job))
 
     undone = undo(job, run)
 

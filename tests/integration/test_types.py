@@ -17,7 +17,7 @@ from dedup_job.commands.reconcile import reconcile
 from dedup_job.ledger.rows import id_of_row, row_key
 from dedup_job.mongo.ids import as_field, has_nan, id_of, plain_nans
 from dedup_job.mongo.raw_documents import document, elements
-from dedup_job.report.reconciled import Tally
+from dedup_job.report.reconciled import IdTally
 from tests.integration.conftest import RAW, Job
 from tests.integration.moments import install
 from tests.integration.test_undo import OTHERS, kinds, state, undo
@@ -116,7 +116,7 @@ def test_a_record_whose_id_has_another_nan_is_known_when_it_is_seen_again(
     assert kinds(job) == []
     with Context(config.check(job.tables, "test")) as context:
         done = reconcile(context, False, lambda _: None)
-    assert (done.missed, done.vanished.as_json()) == (None, Tally().as_json())
+    assert (done.missed, done.vanished.as_json()) == (None, IdTally().as_json())
 
     *_, last = job.ledger("runs").find({"mode": "run"}).sort("started", 1)
     assert undo(job, last["_id"]).left == {}

@@ -11,7 +11,7 @@ from pathlib import Path
 from dedup_job import __main__
 
 
-def most_held() -> int:
+def peak_bytes() -> int:
     """Return the most bytes that this process has held since it began to run this program."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) << 10
@@ -21,4 +21,4 @@ if __name__ == "__main__":
     try:
         __main__.main()
     finally:
-        sys.stderr.write(f"{most_held()}\n")
+        sys.stderr.write(f"{peak_bytes()}\n")

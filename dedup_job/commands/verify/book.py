@@ -17,7 +17,7 @@ from typing import Any
 from dedup_job.commands.verify.book_keys import as_id, as_key
 from dedup_job.document import Action, Counts
 from dedup_job.errors import StorageFull, UsageError
-from dedup_job.ledger.statements import Decision
+from dedup_job.ledger.statements import LedgerDecision
 
 APPLICATION = 0x64656475  # "dedu": the mark of such a file
 SETTINGS = (f"cache_size = -{64 << 10}", "locking_mode = EXCLUSIVE", "synchronous = NORMAL")
@@ -137,7 +137,7 @@ class Book:
         with _named_errors():
             self._file.execute("INSERT OR IGNORE INTO fault VALUES (?, ?)", (kind, plan))
 
-    def enter_decisions(self, decisions: Iterable[Decision]) -> None:
+    def enter_decisions(self, decisions: Iterable[LedgerDecision]) -> None:
         """Add what the ledger decided; of a record that was decided before only that is noted.
 
         One of the target's own records stays what it was, unless that of the source took its place; on
@@ -164,7 +164,7 @@ class Book:
                 [(*verdict, records) for verdict, records in verdicts.items()],
             )
 
-    def enter_adopted(self, decisions: Iterable[Decision]) -> None:
+    def enter_adopted(self, decisions: Iterable[LedgerDecision]) -> None:
         """Add the target's own records, which were kept without a decision."""
         decisions = list(decisions)
         self._enter_noted(decisions)
@@ -173,7 +173,7 @@ class Book:
                 "INSERT INTO decided VALUES (?, ?, ?, ?, ?, ?, ?, 0)", map(_row, decisions)
             )
 
-    def _enter_noted(self, decisions: Iterable[Decision]) -> None:
+    def _enter_noted(self, decisions: Iterable[LedgerDecision]) -> None:
         """Add which rows there must be; on a record that was decided before, that of then."""
         rows = (
             (one.noted, as_key(one.key), as_key(one.id), one.note) for one in decisions if one.key is not None
@@ -266,7 +266,7 @@ class Book:
             yield from self._file.execute(question, given)
 
 
-def _row(one: Decision) -> tuple[Any, ...]:
+def _row(one: LedgerDecision) -> tuple[Any, ...]:
     keeper = None if one.keeper is None else as_key(one.keeper)
     return as_key(one.id), one.place, one.action, one.reason, one.hash, one.digest, keeper
 

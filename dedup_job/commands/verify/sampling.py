@@ -22,7 +22,7 @@ from dedup_job.commands.verify.subject import (
     restored,
     target_name,
 )
-from dedup_job.ledger.statements import Decision
+from dedup_job.ledger.statements import LedgerDecision
 from dedup_job.plan import ADOPT
 from dedup_job.report.progress import Advance
 from dedup_job.report.verified import Verification
@@ -59,7 +59,7 @@ def _enter_some_plans(audit: Audit, records: int) -> bool:
     first = read_plan(audit, plans, 0) if plans else None
     dice = random.SystemRandom()
     of_each = max(ROWS_OF_A_PLAN, math.ceil(records / max(1, len(plans))))
-    taken: list[Decision] = []
+    taken: list[LedgerDecision] = []
     for number in dice.sample(range(len(plans)), len(plans)):
         left = records - len(taken)
         statement = read_plan(audit, plans, number) if left else None

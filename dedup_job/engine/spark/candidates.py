@@ -57,20 +57,20 @@ class Cut:
     def schema(self) -> pa.Schema:
         """Of entries."""
         words = [(f"bits{word}", pa.int64()) for word in range(self.words)]
-        flags = [(name, pa.bool_()) for name in ("near", "again", "asks")]
+        flags = [(name, pa.bool_()) for name in ("has_fingerprint", "again", "asks")]
         return pa.schema([("place", pa.int64()), ("text", pa.int64()), *words, *flags])
 
     def rows(self, entries: Entries) -> Batches:
         """Yield entries as rows."""
         words = [np.ascontiguousarray(word).view(np.int64) for word in entries.bits.T]
-        columns = [entries.place, entries.text, *words, entries.near, entries.again, entries.asks]
+        columns = [entries.place, entries.text, *words, entries.has_fingerprint, entries.again, entries.asks]
         return in_batches(pa.table(columns, schema=self.schema))
 
     def entries(self, batches: Batches) -> Entries:
         """Return all rows of a partition as entries."""
         table = whole(batches, self.schema)
         words = [numbers(table, f"bits{word}").view(np.uint64) for word in range(self.words)]
-        known = {name: numbers(table, name) for name in ("place", "text", "near", "again", "asks")}
+        known = {name: numbers(table, name) for name in ("place", "text", "has_fingerprint", "again", "asks")}
         return Entries(bits=np.stack(words, axis=1), **known)
 
 
@@ -141,7 +141,7 @@ def _entries(batches: Batches, matching: Matching) -> Iterator[Entries]:
         texts = nearby.Texts(
             text=numbers(table, "text"),
             bits=matrix(column(table, "bits"), np.uint64),
-            near=numbers(table, "near"),
+            has_fingerprint=numbers(table, "near"),
             keys=matrix(column(table, "keys"), np.uint32),
             again=numbers(table, "again"),
         )

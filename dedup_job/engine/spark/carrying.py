@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.document import Batch, Counts, digests
-from dedup_job.engine.spark.expectation import Decision, Deviations, Rows, decide
+from dedup_job.engine.spark.expectation import Deviations, Rows, SparkDecision, decide
 from dedup_job.mongo.ahead import read_ahead
 from dedup_job.plan import Plan
 
@@ -64,9 +64,9 @@ def carry_out(job: Carrying) -> Counts:
     return counts
 
 
-def planned(rows: Rows, hashes: npt.NDArray[np.uint64], decision: Decision) -> Plan:
+def planned(rows: Rows, hashes: npt.NDArray[np.uint64], decision: SparkDecision) -> Plan:
     """Return the plan for records that have these hashes now."""
-    return Plan(rows.ids, decision.verdicts, rows.bits, rows.has_print, rows.keys, rows.digests, hashes)
+    return Plan(rows.ids, decision.verdicts, rows.bits, rows.has_fingerprint, rows.keys, rows.digests, hashes)
 
 
 def _fetched(job: Carrying) -> Iterator[Fetched]:
@@ -83,7 +83,7 @@ def _fetched(job: Carrying) -> Iterator[Fetched]:
             yield Fetched(rows.take(np.arange(0)), Batch((), ()), rows.take(np.arange(done, len(rows))))
 
 
-def _decided(rows: Rows, is_changed: npt.NDArray[np.bool_], job: Carrying) -> Decision:
+def _decided(rows: Rows, is_changed: npt.NDArray[np.bool_], job: Carrying) -> SparkDecision:
     """Decide records, again without those of their keepers that stand no more."""
     own = set(rows.ids)
     while True:

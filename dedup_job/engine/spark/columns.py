@@ -51,7 +51,7 @@ def records(ids: Iterable[bytes], prints: Fingerprints, first: int) -> pa.Record
         fixed(prints.digests),
         pa.array(list(prints.reasons), pa.string()),
         fixed(prints.bits),
-        pa.array(prints.near),
+        pa.array(prints.has_fingerprint),
         fixed(prints.keys),
         ragged(prints.shingles),
     ]

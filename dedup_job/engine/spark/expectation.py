@@ -48,7 +48,7 @@ class Rows:
     is_kept  bool (n,), whether the text is kept with its first record
     first    ids of the first records with their texts
     near     the texts that match a record's text, the nearest and earliest first
-    reasons, bits, has_print, keys, digests, hashes  as in Fingerprints
+    reasons, bits, has_fingerprint, keys, digests, hashes  as in Fingerprints
     """
 
     order: Numbers
@@ -59,7 +59,7 @@ class Rows:
     near: Sequence[Sequence[Near]]
     reasons: Sequence[str]
     bits: npt.NDArray[np.uint64]
-    has_print: npt.NDArray[np.bool_]
+    has_fingerprint: npt.NDArray[np.bool_]
     keys: npt.NDArray[np.uint32]
     digests: npt.NDArray[np.uint64]
     hashes: npt.NDArray[np.uint64]
@@ -113,14 +113,14 @@ class Deviations:
             self.note(rows, row, bool(is_unique[row]))
 
 
-class Decision(NamedTuple):
+class SparkDecision(NamedTuple):
     """The verdict of each record, and by id the keepers that they rely on, with the texts of these."""
 
     verdicts: list[Verdict]
     relied_on: dict[bytes, int]
 
 
-def decide(rows: Rows, is_changed: npt.NDArray[np.bool_], deviations: Deviations) -> Decision:
+def decide(rows: Rows, is_changed: npt.NDArray[np.bool_], deviations: Deviations) -> SparkDecision:
     """Decide records in their order, as expected where nothing has come otherwise.
 
     is_changed  bool (n,), whose record is another by now: it is copied
@@ -137,7 +137,7 @@ def decide(rows: Rows, is_changed: npt.NDArray[np.bool_], deviations: Deviations
             verdict = _verdict(rows, row, trial, relied_on)
         verdicts[row] = verdict
         trial.note(rows, row, verdict is UNIQUE)
-    return Decision(verdicts, relied_on)
+    return SparkDecision(verdicts, relied_on)
 
 
 def _are_as_expected(rows: Rows, is_changed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

@@ -44,14 +44,14 @@ class Texts:
 
     text   int64 (n,), the order of the first record that has it
     bits   uint64 (n, words), its fingerprint
-    near   bool (n,), whether it has one
+    has_fingerprint  bool (n,)
     keys   uint32 (n, bands), of its bands; zeros where it has none
     again  bool (n,), whether another record has it, which may find what came in between
     """
 
     text: Numbers
     bits: npt.NDArray[np.uint64]
-    near: Flags
+    has_fingerprint: Flags
     keys: npt.NDArray[np.uint32]
     again: Flags
 
@@ -67,7 +67,7 @@ class Entries(NamedTuple):
     place: Numbers
     text: Numbers
     bits: npt.NDArray[np.uint64]
-    near: Flags
+    has_fingerprint: Flags
     again: Flags
     asks: Flags
 
@@ -120,7 +120,7 @@ def entries(texts: Texts, matching: Matching) -> Entries:
     A text with a fingerprint has two for each segment of it, one with shingles one for each band.
     """
     rows, keys = [np.empty(0, np.intp)], [np.empty(0, np.int64)]
-    printed, shingled = np.flatnonzero(texts.near), np.flatnonzero(texts.keys.any(axis=1))
+    printed, shingled = np.flatnonzero(texts.has_fingerprint), np.flatnonzero(texts.keys.any(axis=1))
     segments = np.ascontiguousarray(texts.bits[printed], "<u8").view("<u2").astype(np.int64)
     for place in range(segments.shape[1]):
         own, following = segments[:, place], segments[:, (place + 1) % segments.shape[1]]
@@ -132,7 +132,7 @@ def entries(texts: Texts, matching: Matching) -> Entries:
         rows.append(shingled)
         keys.append((SEGMENT_MAPS + band) << MAP_SHIFT | texts.keys[shingled, band].astype(np.int64))
     at = np.concatenate(rows)
-    columns = (texts.text[at], texts.bits[at], texts.near[at], texts.again[at])
+    columns = (texts.text[at], texts.bits[at], texts.has_fingerprint[at], texts.again[at])
     return Entries(np.concatenate(keys), *columns, np.ones(len(at), np.bool_))
 
 
@@ -204,7 +204,7 @@ def _map_keys(number: int, entries: Entries) -> npt.NDArray[np.uint32]:
 
 def _looked_up(rule: Rule, keys: npt.NDArray[np.uint32], entries: Entries, by: int) -> Iterator[Pairs]:
     """Yield what texts find that are entered into a map in their order."""
-    key_map, prints = KeyMap(rule), Prints(entries.bits, entries.near)
+    key_map, prints = KeyMap(rule), Prints(entries.bits, entries.has_fingerprint)
     key_map.add(keys, np.ones(len(keys), np.bool_))
     asking = np.flatnonzero(entries.asks)
     for start in range(0, len(asking), ASKING):

@@ -65,7 +65,7 @@ def rows(table: pa.Table) -> Rows:
         near=[_near(found) for found in column(table, "matches").to_pylist()],
         reasons=column(table, "reason").to_pylist(),
         bits=matrix(column(table, "bits"), np.uint64),
-        has_print=numbers(table, "near"),
+        has_fingerprint=numbers(table, "near"),
         keys=matrix(column(table, "keys"), np.uint32),
         digests=matrix(column(table, "digest"), np.uint64),
         hashes=matrix(column(table, "hash"), np.uint64),
@@ -98,7 +98,7 @@ def so_far(
                     place += 1
                 elif (table := next(tables, None)) is None:
                     raise StateError(
-                        "the ledger goes on otherwise than what was decided on Spark; use --engine local"
+                        "the ledger no longer matches what was decided on Spark; use --engine local"
                     )
                 else:
                     known, place = rows(table), 0
