@@ -27,7 +27,7 @@ from dedup_job.ledger.reader import DECIDING, LedgerReader
 from dedup_job.ledger.row_writer import RowWriter
 from dedup_job.ledger.run_row import NEVER, RunId, RunRow
 from dedup_job.ledger.stored_plan import PlanId
-from dedup_job.mongo.client import Patience, named_errors
+from dedup_job.mongo.client import Patience, is_refused, named_errors
 from dedup_job.mongo.id_set import IdSet
 from dedup_job.mongo.places import Places, check_same
 from dedup_job.signals import FLAG
@@ -138,12 +138,15 @@ class HeldLedger(LedgerReader):
     def _index_keepers(self) -> None:
         """Let the server find what a keeper stands for; without the right to it, it looks at all rows.
 
-        It is made at the end, since the server makes it of many rows at once with far less work.
+        The same where the server refuses it, as when somebody has made another index of that name.  It is
+        made at the end, since the server makes it of many rows at once with far less work.
         """
         try:
             with named_errors("the ledger"):
                 self._patience(lambda: self._named("dropped").create_index("keeper"))
-        except NotPermitted as error:
+        except DedupError as error:
+            if not isinstance(error, NotPermitted) and not is_refused(error.__cause__):
+                raise
             log.warning(f"{error}; the run goes on, and `group` looks at all that was dropped")
 
     def _known(self) -> Head:

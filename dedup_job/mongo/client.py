@@ -203,7 +203,7 @@ def named_errors(what: str) -> Iterator[None]:
         raise _named(what, error) from error
 
 
-def is_refused(error: PyMongoError) -> bool:
+def is_refused(error: BaseException | None) -> bool:
     """Return whether the server will not do what a command says, whoever asks, and whenever."""
     if not isinstance(error, OperationFailure) or isinstance(error, (ExecutionTimeout, WTimeoutError)):
         return False

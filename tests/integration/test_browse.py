@@ -253,6 +253,19 @@ def test_the_keepers_are_indexed_when_a_run_comes_to_its_end_and_not_while_it_de
     assert "keeper_1" in job.ledger("dropped").index_information()
 
 
+def test_another_index_of_that_name_ends_no_run_and_is_warned_of(
+    few: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    few.ledger("dropped").drop_index("keeper_1")
+    few.ledger("dropped").create_index("at", name="keeper_1")
+    report = few.decide("run")
+    assert report.exit_code == 0
+    assert [one.message.split(";")[0] for one in caplog.records if one.levelname == "WARNING"] == [
+        "the ledger: unexpected answer IndexKeySpecsConflict (code 86)"
+    ]
+    assert len(opened(few, "id 0")[1]) == 4
+
+
 def test_what_is_listed_is_put_back_in_one_line(decided: Job) -> None:
     done = called(decided, "list", "--max-similarity", "0.9", "--ids")
     wanted = done.stdout.splitlines()
