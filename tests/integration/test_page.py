@@ -223,7 +223,7 @@ def test_a_run_is_shown_as_far_as_its_records_are_still_there(job: Job) -> None:
     ("arguments", "code", "message"),
     [
         (("--of", "nonsense"), 64, "the ledger knows no run"),
-        (("--of", "nonsense", "--fresh"), 64, "leave --mode, --fresh and --limit out"),
+        (("--of", "nonsense", "--fresh"), 64, "leave out --mode, --fresh and --limit"),
         (("--html", "/nowhere/page.html"), 64, "name a file in a folder that exists"),
         (("--html", "/dev/null/page.html"), 64, "name a file in a folder that exists"),
     ],
