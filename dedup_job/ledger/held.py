@@ -73,6 +73,7 @@ class HeldLedger(LedgerReader):
         if self._head.is_empty and not is_made_from(head, origin):
             self._swap({"next": 0, "pending": None}, {**origin.key, **NEVER})
         self._row.begin(self._head)
+        self._index_keepers()
         self._record_consent(origin)
         self._left = IdSet.of([self.left(is_decided=True)])
         return self._head
@@ -99,12 +100,8 @@ class HeldLedger(LedgerReader):
             self._rest = None
 
     def close(self, outcome: Mapping[str, Any]) -> None:
-        """Index what was written, record how the run ended and give the lease back."""
+        """Record how the run ended and give the lease back."""
         self.settle()
-        self._index_keepers()
-        self._end(outcome)
-
-    def _end(self, outcome: Mapping[str, Any]) -> None:
         if self._ended is not None:
             self._ended.set()
             self._writer.shutdown(wait=False)
@@ -127,7 +124,7 @@ class HeldLedger(LedgerReader):
         self._patience = Patience(seconds)
         self._document = HeadDocument(self._named("head"), self._patience)
         with suppress(DedupError), pymongo.timeout(seconds):
-            self._end({"exit_code": code, **self._decided()})
+            self.close({"exit_code": code, **self._decided()})
 
     def _decided(self) -> dict[str, Any]:
         """Return what this run has decided so far, for its row; the plan that is pending is not counted."""
@@ -139,7 +136,8 @@ class HeldLedger(LedgerReader):
         """Let the server find what a keeper stands for; without the right to it, it looks at all rows.
 
         The same where the server refuses it, as when somebody has made another index of that name.  It is
-        made at the end, since the server makes it of many rows at once with far less work.
+        made before there are rows: an index of rows waits until all members of a replica set have it, so it
+        would wait without end while one of them is down.
         """
         try:
             with named_errors("the ledger"):

@@ -19,11 +19,8 @@ from click.testing import CliRunner
 from dedup_job import config
 from dedup_job.cli import commands
 from dedup_job.commands.context import Context
-from dedup_job.commands.decide import decide
 from dedup_job.commands.restore import restore
-from dedup_job.document import Batch
 from dedup_job.errors import DedupError, exit_code_of
-from dedup_job.plan import Plan
 from scripts.corpus import Mix, generate
 from tests.integration.conftest import Job
 from tests.pairs import LONG
@@ -238,19 +235,6 @@ def test_the_keepers_of_dropped_records_are_indexed_and_a_group_is_opened_withou
     assert len(opened(few, "id 0")[1]) == 4
     few.decide("run")
     assert "keeper_1" in few.ledger("dropped").index_information()
-
-
-def test_the_keepers_are_indexed_when_a_run_comes_to_its_end_and_not_while_it_decides(job: Job) -> None:
-    job.source.insert_many([{"text": NUMBERED.format(1900)} for _ in range(2)])
-    meanwhile = list[bool]()
-
-    def observe(_: Batch, plan: Plan) -> None:
-        meanwhile.append("keeper_1" in job.ledger("dropped").index_information())
-
-    with Context(config.check(job.tables, "test")) as context:
-        decide(context, "backfill", observe)
-    assert meanwhile == [False]
-    assert "keeper_1" in job.ledger("dropped").index_information()
 
 
 def test_another_index_of_that_name_ends_no_run_and_is_warned_of(
