@@ -15,7 +15,7 @@ from dedup_job import config
 from dedup_job.commands.context import Context
 from dedup_job.commands.verify import verification
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError
-from dedup_job.ledger import commit
+from dedup_job.ledger import held
 from tests.integration.asleep import Event, stopped
 from tests.integration.conftest import Job
 from tests.integration.moments import install
@@ -150,7 +150,7 @@ def undo_last(job: Job) -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let an undo have a second to remove what it means to, not thirty."""
-    monkeypatch.setattr(commit, "MARGIN", 59)
+    monkeypatch.setattr(held, "MARGIN", 59)
 
 
 def test_an_undo_that_wakes_when_another_has_ended_it_changes_nothing(
