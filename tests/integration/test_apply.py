@@ -28,7 +28,7 @@ from dedup_job.commands.outdated import compared
 from dedup_job.commands.verify import sampling, verification
 from dedup_job.commands.why import why
 from dedup_job.errors import LeaseHeld, NotPermitted, StateError, UsageError
-from dedup_job.ledger import commit
+from dedup_job.ledger import held
 from dedup_job.mongo import client
 from dedup_job.report.reconciled import Reconciliation
 from scripts.corpus import generate
@@ -234,7 +234,7 @@ def undo_newest(job: Job) -> None:
 def test_an_apply_that_wakes_when_another_has_ended_it_changes_nothing(
     overtaken: Job, twin: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commit, "MARGIN", 59)  # it has a second to remove and replace what it means to
+    monkeypatch.setattr(held, "MARGIN", 59)  # it has a second to remove and replace what it means to
     whole = twin()
     up_to_date(whole)
     undisturbed = whole_state(whole)
