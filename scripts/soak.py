@@ -84,7 +84,7 @@ def model(_uri: str, count: int, _rng: Random) -> Result:
 
 
 def every_command(uri: str, count: int, rng: Random) -> Result:
-    """Cause every fault to every command, or to every n-th where fewer trials are wanted."""
+    """Cause every fault at every command, or to every n-th where fewer trials are wanted."""
     with Forks() as forks, loop(uri, forks) as looped:
         every = max(1, EVERY // count)
         result = looped.trials(KILLS, every)
@@ -107,7 +107,7 @@ def nightly(uri: str, count: int, _rng: Random) -> Result:
 
 
 def apply(uri: str, count: int, rng: Random) -> Result:
-    """Cause every fault to every command of a `reconcile --apply`, or to every n-th."""
+    """Cause every fault at every command of a `reconcile --apply`, or to every n-th."""
     with Forks() as forks, applying(uri, forks) as looped:
         every = max(1, EVERY // count)
         result = (

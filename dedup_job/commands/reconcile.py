@@ -44,7 +44,7 @@ def reconcile(
 
     What was missed is decided as a nightly run decides, against everything kept before; what changed or
     vanished is told, and nothing is done about it.  Where nothing was missed, nothing is written.  `advance`
-    hears of how many more records were compared or decided.
+    is called with how many more records were compared or decided.
     """
     started = time.monotonic()
     reader = context.ledger_reader()

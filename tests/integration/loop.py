@@ -79,7 +79,7 @@ class Loop:
         )
 
     def trials(self, kinds: Iterable[Kind], every: int = 1, times: int = 1) -> Result:
-        """Cause each fault to every n-th command."""
+        """Cause each fault at every n-th command."""
         moments = range(1, self.commands + 1, every)
         faults = [Fault(kind, number, times) for kind in kinds for number in moments]
         return sum((self.disturbed(fault) for fault in faults), Result())
