@@ -5,20 +5,17 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from mmap import mmap
-
-import numpy as np
 
 from dedup_job.document import Fingerprints
 from dedup_job.engine.forks import end_with_parent
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.fingerprint.known_texts import MOST_WORDS, PLACES
+from dedup_job.fingerprint.known_texts import new_memory
 from dedup_job.fingerprint.recipe import Recipe
 
 # All workers know again what one of them has fingerprinted: the process that they are forked from has loaded
 # this module, and what is mapped so is shared.
-KNOWN_TEXTS = np.frombuffer(mmap(-1, PLACES * MOST_WORDS * 8), np.uint64)
+KNOWN_TEXTS = new_memory()
 PIECE_BYTES = 4 << 20  # of records that are fingerprinted together: on the way they take many times as much
 
 _fingerprinter: Fingerprinter | ConfigError = ConfigError("begin() runs first")

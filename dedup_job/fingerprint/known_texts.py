@@ -14,6 +14,7 @@ parallel search", ICGA Journal 25 (2002), have positions of a game in such a tab
 
 from __future__ import annotations
 
+from mmap import mmap
 from typing import Final
 
 import numpy as np
@@ -40,10 +41,10 @@ class KnownTexts:
 
         recipe  its digest, in hexadecimal
         words   of 64 bits in a fingerprint
-        memory  uint64 (PLACES * MOST_WORDS,), zeros when it is new; by default one's own
+        memory  of `new_memory`; by default one's own
         """
         if memory is None:
-            memory = np.zeros(PLACES * MOST_WORDS, np.uint64)
+            memory = new_memory()
         size = 2 + words + 1
         self._rows = memory[: PLACES * size].reshape(PLACES, size)
         self._seed = np.uint64(int(recipe[:16], 16))
@@ -71,6 +72,11 @@ class KnownTexts:
             seals = (seals ^ column) * _MULTIPLIER
             seals ^= seals >> _HALF
         return seals[:, None]
+
+
+def new_memory() -> Words:
+    """Return memory for known texts, zeros; processes that are forked from this one share it."""
+    return np.frombuffer(mmap(-1, PLACES * MOST_WORDS * 8), np.uint64)
 
 
 def _places(digests: Words) -> npt.NDArray[np.intp]:
