@@ -27,14 +27,16 @@ from dedup_job.ledger.reader import DECIDING, LedgerReader
 from dedup_job.ledger.row_writer import RowWriter
 from dedup_job.ledger.run_row import NEVER, RunId, RunRow
 from dedup_job.ledger.stored_plan import PlanId
-from dedup_job.mongo.client import Patience, is_refused, named_errors
+from dedup_job.mongo.client import Patience
 from dedup_job.mongo.id_set import IdSet
+from dedup_job.mongo.index_builds import IndexRefused, build_indexes
 from dedup_job.mongo.places import Places, check_same
 from dedup_job.signals import FLAG
 
 log = logging.getLogger("dedup_job")
 
 LEAVING_SECONDS = 3.0
+KEEPER_INDEX = {"key": {"keeper": 1}, "name": "keeper_1"}
 MARGIN = SECONDS / 2  # before the end of a lease, in which nothing in the target is removed or replaced
 
 
@@ -135,16 +137,11 @@ class HeldLedger(LedgerReader):
     def _index_keepers(self) -> None:
         """Let the server find what a keeper stands for; without the right to it, it looks at all rows.
 
-        The same where the server refuses it, as when somebody has made another index of that name.  It is
-        made before there are rows: an index of rows waits until all members of a replica set have it, so it
-        would wait without end while one of them is down.
+        The same where the server refuses it, as when somebody has made another index of that name.
         """
         try:
-            with named_errors("the ledger"):
-                self._patience(lambda: self._named("dropped").create_index("keeper"))
-        except DedupError as error:
-            if not isinstance(error, NotPermitted) and not is_refused(error.__cause__):
-                raise
+            build_indexes(self._named("dropped"), "the ledger", [KEEPER_INDEX], self._patience)
+        except (NotPermitted, IndexRefused) as error:
             log.warning(f"{error}; the run goes on, and `group` looks at all that was dropped")
 
     def _known(self) -> Head:

@@ -6,16 +6,16 @@ left half built is waited for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.son import SON
 from pymongo.collection import Collection
-from pymongo.errors import OperationFailure
 
-from dedup_job.mongo.client import Patience, is_refused, named_errors
+from dedup_job.mongo.client import Patience, named_errors
+from dedup_job.mongo.index_builds import Index, IndexRefused, build_indexes
 from dedup_job.mongo.rights import Rights
 
 ID_INDEX = "_id_"
@@ -28,14 +28,6 @@ SIMPLE: SON[str, Any] = SON(
 ORDERED: CodecOptions[Any] = CodecOptions(
     document_class=SON, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-REASONS: Mapping[int | None, str] = {
-    11000: "unique, and several records of the target have the same value",
-    85: "the target has another index on the same fields",
-    86: "the target has another index of this name",
-    171: "a record has lists in several of its fields",
-}
-
-Index: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,31 +100,12 @@ class Indexes:
         if not wanted:
             return {}
         try:
-            with named_errors("the target"):
-                self._create(wanted.values())
-        except _Refused as refusal:
+            build_indexes(self._target, "the target", wanted.values(), self._patience)
+        except IndexRefused as refusal:
             if len(wanted) == 1:
                 return dict.fromkeys(wanted, refusal.reason)
             return {name: why for one in wanted for name, why in self._built({one: wanted[one]}).items()}
         return {}
-
-    def _create(self, indexes: Iterable[Index]) -> None:
-        command: SON[str, Any] = SON(createIndexes=self._target.name, indexes=list(indexes))
-        try:
-            self._patience(lambda: self._target.database.command(command))
-        except OperationFailure as error:
-            if not is_refused(error):
-                raise
-            name = (error.details or {}).get("codeName") or f"code {error.code}"
-            raise _Refused(REASONS.get(error.code, f"the server refuses it ({name})")) from None
-
-
-class _Refused(Exception):
-    """The server does not build an index; its own sentence may hold what is in a record."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 def _told_collation(index: Index) -> Index:

@@ -1,4 +1,4 @@
-"""What describe_failure to servers that do not answer, host by host, taken from the driver's error."""
+"""What keeps servers from answering, host by host, taken from the driver's error."""
 
 from __future__ import annotations
 

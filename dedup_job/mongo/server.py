@@ -10,13 +10,15 @@ from pymongo import MongoClient
 
 from dedup_job.mongo.client import Patience, named_errors
 
+STANDALONE = "standalone server"
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
     """What a deployment says of itself.
 
     version  of the member that answers
-    kind     "replica set NAME", "sharded cluster" or "standalone server"
+    kind     "replica set NAME", "sharded cluster" or STANDALONE
     lag      seconds that the majority is behind the primary; 0 where there is none
     """
 
@@ -37,7 +39,7 @@ def kind_of_deployment(hello: Mapping[str, Any]) -> str:
     """Return how a server is set up, by its answer to `hello`."""
     if "setName" in hello:
         return f"replica set {hello['setName']}"
-    return "sharded cluster" if hello.get("msg") == "isdbgrid" else "standalone server"
+    return "sharded cluster" if hello.get("msg") == "isdbgrid" else STANDALONE
 
 
 def lag_of(hello: Mapping[str, Any]) -> float:

@@ -245,7 +245,7 @@ def test_another_index_of_that_name_ends_no_run_and_is_warned_of(
     report = few.decide("run")
     assert report.exit_code == 0
     assert [one.message.split(";")[0] for one in caplog.records if one.levelname == "WARNING"] == [
-        "the ledger: unexpected answer IndexKeySpecsConflict (code 86)"
+        "the ledger: there is another index of this name"
     ]
     assert len(opened(few, "id 0")[1]) == 4
 

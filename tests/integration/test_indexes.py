@@ -108,7 +108,7 @@ def test_a_unique_index_that_cannot_be_built_is_named_and_the_others_are_built(f
 
     assert done.returncode == 3
     assert (
-        "  index NOT built: by url: unique, and several records of the target have the same value\n"
+        "  index NOT built: by url: unique, and several records have the same value\n"
         in done.stdout
     )
     assert "  indexes of the source: 2 built, 0 there before\n" in done.stdout
@@ -125,14 +125,14 @@ def test_an_index_whose_name_or_fields_another_has_is_named(filled: Job) -> None
     filled.target.create_index("c", name="b_1")
 
     assert copied(filled).refused == {
-        "a_1": "the target has another index of this name",
-        "b_1": "the target has another index of this name",
+        "a_1": "there is another index of this name",
+        "b_1": "there is another index of this name",
     }
     filled.target.drop_index("a_1")
     filled.target.create_index("a", name="other", hidden=True)
     filled.source.drop_index("a_1")
     filled.source.create_index("a")
-    assert copied(filled).refused["a_1"] == "the target has another index on the same fields"
+    assert copied(filled).refused["a_1"] == "there is another index on the same fields"
 
 
 def test_nothing_expires_in_the_target_until_somebody_says_so(filled: Job) -> None:

@@ -265,6 +265,23 @@ def test_a_primary_that_falls_silent_is_given_up_and_the_next_one_serves(
     check(set_job, expected)
 
 
+def test_indexes_of_records_and_rows_are_built_while_a_member_is_down(
+    set_job: Job, replica_set: LocalReplicaSet
+) -> None:
+    """By default the server would wait for that member, without end."""
+    set_job.source.create_index("data")
+    set_job.decide("backfill")
+    set_job.ledger("dropped").drop_index("keeper_1")
+    replica_set.secondaries()[0].stop(signal.SIGKILL)
+
+    set_job.decide("run")
+    with Context(config.check(set_job.tables, "test")) as context:
+        copied = context.indexes.copy()
+
+    assert "keeper_1" in set_job.ledger("dropped").index_information()
+    assert (copied.built, dict(copied.refused)) == (["data_1"], {})
+
+
 def stop_replication(replica_set: LocalReplicaSet) -> Member:
     """Stop one secondary, and let the other one answer but fall behind: there is a primary all the time."""
     down, behind = replica_set.secondaries()
