@@ -23,6 +23,9 @@ from dedup_job.match.keepers import Entered, Keepers, Standing
 from dedup_job.match.surroundings import Surroundings, look_around, look_for
 from dedup_job.plan import Plan, RawIds
 
+Observe = Callable[[Batch, Plan], object]
+"""Told of each batch and its plan, for the report."""
+
 PLAN_BYTES = 6 << 20  # a document has 16 MiB at most, and so has a command that names a plan's ids
 
 
@@ -73,7 +76,7 @@ class Job:
     keepers: Keepers
     absent: Callable[[Collection[bytes]], set[bytes]]
     commit: Callable[[Plan, Sequence[bytes]], Plan]
-    observe: Callable[[Batch, Plan], object]
+    observe: Observe
     adopted: Callable[[Sequence[bytes]], Collection[bytes]] = field(default=lambda ids: ())
     conflicting: Callable[[Sequence[bytes]], Collection[bytes]] = field(default=lambda raws: ())
 

@@ -23,7 +23,7 @@ from pymongo import MongoClient
 from pymongo.collection import Collection
 
 from dedup_job.__main__ import LARGE
-from dedup_job.commands.deciding import taken_in
+from dedup_job.commands.past import taken_in
 from dedup_job.document import UNIQUE, Counts
 from dedup_job.engine import resident
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe

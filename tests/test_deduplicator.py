@@ -21,7 +21,8 @@ from dedup_job import Deduplicator, Match, job
 from dedup_job.document import Batch
 from dedup_job.errors import ConfigError, StateError
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.library.deduplicator import BATCH, Keywords
+from dedup_job.library.deduplicator import BATCH
+from dedup_job.library.keywords import Keywords
 from dedup_job.match.keepers import Keepers, Recollection
 from dedup_job.settings.sections import CleanSettings, MatchSettings, RecipeSettings
 from scripts.corpus import Mix, generate

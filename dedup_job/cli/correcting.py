@@ -32,22 +32,22 @@ def undo(config: Path, run: str, yes: bool, dry_run: bool, **options: Any) -> in
     finishes it; nothing else is decided before.
     Exit code 3: done, but records stay that were altered there, or that vanished from the source or changed.
     """
-    from dedup_job.commands import undo as taking_back
+    from dedup_job.commands import undo as undoing
     from dedup_job.commands.context import Context
     from dedup_job.report.progress import Progress
 
     settings, output = prepared(config, {**options, "workers": 1})
     with Context(settings) as context:
-        undone = taking_back.undone_before(context, run)
+        undone = undoing.undone_before(context, run)
         if undone is None:
-            intended = taking_back.intended(context, run)
+            intended = undoing.intended(context, run)
             if dry_run:
                 output.show(intended.as_text(), intended.as_json())
                 return 0
             if not yes:
                 _ask(intended.as_text(), "take it back?")
             with Progress("undo", None) as progress:
-                undone = taking_back.undo(context, run, progress.observe)
+                undone = undoing.undo(context, run, progress.observe)
     output.show(undone.as_text(), undone.as_json())
     return undone.exit_code
 

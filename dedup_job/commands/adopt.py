@@ -6,13 +6,13 @@ import logging
 import time
 
 from dedup_job.commands.context import Context
-from dedup_job.commands.deciding import Observe, new_run
 from dedup_job.document import UNIQUE, Action, Counts, Verdict
 from dedup_job.engine.exempt import WithExempt
-from dedup_job.job import in_parts, planned
+from dedup_job.job import Observe, in_parts, planned
 from dedup_job.ledger.fitting import Consent
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.run_row import RunId
 from dedup_job.mongo.ahead import read_ahead
 from dedup_job.mongo.window import Window
 from dedup_job.plan import ADOPT
@@ -29,7 +29,7 @@ def adopt(context: Context, observe: Observe, consent: Consent = Consent()) -> R
     """
     if not context.is_foreign(context.ledger_reader().head()):
         return None
-    run, started, counts = new_run(ADOPT), time.monotonic(), Counts()
+    run, started, counts = RunId.new(ADOPT), time.monotonic(), Counts()
     with context.ledger(run, consent) as ledger, context.engine() as engine:
         head = ledger.recover(context.source, context.target)
         ledger.adopting(True)

@@ -18,16 +18,18 @@ import numpy as np
 
 from dedup_job import job
 from dedup_job.commands.context import Context
-from dedup_job.commands.deciding import Observe, Past, new_run
 from dedup_job.commands.guard import Notes, check_vanished, stop
 from dedup_job.commands.outdated import Compared, Earlier, Outdated
+from dedup_job.commands.past import Past
 from dedup_job.commands.reconcile import decide_missed, reconciliation
 from dedup_job.commands.verify.subject import head_of
 from dedup_job.document import CONFLICT, COPIED, NOT_ALONE, VANISHED, Batch, Counts, Fingerprints, digests
 from dedup_job.engine.local import LocalEngine
 from dedup_job.errors import LeaseHeld
+from dedup_job.job import Observe
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.fitting import Consent
+from dedup_job.ledger.run_row import RunId
 from dedup_job.ledger.stored_plan import Before
 from dedup_job.mongo.window import Window
 from dedup_job.plan import APPLY, Plan
@@ -46,7 +48,7 @@ def finish(context: Context, consent: Consent = Consent()) -> Mapping[str, int]:
     head = head_of(context, context.ledger_reader())
     if head.pending is None and head.lease is None:
         return {}
-    with context.ledger(new_run(APPLY), consent) as ledger:
+    with context.ledger(RunId.new(APPLY), consent) as ledger:
         ledger.recover(context.source, context.target)
         refused_before = ledger.refused_before()
         ledger.close({"exit_code": 0})
@@ -80,7 +82,7 @@ def carry_out(
 
 def apply(context: Context, found: Compared, observe: Observe, consent: Consent = Consent()) -> Applied:
     """Bring up to date what is outdated; raises LeaseHeld when a command wrote since that was found."""
-    run, started = new_run(APPLY), time.monotonic()
+    run, started = RunId.new(APPLY), time.monotonic()
     with context.ledger(run, consent) as ledger, context.engine() as engine:
         head = ledger.recover(context.source, context.target)
         if found.outdated.fence is None or head.fence != found.outdated.fence + 1:

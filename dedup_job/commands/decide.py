@@ -6,17 +6,20 @@ import time
 
 from dedup_job import job
 from dedup_job.commands.context import Context
-from dedup_job.commands.deciding import Look, Observe, Past, broken_off, new_run, tell_of_gone
 from dedup_job.commands.guard import Guards, HeldBack, Notes, stop
+from dedup_job.commands.look import Look
+from dedup_job.commands.past import Past, broken_off, tell_of_gone
 from dedup_job.document import Counts
+from dedup_job.job import Observe
 from dedup_job.ledger.fitting import Consent
+from dedup_job.ledger.run_row import RunId
 from dedup_job.mongo.window import Window
 from dedup_job.report.summary import Report
 
 
 def decide(context: Context, mode: str, observe: Observe, consent: Consent = Consent()) -> Report:
     """Run a backfill or a nightly run: decide what is undecided and carry it out."""
-    run = new_run(mode)
+    run = RunId.new(mode)
     started = time.monotonic()
     source, target = context.source, context.target
     notes = Notes()

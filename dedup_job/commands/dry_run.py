@@ -8,13 +8,16 @@ from dataclasses import dataclass, replace
 
 from dedup_job import job
 from dedup_job.commands.context import Context, first_records
-from dedup_job.commands.deciding import Look, Observe, Past, broken_off, new_run, tell_of_gone
 from dedup_job.commands.guard import EarlierDrops, Guards, HeldBack, Notes
+from dedup_job.commands.look import Look
+from dedup_job.commands.past import Past, broken_off, tell_of_gone
 from dedup_job.document import COPIED, Batch, Counts, digests
+from dedup_job.job import Observe
 from dedup_job.ledger.fitting import Consent, check_filter, check_fits, check_places, check_whole
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.read_only import ReadOnlyTarget
 from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.run_row import RunId
 from dedup_job.match.texts import TextIndex
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
@@ -85,7 +88,7 @@ def dry_run(context: Context, asked: DryRun, observe: Observe) -> Report:
         counts, _ = Look(context, reader, head, mode, context.source.now())(past.window, decided)
         tell_of_gone(keepers, notes)
     seconds = time.monotonic() - started
-    name, basis = new_run(mode).name, context.basis(keepers)
+    name, basis = RunId.new(mode).name, context.basis(keepers)
     return Report(name, f"report ({mode})", counts, seconds, *basis, warnings=notes.messages)
 
 

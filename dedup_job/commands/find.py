@@ -15,7 +15,7 @@ from bson.json_util import loads
 
 from dedup_job import job
 from dedup_job.commands.context import Context
-from dedup_job.commands.deciding import check_keepers, taken_in
+from dedup_job.commands.past import check_keepers, taken_in
 from dedup_job.document import Verdict
 from dedup_job.engine.local import LocalEngine
 from dedup_job.errors import ConfigError

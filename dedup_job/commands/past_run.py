@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dedup_job.commands.context import Context
-from dedup_job.commands.deciding import Observe
 from dedup_job.document import Batch, Counts
 from dedup_job.errors import UsageError
+from dedup_job.job import Observe
 from dedup_job.ledger.fitting import check_fits
 from dedup_job.report.summary import Report
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dedup_job.commands.context import Context
-from dedup_job.commands.deciding import new_run
 from dedup_job.commands.undo import origin_of, written_head
 from dedup_job.commands.why import why as why_answer
 from dedup_job.errors import StateError, UsageError
 from dedup_job.ledger.overrides import KEEP
 from dedup_job.ledger.putting_back import Dropped, RestoreLedger
 from dedup_job.ledger.rows import id_of_row
+from dedup_job.ledger.run_row import RunId
 from dedup_job.mongo.shown_ids import extended, readings, with_equals
 from dedup_job.report.undo_page import Restored
 
@@ -24,7 +24,7 @@ def restore(context: Context, given: Sequence[str], why: str) -> Restored:
     StateError when it is not in the source any more, or source or target are not what they were.
     """
     head = written_head(context)
-    this = new_run("restore")
+    this = RunId.new("restore")
     with context.opened(RestoreLedger, this, origin_of(context, head)) as ledger:
         ledger.recover(context.source, context.target)
         dropped = [found for one in dict.fromkeys(given) if (found := _dropped(context, one))]

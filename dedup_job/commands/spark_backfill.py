@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from dedup_job.commands.context import Context
 from dedup_job.commands.decide import decide as decide_here
-from dedup_job.commands.deciding import Observe, broken_off, new_run
 from dedup_job.commands.guard import FIRST, SAMPLED, FirstLook, Guards, Notes, stop
+from dedup_job.commands.past import broken_off
 from dedup_job.config import Settings
 from dedup_job.document import Batch, Counts
 from dedup_job.engine.local import Capacity
@@ -21,11 +21,12 @@ from dedup_job.engine.spark.carrying import Carrying, carry_out
 from dedup_job.engine.spark.session import Cluster, session
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.job import in_parts
+from dedup_job.job import Observe, in_parts
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.fitting import Consent
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.run_row import RunId
 from dedup_job.ledger.stored_plan import PlanColumns
 from dedup_job.match.search import SEGMENT_BITS
 from dedup_job.mongo.client import Patience, connect
@@ -140,7 +141,7 @@ class _Backfill:
     observe: Observe
 
     def __call__(self, consent: Consent) -> Report:
-        context, run, started = self.context, new_run(BACKFILL), time.monotonic()
+        context, run, started = self.context, RunId.new(BACKFILL), time.monotonic()
         notes = Notes()
         with context.ledger(run, consent) as ledger:
             head = ledger.recover(context.source, context.target)

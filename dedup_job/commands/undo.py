@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 
 from dedup_job.commands.context import Context
-from dedup_job.commands.deciding import Observe, new_run
 from dedup_job.document import Batch, Counts
 from dedup_job.errors import UsageError
+from dedup_job.job import Observe
 from dedup_job.ledger.fitting import check_whole
 from dedup_job.ledger.head import Head, Origin
+from dedup_job.ledger.run_row import RunId
 from dedup_job.ledger.taking_back import UndoLedger, check_newest
 from dedup_job.plan import ADOPT, RENEW
 from dedup_job.report.undo_page import Intended, Undone
@@ -22,7 +23,7 @@ def undo(context: Context, run: str, observe: Observe) -> Undone:
     """
     if (before := undone_before(context, run)) is not None:
         return before
-    this = new_run("undo")
+    this = RunId.new("undo")
     started = time.monotonic()
     with context.opened(UndoLedger, this, origin_of(context, written_head(context))) as ledger:
         done = ledger.take_back(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 from pymongo.collection import Collection
 
@@ -32,6 +33,12 @@ class RunId:
     name: str
     mode: str
     started: datetime
+
+    @classmethod
+    def new(cls, mode: str) -> Self:
+        """Name a run after the time at which it starts, which is now."""
+        now = datetime.now(UTC)
+        return cls(f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}", mode, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,26 +34,21 @@ import xxhash
 
 from dedup_job.document import COPIED, Counts
 from dedup_job.errors import StateError, Unreachable, UsageError
-from dedup_job.ledger.arrival import is_as_judged
 from dedup_job.ledger.aside import Aside
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.head import Undoing
 from dedup_job.ledger.overrides import PASS
 from dedup_job.ledger.rows import left_row, row_key, row_keys
 from dedup_job.ledger.run_row import BEFORE
+from dedup_job.ledger.staying import reasons_to_stay
 from dedup_job.ledger.stored_counts import counts_key
 from dedup_job.ledger.stored_plan import StoredPlan
-from dedup_job.ledger.succession import ALTERED
 from dedup_job.mongo.client import named_errors
 from dedup_job.mongo.id_set import IdSet
 from dedup_job.mongo.ids import id_of, selector
-from dedup_job.mongo.sent import arrived
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.plan import ADOPT, APPLY, BACKFILL, Plan
-
-VANISHED = "vanished"
-CHANGED = "changed"
 
 
 class UndoLedger(Ledger):
@@ -161,9 +156,9 @@ class UndoLedger(Ledger):
         for found in target.fetch(list(hashes)):
             # Of what was found, the others are equal to one of these for the server alone.
             there = {raw_id: found[raw_id] for raw_id in found.keys() & hashes.keys()}
-            reasons = _reasons(there, hashes, source)
-            left |= _staying(reasons)
-            due = {raw_id: there[raw_id] for raw_id, reason in reasons.items() if reason is None}
+            stay = reasons_to_stay(there, hashes, source)
+            left |= stay
+            due = {raw_id: there[raw_id] for raw_id in there.keys() - stay.keys()}
             if due:
                 self._aside.put(list(due.values()))
                 self._take_out(due.keys(), target)
@@ -190,8 +185,10 @@ class UndoLedger(Ledger):
         left: dict[bytes, str] = {}
         for page in self._aside.pages():
             held = {id_of(raw): raw for raw in page}
-            judged = {raw_id: hashes.get(raw_id) or _hash(raw) for raw_id, raw in held.items()}
-            stay = _staying(_reasons(held, judged, source))
+            judged = {
+                raw_id: hashes.get(raw_id) or xxhash.xxh3_128_digest(raw) for raw_id, raw in held.items()
+            }
+            stay = reasons_to_stay(held, judged, source)
             self._check_places()
             deadline = self._deadline()
             if refused := target.insert([held[raw_id] for raw_id in stay]):
@@ -250,44 +247,6 @@ def check_newest(run: str, later: Collection[str], has_decided: bool) -> None:
         raise UsageError(f"run {run} decided nothing that could be undone")
     if later:
         raise UsageError(f"later runs built on run {run}; undo them first: {', '.join(later)}")
-
-
-def _reasons(
-    found: Mapping[bytes, bytes], hashes: Mapping[bytes, bytes], source: Source
-) -> dict[bytes, str | None]:
-    """Return for each of these records why it stays, given the hashes as they were judged; None for not."""
-    reasons: dict[bytes, str | None] = {}
-    for some in source.fetch(list(found)):  # some megabytes at a time
-        reasons |= {
-            raw_id: _why_left(found[raw_id], some[raw_id], hashes[raw_id])
-            for raw_id in some.keys() & found.keys()
-        }
-    gone = found.keys() - reasons.keys()
-    return reasons | {raw_id: _why_left(found[raw_id], None, hashes[raw_id]) for raw_id in gone}
-
-
-def _staying(reasons: Mapping[bytes, str | None]) -> dict[bytes, str]:
-    """Return what stays, with the reason."""
-    return {raw_id: reason for raw_id, reason in reasons.items() if reason is not None}
-
-
-def _why_left(raw: bytes, sent: bytes | None, judged: bytes) -> str | None:
-    """Return why a record stays in the target, or None where the source has it as it was judged."""
-    if sent is not None and _is(sent, judged) and arrived(sent, raw):
-        return None
-    if not is_as_judged(raw, judged):
-        return ALTERED
-    return VANISHED if sent is None else CHANGED
-
-
-def _is(raw: bytes, judged: bytes) -> bool:
-    """Return whether a record is the one that was judged."""
-    return _hash(raw) == judged
-
-
-def _hash(raw: bytes) -> bytes:
-    digest: bytes = xxhash.xxh3_128_digest(raw)
-    return digest
 
 
 def _is_adopted(stored: StoredPlan) -> bool:

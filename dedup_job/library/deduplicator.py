@@ -2,71 +2,31 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, Self, TypedDict, Unpack
+from typing import Self, Unpack
 
 import numpy as np
 
 from dedup_job import job
-from dedup_job.config import check_deciding
 from dedup_job.document import Batch, Verdict
 from dedup_job.engine.worker import fingerprints_of
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.library.entered import EnteredTexts
 from dedup_job.library.keys import Key, key_of, raw_id
+from dedup_job.library.keywords import Keywords, as_json, recipe_of
 from dedup_job.library.snapshot import Saved, read, write
 from dedup_job.match.keepers import Entered, Keepers, Recollection, Standing
 from dedup_job.native.ragged import Ragged
 from dedup_job.plan import RawIds
-from dedup_job.settings.sections import CleanSettings, MatchSettings, RecipeSettings, Section
-from dedup_job.text.fields import GivenTexts
 
 BATCH = 1_000  # texts that are decided together,
 BATCH_CHARACTERS = 1 << 20  # and characters, or a single text
-SECTIONS: dict[str, type[Section]] = {
-    "clean": CleanSettings,
-    "recipe": RecipeSettings,
-    "match": MatchSettings,
-}
-
-
-class Keywords(TypedDict, total=False):
-    """The settings that decide, by the names that they have in a settings file; docs/settings.md."""
-
-    select: Iterable[str]
-    remove: Iterable[str]
-    drop_after: Iterable[str]
-    max_chars: int
-    segmenter: Literal["rjieba", "jieba"]
-    profile: Literal["default", "thorough", "classic"]
-    features: str
-    min_length: int
-    tf: Literal["log", "raw", "binary"]
-    idf: Literal["sqrt", "full", "none"]
-    top: int
-    bits: Literal[64, 128]
-    min_terms: int
-    idf_table: str | os.PathLike[str]
-    stop_words: str | os.PathLike[str]
-    user_words: str | os.PathLike[str]
-    radius: int
-    bands: int
-    rows: int
-    band_radius: int
-    min_similarity: float
-    shingle: int
-    numbers: Literal["ignore", "distinguish"]
-
-
-PATHS = {"idf_table", "stop_words", "user_words"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +69,8 @@ class Deduplicator:
     """
 
     def __init__(self, **settings: Unpack[Keywords]) -> None:
-        self._settings = _as_json(settings)
-        self._recipe = _recipe(self._settings)
+        self._settings = as_json(settings)
+        self._recipe = recipe_of(self._settings)
         try:
             self._fingerprinter = Fingerprinter(self._recipe)
         except (OSError, ValueError) as error:
@@ -276,27 +236,6 @@ def _match(verdict: Verdict) -> Match | None:
         return None
     match = verdict.match
     return Match(key_of(match.keeper), verdict.reason, match.distance, match.similarity)
-
-
-def _recipe(settings: dict[str, Any]) -> Recipe:
-    """Return the recipe that keywords make."""
-    tables: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
-    for name, value in settings.items():
-        sections = [table for table, section in SECTIONS.items() if name in section.model_fields]
-        tables[sections[0]][name] = value
-    return check_deciding(tables).recipe_for(GivenTexts(("text",)))
-
-
-def _as_json(settings: Keywords) -> dict[str, Any]:
-    """Return keywords as JSON values, paths made absolute; raises TypeError for an unknown one."""
-    known = Keywords.__annotations__
-    for name in settings:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise TypeError(f"Deduplicator() has no setting {name!r}{hint}")
-    values: dict[str, Any] = dict(settings)
-    return {name: str(Path(value).resolve()) if name in PATHS else value for name, value in values.items()}
 
 
 def _nowhere(fingerprinter: Fingerprinter) -> Recollection:

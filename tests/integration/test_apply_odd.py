@@ -11,7 +11,7 @@ from pymongo import MongoClient, monitoring
 
 from dedup_job import config
 from dedup_job.commands import apply as applying
-from dedup_job.commands import deciding
+from dedup_job.commands import past
 from dedup_job.commands.context import Context
 from dedup_job.commands.outdated import Compared, compared
 from dedup_job.errors import LeaseHeld
@@ -239,14 +239,14 @@ def test_a_run_that_was_at_work_during_the_comparison_ends_an_apply(
     fill(job, {5: A})
     found = list[Compared]()
     with Context(config.check(job.tables, "test")) as context:
-        check_keepers = deciding.check_keepers
+        check_keepers = past.check_keepers
 
         def compare(*arguments: Any) -> None:
             found.append(compared(context, lambda number: None))
             check_keepers(*arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(deciding, "check_keepers", compare)
+            patch.setattr(past, "check_keepers", compare)
             job.decide("run")
         assert dropped(job) == {5: 1}
         with pytest.raises(LeaseHeld, match="worked on this target meanwhile"):

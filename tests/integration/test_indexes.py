@@ -107,10 +107,7 @@ def test_a_unique_index_that_cannot_be_built_is_named_and_the_others_are_built(f
     done = filled.command("backfill", "--copy-indexes", "--log", "json")
 
     assert done.returncode == 3
-    assert (
-        "  index NOT built: by url: unique, and several records have the same value\n"
-        in done.stdout
-    )
+    assert "  index NOT built: by url: unique, and several records have the same value\n" in done.stdout
     assert "  indexes of the source: 2 built, 0 there before\n" in done.stdout
     assert list(indexes(filled.target)) == ["_id_", "site_1_at_-1", "at_-1_site_1"]
     last = json.loads(done.stderr.splitlines()[-1])

@@ -12,12 +12,12 @@ from pymongo.database import Database
 from dedup_job import config
 from dedup_job.commands.context import Context
 from dedup_job.commands.decide import decide as decide_command
-from dedup_job.commands.deciding import new_run
 from dedup_job.errors import LeaseHeld
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.head import HeadDocument
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.row_writer import RowWriter
+from dedup_job.ledger.run_row import RunId
 from dedup_job.mongo.target import Target
 from tests.integration.conftest import RAW, Job
 
@@ -66,7 +66,7 @@ def is_whole(job: Job) -> bool:
 
 
 def test_it_deletes_no_plan_of_its_successor(job: Job, context: Context) -> None:
-    with context.ledger(new_run("backfill")) as overtaken:
+    with context.ledger(RunId.new("backfill")) as overtaken:
         decide(context)
         overtaken.recover(context.source, context.target)
         assert is_whole(job)
@@ -78,7 +78,7 @@ def test_it_finds_the_pending_plan_amended_and_says_who_works(
     job: Job, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     crash(context, monkeypatch)
-    with context.ledger(new_run("backfill")) as overtaken:
+    with context.ledger(RunId.new("backfill")) as overtaken:
         decide(context)
         with pytest.raises(LeaseHeld, match="another run took over"):
             overtaken.recover(context.source, context.target)

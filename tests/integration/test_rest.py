@@ -10,12 +10,13 @@ import pytest
 from dedup_job import config
 from dedup_job.commands.context import Context
 from dedup_job.commands.decide import decide as decide_command
-from dedup_job.commands.deciding import Observe, new_run
 from dedup_job.document import Batch
 from dedup_job.errors import StateError, Unreachable
+from dedup_job.job import Observe
 from dedup_job.ledger import held
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.run_row import RunId
 from dedup_job.plan import Plan
 from tests.integration.conftest import Job
 
@@ -113,7 +114,7 @@ def test_a_run_that_breaks_off_while_it_is_done_keeps_the_lease(
 def test_a_lease_that_was_given_back_does_not_come_back(job: Job) -> None:
     with (
         Context(config.check(job.tables, "test")) as context,
-        context.ledger(new_run("backfill")) as ledger,
+        context.ledger(RunId.new("backfill")) as ledger,
     ):
         ledger.close({})
         with pytest.raises(StateError):

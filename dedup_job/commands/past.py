@@ -1,31 +1,27 @@
-"""What a run and a dry run share: the past that they go on from, the looks at the source, and the job."""
+"""The past: what was decided before a run, as far as the run depends on it."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from operator import attrgetter
 
 from dedup_job.commands.context import Context
 from dedup_job.commands.guard import EarlierDrops
-from dedup_job.document import Batch, Counts
+from dedup_job.document import Batch
 from dedup_job.engine.exempt import Fingerprinting, WithExempt
 from dedup_job.errors import StateError
-from dedup_job.job import Job
+from dedup_job.job import Job, Observe
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.run_row import RunId
 from dedup_job.ledger.stored_plan import PlanColumns
 from dedup_job.match.keepers import Keepers
 from dedup_job.mongo.ahead import read_ahead
 from dedup_job.mongo.id_set import IdSet
 from dedup_job.mongo.target import Target
 from dedup_job.mongo.window import Window
-from dedup_job.plan import ADOPT, NIGHTLY, Plan, RawIds, Texts
+from dedup_job.plan import ADOPT, Plan, RawIds, Texts
 
-Observe = Callable[[Batch, Plan], object]
 TextsOf = Callable[[PlanColumns], Texts]
 
 COMING = 16  # room for one text more for so many of the past
@@ -116,52 +112,6 @@ def taken_in(
         yield plan
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A look at the source: at a window of ids, and when a full look is due at all other ids, too.
-
-    What lies behind the watermark of a backfill is decided as in a nightly run, behind what it decides.
-    """
-
-    context: Context
-    reader: LedgerReader
-    head: Head | None
-    mode: str
-    now: datetime
-
-    def __call__(self, window: Window, decide: Callable[[Window, str], Counts]) -> tuple[Counts, bool]:
-        """Decide what is seen; returns its counts, and whether all ids were compared."""
-        if window.start is not None and self._is_due_before(window, window.start):
-            window = Window().without(self._plans())
-        counts = decide(window, self.mode)
-        if window.after is None:
-            return counts, window.start is None
-        if not self._is_due_behind():
-            return counts, False
-        return counts + decide(Window(before=window.after).without(self._plans()), NIGHTLY), True
-
-    def _is_due_before(self, window: Window, start: bytes) -> bool:
-        """Return whether there may be undecided records before a window; fewer than there should be, too."""
-        assert self.head is not None
-        if self.context.is_full_look_due(self.head, self.now):
-            return True
-        there = self.context.source.estimated_count_before(start)
-        return there != self.head.counts.in_source - len(window.decided)
-
-    def _is_due_behind(self) -> bool:
-        """Return whether there may be undecided records behind the watermark of a backfill.
-
-        Ids that hold no time may come anywhere, and no later run would know from which on to look.
-        """
-        assert self.head is not None
-        is_due = self.context.is_full_look_due(self.head, self.now)
-        return is_due or not self.context.source.has_only_object_ids()
-
-    def _plans(self) -> Iterator[PlanColumns]:
-        assert self.head is not None
-        return self.reader.plan_columns(self.head)
-
-
 def check_keepers(keepers: Keepers, target: Target) -> None:
     """Raise StateError when most of a sample of the keepers, or of the newest ones, are not in the target.
 
@@ -198,9 +148,3 @@ def broken_off(context: Context, reader: LedgerReader) -> EarlierDrops:
         dropped=sum(sum(row["duplicate"].values()) for row in rows),
         groups=reader.groups([row["_id"] for row in rows]) if is_grouped else {},
     )
-
-
-def new_run(mode: str) -> RunId:
-    """Name a run after the time at which it starts."""
-    now = datetime.now(UTC)
-    return RunId(f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(2)}", mode, now)
