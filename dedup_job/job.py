@@ -20,7 +20,7 @@ from dedup_job.fingerprint.recipe import Matching
 from dedup_job.match.found import NO_DISTANCE
 from dedup_job.match.judge import Judgement
 from dedup_job.match.keepers import Entered, Keepers, Standing
-from dedup_job.match.surroundings import Surroundings, look_around, look_for
+from dedup_job.match.neighbours import Neighbours, neighbours_of_batch, neighbours_of_each
 from dedup_job.plan import Plan, RawIds
 
 Observe = Callable[[Batch, Plan], object]
@@ -191,13 +191,13 @@ def decide(
     is_droppable = np.array([raw_id not in adopted.ids for raw_id in ids], np.bool_)
     is_conflicting = np.array([raw_id in adopted.conflicting for raw_id in ids], np.bool_)
     texts = np.where(is_conflicting, -1, texts)
-    surroundings = look_around(prints, texts, matching, keepers)
-    found = surroundings.judged(is_droppable, matching.min_similarity)
-    relied_on = _relied_on(surroundings, found, keepers)
+    neighbours = neighbours_of_batch(prints, texts, matching, keepers)
+    found = neighbours.judged(is_droppable, matching.min_similarity)
+    relied_on = _relied_on(neighbours, found, keepers)
     kept_here = _first_ids(ids, texts, np.flatnonzero((texts >= 0) & (found.keeper < 0)))
     keeper_of = kept_here | dict(relied_on)  # where a record stands for a text already, it goes on to do so
 
-    verdicts = _verdicts(found, surroundings, prints.reasons, keeper_of)
+    verdicts = _verdicts(found, neighbours, prints.reasons, keeper_of)
     for row in np.flatnonzero(is_conflicting).tolist():
         verdicts[row] = CONFLICT
     return Decision(verdicts, relied_on)
@@ -205,14 +205,14 @@ def decide(
 
 def find(prints: Fingerprints, matching: Matching, keepers: Keepers) -> Decision:
     """Tell what would be decided of each of these records if it came next, alone; nothing is entered."""
-    surroundings = look_for(prints, matching, keepers)
-    judgement = surroundings.judged(np.ones(len(prints), np.bool_), matching.min_similarity)
-    relied_on = _relied_on(surroundings, judgement, keepers)
-    return Decision(_verdicts(judgement, surroundings, prints.reasons, dict(relied_on)), relied_on)
+    neighbours = neighbours_of_each(prints, matching, keepers)
+    judgement = neighbours.judged(np.ones(len(prints), np.bool_), matching.min_similarity)
+    relied_on = _relied_on(neighbours, judgement, keepers)
+    return Decision(_verdicts(judgement, neighbours, prints.reasons, dict(relied_on)), relied_on)
 
 
 def _verdicts(
-    found: Judgement, around: Surroundings, reasons: Sequence[str], keeper_of: Mapping[int, bytes]
+    found: Judgement, neighbours: Neighbours, reasons: Sequence[str], keeper_of: Mapping[int, bytes]
 ) -> list[Verdict]:
     """Return the verdict on each record; `keeper_of` tells which record stands for a text."""
 
@@ -220,17 +220,17 @@ def _verdicts(
         place = int(found.keeper[row])
         if place < 0:
             return Verdict(Action.UNJUDGED, reasons[row])
-        reason = "exact" if place == around.rows[row] else "near"
-        return Verdict(Action.DUPLICATE, reason, _match(found, row, keeper_of[int(around.texts[place])]))
+        reason = "exact" if place == neighbours.rows[row] else "near"
+        return Verdict(Action.DUPLICATE, reason, _match(found, row, keeper_of[int(neighbours.texts[place])]))
 
     verdicts = [UNIQUE] * len(reasons)
-    for row in np.flatnonzero((around.rows < 0) | (found.keeper >= 0)).tolist():
+    for row in np.flatnonzero((neighbours.rows < 0) | (found.keeper >= 0)).tolist():
         verdicts[row] = verdict(row)
     return verdicts
 
 
-def _relied_on(around: Surroundings, found: Judgement, keepers: Keepers) -> set[Standing]:
-    return {Standing(text, keepers.id(text)) for text in around.relied_on(found).tolist()}
+def _relied_on(neighbours: Neighbours, found: Judgement, keepers: Keepers) -> set[Standing]:
+    return {Standing(text, keepers.id(text)) for text in neighbours.relied_on(found).tolist()}
 
 
 def _first_ids(

@@ -28,7 +28,7 @@ from bson import encode
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
-from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.match.keepers import Keepers, OlderKeepers
 from dedup_job.plan import RawIds, Texts
 from dedup_job.text.fields import TextFields
 from scripts.measure import documents, numbers, row, table
@@ -103,7 +103,7 @@ def stream(trial: Trial) -> Iterator[Texts]:
 def measured(trial: Trial) -> tuple[Any, ...]:
     """Return the figures of one stream: microseconds to look up and to enter, candidates, bytes, peak MB."""
     recipe = Recipe(Reader(TextFields(("data",))), trial.bits, trial.matching)
-    keepers = Keepers(recipe, 0, Recollection(lambda _: [], nothing))
+    keepers = Keepers(recipe, 0, OlderKeepers(lambda _: [], nothing))
     looked = entered = found = counted = 0.0
     for texts in stream(trial):
         began = time.process_time()

@@ -30,7 +30,7 @@ from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.stored_plan import PlanId, StoredPlan, pack
-from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.match.keepers import Keepers, OlderKeepers
 from dedup_job.mongo.window import Window, since
 from dedup_job.plan import BACKFILL, Plan
 from dedup_job.text.fields import TextFields
@@ -80,7 +80,7 @@ def phases(reader: LedgerReader, plans: int, recipe: Recipe) -> Iterator[tuple[s
         marks.append((time.perf_counter(), time.process_time()))
         return marks[-1][0] - marks[-2][0], marks[-1][1] - marks[-2][1]
 
-    keepers = Keepers(recipe, 0, Recollection(no_texts, no_texts))  # type: ignore[arg-type]
+    keepers = Keepers(recipe, 0, OlderKeepers(no_texts, no_texts))  # type: ignore[arg-type]
     window = since(FIRST + timedelta(seconds=plans * A_PLAN), timedelta(hours=48), only_object_ids=True)
     window = window.without(taken_in(reader, head(plans), keepers, []))
     yield "the ledger is taken in", passed()

@@ -13,7 +13,7 @@ from dedup_job import job
 from dedup_job.document import Batch
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
-from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.match.keepers import Keepers, OlderKeepers
 from dedup_job.text.fields import TextFields
 from scripts.corpus import generate
 
@@ -25,7 +25,7 @@ def main() -> None:
     recipe = Recipe(Reader(TextFields(("data",))), 64, Matching())
     fingerprint = Fingerprinter(recipe)
     raws = {encode({"_id": record["_id"]}): encode(record) for record in generate(RECORDS)}
-    keepers = Keepers(recipe, 0, Recollection(lambda ids: [{one: raws[one] for one in ids}], fingerprint))
+    keepers = Keepers(recipe, 0, OlderKeepers(lambda ids: [{one: raws[one] for one in ids}], fingerprint))
     for number in range(0, RECORDS, A_BATCH):
         ids = list(raws)[number : number + A_BATCH]
         batch = Batch(ids, [raws[raw_id] for raw_id in ids])

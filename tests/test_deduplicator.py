@@ -23,7 +23,7 @@ from dedup_job.errors import ConfigError, StateError
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.library.deduplicator import BATCH
 from dedup_job.library.keywords import Keywords
-from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.match.keepers import Keepers, OlderKeepers
 from dedup_job.settings.sections import CleanSettings, MatchSettings, RecipeSettings
 from scripts.corpus import Mix, generate
 from scripts.made_up import Collection, Forms, Pages
@@ -54,7 +54,7 @@ def decided_by_the_job(texts: list[str], batch: int = 200, **tables: Any) -> dic
     """The matches of the job itself, by row, deciding records in batches."""
     recipe = recipe_of("data", **tables)
     fingerprint, raws = Fingerprinter(recipe), [encode({"_id": n, "data": t}) for n, t in enumerate(texts)]
-    keepers = Keepers(recipe, 1 << 30, Recollection(lambda ids: (), fingerprint))
+    keepers = Keepers(recipe, 1 << 30, OlderKeepers(lambda ids: (), fingerprint))
     matches = {}
     for first in range(0, len(texts), batch):
         some = raws[first : first + batch]

@@ -14,7 +14,7 @@ from dedup_job.commands.trial import Trial, fingerprinted
 from dedup_job.document import UNIQUE, Action, Batch, Fingerprints, Match, Verdict
 from dedup_job.lab import growth
 from dedup_job.lab.growth import _Model
-from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.match.keepers import Keepers, OlderKeepers
 from dedup_job.mongo.source import Storage
 from dedup_job.plan import Plan
 from tests.recipes import recipe_of
@@ -27,7 +27,7 @@ RECIPE = recipe_of("data")
 
 
 def keepers() -> Keepers:
-    return Keepers(RECIPE, 1 << 20, Recollection(lambda _: [], lambda _: Fingerprints.join([])))
+    return Keepers(RECIPE, 1 << 20, OlderKeepers(lambda _: [], lambda _: Fingerprints.join([])))
 
 
 def plan_of(bits: np.ndarray, near: float = 1.0, keys: np.ndarray | None = None) -> Plan:

@@ -17,7 +17,7 @@ from bson import encode
 from dedup_job.document import Batch, Counts
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.job import in_memory
-from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.match.keepers import Keepers, OlderKeepers
 from tests.recipes import recipe_of
 
 LEETCODE = Path(__file__).parents[2] / "shared" / "data" / "leetcode" / "docs.jsonl.gz"
@@ -37,7 +37,7 @@ def batches(records: int) -> Iterator[Batch]:
 def test_leetcode_is_decided_as_it_always_was() -> None:
     recipe = recipe_of("data")
     fingerprint = Fingerprinter(recipe)
-    keepers = Keepers(recipe, 256 << 20, Recollection(lambda ids: [], fingerprint))
+    keepers = Keepers(recipe, 256 << 20, OlderKeepers(lambda ids: [], fingerprint))
     decided, counts = hashlib.sha256(), Counts()
     for batch in batches(2_000):
         prints = fingerprint(batch.raws)

@@ -15,7 +15,7 @@ from dedup_job.fingerprint.recipe import Matching
 from dedup_job.job import Adopted, Job, admit, decide, planned, run
 from dedup_job.match import index
 from dedup_job.match.found import NO_DISTANCE
-from dedup_job.match.keepers import Keepers, Recollection, Standing
+from dedup_job.match.keepers import Keepers, OlderKeepers, Standing
 from dedup_job.native.ragged import Ragged
 from dedup_job.plan import Plan, RawIds
 from tests.recipes import PLAIN
@@ -76,7 +76,7 @@ class World:
         self.target: dict[bytes, Text] = {}
         recipe = replace(PLAIN, bits=bits, matching=matching)
         with mock.patch.multiple(index, LISTED=bounds.listed, FOUND=bounds.found):
-            self.keepers = Keepers(recipe, cache_bytes, Recollection(self._fetch, self._fingerprint))
+            self.keepers = Keepers(recipe, cache_bytes, OlderKeepers(self._fetch, self._fingerprint))
         self.verdicts: list[Verdict] = []
         self._named: dict[bytes, Text] = {}
 
@@ -443,8 +443,8 @@ class Foreign:
         self.matching = rule
         self.target = records(adopted)
         self.held = set(self.target)
-        recall = Recollection(self._fetch, self._fingerprint)
-        self.keepers = Keepers(replace(PLAIN, matching=rule), 0, recall)
+        older = OlderKeepers(self._fetch, self._fingerprint)
+        self.keepers = Keepers(replace(PLAIN, matching=rule), 0, older)
         entered = self.keepers.enter(RawIds.of(self.target), self._fingerprint([*self.target.values()]))
         self.keepers.keep(entered, np.ones(len(adopted), np.bool_), [*self.target])
         self.verdicts: dict[int, Verdict] = {}

@@ -13,7 +13,7 @@ from dedup_job.document import UNIQUE, Action, Fingerprints, Match, Verdict, dig
 from dedup_job.job import admit
 from dedup_job.match import keepers
 from dedup_job.match.keeper_ids import Ids
-from dedup_job.match.keepers import Entered, Keepers, Recollection, Standing
+from dedup_job.match.keepers import Entered, Keepers, OlderKeepers, Standing
 from dedup_job.match.recent import ENTRY
 from dedup_job.native.ragged import Ragged
 from dedup_job.plan import Plan, RawIds
@@ -56,7 +56,7 @@ class Records:
     def __init__(self, cache_bytes: int = 0) -> None:
         self.there: dict[bytes, bytes] = {}
         self.asked: list[list[bytes]] = []
-        self.keepers = Keepers(RECIPE, cache_bytes, Recollection(self._fetch, prints_of))
+        self.keepers = Keepers(RECIPE, cache_bytes, OlderKeepers(self._fetch, prints_of))
 
     def keep(self, *texts: bytes, near: bool = True) -> None:
         """Admit texts as keepers, each under the id `id:<text>`."""
@@ -323,7 +323,7 @@ def test_keepers_of_many_megabytes_are_recalled_and_fingerprinted_piece_by_piece
             steps.append("fetch")
             yield {raw_id: raw_id.removeprefix(b"id:")}
 
-    keepers = Keepers(RECIPE, 0, Recollection(fetch, prints_of))
+    keepers = Keepers(RECIPE, 0, OlderKeepers(fetch, prints_of))
     keepers.restore(plan_of(texts, prints_of(texts), [UNIQUE] * 4).texts)
     for known in keepers.shingles(range(4)):
         steps.append(f"compare {known.texts.tolist()}")

@@ -15,7 +15,7 @@ from dedup_job.document import Batch
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.job import in_memory
-from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.match.keepers import Keepers, OlderKeepers
 from tests.recipes import recipe_of
 
 NEWS = (
@@ -82,7 +82,7 @@ def fingerprinter() -> Fingerprinter:
 
 def verdict(made: Recipe, ready: Fingerprinter, first: str, second: str) -> str:
     prints = ready([encode({"_id": n, "text": text}) for n, text in enumerate((first, second))])
-    keepers = Keepers(made, 1 << 20, Recollection(lambda ids: [], ready))
+    keepers = Keepers(made, 1 << 20, OlderKeepers(lambda ids: [], ready))
     ids = [b"first", b"second"]
     return in_memory(Batch(ids, ids), prints, made.matching, keepers).verdicts[1].reason or "unique"
 

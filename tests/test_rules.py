@@ -26,7 +26,7 @@ from dedup_job.lab.rules import (
     similarity,
 )
 from dedup_job.match.index import Index
-from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.match.keepers import Keepers, OlderKeepers
 from dedup_job.native.ragged import Ragged
 from dedup_job.plan import RawIds
 from scripts.corpus import Mix, samples
@@ -36,7 +36,7 @@ from tests.pairs import LONG, OTHER, RECIPES, made, raw
 def decided(prints: Fingerprints, matching: Matching) -> Verdict:
     """Let the job decide two records by themselves; returns the verdict of the second."""
     recipe = replace(RECIPES["default"], bits=64 * prints.bits.shape[1], matching=matching)
-    keepers = Keepers(recipe, 1 << 20, Recollection(lambda ids: [], lambda raws: prints))
+    keepers = Keepers(recipe, 1 << 20, OlderKeepers(lambda ids: [], lambda raws: prints))
     ids = [b"first", b"second"]
     texts = keepers.enter(RawIds.of(ids), prints).texts
     return decide(ids, prints, texts, matching, keepers).verdicts[1]

@@ -18,7 +18,7 @@ from dedup_job.lab.scoring import Score, Setting
 from dedup_job.lab.tune_page import Tuning
 from dedup_job.lab.tuning import AT_HAND, KEY_BYTES, LIMITS, SHAPES, Level, Row, Sample
 from dedup_job.match.index import FOUND, Index
-from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.match.keepers import Keepers, OlderKeepers
 from dedup_job.native.ragged import Ragged
 from dedup_job.plan import RawIds
 from scripts.corpus import Mix, generate
@@ -163,7 +163,7 @@ def test_what_would_be_dropped_is_what_the_job_drops(
         one for one in tuning.levels(sample, setting, AT, len(true_pairs)) if one.min_similarity == level
     )
 
-    keepers = Keepers(recipe, 1 << 20, Recollection(lambda ids: [], lambda raws: prints))
+    keepers = Keepers(recipe, 1 << 20, OlderKeepers(lambda ids: [], lambda raws: prints))
     ids = [b"%d" % number for number in range(len(prints))]
     texts = keepers.enter(RawIds.of(ids), prints).texts
     verdicts = job.decide(ids, prints, texts, recipe.matching, keepers).verdicts

@@ -19,7 +19,7 @@ from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_row import RunId
 from dedup_job.ledger.statements import Statements
-from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.match.keepers import Keepers, OlderKeepers
 from dedup_job.mongo import namespace
 from dedup_job.mongo.client import Patience, connect
 from dedup_job.mongo.condition import check_condition
@@ -156,8 +156,8 @@ class Context:
     def keepers(self, records: Records, engine: LocalEngine) -> Keepers:
         """Return an empty set of keepers, whose texts are looked up among records when not at hand."""
         fields = self.recipe.reader.fields.names
-        recall = Recollection(lambda ids: records.fetch(ids, fields), engine.fingerprint)
-        return Keepers(self.recipe, self.settings.match.cache_mb << 20, recall)
+        older = OlderKeepers(lambda ids: records.fetch(ids, fields), engine.fingerprint)
+        return Keepers(self.recipe, self.settings.match.cache_mb << 20, older)
 
     def is_foreign(self, head: Head | None) -> bool:
         """Return whether the target holds records that the ledger does not know, as it knows none yet."""

@@ -13,12 +13,12 @@ from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.lab.labelled import Evaluation, Judged, Labelled
 from dedup_job.lab.rules import distance, similarity
 from dedup_job.lab.scoring import Setting
-from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.match.keepers import Keepers, OlderKeepers
 from dedup_job.mongo.shown_ids import extended, readings
 from dedup_job.plan import RawIds
 
 IDS_AT_ONCE = 10_000
-NOTHING_OLDER = Recollection(lambda _: [], lambda _: Fingerprints.join([]))
+NOTHING_OLDER = OlderKeepers(lambda _: [], lambda _: Fingerprints.join([]))
 
 
 def evaluate(context: Context, pairs: Sequence[Labelled]) -> Evaluation:

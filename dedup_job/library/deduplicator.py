@@ -21,7 +21,7 @@ from dedup_job.library.entered import EnteredTexts
 from dedup_job.library.keys import Key, key_of, raw_id
 from dedup_job.library.keywords import Keywords, as_json, recipe_of
 from dedup_job.library.snapshot import Saved, read, write
-from dedup_job.match.keepers import Entered, Keepers, Recollection, Standing
+from dedup_job.match.keepers import Entered, Keepers, OlderKeepers, Standing
 from dedup_job.native.ragged import Ragged
 from dedup_job.plan import RawIds
 
@@ -238,6 +238,6 @@ def _match(verdict: Verdict) -> Match | None:
     return Match(key_of(match.keeper), verdict.reason, match.distance, match.similarity)
 
 
-def _nowhere(fingerprinter: Fingerprinter) -> Recollection:
-    """Return a recollection that finds nothing: all shingles are at hand."""
-    return Recollection(lambda ids: (), fingerprinter)
+def _nowhere(fingerprinter: Fingerprinter) -> OlderKeepers:
+    """Return older keepers of which none is found: all shingles are at hand."""
+    return OlderKeepers(lambda ids: (), fingerprinter)

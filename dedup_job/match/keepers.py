@@ -31,16 +31,16 @@ PIECE_BYTES = 8 << 20  # of shingles at hand that are looked at together
 DRAWS = 8  # texts drawn for each keeper of a sample
 
 
-class Recalled(NamedTuple):
-    """The ids of some records that were looked up again, and their fingerprints."""
+class Refetched(NamedTuple):
+    """The ids of some records that were fetched again, and their fingerprints."""
 
     ids: Sequence[bytes]
     prints: Fingerprints
 
 
 @dataclass(frozen=True, slots=True)
-class Recollection:
-    """How the texts of older keepers are looked up again: fetch the records, fingerprint them once more.
+class OlderKeepers:
+    """How the shingles of older keepers are had again: fetch the records, fingerprint them once more.
 
     fetch  yields the records that exist of some ids, by id, in pieces that fit into memory; of each record
            what its text is in
@@ -49,9 +49,9 @@ class Recollection:
     fetch: Fetch
     fingerprint: Callable[[Sequence[bytes]], Fingerprints]
 
-    def texts(self, ids: Sequence[bytes]) -> Iterator[Recalled]:
+    def refetched(self, ids: Sequence[bytes]) -> Iterator[Refetched]:
         """Yield these keepers in pieces, those that are gone left out."""
-        return (Recalled(list(found), self.fingerprint(list(found.values()))) for found in self.fetch(ids))
+        return (Refetched(list(found), self.fingerprint(list(found.values()))) for found in self.fetch(ids))
 
 
 class Known(NamedTuple):
@@ -89,10 +89,10 @@ class Keepers:
     decided on, and `keep` says afterwards which records were kept.
     """
 
-    def __init__(self, recipe: Recipe, cache_bytes: int, recall: Recollection) -> None:
+    def __init__(self, recipe: Recipe, cache_bytes: int, older: OlderKeepers) -> None:
         """Make an empty set.
 
-        The shingles of recent keepers are held within `cache_bytes`; those of others come from `recall`.
+        The shingles of recent keepers are held within `cache_bytes`; those of others come from `older`.
         """
         self._texts = TextIndex()
         self._index = Index(recipe.bits, recipe.matching)
@@ -101,7 +101,7 @@ class Keepers:
         self._others: dict[int, list[bytes]] = {}  # kept records of a text, where they are not just the first
         self._kept = 0
         self._recent = RecentShingles(cache_bytes)
-        self._recall = recall
+        self._older = older
         self._gone: set[Standing] = set()
         self._past = 0  # texts that plans of the ledger had
 
@@ -238,15 +238,17 @@ class Keepers:
 
     def _looked_up(self, missing: dict[Standing, None]) -> Iterator[Known]:
         """Yield the shingles of these in pieces; what is left of them is gone or has another text now."""
-        recalled = self._recall.texts([one.id for one in missing]) if missing else ()
-        yield from map(partial(self._known_again, missing), recalled)
+        refetched = self._older.refetched([one.id for one in missing]) if missing else ()
+        yield from map(partial(self._known_again, missing), refetched)
 
-    def _known_again(self, missing: dict[Standing, None], recalled: Recalled) -> Known:
-        """Return the shingles of recalled records that have the texts they had: those are missing no more."""
-        numbers = self._texts.find(recalled.prints.digests).tolist()
-        again = list(map(Standing, numbers, recalled.ids))
+    def _known_again(self, missing: dict[Standing, None], refetched: Refetched) -> Known:
+        """Return the shingles of those that have the texts they had; these are missing no more."""
+        numbers = self._texts.find(refetched.prints.digests).tolist()
+        again = list(map(Standing, numbers, refetched.ids))
         rows = [row for row, standing in enumerate(again) if standing in missing]
-        known = Known(np.array([numbers[row] for row in rows], np.int64), recalled.prints.shingles.take(rows))
+        known = Known(
+            np.array([numbers[row] for row in rows], np.int64), refetched.prints.shingles.take(rows)
+        )
         self._recent.put(known.texts.tolist(), known.sets)
         for row in rows:
             del missing[again[row]]

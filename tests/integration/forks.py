@@ -30,7 +30,7 @@ from pymongo import common
 from dedup_job import __main__, config, job
 from dedup_job.document import Batch
 from dedup_job.engine.local import LocalEngine
-from dedup_job.match.keepers import Keepers, Recollection
+from dedup_job.match.keepers import Keepers, OlderKeepers
 from dedup_job.mongo.ids import id_of
 from scripts.corpus import generate
 from tests.integration.inline import without_workers
@@ -145,7 +145,7 @@ def _warm_up() -> None:
             batches=[Batch([id_of(raw) for raw in half], half) for half in (raws[:30], raws[30:])],
             engine=engine,
             matching=recipe.matching,
-            keepers=Keepers(recipe, 1 << 20, Recollection(lambda ids: [], engine.fingerprint)),
+            keepers=Keepers(recipe, 1 << 20, OlderKeepers(lambda ids: [], engine.fingerprint)),
             absent=lambda keepers: set(),
             commit=lambda plan, raws: plan,
             observe=lambda batch, plan: None,

@@ -1,4 +1,4 @@
-"""What lies around the records of a batch: the texts that each of them may be a duplicate of."""
+"""Neighbours of the records of a batch: the texts that each of them may be a duplicate of."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GONE = -1.0  # the similarity to a text whose record is gone
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Neighbours:
     """All that a batch of n records is judged by; the m texts in it are counted from 0 here, as in `judge`.
 
     texts  int64 (m,), their numbers among all texts, ascending: those of the batch and what they may match
@@ -63,7 +63,9 @@ class _Pairs(NamedTuple):
     others: Numbers
 
 
-def look_around(prints: Fingerprints, texts: Numbers, matching: Matching, keepers: Keepers) -> Surroundings:
+def neighbours_of_batch(
+    prints: Fingerprints, texts: Numbers, matching: Matching, keepers: Keepers
+) -> Neighbours:
     """Find all that the records may be duplicates of, and compare them with what is not in the batch itself.
 
     texts  int64 (n,), the numbers of their texts; -1 for a record without one
@@ -80,22 +82,22 @@ def look_around(prints: Fingerprints, texts: Numbers, matching: Matching, keeper
     of_text, of_row, others = of_text[may_stand], of_row[may_stand], others[may_stand]
     is_elsewhere = ~is_own[may_stand]
 
-    around = np.union1d(own, others)
-    rows = np.where(texts < 0, -1, np.searchsorted(around, texts))
-    of_batch = np.full(len(around), -1)
-    of_batch[np.searchsorted(around, own)] = first
+    all_texts = np.union1d(own, others)
+    rows = np.where(texts < 0, -1, np.searchsorted(all_texts, texts))
+    of_batch = np.full(len(all_texts), -1)
+    of_batch[np.searchsorted(all_texts, own)] = first
     sets = Sets(prints.shingles.offsets, prints.shingles.values)
     similarities = np.full(len(others), np.nan)
     if matching.min_similarity:
         pairs = _Pairs(of_row[is_elsewhere], others[is_elsewhere])
         similarities[is_elsewhere] = _similarities(pairs, sets, matching.min_similarity, keepers)
-    return Surroundings(
-        texts=around,
-        stood=keepers.standing(around),
+    return Neighbours(
+        texts=all_texts,
+        stood=keepers.standing(all_texts),
         rows=rows,
         near=Near(
-            offsets=np.searchsorted(of_text, np.append(around, keepers.texts)),
-            texts=np.searchsorted(around, others),
+            offsets=np.searchsorted(of_text, np.append(all_texts, keepers.texts)),
+            texts=np.searchsorted(all_texts, others),
             distances=found.distances[may_stand].astype(np.int64),
             similarities=similarities,
         ),
@@ -103,7 +105,7 @@ def look_around(prints: Fingerprints, texts: Numbers, matching: Matching, keeper
     )
 
 
-def look_for(prints: Fingerprints, matching: Matching, keepers: Keepers) -> Surroundings:
+def neighbours_of_each(prints: Fingerprints, matching: Matching, keepers: Keepers) -> Neighbours:
     """Find all that the records would be duplicates of if each of them, alone, came next; enter none.
 
     A record whose text does not stand has a text of its own here, behind all others, which nothing finds.
@@ -127,7 +129,7 @@ def look_for(prints: Fingerprints, matching: Matching, keepers: Keepers) -> Surr
     similarities = np.full(len(others), np.nan)
     if matching.min_similarity:
         similarities = _similarities(_Pairs(of_row, others), sets, matching.min_similarity, keepers)
-    return Surroundings(
+    return Neighbours(
         texts=np.append(standing, keepers.texts + np.arange(len(asked))),
         stood=np.arange(len(standing) + len(asked)) < len(standing),
         rows=rows,
