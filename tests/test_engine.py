@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing import forkserver
@@ -395,15 +396,22 @@ def _wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
 
 
 @pytest.mark.long
-def test_fingerprints_that_wait_to_be_decided_count_as_in_flight(recipe: Recipe) -> None:
+def test_fingerprints_that_wait_to_be_decided_count_as_in_flight(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The records alone of ten batches would fit."""
     source = Reading(BATCHES * 4)
+    sent: list[Future[Any]] = []
+    submit = LocalEngine._submit
+    monkeypatch.setattr(
+        LocalEngine, "_submit", lambda *question: (sent.append(one := submit(*question)), one)[1]
+    )
     with LocalEngine(
         recipe, Capacity(workers=8, nbytes=10 * max(batch.nbytes for batch in BATCHES))
     ) as engine:
         for done, (batch, prints) in enumerate(engine.fingerprinted(source)):
             assert prints.nbytes > 2 * batch.nbytes
-            time.sleep(0.05)  # what was sent comes back meanwhile
+            wait(sent)
             assert done < 20 or source.taken <= done + 8
 
 
