@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from random import Random
 
@@ -22,6 +23,8 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java 17, and there is none on PATH"),
 ]
+
+WAITS = "no worker of the Spark cluster takes the tasks"
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +45,21 @@ def test_a_lost_worker_a_killed_driver_a_signal_and_an_election_change_nothing(f
     ]
     result = suffered(field, strikes)
     assert (result.trials, result.worst) == (len(strikes), ())
+
+
+@pytest.mark.longest
+def test_a_cluster_without_workers_is_told_of_and_waited_for(field: Field) -> None:
+    field.reset()
+    for number in range(2):
+        field.spark.kill_worker(number)
+    run = field.start()
+    while WAITS not in field.log.read_text():
+        assert run.poll() is None
+        time.sleep(0.1)
+    field.spark.whole()
+    assert ended(run) in FINISHED
+    assert field.log.read_text().count(WAITS) == 1
+    assert not field.left()
 
 
 @pytest.mark.longest

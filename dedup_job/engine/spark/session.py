@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from dedup_job import errors
 from dedup_job.engine.resident import available_bytes
+from dedup_job.engine.spark.waiting import told_of_waiting
 from dedup_job.errors import ConfigError, DedupError, StorageFull
 
 if TYPE_CHECKING:
@@ -91,7 +92,8 @@ def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
         ) from None
     spark.sparkContext.setLogLevel("ERROR")
     try:
-        yield spark
+        with told_of_waiting(spark.sparkContext):
+            yield spark
     finally:
         spark.stop()
 
