@@ -64,7 +64,7 @@ class Ledger(HeldLedger):
 
     def _pending(self, plan_id: PlanId) -> StoredPlan:
         with named_errors("the ledger"):
-            packed = self._patience(lambda: self._named("plans").find_one({"_id": plan_id.key}))
+            packed = self._patience(lambda: self._collection("plans").find_one({"_id": plan_id.key}))
         if packed is None:
             self._document.check_held(self._head)  # a run that took over may have amended it
             raise StateError("the pending plan of the ledger is missing; restore the target database")
@@ -83,7 +83,7 @@ class Ledger(HeldLedger):
         if self._head.last is not None:
             orphans["_id"]["$ne"] = self._head.last.key
         with named_errors("the ledger"):
-            self._patience(lambda: self._named("plans").delete_many(orphans))
+            self._patience(lambda: self._collection("plans").delete_many(orphans))
 
     def commit(
         self,
@@ -164,7 +164,7 @@ class Ledger(HeldLedger):
         """Write a plan that nothing refers to yet; an answer that was lost makes this happen twice."""
         packed = pack(stored)
         with named_errors("the ledger"):
-            plans = self._named("plans")
+            plans = self._collection("plans")
             self._patience(lambda: plans.replace_one({"_id": packed["_id"]}, packed, upsert=True))
 
     def _carried_out(self, stored: StoredPlan, records: Records, target: Target) -> StoredPlan:
@@ -196,13 +196,13 @@ class Ledger(HeldLedger):
         self._earlier.renew(stored, rows)
         self._swap({"pending": stored.id.key}, {"pending": None})
         with named_errors("the ledger"):
-            self._patience(lambda: self._named("plans").delete_one({"_id": stored.id.key}))
+            self._patience(lambda: self._collection("plans").delete_one({"_id": stored.id.key}))
         there = set(rows)
         return [raw_id for row, raw_id in enumerate(stored.plan.ids) if row not in there]
 
     @property
     def _earlier(self) -> EarlierPlans:
-        return EarlierPlans(self._named, self._patience)
+        return EarlierPlans(self._collection, self._patience)
 
     def _close_plan(self, stored: StoredPlan) -> None:
         """Write the rows of a plan that is carried out, and advance."""
@@ -225,7 +225,7 @@ class Ledger(HeldLedger):
         self._store(amended)
         self._swap({"pending": stored.id.key}, {"pending": amended.id.key})
         with named_errors("the ledger"):
-            plans = self._named("plans")
+            plans = self._collection("plans")
             self._patience(lambda: plans.delete_one({"_id": stored.id.key}))
         return amended
 

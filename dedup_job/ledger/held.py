@@ -60,7 +60,7 @@ class HeldLedger(LedgerReader):
         it was made from is not what it was, LeaseHeld when another run holds it.
         """
         self._run = run
-        self._document = HeadDocument(self._named("head"), self._patience)
+        self._document = HeadDocument(self._collection("head"), self._patience)
         self._document.create(origin)
         head = self._document.read()
         if head is None:
@@ -124,7 +124,7 @@ class HeldLedger(LedgerReader):
         self._rest = None
         seconds -= time.monotonic() - began
         self._patience = Patience(seconds)
-        self._document = HeadDocument(self._named("head"), self._patience)
+        self._document = HeadDocument(self._collection("head"), self._patience)
         with suppress(DedupError), pymongo.timeout(seconds):
             self.close({"exit_code": code, **self._decided()})
 
@@ -140,7 +140,7 @@ class HeldLedger(LedgerReader):
         The same where the server refuses it, as when somebody has made another index of that name.
         """
         try:
-            build_indexes(self._named("dropped"), "the ledger", [KEEPER_INDEX], self._patience)
+            build_indexes(self._collection("dropped"), "the ledger", [KEEPER_INDEX], self._patience)
         except (NotPermitted, IndexRefused) as error:
             log.warning(f"{error}; the run goes on, and `group` looks at all that was dropped")
 
@@ -167,8 +167,8 @@ class HeldLedger(LedgerReader):
 
     @property
     def _row(self) -> RunRow:
-        return RunRow(self._run, self._named, self._patience)
+        return RunRow(self._run, self._collection, self._patience)
 
     @property
     def _row_writer(self) -> RowWriter:
-        return RowWriter(self._named, self._patience)
+        return RowWriter(self._collection, self._patience)

@@ -63,7 +63,7 @@ class RestoreLedger(Ledger):
         outdated = "overrides" if refused else "dropped"
         same = selector([id_of(record.row)])
         with named_errors("the ledger"):
-            self._patience(lambda: self._named(outdated).delete_many(same))
+            self._patience(lambda: self._collection(outdated).delete_many(same))
         if refused:
             self._row_writer.put("dropped", [record.row])  # where it was restored before, there is none
             raise StateError(f"the target does not take the record ({refused[0]}); it stays dropped")

@@ -54,7 +54,7 @@ class LedgerReader:
 
     def head(self) -> Head | None:
         """Return the state, or None where no run has been."""
-        return HeadDocument(self._named("head"), self._patience).read()
+        return HeadDocument(self._collection("head"), self._patience).read()
 
     def plans(self, head: Head) -> Iterator[StoredPlan]:
         """Yield the plans that were carried out, in their order; raises StateError when one is missing.
@@ -104,7 +104,7 @@ class LedgerReader:
     def plans_of(self, run: str, at: datetime) -> Iterator[StoredPlan]:
         """Yield the plans that a run made at a moment, as the rows of their records name it."""
         with named_errors("the ledger"):
-            found = self._patience(lambda: list(self._named("plans").find({"run": run, "at": at})))
+            found = self._patience(lambda: list(self._collection("plans").find({"run": run, "at": at})))
         yield from map(unpack, found)
 
     def links(self, last: PlanId | None) -> Iterator[Link]:
@@ -118,14 +118,14 @@ class LedgerReader:
     def runs(self) -> Iterator[Mapping[str, Any]]:
         """Yield the rows of the runs, newest first."""
         with named_errors("the ledger"):
-            found = self._patience(lambda: list(self._named("runs").find().sort("started", -1)))
+            found = self._patience(lambda: list(self._collection("runs").find().sort("started", -1)))
         yield from found
 
     def run(self, name: str) -> Mapping[str, Any] | None:
         """Return the row of a run, or None."""
         with named_errors("the ledger"):
             found: Mapping[str, Any] | None = self._patience(
-                lambda: self._named("runs").find_one({"_id": name})
+                lambda: self._collection("runs").find_one({"_id": name})
             )
         return found
 
@@ -137,13 +137,15 @@ class LedgerReader:
         deciding = {"mode": {"$in": DECIDING}, "undone": {"$exists": False}}
         with named_errors("the ledger"):
             rows = self._patience(
-                lambda: list(self._named("runs").find(deciding).sort("started", -1).limit(MOST_BROKEN_OFF))
+                lambda: list(
+                    self._collection("runs").find(deciding).sort("started", -1).limit(MOST_BROKEN_OFF)
+                )
             )
         return list(takewhile(lambda row: row.get("exit_code") not in REPORTED, rows))
 
     def groups(self, runs: Sequence[str]) -> dict[bytes, int]:
         """Return for how many records that these runs dropped each keeper stands."""
-        dropped = self._named("dropped").with_options(codec_options=RAW)
+        dropped = self._collection("dropped").with_options(codec_options=RAW)
         of_runs = {"$match": {"run": {"$in": list(runs)}}}
         by_keeper = {"$group": {"_id": "$keeper", "records": {"$sum": 1}}}
         with named_errors("the ledger"):
@@ -152,19 +154,19 @@ class LedgerReader:
 
     def overrides(self, ids: Sequence[bytes] | None = None) -> dict[bytes, Override]:
         """Return what persons decided of these records, by id; of all records where none are given."""
-        named = self._named("overrides")
+        stored = self._collection("overrides")
         if ids is not None:
             rows = list(self._rows("overrides", row_keys(ids)).values())
         else:
             with named_errors("the ledger"):
-                found = self._patience(lambda: list(named.with_options(codec_options=RAW).find()))
+                found = self._patience(lambda: list(stored.with_options(codec_options=RAW).find()))
             rows = [bytes(document.raw) for document in found]
         return {override.id: override for override in map(Override.read, rows)}
 
     def left(self, is_decided: bool = False) -> list[bytes]:
         """Return the ids that undos left in the target and no later run decided; or those, too."""
         condition = {} if is_decided else {"decided": {"$exists": False}}
-        rows = self._named("left").with_options(codec_options=RAW)
+        rows = self._collection("left").with_options(codec_options=RAW)
         with named_errors("the ledger"):
             most = self._patience.milliseconds  # as for the head
             found = self._patience(lambda: list(rows.find(condition, {"_id": 1}, max_time_ms=most)))
@@ -188,7 +190,7 @@ class LedgerReader:
 
     def selected(self, selection: Selection) -> Iterator[list[bytes]]:
         """Yield the raw rows that a selection takes, in lists; the server puts them in order, on its disk."""
-        rows = self._named(selection.collection)
+        rows = self._collection(selection.collection)
         if selection.is_by_id:
             yield from Pages(rows, "the ledger", self._patience, condition=selection.condition).records_after(
                 None
@@ -201,19 +203,19 @@ class LedgerReader:
 
     def count(self, selection: Selection) -> int:
         """Return how many rows a selection takes; its limit is not counted in."""
-        rows = self._named(selection.collection)
+        rows = self._collection(selection.collection)
         with named_errors("the ledger"):
             return self._patience(lambda: rows.count_documents(selection.condition))
 
     def _rows(self, name: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the raw rows that have these keys, by key: they are short."""
-        pieces = Lookup(self._named(name), "the ledger", self._patience).pieces(keys)
+        pieces = Lookup(self._collection(name), "the ledger", self._patience).pieces(keys)
         return {key: row for rows in pieces for key, row in rows.items()}
 
     def _plan(self, plan_id: PlanId, projection: Mapping[str, int] | None = None) -> Mapping[str, Any]:
         with named_errors("the ledger"):
             found: Mapping[str, Any] | None = self._patience(
-                lambda: self._named("plans").find_one({"_id": plan_id.key}, projection)
+                lambda: self._collection("plans").find_one({"_id": plan_id.key}, projection)
             )
         if found is None:
             raise self._missing(plan_id.number, self._known())
@@ -237,7 +239,7 @@ class LedgerReader:
         def drained() -> tuple[list[Mapping[str, Any]], bool]:
             page: list[Mapping[str, Any]] = []
             nbytes = 0
-            with self._named("plans").find({"_id": ids}).sort("_id", 1).limit(PLANS_A_PAGE) as cursor:
+            with self._collection("plans").find({"_id": ids}).sort("_id", 1).limit(PLANS_A_PAGE) as cursor:
                 for plan in cursor:
                     page.append(plan)
                     nbytes += sum(len(column) for column in plan.values() if isinstance(column, bytes))
@@ -248,5 +250,5 @@ class LedgerReader:
         with named_errors("the ledger"):
             return self._patience(drained)
 
-    def _named(self, name: str) -> Collection[Any]:
+    def _collection(self, name: str) -> Collection[Any]:
         return self._database.get_collection(f"{self._target}.dedup.{name}", codec_options=SHOWABLE)

@@ -23,9 +23,9 @@ from dedup_job.plan import ADOPT
 
 @dataclass(frozen=True, slots=True)
 class RowWriter:
-    """Writes into the collections of a ledger; `named` gives one by its name."""
+    """Writes into the collections of a ledger; `collection` gives one by its name."""
 
-    named: Callable[[str], Collection[Any]]
+    collection: Callable[[str], Collection[Any]]
     patience: Patience
 
     def note(self, stored: StoredPlan, left: IdSet) -> None:
@@ -41,12 +41,12 @@ class RowWriter:
         if some := left.among(stored.plan.ids):
             decided = {"$set": {"decided": stored.run}}
             with named_errors("the ledger"):
-                self.patience(lambda: self.named("left").update_many(selector(row_keys(some)), decided))
+                self.patience(lambda: self.collection("left").update_many(selector(row_keys(some)), decided))
 
     def put(self, name: str, rows: Sequence[bytes]) -> None:
         """Insert rows; those that are there already are replaced."""
         with named_errors("the ledger"):
-            self.patience(lambda: self._put(self.named(name), rows))
+            self.patience(lambda: self._put(self.collection(name), rows))
 
     def _note_in(
         self,
@@ -63,7 +63,7 @@ class RowWriter:
             others = [row_key(raw_id, is_adopted) for raw_id in stored.plan.ids if raw_id not in about]
             own = {"$and": [selector(others), {"run": stored.run}]}  # a late deletion finds no later row
             with named_errors("the ledger"):
-                self.patience(lambda: self.named(name).delete_many(own))
+                self.patience(lambda: self.collection(name).delete_many(own))
 
     @staticmethod
     def _put(collection: Collection[Any], rows: Sequence[bytes]) -> None:

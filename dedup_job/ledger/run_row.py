@@ -43,10 +43,10 @@ class RunId:
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """Writes the row of a run; `named` gives a collection of the ledger by its name."""
+    """Writes the row of a run; `collection` gives a collection of the ledger by its name."""
 
     run: RunId
-    named: Callable[[str], Collection[Any]]
+    collection: Callable[[str], Collection[Any]]
     patience: Patience
 
     def begin(self, head: Head) -> None:
@@ -57,11 +57,13 @@ class RunRow:
         row = {"_id": self.run.name, "mode": self.run.mode, "started": self.run.started}
         row |= {"recipe": head.digest, **{name: getattr(head, name) for name in BEFORE}}
         with named_errors("the ledger"):
-            self.patience(lambda: self.named("runs").replace_one({"_id": self.run.name}, row, upsert=True))
+            self.patience(
+                lambda: self.collection("runs").replace_one({"_id": self.run.name}, row, upsert=True)
+            )
 
     def end(self, outcome: Mapping[str, Any]) -> None:
         """Write how it ended; by its exit code it tells what earlier runs did not."""
-        runs, changes = self.named("runs"), {"$set": {**outcome, "ended": datetime.now(UTC)}}
+        runs, changes = self.collection("runs"), {"$set": {**outcome, "ended": datetime.now(UTC)}}
         with named_errors("the ledger"):
             if outcome.get("exit_code") in REPORTED and self.run.mode in DECIDING:
                 others = {**UNREPORTED, "_id": {"$ne": self.run.name}}
@@ -75,12 +77,12 @@ class RunRow:
         has taken out, as it had vanished, is not among them.
         """
         with named_errors("the ledger"):
-            runs = self.patience(lambda: list(self.named("runs").find(UNREPORTED, {"mode": 1})))
+            runs = self.patience(lambda: list(self.collection("runs").find(UNREPORTED, {"mode": 1})))
             names = [row["_id"] for row in runs if row["_id"] != self.run.name]
             applies = [row["_id"] for row in runs if row["mode"] == APPLY]
             taken_out = {"reason": VANISHED.reason, "run": {"$in": applies}}
             refused = {"$match": {"run": {"$in": names}, "action": "refused", "$nor": [taken_out]}}
             by_reason = {"$group": {"_id": "$reason", "records": {"$sum": 1}}}
-            rows = self.named("exceptions")
+            rows = self.collection("exceptions")
             found = self.patience(lambda: list(rows.aggregate([refused, by_reason]))) if names else []
         return {row["_id"]: row["records"] for row in found}

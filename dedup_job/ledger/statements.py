@@ -90,7 +90,7 @@ class Statements(LedgerReader):
         follows says which of the two it follows.
         """
         stored: dict[int, list[PlanId]] = {}
-        for page in Pages(self._named("plans"), "the ledger", self._patience).ids_after(None):
+        for page in Pages(self._collection("plans"), "the ledger", self._patience).ids_after(None):
             for key in decode_iter(b"".join(page)):
                 stored.setdefault(key["_id"]["number"], []).append(PlanId.read(key["_id"]))
         chain: list[PlanId | None] = []
@@ -108,14 +108,14 @@ class Statements(LedgerReader):
             return None
         with named_errors("the ledger"):
             stored = self._patience(
-                lambda: self._named("plans").find_one({"_id": plan_id.key}, {"previous": 1})
+                lambda: self._collection("plans").find_one({"_id": plan_id.key}, {"previous": 1})
             )
         return PlanId.read(stored["previous"]) if stored and stored.get("previous") else None
 
     def statement(self, plan_id: PlanId) -> Statement:
         """Return what a plan says; raises Damaged when its parts do not fit together."""
         with named_errors("the ledger"):
-            packed = self._patience(lambda: self._named("plans").find_one({"_id": plan_id.key}))
+            packed = self._patience(lambda: self._collection("plans").find_one({"_id": plan_id.key}))
         if packed is None:
             raise StateError(f"plan {plan_id.number} left the ledger meanwhile; verify again")
         return stated(packed)
@@ -128,11 +128,11 @@ class Statements(LedgerReader):
 
     def rows(self, name: str) -> Pages:
         """Return one of the ledger's collections of rows: dropped, exceptions, overrides."""
-        return Pages(self._named(name), "the ledger", self._patience)
+        return Pages(self._collection(name), "the ledger", self._patience)
 
     def rows_on(self, name: str, ids: Sequence[bytes]) -> list[bytes]:
         """Return the raw rows on some records."""
-        rows = self._named(name).with_options(RAW)
+        rows = self._collection(name).with_options(RAW)
         found: list[bytes] = []
         for keys in portions(row_keys(ids)):
             condition = selector(keys)
@@ -143,11 +143,11 @@ class Statements(LedgerReader):
     def restored(self) -> int:
         """Return how many records a person put back against the plan that dropped them."""
         with named_errors("the ledger"):
-            return self._patience(lambda: self._named("overrides").count_documents({"action": KEEP}))
+            return self._patience(lambda: self._collection("overrides").count_documents({"action": KEEP}))
 
     def size(self, name: str | None) -> int:
         """Return how many rows one of the ledger's collections has; None for the target itself."""
-        collection = self._database[self._target] if name is None else self._named(name)
+        collection = self._database[self._target] if name is None else self._collection(name)
         with named_errors("the ledger"):
             return self._patience(lambda: collection.count_documents({}, hint="_id_"))
 

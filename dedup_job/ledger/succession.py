@@ -138,9 +138,9 @@ def _hash_of(stored: StoredPlan, row: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class EarlierPlans:
-    """The plans, and the rows, of what was decided before; `named` gives a collection of the ledger."""
+    """The plans, and the rows, of what was decided before; `collection` gives a collection of the ledger."""
 
-    named: Callable[[str], Collection[Any]]
+    collection: Callable[[str], Collection[Any]]
     patience: Patience
 
     def take_out(self, stored: StoredPlan) -> None:
@@ -181,10 +181,10 @@ class EarlierPlans:
             for some in portions(row_keys(ids)):
                 for name in ("dropped", "exceptions"):
                     rows = {"$and": [selector(some), by_runs]}
-                    self.patience(lambda: self.named(name).delete_many(rows))  # noqa: B023
+                    self.patience(lambda: self.collection(name).delete_many(rows))  # noqa: B023
                 words = {"$and": [selector(some), restored]}
                 passed = {"$set": {"action": PASS}}
-                self.patience(lambda: self.named("overrides").update_many(words, passed))  # noqa: B023
+                self.patience(lambda: self.collection("overrides").update_many(words, passed))  # noqa: B023
 
     def _runs(self, numbers: Mapping[int, Any]) -> list[str]:
         names = {plan["run"] for number in numbers for plan in self._found(number, {"run": 1})}
@@ -201,12 +201,12 @@ class EarlierPlans:
             return True
         same = {"_id": packed["_id"], "sha256": packed["sha256"]}
         with named_errors("the ledger"):
-            found = self.patience(lambda: self.named("plans").replace_one(same, after))
+            found = self.patience(lambda: self.collection("plans").replace_one(same, after))
         return found.matched_count == 1
 
     def _found(self, number: int, projection: Mapping[str, int] | None = None) -> Iterator[Mapping[str, Any]]:
         """Yield the plans of a number: one that is in the chain, and what killed runs have left."""
         condition = {"_id": {"$gte": {"number": number}, "$lt": {"number": number + 1}}}
         with named_errors("the ledger"):
-            found = self.patience(lambda: list(self.named("plans").find(condition, projection)))
+            found = self.patience(lambda: list(self.collection("plans").find(condition, projection)))
         yield from found

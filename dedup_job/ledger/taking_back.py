@@ -56,7 +56,7 @@ class UndoLedger(Ledger):
 
     @cached_property
     def _aside(self) -> Aside:
-        return Aside(self._named("aside"), self._patience)
+        return Aside(self._collection("aside"), self._patience)
 
     def take_back(
         self, run: str, source: Source, target: Target, observe: Callable[[Plan], object]
@@ -125,7 +125,7 @@ class UndoLedger(Ledger):
             if overrides:
                 unjudged = {"$set": {"action": PASS}}
                 self._patience(
-                    lambda: self._named("overrides").update_many(selector(row_keys(overrides)), unjudged)
+                    lambda: self._collection("overrides").update_many(selector(row_keys(overrides)), unjudged)
                 )
         return left
 
@@ -138,11 +138,11 @@ class UndoLedger(Ledger):
         rows_of_run = {"$and": [selector(keys), {"run": stored.run}]}
         with named_errors("the ledger"):
             for name in ("dropped", "exceptions"):
-                self._patience(lambda: self._named(name).delete_many(rows_of_run))  # noqa: B023
+                self._patience(lambda: self._collection(name).delete_many(rows_of_run))  # noqa: B023
 
     def _release(self, ids: Sequence[bytes], run: str, gone: Collection[bytes]) -> None:
         """Take back that a run decided what an earlier undo had left; what is gone is not left any more."""
-        rows = self._named("left")
+        rows = self._collection("left")
         if known := self._left.among(ids):
             rows.update_many(
                 {"$and": [selector(row_keys(known)), {"decided": run}]}, {"$unset": {"decided": ""}}
@@ -225,7 +225,7 @@ class UndoLedger(Ledger):
 
     def _unmark(self) -> Undoing:
         """End: the head says again how far the last complete look at the source was before the run."""
-        done, runs = self._undoing, self._named("runs")
+        done, runs = self._undoing, self._collection("runs")
         row = self.run(done.run) or {}
         self._forget_orphans(self._head.next)
         changes = {"$set": {"undone": datetime.now(UTC), "undone_by": self._run.name}}
