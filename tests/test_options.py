@@ -33,14 +33,33 @@ def test_what_hinders_the_start_of_workers_is_told_when_they_are_needed(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     monkeypatch.setattr(forks, "fork_server", failing(error))
+    monkeypatch.setattr(forks, "has_spare_processor", lambda: True)
     begin_workers(check(TABLES, "test"))
 
 
 def test_on_spark_no_worker_of_this_machine_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forks, "fork_server", failing(AssertionError("begun")))
+    monkeypatch.setattr(forks, "has_spare_processor", lambda: True)
     begin_workers(check({**TABLES, "engine": {"kind": "spark"}}, "test"))
     with pytest.raises(AssertionError):
         begin_workers(check(TABLES, "test"))
+
+
+@pytest.mark.parametrize(
+    ("told", "is_begun"),
+    [("0.31 2.22 3.29 2/180 5\n", True), ("0.31 2.22 3.29 3/180 5\n", False), ("?\n", True), (None, True)],
+)
+def test_where_all_processors_are_busy_no_worker_is_begun_before_it_is_needed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str | None, is_begun: bool
+) -> None:
+    if told is not None:
+        (tmp_path / "loadavg").write_text(told)
+    monkeypatch.setattr(forks, "LOAD", tmp_path / "loadavg")
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    begun: list[bool] = []
+    monkeypatch.setattr(forks, "fork_server", lambda: begun.append(True))
+    begin_workers(check(TABLES, "test"))
+    assert bool(begun) is is_begun
 
 
 def test_a_command_that_fails_early_leaves_no_process_behind(tmp_path: Path) -> None:

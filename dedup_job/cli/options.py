@@ -140,10 +140,12 @@ def begin_workers(settings: Any) -> None:
     """Let the process that workers are forked from load its code while this process loads its own.
 
     Each takes a second, and settings need little of it.  What goes wrong is told when workers are needed.
+    Where all processors are busy, it brings nothing: a run that must give way to another one would only end
+    later.
     """
-    from dedup_job.engine.forks import fork_server
+    from dedup_job.engine.forks import fork_server, has_spare_processor
 
-    if settings.engine.kind == "local":
+    if settings.engine.kind == "local" and has_spare_processor():
         with suppress(ConfigError, OSError):
             fork_server()
 

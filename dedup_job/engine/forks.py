@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
 import tempfile
+from contextlib import suppress
 from multiprocessing import context, forkserver, get_context, resource_tracker
+from pathlib import Path
 
 from dedup_job.errors import ConfigError
 
 PRELOAD = "dedup_job.engine.preload"
 PR_SET_PDEATHSIG = 1
+LOAD = Path("/proc/loadavg")
 
 
 def fork_server() -> context.ForkServerContext:
@@ -36,6 +40,14 @@ def fork_server() -> context.ForkServerContext:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return server
+
+
+def has_spare_processor() -> bool:
+    """Return whether no process waits for a processor just now; True where the system does not tell."""
+    with suppress(OSError, IndexError, ValueError):
+        running = int(LOAD.read_text().split()[3].partition("/")[0])  # this one among them
+        return running <= (os.cpu_count() or 1)
+    return True
 
 
 def end_with_parent() -> None:
