@@ -210,6 +210,12 @@ def is_refused(error: BaseException | None) -> bool:
     return not is_passing(error) and error.code not in PERMISSION | STORAGE
 
 
+def name_of_refusal(error: OperationFailure) -> str:
+    """Return what the server calls an error: its own sentence may hold what is in a record."""
+    name: str = (error.details or {}).get("codeName") or f"code {error.code}"
+    return name
+
+
 def _named(what: str, error: PyMongoError) -> DedupError:
     code = getattr(error, "code", None)
     details = getattr(error, "details", None) or {}

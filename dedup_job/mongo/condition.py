@@ -10,7 +10,7 @@ from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
 from dedup_job.errors import ConfigError
-from dedup_job.mongo.client import Patience, is_refused, named_errors
+from dedup_job.mongo.client import Patience, is_refused, name_of_refusal, named_errors
 
 LONGEST = 300  # characters of what a server says
 
@@ -42,5 +42,5 @@ def applied(condition: Mapping[str, Any]) -> Iterator[None]:
     except OperationFailure as error:
         if not condition or not is_refused(error):
             raise
-        name = (error.details or {}).get("codeName") or f"code {error.code}"
+        name = name_of_refusal(error)
         raise ConfigError(f"[source] filter: the server cannot apply it to the records ({name})") from error

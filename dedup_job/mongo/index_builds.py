@@ -9,7 +9,7 @@ from bson.son import SON
 from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
-from dedup_job.mongo.client import Patience, is_refused, named_errors
+from dedup_job.mongo.client import Patience, is_refused, name_of_refusal, named_errors
 from dedup_job.mongo.server import STANDALONE, kind_of_deployment
 
 REASONS: Mapping[int | None, str] = {
@@ -53,5 +53,5 @@ def build_indexes(
         except OperationFailure as error:
             if not is_refused(error):
                 raise
-            name = (error.details or {}).get("codeName") or f"code {error.code}"
-            raise IndexRefused(what, REASONS.get(error.code, f"the server refuses it ({name})")) from None
+            other = f"the server refuses it ({name_of_refusal(error)})"
+            raise IndexRefused(what, REASONS.get(error.code, other)) from None

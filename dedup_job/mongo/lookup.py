@@ -12,7 +12,7 @@ from pymongo.errors import OperationFailure
 
 from dedup_job.document import RAW
 from dedup_job.errors import UsageError
-from dedup_job.mongo.client import Patience, is_refused, named_errors
+from dedup_job.mongo.client import Patience, is_refused, name_of_refusal, named_errors
 from dedup_job.mongo.ids import id_of, portions, selector
 from dedup_job.mongo.stored_ids import stored_ids
 
@@ -68,7 +68,7 @@ class Lookup:
                 except OperationFailure as error:
                     if not is_refused(error):
                         raise
-                    name = (error.details or {}).get("codeName") or f"code {error.code}"
+                    name = name_of_refusal(error)
                     raise UsageError(f"the server does not take this condition ({name})") from error
         return found
 
