@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
@@ -55,9 +55,17 @@ class Batch:
         return sum(map(len, self.raws))
 
 
+def digest(value: bytes) -> bytes:
+    """Return the 128-bit BLAKE2b of a value, by which the job concludes that two values are equal.
+
+    A fast hash would not do: different texts with one XXH3 are made in milliseconds.
+    """
+    return hashlib.blake2b(value, digest_size=16).digest()
+
+
 def digests(values: Iterable[bytes]) -> npt.NDArray[np.uint64]:
-    """Return the 128-bit xxh3 of each value, uint64 (n, 2)."""
-    return np.frombuffer(bytearray().join(map(xxhash.xxh3_128_digest, values)), np.uint64).reshape(-1, 2)
+    """Return the `digest` of each value, uint64 (n, 2)."""
+    return np.frombuffer(bytearray().join(map(digest, values)), np.uint64).reshape(-1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +76,8 @@ class Fingerprints:
     bits      uint64 (n, bits / 64), the simhash, least significant word first; 0 where it has none
     has_fingerprint  bool (n,), whether the text has terms enough for one
     keys      uint32 (n, bands), the keys of its bands; zeros where it has no shingles
-    digests   uint64 (n, 2), 128-bit hash of the cleaned text; zeros where there is none to judge
-    hashes    uint64 (n, 2), 128-bit hash of the raw record
+    digests   uint64 (n, 2), `digest` of the cleaned text; zeros where there is none to judge
+    hashes    uint64 (n, 2), `digest` of the raw record
     shingles  the sorted distinct 32-bit shingle hashes of each text
     partial   bool (n,), whether the text is that of some of its fields, as the others are missing or empty
     """

@@ -6,9 +6,8 @@ import pytest
 from bson import decode, encode
 from bson.codec_options import CodecOptions
 from hypothesis import given
-from xxhash import xxh3_128_digest as digest
 
-from dedup_job.document import Action
+from dedup_job.document import Action, digest
 from dedup_job.ledger.rows import dropped_row, exception_row
 from dedup_job.ledger.statements import Damaged, stated
 from dedup_job.ledger.stored_plan import COLUMNS, StoredPlan, checksum, pack, unpack

@@ -12,9 +12,9 @@ from dedup_job.match.texts import TextIndex
 WORDS = st.tuples(*[st.sampled_from([0, 1, 2**31, 2**32 - 1])] * 3)
 
 
-def as_digests(words: list[tuple[int, ...]]) -> np.ndarray:
-    """Digests of which the last 32 bits are as good as random: they are not kept."""
-    rows = [(*row, 1 + place * 7919) for place, row in enumerate(words)]
+def as_digests(words: list[tuple[int, ...]], last: int = 1) -> np.ndarray:
+    """Digests of these first 96 bits, all with the same last 32."""
+    rows = [(*row, last) for row in words]
     return np.array(rows, np.uint32).reshape(-1, 4).view(np.uint64)
 
 
@@ -38,6 +38,26 @@ def test_the_answer_is_that_of_a_dictionary(
     assert len(index) == len(known)
 
 
+@pytest.mark.parametrize("bit", range(128))
+def test_texts_whose_digests_differ_in_any_one_bit_are_two(bit: int) -> None:
+    index = TextIndex()
+    texts = np.arange(1, 5, dtype=np.uint64).reshape(2, 2)
+    texts[1] = texts[0]
+    texts[1, bit // 64] ^= np.uint64(1 << bit % 64)
+    numbers, _ = index.number(texts)
+    assert numbers.tolist() == [0, 1]
+
+
+def test_which_digests_agree_in_the_index_is_different_in_each_index() -> None:
+    """Else a writer could make texts for which 96 bits agree, and try them out at home."""
+    index, other = TextIndex(), TextIndex()
+    # With 1 in the last 32 bits, the index adds the upper half of each factor to the first 96.
+    fitting = tuple((7 - int(factor >> np.uint64(32))) % 2**32 for factor in index._factors)
+    both = np.concatenate([as_digests([(7, 7, 7)], last=0), as_digests([fitting], last=1)])
+    assert index.number(both)[0].tolist() == [0, 0]
+    assert other.number(both)[0].tolist() == [0, 1]
+
+
 def test_zeros_are_no_text() -> None:
     index = TextIndex()
     numbers, is_new = index.number(np.array([[1, 2], [0, 0], [1, 2], [3, 4]], np.uint64))
@@ -56,7 +76,7 @@ def test_every_text_is_found_while_the_table_is_made_anew_again_and_again() -> N
 
 def test_the_end_of_the_table_continues_at_its_beginning() -> None:
     """All of these have their home in the last slot."""
-    texts = as_digests([(number, 2**32 - 1, number) for number in range(50)])
+    texts = as_digests([(number, 2**32 - 1, number) for number in range(50)], last=0)
     index = TextIndex()
     index.number(texts)
     assert found(index, texts) == [*range(50)]

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-import xxhash
-
 from dedup_job.commands.context import Context
 from dedup_job.commands.keeper_texts import duplicates, keepers, ledger_of, portions
+from dedup_job.document import digest
 from dedup_job.errors import UsageError
 from dedup_job.fingerprint.shingles import NUMBER, compared
 from dedup_job.ledger.selection import Decided, Selection
@@ -40,7 +39,7 @@ class ListingQuery:
 
 @dataclass(frozen=True, slots=True)
 class _Glance:
-    """What is remembered of a text while its pair is listed; digests are 128-bit hashes.
+    """What is remembered of a text while its pair is listed.
 
     beginning  the first 10,000 characters
     numbers    digest of the numbers in it
@@ -111,4 +110,4 @@ def _glances(texts: Iterable[tuple[bytes, str]], with_numbers: bool) -> dict[byt
 
 def _glance(text: str) -> _Glance:
     numbers, rest = " ".join(NUMBER.findall(text)), compared(NUMBER.sub("0", text))
-    return _Glance(text[:SEEN], *(xxhash.xxh3_128_digest(one.encode()) for one in (numbers, rest)))
+    return _Glance(text[:SEEN], *(digest(one.encode()) for one in (numbers, rest)))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import xxhash
 from bson import decode
 
 from dedup_job.commands.context import Context
 from dedup_job.commands.named import NamedRecord, record_named, records_named
+from dedup_job.document import digest
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.rows import id_of_row, keeper_of_row
 from dedup_job.ledger.stored_plan import StoredPlan
@@ -122,7 +122,7 @@ def _is_changed(stored: StoredPlan, row: int, raw: bytes | None) -> bool:
     """Return whether the source has a record, but not as it was judged (where that is known)."""
     if raw is None or stored.mode == ADOPT or stored.plan.verdicts[row].reason == "changed":
         return False
-    return bool(xxhash.xxh3_128_digest(raw) != stored.plan.hashes[row].tobytes())
+    return bool(digest(raw) != stored.plan.hashes[row].tobytes())
 
 
 def _undecided(context: Context, found: NamedRecord) -> dict[str, Any]:

@@ -21,7 +21,7 @@ NAMED_OTHERWISE = {"matching.min_terms": "[recipe] min_terms", "reader.fields.pa
 NAMED_OTHERWISE |= {name: f"[recipe] {name}" for name in ("bits", "segmenter", "idf_table")}
 NAMED_OTHERWISE |= {name: f"[recipe] {name}" for name in ("stop_words", "user_words")}
 SINCE_ADDED = ("reader.cleaner.select", "reader.cleaner.remove")  # a recipe without them is as it was
-FORMAT = 2  # raised when the same settings would give other fingerprints
+FORMAT = 3  # raised when the same settings would give other fingerprints or digests
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import xxhash
 
-from dedup_job.document import CONFLICT, COPIED, VANISHED, Action, Verdict
+from dedup_job.document import CONFLICT, COPIED, VANISHED, Action, Verdict, digest
 from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.mongo.sent import as_sent
 from dedup_job.mongo.source import Source
@@ -75,8 +74,8 @@ def gone_keepers(stored: StoredPlan, earlier: Iterable[StoredPlan], target: Targ
 
 
 def is_as_judged(stored: bytes, judged: bytes) -> bool:
-    """Return whether a record in the target is the one with this 128-bit hash, as the server stores it."""
-    return any(xxhash.xxh3_128_digest(sent) == judged for sent in as_sent(stored))
+    """Return whether a record in the target is the one with this `digest`, as the server stores it."""
+    return any(digest(sent) == judged for sent in as_sent(stored))
 
 
 def insert_kept(plan: Plan, records: Records, target: Target) -> dict[int, Verdict]:
@@ -101,9 +100,9 @@ def as_arriving(plan: Plan, records: Records, rows: Iterable[int]) -> Plan:
     for row in records.changed.intersection(rows):
         raw = records.raws[row]
         if raw is not None:
-            hashes[row] = np.frombuffer(xxhash.xxh3_128_digest(raw), np.uint64)
+            hashes[row] = np.frombuffer(digest(raw), np.uint64)
     return replace(plan, hashes=hashes)
 
 
 def _is_judged(plan: Plan, row: int, raw: bytes) -> bool:
-    return bool(xxhash.xxh3_128_digest(raw) == plan.hashes[row].tobytes())
+    return bool(digest(raw) == plan.hashes[row].tobytes())

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Self
 
-import xxhash
 from bson import decode, encode
 from bson.raw_bson import RawBSONDocument
 
-from dedup_job.document import RAW
+from dedup_job.document import RAW, digest
 from dedup_job.ledger.rows import id_of_row, row_key
 from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.raw_documents import document, elements
@@ -34,7 +33,7 @@ class Override:
     id       raw BSON `{"_id": value}`
     why      what the person said; may be empty
     at       when
-    hash     128-bit xxh3 of the raw record that was put into the target
+    hash     `digest` of the raw record that was put into the target
     dropped  raw BSON, what the row of `dropped` said: keeper, reason, distance, similarity, run, at
     action   "keep", or "pass" once the plan that dropped the record is undone
     """
@@ -51,7 +50,7 @@ class Override:
         """Restore the record `raw`, of which the raw row of `dropped` says why it was dropped."""
         # Of the row, the elements behind `_id`: of the key's document, its final zero byte is not there.
         rest = document(row[len(id_of(row)) - 1 : -1])
-        return cls(id_of_row(row), why, at, xxhash.xxh3_128_digest(raw), rest)
+        return cls(id_of_row(row), why, at, digest(raw), rest)
 
     @classmethod
     def read(cls, row: bytes) -> Self:

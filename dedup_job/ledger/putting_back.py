@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import xxhash
 from bson import decode
 
+from dedup_job.document import digest
 from dedup_job.errors import StateError
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.overrides import Override
@@ -44,7 +44,7 @@ class RestoreLedger(Ledger):
         for record in records:
             about = decode(record.row, SHOWABLE)
             of_plan = by_plan.setdefault((about["run"], about["at"]), {})
-            of_plan[id_of_row(record.row)] = xxhash.xxh3_128_digest(record.raw)
+            of_plan[id_of_row(record.row)] = digest(record.raw)
         judged = {
             (raw_id, hashed.tobytes())
             for run, at in by_plan

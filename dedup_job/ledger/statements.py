@@ -9,11 +9,10 @@ from datetime import UTC
 from typing import Any
 
 import numpy as np
-import xxhash
 from bson import decode_iter, encode
 from bson.errors import BSONError
 
-from dedup_job.document import RAW, Match
+from dedup_job.document import RAW, Match, digest
 from dedup_job.errors import StateError
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.lease import Holder
@@ -40,9 +39,9 @@ class LedgerDecision:
 
     place   2^32 times the number of the plan, plus the row in it: the order of decision
     action  0 unique, 1 duplicate, 2 unjudged, 3 refused
-    hash    128-bit hash of the record that was judged
-    digest  128-bit hash of its cleaned text
-    noted   the collection that must have a row on it, `note` that row's 128-bit hash, `key` its raw
+    hash    `digest` of the record that was judged
+    digest  `digest` of its cleaned text
+    noted   the collection that must have a row on it, `note` that row's `digest`, `key` its raw
             `_id`; None for none
     """
 
@@ -206,7 +205,7 @@ def _note(packed: Mapping[str, Any], key: bytes, verdict: tuple[int, str], match
         keeper = as_field(match.keeper, "keeper")
         said = {"reason": reason, "distance": match.distance, "similarity": match.similarity}
     said |= {"run": packed["run"], "at": packed["at"]}
-    return xxhash.xxh3_128_digest(document(elements(key), keeper, elements(encode(said))))
+    return digest(document(elements(key), keeper, elements(encode(said))))
 
 
 def _of_sixteen(column: bytes) -> list[bytes]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import xxhash
-
+from dedup_job.document import digest
 from dedup_job.ledger.arrival import is_as_judged
 from dedup_job.ledger.succession import ALTERED
 from dedup_job.mongo.sent import arrived
@@ -38,7 +37,7 @@ def reasons_to_stay(
 
 def _reason(stored: bytes, sent: bytes | None, judged: bytes) -> str | None:
     """Return why a stored record stays, or None where the source has sent it and has it as it was judged."""
-    if sent is not None and xxhash.xxh3_128_digest(sent) == judged and arrived(sent, stored):
+    if sent is not None and digest(sent) == judged and arrived(sent, stored):
         return None
     if not is_as_judged(stored, judged):
         return ALTERED

@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import xxhash
 from pymongo.collection import Collection
 
-from dedup_job.document import CONFLICT, COPIED, Action, Verdict
+from dedup_job.document import CONFLICT, COPIED, Action, Verdict, digest
 from dedup_job.errors import Unreachable
 from dedup_job.ledger.arrival import Records, is_as_judged
 from dedup_job.ledger.overrides import KEEP, PASS
@@ -114,7 +113,7 @@ def _now(stored: StoredPlan, records: Records, row: int) -> bytes | None:
     """Return a record where it is as the plan has it, and is not what was decided of it before."""
     assert stored.before is not None
     raw, judged = records.raws[row], _hash_of(stored, row)
-    is_new = raw is not None and xxhash.xxh3_128_digest(raw) == judged != stored.before.hash_of(row)
+    is_new = raw is not None and digest(raw) == judged != stored.before.hash_of(row)
     return raw if is_new else None
 
 

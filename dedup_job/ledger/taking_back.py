@@ -30,9 +30,7 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
-import xxhash
-
-from dedup_job.document import COPIED, Counts
+from dedup_job.document import COPIED, Counts, digest
 from dedup_job.errors import StateError, Unreachable, UsageError
 from dedup_job.ledger.aside import Aside
 from dedup_job.ledger.commit import Ledger
@@ -185,9 +183,7 @@ class UndoLedger(Ledger):
         left: dict[bytes, str] = {}
         for page in self._aside.pages():
             held = {id_of(raw): raw for raw in page}
-            judged = {
-                raw_id: hashes.get(raw_id) or xxhash.xxh3_128_digest(raw) for raw_id, raw in held.items()
-            }
+            judged = {raw_id: hashes.get(raw_id) or digest(raw) for raw_id, raw in held.items()}
             stay = reasons_to_stay(held, judged, source)
             self._check_places()
             deadline = self._deadline()

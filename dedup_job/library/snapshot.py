@@ -18,7 +18,7 @@ from dedup_job.errors import StateError
 from dedup_job.native.ragged import Ragged
 from dedup_job.plan import RawIds, Texts
 
-FORMAT: Final = 1
+FORMAT: Final = 2  # raised when the same column would hold something else
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A set of ids, as sorted 128-bit hashes: 16 bytes for each."""
+"""A set of ids, as sorted 128-bit digests: 16 bytes for each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _none() -> Hashes:
 
 @dataclass(frozen=True, slots=True)
 class IdSet:
-    """A set of ids, built once; false answers are as likely as two ids with one 128-bit hash."""
+    """A set of ids, built once; false answers are as likely as two ids with one 128-bit digest."""
 
     _sorted: Hashes = field(default_factory=_none)
 

@@ -20,6 +20,7 @@ from dedup_job.errors import ConfigError, GuardStop
 from dedup_job.report.summary import Report
 from scripts.corpus import Mix, generate
 from scripts.made_up import Collection, Forms
+from tests.colliding import ONE, OTHER
 from tests.integration.conftest import Job
 from tests.integration.test_undo import undo
 
@@ -103,6 +104,12 @@ def test_spark_decides_as_one_machine_does_and_a_nightly_run_goes_on(
         )
     assert other.decide("run").counts == filled.decide("run").counts
     assert other.outcome() == filled.outcome()
+
+
+def test_spark_keeps_both_of_two_texts_with_the_same_xxh3(job: Job) -> None:
+    texts = {1: ONE, 2: OTHER, 3: OTHER}
+    job.source.insert_many([{"_id": number, "text": text} for number, text in texts.items()])
+    assert (on_spark(job).counts.unique, job.rows("dropped")["3"]["keeper"]) == (2, 2)
 
 
 @pytest.mark.longest

@@ -6,10 +6,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import xxhash
-
 from dedup_job.commands.context import Context
 from dedup_job.commands.verify.book import Book
+from dedup_job.document import digest
 from dedup_job.errors import ConfigError, LeaseHeld
 from dedup_job.ledger.fitting import check_filter, check_fits, check_places, check_whole
 from dedup_job.ledger.head import Head
@@ -74,8 +73,8 @@ def head_of(context: Context, reader: LedgerReader) -> Head:
 
 
 def hashed(records: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
-    """Return the raw id and the 128-bit hash of each raw record."""
-    return [(id_of(raw), xxhash.xxh3_128_digest(raw)) for raw in records]
+    """Return the raw id and the `digest` of each raw record."""
+    return [(id_of(raw), digest(raw)) for raw in records]
 
 
 def restored(rows: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
@@ -95,4 +94,4 @@ def _identity(context: Context, head: Head) -> str:
         head.fence,
         last,
     ]
-    return xxhash.xxh3_128_hexdigest(json.dumps(key).encode())
+    return digest(json.dumps(key).encode()).hex()

@@ -22,7 +22,7 @@ TEXTS = pa.schema(
     [
         ("text", pa.int64()),
         ("id", pa.binary()),
-        ("short", pa.binary()),
+        ("digest", pa.binary()),
         ("bits", pa.binary()),
         ("near", pa.bool_()),
         ("keys", pa.binary()),

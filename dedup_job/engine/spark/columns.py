@@ -13,7 +13,6 @@ from dedup_job.document import Fingerprints
 from dedup_job.native.ragged import Ragged
 
 POSITION_BITS = 40  # of a record's order: its place in its range, below the number of the range
-SHORT = 12  # bytes of a digest that a text is known by, as in `match.texts`
 
 RECORDS = pa.schema(
     [

@@ -15,7 +15,6 @@ from dedup_job.engine.spark.candidates import PAIRS, TEXTS, Batches
 from dedup_job.engine.spark.columns import (
     POSITION_BITS,
     RECORDS,
-    SHORT,
     ddl,
     in_batches,
     numbers,
@@ -69,17 +68,15 @@ def _texts(records: DataFrame) -> DataFrame:
 
     known = ("id", "bits", "near", "keys")
     first = f.min(f.struct("order", *known)).alias("first")
-    found = _judged(records).groupBy("short").agg(first, (f.count("*") > 1).alias("again"))
+    found = _judged(records).groupBy("digest").agg(first, (f.count("*") > 1).alias("again"))
     columns = [f.col("first.order").alias("text"), *(f.col(f"first.{name}") for name in known)]
-    return found.select(*columns, "short", "again").select(TEXTS.names)
+    return found.select(*columns, "digest", "again").select(TEXTS.names)
 
 
 def _judged(records: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
-    return records.where(f.col("digest") != f.lit(bytes(16))).withColumn(
-        "short", f.substring("digest", 1, SHORT)
-    )
+    return records.where(f.col("digest") != f.lit(bytes(16)))
 
 
 def _pairs(texts: Stage, shape: Shape) -> DataFrame:
@@ -152,14 +149,16 @@ def _verdicts(
     is_kept = f.col("is_dropped").isNull().alias("is_kept")
     marks = without.withColumn("is_dropped", f.lit(True))
     known = (
-        texts.select("text", "id", "short").join(marks, "text", "left").select("text", "id", "short", is_kept)
+        texts.select("text", "id", "digest")
+        .join(marks, "text", "left")
+        .select("text", "id", "digest", is_kept)
     )
     others = known.select(f.col("text").alias("other"), "id", "is_kept")
     near = f.array_sort(f.collect_list(f.struct("distance", "other", "similarity", "is_kept", "id")))
     around = matches.join(others, "other").groupBy("text").agg(near.alias("matches"))
     known = known.join(around, "text", "left")
     judged = _judged(records.drop("shingles"))
-    judged = judged.join(known.withColumnRenamed("id", "first"), "short").drop("short")
+    judged = judged.join(known.withColumnRenamed("id", "first"), "digest")
     unjudged = records.drop("shingles").where(f.col("digest") == f.lit(bytes(16)))
     expected = judged.unionByName(unjudged, allowMissingColumns=True)
     expected = expected.withColumn("range", f.shiftright("order", POSITION_BITS).cast("int"))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS_A_FILE = 20_000  # of a stage with folders, which the driver reads file by file
-FORMAT = 2  # raised when the same stage would hold something else
+FORMAT = 3  # raised when the same stage would hold something else
 
 log = logging.getLogger("dedup_job")
 
