@@ -11,18 +11,21 @@ from select import select
 from typing import Any
 
 from bson import encode
-from bson.json_util import loads
+from bson.json_util import object_hook
+from bson.raw_bson import RawBSONDocument
 
 from dedup_job import job
 from dedup_job.commands.context import Context
 from dedup_job.commands.past import check_keepers, taken_in
-from dedup_job.document import Verdict
+from dedup_job.document import RAW, Verdict
 from dedup_job.engine.local import LocalEngine
 from dedup_job.errors import ConfigError
 from dedup_job.ledger.fitting import check_fits, check_places, check_whole
 from dedup_job.match.keepers import Keepers
 from dedup_job.mongo.id_set import IdSet
-from dedup_job.mongo.shown_ids import extended
+from dedup_job.mongo.ids import id_of
+from dedup_job.mongo.raw_documents import document, elements
+from dedup_job.mongo.shown_ids import ID_JSON, extended
 from dedup_job.signals import FLAG, LOOK_SECONDS
 
 AT_ONCE = 1 << 20  # bytes of lines that are answered together, and the line that reaches them
@@ -172,17 +175,26 @@ def _verdicts(shelf: Shelf, context: Context, engine: LocalEngine, raws: Sequenc
 def _document(line: bytes) -> Question:
     """Read a document in extended JSON."""
     try:
-        document = loads(_decoded(line))
-        if not isinstance(document, dict):
+        given = json.loads(_decoded(line), object_pairs_hook=_object)
+        if not isinstance(given, (dict, RawBSONDocument)):
             raise Malformed("not a JSON document: {...}")
-        raw = encode(document)
-        return Question(raw, extended(encode({"_id": document["_id"]})) if "_id" in document else None)
+        raw = encode(given)
+        return Question(raw, extended(id_of(raw)) if "_id" in given else None)
     except json.JSONDecodeError as error:
         raise Malformed(f"not JSON: {error.msg} at character {error.pos + 1}") from None
     except Malformed:
         raise
     except Exception as error:  # the parser raises whatever a malformed value leads it to
         raise Malformed(f"not a document that MongoDB could hold ({type(error).__name__})") from None
+
+
+def _object(pairs: Sequence[tuple[str, Any]]) -> Any:
+    """Return the value of a JSON object; one that has a name twice keeps both values, as BSON does."""
+    values = dict(pairs)
+    if len(values) == len(pairs):
+        return object_hook(values, ID_JSON)
+    # A dict would keep the last one alone, and a run does not judge such a field (`field_twice`).
+    return RawBSONDocument(document(*(elements(encode({name: value})) for name, value in pairs)), RAW)
 
 
 def _text(path: str, line: bytes) -> Question:

@@ -138,6 +138,24 @@ def test_a_text_is_the_whole_text_wherever_the_fields_are(job: Job) -> None:
     assert [one["reason"] for one in asked(job, [json.dumps(document)])] == ["near"]
 
 
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"_id": 7, "text": "%(other)s", "text": "%(long)s"}', "field_twice"),
+        ('{"_id": 7, "text": "%(long)s", "text": null}', "field_twice"),
+        ('{"_id": 7, "text": {"$symbol": "%(other)s", "$symbol": "%(long)s"}}', "not_text:document"),
+        ('{"_id": 7, "text": "%(long)s", "n": 1, "n": 2}', "exact"),
+        ('{"_id": 7, "text": "%(long)s", "page": [{"text": "a", "text": "b"}]}', "exact"),
+        ('{"_id": 7, "text": "%(long)s", "at": {"$date": {"$numberLong": "99999999999999999"}}}', "exact"),
+    ],
+)
+def test_a_name_that_a_document_has_twice_is_taken_as_a_run_takes_it(
+    few: Job, line: str, reason: str
+) -> None:
+    (answer,) = asked(few, [line % {"long": LONG, "other": OTHER}])
+    assert (answer["reason"], answer["id"]) == (reason, 7)
+
+
 def test_asking_for_a_text_does_not_enter_it(few: Job) -> None:
     new = "A third text, which is asked for three times and is a duplicate of nothing that was kept."
     assert [one["verdict"] for one in asked(few, [new, new, f"{new}!"], "--text")] == ["unique"] * 3
