@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from bson import ObjectId, encode
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,9 +22,11 @@ def exact(keeper: bytes) -> Verdict:
     return Verdict(Action.DUPLICATE, "exact", Match(keeper, 0, 1.0))
 
 
-def observed(evidence: Evidence, verdicts: Sequence[Verdict], first: int = 0) -> Evidence:
+def observed(
+    evidence: Evidence, verdicts: Sequence[Verdict], first: int = 0, ids: Sequence[bytes] = ()
+) -> Evidence:
     n = len(verdicts)
-    ids, column = [b"%d" % (first + row) for row in range(n)], np.zeros((n, 2), np.uint64)
+    ids, column = ids or [b"%d" % (first + row) for row in range(n)], np.zeros((n, 2), np.uint64)
     plan = Plan(ids, verdicts, column, np.ones(n, bool), np.ones((n, 8), np.uint32), column, column)
     evidence.observe(Batch(ids, ids), plan)
     return evidence
@@ -93,21 +96,21 @@ def test_a_group_that_begins_late_is_found_too(monkeypatch: pytest.MonkeyPatch) 
     assert evidence.groups()[0][0] == b"late"
 
 
-TEXTS = {b"0": "copy text", b"k": "keeper text"}
+ID, KEEPER = encode({"_id": {"page": "0"}}), encode({"_id": ObjectId("0123456789abcdef01234567")})
+TEXTS = {ID: "copy text", KEEPER: "keeper text"}
 
 
-def shown(evidence: Evidence) -> dict:
-    return as_json(
-        evidence, lambda ids: {raw_id: TEXTS[raw_id] for raw_id in ids if raw_id in TEXTS}, bytes.decode
-    )
+def shown(*verdicts: Verdict, samples: int = 1, groups: int = 1) -> dict:
+    evidence = observed(Evidence(samples, groups), verdicts, ids=[ID] * len(verdicts))
+    return as_json(evidence, lambda ids: {raw_id: TEXTS[raw_id] for raw_id in ids if raw_id in TEXTS})
 
 
 def test_json_shows_both_texts_of_a_pair() -> None:
-    assert shown(observed(Evidence(1, 1), [near(b"k", 0.912345)])) == {
+    assert shown(near(KEEPER, 0.912345)) == {
         "pairs": [
             {
-                "duplicate": "0",
-                "keeper": "k",
+                "duplicate": {"page": "0"},
+                "keeper": {"$oid": "0123456789abcdef01234567"},
                 "reason": "near",
                 "distance": 2,
                 "similarity": 0.9123,
@@ -115,37 +118,35 @@ def test_json_shows_both_texts_of_a_pair() -> None:
                 "keeper_text": "keeper text",
             }
         ],
-        "groups": [{"keeper": "k", "duplicates": 1, "text": "keeper text"}],
+        "groups": [{"keeper": {"$oid": "0123456789abcdef01234567"}, "duplicates": 1, "text": "keeper text"}],
     }
 
 
 def test_people_read_the_same() -> None:
-    lines = as_text(shown(observed(Evidence(1, 1), [near(b"k")]))).splitlines()
-    assert "  0 for k: distance 2, similarity 0.90" in lines
+    lines = as_text(shown(near(KEEPER))).splitlines()
+    assert '  {"page": "0"} for 0123456789abcdef01234567: distance 2, similarity 0.90' in lines
     assert "    - copy text" in lines
     assert "    + keeper text" in lines
-    assert "  k stands for 1 more: keeper text" in lines
+    assert "  0123456789abcdef01234567 stands for 1 more: keeper text" in lines
 
 
 def test_texts_that_were_not_compared_have_no_similarity() -> None:
-    values = shown(observed(Evidence(1, 0), [near(b"k", None)]))
+    values = shown(near(KEEPER, None), groups=0)
     assert values["pairs"][0]["similarity"] is None
     assert "similarity" not in as_text(values)
 
 
 def test_a_match_that_was_found_by_its_text_alone_has_no_distance() -> None:
-    text = as_text(
-        shown(observed(Evidence(1, 0), [Verdict(Action.DUPLICATE, "near", Match(b"k", None, 0.9))]))
-    )
-    assert "0 for k" in text
+    text = as_text(shown(Verdict(Action.DUPLICATE, "near", Match(KEEPER, None, 0.9)), groups=0))
+    assert "for 0123456789abcdef01234567" in text
     assert "similarity 0.90" in text
     assert "None" not in text
 
 
 def test_a_record_that_is_gone_is_shown_without_its_text() -> None:
-    values = shown(observed(Evidence(1, 1), [near(b"gone")]))
+    values = shown(near(encode({"_id": "gone"})))
     assert values["pairs"][0]["keeper_text"] == values["groups"][0]["text"] == ""
 
 
 def test_nothing_dropped_leaves_nothing_to_show() -> None:
-    assert as_text(shown(Evidence(5, 5))) == ""
+    assert as_text(shown(samples=5, groups=5)) == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -164,7 +163,7 @@ def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write a JSON object a line; raises StorageFull where that fails."""
     try:
         with path.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            file.writelines(json_line(row) + "\n" for row in rows)
     except OSError as error:
         raise StorageFull(f"{path} cannot be written: {error.strerror}") from None
 

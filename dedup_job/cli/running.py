@@ -97,7 +97,6 @@ def report(
     from dedup_job.commands.context import Context
     from dedup_job.commands.dry_run import DryRun, both, dry_run
     from dedup_job.commands.past_run import past_run
-    from dedup_job.mongo.shown_ids import value as readable
     from dedup_job.report import evidence
     from dedup_job.report.pairs_file import PairsFile
     from dedup_job.report.progress import Progress
@@ -122,7 +121,7 @@ def report(
                 done = past_run(context, run, observe)
             else:
                 done = dry_run(context, DryRun(mode, fresh, limit, consent(options)), observe)
-            shown = evidence.as_json(collected, context.beginnings, readable)
+            shown = evidence.as_json(collected, context.beginnings)
             if page:
                 page.write(context, done, is_done=run is not None)
         values, text = {**done.as_json(), "evidence": shown}, f"{done.as_text()}\n{evidence.as_text(shown)}"

@@ -16,6 +16,7 @@ from dedup_job.lab.scoring import Setting
 from dedup_job.match.keepers import Keepers, OlderKeepers
 from dedup_job.mongo.shown_ids import extended, readings
 from dedup_job.plan import RawIds
+from dedup_job.report.terminal import id_text
 
 IDS_AT_ONCE = 10_000
 NOTHING_OLDER = OlderKeepers(lambda _: [], lambda _: Fingerprints.join([]))
@@ -70,7 +71,7 @@ def _named(context: Context, ids: Iterable[bytes]) -> Iterator[Batch]:
                 missing.difference_update(there)
                 yield Batch(there, [found[raw_id] for raw_id in there])
         if missing:
-            gone = extended(missing.pop())
+            gone = id_text(extended(missing.pop()))
             raise UsageError(f"the record {gone} was deleted meanwhile; nothing was evaluated")
 
 

@@ -26,6 +26,7 @@ from dedup_job.mongo.id_set import IdSet
 from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.raw_documents import document, elements
 from dedup_job.mongo.shown_ids import ID_JSON, extended
+from dedup_job.report.terminal import id_text
 from dedup_job.signals import FLAG, LOOK_SECONDS
 
 AT_ONCE = 1 << 20  # bytes of lines that are answered together, and the line that reaches them
@@ -82,11 +83,9 @@ class Answer:
         reason = self.verdict.reason or "-"
         if match is None:
             return f"-\t{reason}\t-\t-"
-        keeper = extended(match.keeper)
-        shown = keeper["$oid"] if isinstance(keeper, dict) and "$oid" in keeper else json.dumps(keeper)
         distance = "-" if match.distance is None else str(match.distance)
         similarity = "-" if match.similarity is None else f"{match.similarity:.4f}"
-        return "\t".join((shown, reason, distance, similarity))
+        return "\t".join((id_text(extended(match.keeper)), reason, distance, similarity))
 
 
 @dataclass(frozen=True, slots=True)

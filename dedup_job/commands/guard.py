@@ -16,8 +16,9 @@ from typing import Self
 from dedup_job.document import Action, Batch, Fingerprints
 from dedup_job.engine.exempt import Fingerprinting
 from dedup_job.errors import GuardStop
-from dedup_job.mongo.shown_ids import spelled
+from dedup_job.mongo.shown_ids import extended
 from dedup_job.plan import Plan
+from dedup_job.report.terminal import id_text
 from dedup_job.settings.sections import LimitSettings
 from dedup_job.text.inventory import inventory, with_text
 
@@ -231,7 +232,7 @@ def _where_text_is(raws: Iterable[bytes]) -> str:
 
 def _word(raw_id: bytes) -> str:
     """Return an id as a word of a command line."""
-    return quote(spelled(raw_id))
+    return quote(id_text(extended(raw_id)))
 
 
 def _printable(path: str) -> str:

@@ -15,7 +15,7 @@ from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 from bson.regex import Regex
 
-from dedup_job.mongo.raw_documents import DOUBLE, HEAD, INT, LONG, OBJECT_ID
+from dedup_job.mongo.raw_documents import DOUBLE, HEAD, INT, LONG
 
 # So that every id and row can be shown: dates out of Python's range and bad UTF-8 too.
 SHOWABLE: CodecOptions[Any] = CodecOptions(
@@ -71,17 +71,9 @@ def with_equals(ids: Iterable[bytes]) -> list[bytes]:
 
 
 def extended(raw_id: bytes) -> Any:
-    """Return an id as JSON values: extended JSON, which the command line takes."""
+    """Return an id as JSON values: extended JSON, which the command line takes.
+
+    `report.terminal.id_text` makes of it the text that is shown to people.
+    """
     value = decode(raw_id, SHOWABLE)["_id"]
     return json.loads(json_util.dumps(value, json_options=ID_JSON))
-
-
-def spelled(raw_id: bytes) -> str:
-    """Return an id as a person writes it on a command line: see `readings`.
-
-    >>> spelled(encode({"_id": ObjectId("0123456789abcdef01234567")})), spelled(encode({"_id": "42"}))
-    ('0123456789abcdef01234567', '"42"')
-    """
-    shown = extended(raw_id)
-    is_object_id = raw_id[HEAD] == OBJECT_ID
-    return shown["$oid"] if is_object_id else json.dumps(shown, ensure_ascii=not str(shown).isprintable())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dedup_job.document import VANISHED, Counts
 from dedup_job.mongo.shown_ids import extended
+from dedup_job.report.terminal import id_text
 
 SAMPLES = 5
 
@@ -121,7 +121,7 @@ class Applied:
         if self.stay:
             what = "altered there, or refused as they are now:"
             lines.append(f"  stay as they were   {len(self.stay):>13,}  {what}")
-            lines += [f"    {json.dumps(extended(one), ensure_ascii=False)}" for one in self.stay[:SAMPLES]]
+            lines += [f"    {id_text(extended(one))}" for one in self.stay[:SAMPLES]]
             more = len(self.stay) - SAMPLES
             lines += [f"    and {more:,} more: --json names all"] if more > 0 else []
         return "\n".join([*lines, f"  {self.seconds:,.1f} s"])

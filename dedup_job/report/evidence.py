@@ -8,8 +8,10 @@ from random import Random
 from typing import Any
 
 from dedup_job.document import Batch, Match, Verdict
+from dedup_job.mongo.shown_ids import extended
 from dedup_job.plan import Plan
 from dedup_job.report.largest import LargestGroups
+from dedup_job.report.terminal import id_text
 
 BEGINNING = 60
 
@@ -63,19 +65,18 @@ class Evidence:
 
 
 Beginnings = Callable[[Iterable[bytes]], Mapping[bytes, str]]
-Readable = Callable[[bytes], Any]
 
 
-def as_json(evidence: Evidence, beginnings: Beginnings, readable: Readable) -> dict[str, Any]:
-    """Return the evidence as JSON values; `beginnings` gives texts, `readable` a plain value for an id."""
+def as_json(evidence: Evidence, beginnings: Beginnings) -> dict[str, Any]:
+    """Return the evidence as JSON values; `beginnings` gives the texts of records."""
     pairs, groups = evidence.pairs(), evidence.groups()
     ids = [raw_id for pair in pairs for raw_id in (pair.duplicate, pair.match.keeper)]
     texts = beginnings([*ids, *(keeper for keeper, _ in groups)])
     return {
         "pairs": [
             {
-                "duplicate": readable(pair.duplicate),
-                "keeper": readable(pair.match.keeper),
+                "duplicate": extended(pair.duplicate),
+                "keeper": extended(pair.match.keeper),
                 "reason": pair.reason,
                 "distance": pair.match.distance,
                 "similarity": pair.match.similarity and round(pair.match.similarity, 4),
@@ -85,7 +86,7 @@ def as_json(evidence: Evidence, beginnings: Beginnings, readable: Readable) -> d
             for pair in pairs
         ],
         "groups": [
-            {"keeper": readable(keeper), "duplicates": size, "text": texts.get(keeper, "")}
+            {"keeper": extended(keeper), "duplicates": size, "text": texts.get(keeper, "")}
             for keeper, size in groups
         ],
     }
@@ -100,10 +101,11 @@ def as_text(shown: Mapping[str, Any]) -> str:
         distance = "" if pair["distance"] is None else f"distance {pair['distance']}"
         similarity = "" if pair["similarity"] is None else f"similarity {pair['similarity']:.2f}"
         how = ", ".join(filter(None, (distance, similarity)))
-        lines.append(f"  {pair['duplicate']} for {pair['keeper']}: {how}")
+        lines.append(f"  {id_text(pair['duplicate'])} for {id_text(pair['keeper'])}: {how}")
         lines += [f"    - {pair['duplicate_text']}", f"    + {pair['keeper_text']}"]
     if shown["groups"]:
         lines.append("\nlargest groups")
     for group in shown["groups"]:
-        lines.append(f"  {group['keeper']} stands for {group['duplicates']:,} more: {group['text']}")
+        keeper, more = id_text(group["keeper"]), group["duplicates"]
+        lines.append(f"  {keeper} stands for {more:,} more: {group['text']}")
     return "\n".join(lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from dedup_job.document import Action
 from dedup_job.mongo.shown_ids import extended
 from dedup_job.report.applied import Applied
 from dedup_job.report.summary import Report
+from dedup_job.report.terminal import row_line
 
 SAMPLES = 5
 KEPT, DROPPED, REFUSED = "kept", "dropped", "refused"
@@ -64,7 +64,7 @@ class IdTally:
         lines += [
             f"    {fate} {counts[fate]:,}: {meaning}" for fate, meaning in meanings.items() if counts[fate]
         ]
-        lines += [f"    {json.dumps(row, ensure_ascii=False)}" for row in self.rows(SAMPLES)]
+        lines += [f"    {row_line(row)}" for row in self.rows(SAMPLES)]
         more = counts.total() - SAMPLES
         return [*lines, f"    and {more:,} more: --ids FILE or --json names all"] if more > 0 else lines
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 WIDTH = 110  # columns
@@ -21,6 +21,25 @@ def id_text(value: Any) -> str:
     if isinstance(value, dict) and value.keys() == {"$oid"}:
         return str(value["$oid"])
     return json_line(value)
+
+
+def row_line(row: Mapping[str, Any]) -> str:
+    """Return what is said of a record in a line, ids as the command line takes them.
+
+    >>> row_line({"id": {"$oid": "65920080000000000100002a"}, "was": "kept"})
+    '65920080000000000100002a  was kept'
+    >>> row_line({"head_id": 41, "plans_id": "42"}), row_line({"records": 7})
+    ('head 41  plans "42"', 'records 7')
+    """
+    return "  ".join(_named_value(name, value) for name, value in row.items())
+
+
+def _named_value(name: str, value: Any) -> str:
+    if name == "id":
+        return id_text(value)
+    if name.endswith("_id"):
+        return f"{name.removesuffix('_id')} {id_text(value)}"
+    return f"{name} {value if isinstance(value, str) else json_line(value)}"
 
 
 def json_line(value: Any) -> str:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dedup_job.report.summary import peak_rss_mb
+from dedup_job.report.terminal import row_line
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One kind of difference; `samples` are the first ids or plan numbers, as JSON values."""
+    """One kind of difference; `samples` are JSON objects, with ids under `id` or names in `_id`."""
 
     kind: str
     means: str
     count: int
-    samples: Sequence[Any]
+    samples: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Verification:
         lines = [f"verify {self.target}: {self.decisions:,} {which} compared"]
         for one in self.differences:
             lines.append(f"  {one.kind:<20}{one.count:>11,}  {one.means}")
-            lines += [f"    {json.dumps(sample, ensure_ascii=False)}" for sample in one.samples]
+            lines += [f"    {row_line(sample)}" for sample in one.samples]
         if self.waiting:
             lines.append(
                 f"  {self.waiting:,} records of the source are not decided yet: the next run decides them"

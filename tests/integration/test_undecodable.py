@@ -12,7 +12,8 @@ from pymongo.collection import Collection
 
 from dedup_job.mongo.ids import id_of, selector
 from dedup_job.mongo.raw_documents import document, elements
-from dedup_job.mongo.shown_ids import spelled
+from dedup_job.mongo.shown_ids import extended
+from dedup_job.report.terminal import id_text
 from tests.integration.conftest import RAW, Job
 from tests.integration.moments import install
 from tests.integration.mortal import killed
@@ -79,7 +80,7 @@ def history(job: Job, odd: Element) -> Iterator[Work]:
     yield lambda: up_to_date(job)
     change(oddly_copy, "text", E)
     yield lambda: up_to_date(job)
-    yield lambda: restore(job, spelled(oddly_copy))
+    yield lambda: restore(job, id_text(extended(oddly_copy)))
     job.source.delete_one(selector([another]))
     change(usual_copy, "text", E)
     yield lambda: up_to_date(job)

@@ -38,7 +38,7 @@ def of_head(audit: Audit) -> Iterator[Difference]:
     if shown:
         yield Difference(counters.name, counters.means, len(shown), [shown])
     if last != head.watermark:
-        ids = {"head": head.watermark, "plans": last}
+        ids = {"head_id": head.watermark, "plans_id": last}
         pair = {name: extended(raw_id) if raw_id else None for name, raw_id in ids.items()}
         yield Difference(watermark.name, watermark.means, 1, [pair])
 
