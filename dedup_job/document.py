@@ -63,6 +63,11 @@ def digest(value: bytes) -> bytes:
     return hashlib.blake2b(value, digest_size=16).digest()
 
 
+def is_failure(reason: str) -> bool:
+    """Return whether a record is unjudged because the job failed on it, not for what is in the record."""
+    return reason == "poison" or reason.startswith("failed:")
+
+
 def digests(values: Iterable[bytes]) -> npt.NDArray[np.uint64]:
     """Return the `digest` of each value, uint64 (n, 2)."""
     return np.frombuffer(bytearray().join(map(digest, values)), np.uint64).reshape(-1, 2)

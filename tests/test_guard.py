@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 from bson import encode
@@ -9,7 +10,8 @@ from dedup_job.commands import guard
 from dedup_job.commands.guard import (
     FIRST,
     Drops,
-    EarlierDrops,
+    EarlierCounts,
+    FailureGuard,
     FirstLook,
     Guards,
     HeldBack,
@@ -20,6 +22,7 @@ from dedup_job.commands.guard import (
 from dedup_job.document import UNIQUE, Action, Batch, Fingerprints, Match, Verdict
 from dedup_job.errors import GuardStop
 from dedup_job.plan import Plan
+from dedup_job.settings.sections import LimitSettings
 
 
 def batch(count: int, unjudged: int = 0, nbytes: int = 0) -> tuple[Batch, Fingerprints]:
@@ -156,7 +159,7 @@ def test_a_share_is_looked_at_from_so_many_records_on() -> None:
 def test_the_share_itself_is_allowed_and_a_plan_that_drops_nothing_too() -> None:
     drops = Drops(0.5, None, stop)
     drops.look(plan(*[None, 0] * 5))
-    late = Drops(0.5, None, stop, EarlierDrops(100, 90))
+    late = Drops(0.5, None, stop, EarlierCounts(100, 90))
     late.look(plan(None, None))
     with pytest.raises(GuardStop, match="91 of 103"):
         late.look(plan(0))
@@ -164,7 +167,7 @@ def test_the_share_itself_is_allowed_and_a_plan_that_drops_nothing_too() -> None
 
 def test_a_group_is_counted_over_plans_and_over_runs_that_were_broken_off() -> None:
     notes = Notes()
-    drops = Drops(1, 8, notes, EarlierDrops(groups={raw_id(0): 3}))
+    drops = Drops(1, 8, notes, EarlierCounts(groups={raw_id(0): 3}))
     drops.look(plan(0, 0, 0, 1, 1))
     drops.look(plan(0, 0, start=10))
     assert notes.messages == []
@@ -191,7 +194,7 @@ def test_a_plan_that_passes_a_limit_is_not_committed_and_those_before_it_are() -
         committed.append(plan)
         return plan
 
-    guarded = Drops(1, 2, stop).before(commit)
+    guarded = Guards(FirstLook(1, stop), Drops(1, 2, stop), FailureGuard(1, stop)).before(commit)
     first, second = plan(None, 0, 0), plan(0)
     assert guarded(first, []) is first
     with pytest.raises(GuardStop):
@@ -204,10 +207,47 @@ def test_plans_that_were_not_held_back_are_looked_at_before_each_commit() -> Non
     _, prints = batch(FIRST)
     columns = (prints.bits, prints.has_fingerprint, prints.keys, prints.digests, prints.hashes)
     hidden = Plan([raw_id(n) for n in range(FIRST)], unjudged, *columns)
-    guards = Guards(FirstLook(0.95, stop), Drops(0.9, None, stop))
+    guards = Guards(FirstLook(0.95, stop), Drops(0.9, None, stop), FailureGuard(1, stop))
     with pytest.raises(GuardStop, match=r"missing 1,000.*text is in title 100"):
-        guards.before(lambda plan, raws: plan)(hidden, batch(FIRST)[0].raws)
-    assert guards.before(lambda plan, raws: plan)(first := plan(None, 0), []) is first
+        guards.all_before(lambda plan, raws: plan)(hidden, batch(FIRST)[0].raws)
+    assert guards.all_before(lambda plan, raws: plan)(first := plan(None, 0), []) is first
+
+
+def failed(*reasons: str, start: int = 0) -> Plan:
+    made = plan(*[None] * len(reasons), start=start)
+    verdicts = [Verdict(Action.UNJUDGED, reason) if reason else UNIQUE for reason in reasons]
+    return replace(made, verdicts=verdicts)
+
+
+@pytest.mark.parametrize("reason", ["failed:KeyError", "poison"])
+def test_more_than_one_failure_in_a_thousand_records_stops_the_run(reason: str) -> None:
+    guard = FailureGuard(LimitSettings().max_failed_share, stop)
+    guard.look(failed(*[reason] * 10))
+    guard.look(failed(*[""] * 500, start=10))
+    with pytest.raises(GuardStop) as caught:
+        guard.look(failed(reason, start=510))
+    assert str(caught.value).startswith(
+        f"the job failed on 11 of 511 records ({reason} 11), more than [limits] max_failed_share = 0.001; "
+    )
+    assert caught.value.exit_code == 5
+
+
+def test_failures_are_a_share_of_all_records_once_these_are_many() -> None:
+    guard = FailureGuard(0.001, stop, EarlierCounts(read=50_000, failed={"poison": 50}))
+    guard.look(failed(*[""] * 999, "poison"))
+    with pytest.raises(GuardStop, match="52 of 51,001 records"):
+        guard.look(failed("failed:ValueError", start=1_000))
+
+
+def test_what_is_wrong_with_a_record_is_no_failure_of_the_job() -> None:
+    FailureGuard(0, stop).look(failed("missing", "undecodable", "too_long", "restored"))
+
+
+def test_a_record_that_is_tried_again_counts_as_a_failure_once() -> None:
+    guard = FailureGuard(0, stop)
+    guard.look(failed("poison"), failed_before={raw_id(0)})
+    with pytest.raises(GuardStop):
+        guard.look(failed("poison", start=1), failed_before={raw_id(0)})
 
 
 def test_each_limit_is_told_of_once() -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from dedup_job import job
 from dedup_job.commands.context import Context
-from dedup_job.commands.guard import Notes, check_vanished, stop
+from dedup_job.commands.guard import FailureGuard, Notes, check_vanished, stop
 from dedup_job.commands.outdated import Compared, Earlier, Outdated
 from dedup_job.commands.past import Past
 from dedup_job.commands.reconcile import decide_missed, reconciliation
@@ -88,7 +88,8 @@ def apply(context: Context, found: Compared, observe: Observe, consent: Consent 
         if found.outdated.fence is None or head.fence != found.outdated.fence + 1:
             raise LeaseHeld("another command worked on this target meanwhile; reconcile again")
         ledger.check_rights(context.target)
-        applying = Applying(context, ledger, engine, found.outdated, observe)
+        failures = FailureGuard(context.settings.limits.max_failed_share, Notes() if consent.allow else stop)
+        applying = Applying(context, ledger, engine, found.outdated, observe, failures)
         keepers = context.keepers(context.target, engine)
         refused = found.outdated.refused_for_another
         held = refused - context.target.absent(refused)
@@ -120,6 +121,7 @@ class Applying:
     engine: LocalEngine
     outdated: Outdated
     observe: Observe
+    failures: FailureGuard
     removed: set[bytes] = field(default_factory=set)
     conflicts: list[bytes] = field(default_factory=list)
     not_alone: dict[bytes, Earlier] = field(default_factory=dict)
@@ -189,6 +191,7 @@ class Applying:
                 yield batch
 
     def _commit(self, plan: Plan, raws: Sequence[bytes]) -> Plan:
+        self.failures.look(plan, self.outdated.failed_of(plan.ids))
         done = self.ledger.commit(plan, raws, self.context.target, before=self.outdated.before(plan.ids))
         for raw_id, verdict in zip(done.ids, done.verdicts, strict=True):
             if verdict == CONFLICT:

@@ -39,7 +39,7 @@ def decide(context: Context, mode: str, observe: Observe, consent: Consent = Con
                     HeldBack(engine, guards.first),
                     source.batches(window),
                     target.absent,
-                    guards.drops.before(lambda plan, raws: ledger.commit(plan, raws, target, mode)),
+                    guards.before(lambda plan, raws: ledger.commit(plan, raws, target, mode)),
                     observe,
                 )
             )

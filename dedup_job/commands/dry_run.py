@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from dedup_job import job
 from dedup_job.commands.context import Context, first_records
-from dedup_job.commands.guard import EarlierDrops, Guards, HeldBack, Notes
+from dedup_job.commands.guard import EarlierCounts, Guards, HeldBack, Notes
 from dedup_job.commands.look import Look
 from dedup_job.commands.past import Past, broken_off, tell_of_gone
 from dedup_job.document import COPIED, Batch, Counts, digests
@@ -71,7 +71,7 @@ def dry_run(context: Context, asked: DryRun, observe: Observe) -> Report:
     mode = asked.mode or (NIGHTLY if head and head.covered else BACKFILL)
     started = time.monotonic()
     notes = Notes()
-    before = EarlierDrops() if asked.fresh else broken_off(context, reader)
+    before = EarlierCounts() if asked.fresh else broken_off(context, reader)
     guards = Guards.of(context.settings.limits, notes, before, least=1)
     with context.engine() as engine:
         target = Rehearsal(context.target, context.source)
@@ -82,7 +82,7 @@ def dry_run(context: Context, asked: DryRun, observe: Observe) -> Report:
 
         def decided(window: Window, _: str) -> Counts:
             batches = first_records(context.source.batches(window), asked.limit)
-            commit, held_back = guards.drops.before(target.accept), HeldBack(engine, guards.first)
+            commit, held_back = guards.before(target.accept), HeldBack(engine, guards.first)
             return job.run(past.job(context, held_back, batches, target.absent, commit, observe))
 
         counts, _ = Look(context, reader, head, mode, context.source.now())(past.window, decided)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from shlex import quote
 from typing import Self
 
-from dedup_job.document import Action, Batch, Fingerprints
+from dedup_job.document import Action, Batch, Fingerprints, is_failure
 from dedup_job.engine.exempt import Fingerprinting
 from dedup_job.errors import GuardStop
 from dedup_job.mongo.shown_ids import extended
@@ -112,14 +112,19 @@ class HeldBack:
 
 
 @dataclass(frozen=True, slots=True)
-class EarlierDrops:
-    """What was decided: records, those of them that were dropped, and how many of these for each keeper.
+class EarlierCounts:
+    """What runs that were broken off decided.
 
-    The last is counted only where it is limited: it takes about 150 bytes for each keeper of a duplicate.
+    read     records
+    dropped  those of them that were dropped
+    failed   how many of them the job failed on, by reason
+    groups   how many were dropped for each keeper; counted only where it is limited, as it takes about
+             150 bytes for each keeper of a duplicate
     """
 
     read: int = 0
     dropped: int = 0
+    failed: Mapping[str, int] = field(default_factory=dict)
     groups: Mapping[bytes, int] = field(default_factory=dict)
 
 
@@ -127,7 +132,7 @@ class Drops:
     """A guard of what is dropped: how much of all, and how much for one keeper."""
 
     def __init__(
-        self, max_share: float, max_group: int | None, tell: Tell, before: EarlierDrops = EarlierDrops()
+        self, max_share: float, max_group: int | None, tell: Tell, before: EarlierCounts = EarlierCounts()
     ) -> None:
         """Go on from what runs that were broken off had decided; tell of each limit once."""
         self._max_share, self._max_group, self._tell = max_share, max_group, tell
@@ -149,15 +154,6 @@ class Drops:
                 what = f"{self._groups[largest]:,} records would be dropped for one keeper"
                 self._say(what, f"max_group = {self._max_group}", largest, plan)
 
-    def before(self, commit: Commit) -> Commit:
-        """Return a commit that looks first."""
-
-        def looked_at(plan: Plan, raws: Sequence[bytes]) -> Plan:
-            self.look(plan)
-            return commit(plan, raws)
-
-        return looked_at
-
     def _say(self, what: str, limit: str, keeper: bytes, plan: Plan) -> None:
         """Tell what passes a limit, once, and show it by some records that would be dropped for a keeper."""
         if limit in self._reported:
@@ -174,31 +170,79 @@ class Drops:
         )
 
 
+class FailureGuard:
+    """Stops a run that fails on many records: a bug must not copy a collection without comparing it.
+
+    Fewer than 10,000 records count as 10,000, so that a few bad ones among the first do not stop a run.
+    """
+
+    def __init__(self, max_share: float, tell: Tell, before: EarlierCounts = EarlierCounts()) -> None:
+        """Go on from what runs that were broken off had decided; tell once."""
+        self._max_share, self._tell = max_share, tell
+        self._read, self._reasons = before.read, Counter(before.failed)
+        self._has_told = False
+
+    def look(self, plan: Plan, failed_before: Container[bytes] = ()) -> None:
+        """Tell when the job has failed on too many records.
+
+        failed_before  ids of records on which it failed before, and which it tries again
+        """
+        self._read += len(plan)
+        self._reasons.update(
+            verdict.reason
+            for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True)
+            if verdict.action is Action.UNJUDGED
+            and is_failure(verdict.reason)
+            and raw_id not in failed_before
+        )
+        failed = self._reasons.total()
+        if failed > self._max_share * max(self._read, TELLING) and not self._has_told:
+            self._has_told = True
+            self._tell(
+                f"the job failed on {failed:,} of {self._read:,} records ({named(self._reasons)}), more than "
+                f"[limits] max_failed_share = {self._max_share:g}; they would be copied without being "
+                "compared: is memory short, or is it a bug? Please report it"
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class Guards:
     """The guards of a run."""
 
     first: FirstLook
     drops: Drops
+    failures: FailureGuard
 
     def before(self, commit: Commit) -> Commit:
+        """Return a commit before which those guards look that judge a run by its plans."""
+
+        def looked_at(plan: Plan, raws: Sequence[bytes]) -> Plan:
+            self.failures.look(plan)
+            self.drops.look(plan)
+            return commit(plan, raws)
+
+        return looked_at
+
+    def all_before(self, commit: Commit) -> Commit:
         """Return a commit before which all of them look, for plans that were made without being held back."""
+        guarded = self.before(commit)
 
         def looked_at(plan: Plan, raws: Sequence[bytes]) -> Plan:
             unjudged = [one.reason if one.action is Action.UNJUDGED else "" for one in plan.verdicts]
             self.first.take(raws, unjudged)
-            return self.drops.before(commit)(plan, raws)
+            return guarded(plan, raws)
 
         return looked_at
 
     @classmethod
     def of(
-        cls, limits: LimitSettings, tell: Tell, before: EarlierDrops = EarlierDrops(), least: int = FIRST
+        cls, limits: LimitSettings, tell: Tell, before: EarlierCounts = EarlierCounts(), least: int = FIRST
     ) -> Self:
-        """Set them up as the settings have it; see FirstLook and Drops."""
+        """Set them up as the settings have it; see FirstLook, Drops and FailureGuard."""
         return cls(
             FirstLook(limits.max_unjudged_share, tell, least),
             Drops(limits.max_drop_share, limits.max_group, tell, before),
+            FailureGuard(limits.max_failed_share, tell, before),
         )
 
 

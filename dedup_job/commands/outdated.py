@@ -13,7 +13,7 @@ import numpy as np
 from dedup_job.commands.context import Context
 from dedup_job.commands.reconcile import Comparison, Overtaken, each_compared
 from dedup_job.commands.verify.subject import head_of
-from dedup_job.document import CONFLICT, COPIED, VANISHED, Action, Counts, Verdict
+from dedup_job.document import CONFLICT, COPIED, VANISHED, Action, Counts, Verdict, is_failure
 from dedup_job.engine.local import LocalEngine
 from dedup_job.ledger.overrides import Override, copies
 from dedup_job.ledger.stored_plan import Before, PlanColumns, PlanId, StoredPlan
@@ -45,9 +45,10 @@ class Outdated:
     fence    that of the head by which they were found: no command may have written since; None where one
              was at work
     again    by id: the text is another one, the record is gone, this is so of its keeper, or the target
-             refused the record and may take it now
+             refused the record and may take it now, or the job failed on the record
     renewed  ids by plan: the record is another one, and its text is as it was judged
     refused  records of which the target refused what the source still has
+    failed   records that were copied without being compared, as the job failed on them
     """
 
     fence: int | None
@@ -56,6 +57,7 @@ class Outdated:
     changed: int = 0
     handed_on: int = 0
     refused: int = 0
+    failed: int = 0
     vanished: Counter[bool] = field(default_factory=Counter)  # by whether they are in the target
 
     def __bool__(self) -> bool:
@@ -66,7 +68,8 @@ class Outdated:
         """How much there is to do."""
         renewed = sum(map(len, self.renewed.values()))
         vanished = self.vanished
-        return Due(renewed, self.changed, self.handed_on, self.refused, vanished[True], vanished[False])
+        again = self.changed, self.handed_on, self.refused, self.failed
+        return Due(renewed, *again, kept=vanished[True], others=vanished[False])
 
     @property
     def in_order(self) -> tuple[list[bytes], list[bytes]]:
@@ -89,6 +92,10 @@ class Outdated:
         hashes = b"".join(one.copy or NOTHING for one in found)
         counts = Counts.of(one.verdict for one in found)
         return Before(numbers, np.frombuffer(hashes, np.uint64).reshape(-1, 2), counts)
+
+    def failed_of(self, ids: Iterable[bytes]) -> set[bytes]:
+        """Return those of some records to decide again that the job failed on."""
+        return {raw_id for raw_id in ids if is_failure(self.again[raw_id].verdict.reason)}
 
     def texts_of(self, plan: PlanColumns) -> Texts:
         """Return the texts of a plan without those that are decided again: they stand for nothing more."""
@@ -123,6 +130,13 @@ def compared(context: Context, advance: Advance) -> Compared:
         plans = each_compared(context, reader.plans(head), restored, comparison, advance)
         rest = Window().without(finding.each_looked_at(plans))
     return Compared(comparison, finding.outdated, rest, time.monotonic() - started)
+
+
+def _failed(plan: Plan) -> Iterator[int]:
+    """Yield the rows that the job failed on: another version, or more memory, may judge them."""
+    for row, verdict in enumerate(plan.verdicts):
+        if verdict.action is Action.UNJUDGED and is_failure(verdict.reason):
+            yield row
 
 
 def _is_adopted(stored: StoredPlan) -> bool:
@@ -161,13 +175,15 @@ class Finding:
         self._moved |= {plan.ids[row] for row in gone if plan.verdicts[row].action is Action.UNIQUE}
         handed_on = {row for row in self._dropped_for_moved(plan) if row not in gone}
         refused = set(self._refused(plan, gone | set(overtaken.vanished)))
-        for row in sorted(gone | handed_on | refused):
+        failed = set(_failed(plan)) - gone - set(overtaken.vanished)
+        for row in sorted(gone | handed_on | refused | failed):
             found.again[plan.ids[row]] = self._earlier(stored, row)
         if renewed := sorted(same - handed_on):
             found.renewed[stored.id] = [plan.ids[row] for row in renewed]
         found.changed += len(changed)
         found.handed_on += len(handed_on)
         found.refused += len(refused)
+        found.failed += len(failed)
         found.vanished.update(found.again[plan.ids[row]].copy is not None for row in vanished)
 
     def _refused(self, plan: Plan, others: Collection[int]) -> Iterator[int]:

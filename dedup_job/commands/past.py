@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
 from dedup_job.commands.context import Context
-from dedup_job.commands.guard import EarlierDrops
-from dedup_job.document import Batch
+from dedup_job.commands.guard import EarlierCounts
+from dedup_job.document import Batch, is_failure
 from dedup_job.engine.exempt import Fingerprinting, WithExempt
 from dedup_job.errors import StateError
 from dedup_job.job import Job, Observe
@@ -136,15 +137,17 @@ def tell_of_gone(keepers: Keepers, tell: Callable[[str], None]) -> None:
         )
 
 
-def broken_off(context: Context, reader: LedgerReader) -> EarlierDrops:
+def broken_off(context: Context, reader: LedgerReader) -> EarlierCounts:
     """Return what the runs since the last that ended have decided: to a guard they are one with the next.
 
     Else each start would drop some more, up to where its guard begins to look.
     """
     rows = [row for row in reader.broken_off() if "duplicate" in row]
+    reasons = sum((Counter(row.get("unjudged", {})) for row in rows), Counter[str]())
     is_grouped = context.settings.limits.max_group is not None
-    return EarlierDrops(
+    return EarlierCounts(
         read=sum(row["read"] for row in rows),
         dropped=sum(sum(row["duplicate"].values()) for row in rows),
+        failed={reason: count for reason, count in reasons.items() if is_failure(reason)},
         groups=reader.groups([row["_id"] for row in rows]) if is_grouped else {},
     )

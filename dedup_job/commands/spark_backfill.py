@@ -205,7 +205,7 @@ class _Backfill:
             expected=map(rows, chunks(rest, context.settings.limits.batch_records)),
             records=context.source.records,
             gone=gone,
-            commit=lambda plan, raws: in_parts(plan, raws, guards.before(commit)),
+            commit=lambda plan, raws: in_parts(plan, raws, guards.all_before(commit)),
             observe=self.observe,
             deviations=deviations,
         )

@@ -8,6 +8,7 @@ from itertools import groupby, islice
 from typing import Any
 
 from dedup_job.commands.context import Context
+from dedup_job.document import is_failure
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.lease import Holder
 from dedup_job.ledger.reader import DECIDING, REPORTED
@@ -43,6 +44,7 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
         "newest_id": _time(head.covered),
         "looked": _time(head.looked),
         **counts.as_json(),
+        "failed": sum(count for reason, count in counts.unjudged.items() if is_failure(reason)),
         "restored": len(reader.overrides()),
         "lag": lag(context, head),
         "lease": lease_of(head, reader.now()),

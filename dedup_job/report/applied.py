@@ -21,6 +21,7 @@ class Due:
     changed    in their text, too, or what was decided of them is not of their text
     handed_on  were dropped for one that changed or vanished
     refused    the target refused them, and may take them now
+    failed     were copied without being compared, as the job failed on them
     kept       vanished and are in the target
     others     vanished and are not
     """
@@ -29,6 +30,7 @@ class Due:
     changed: int
     handed_on: int
     refused: int
+    failed: int
     kept: int
     others: int
 
@@ -41,6 +43,7 @@ class Due:
                 "changed": self.changed,
                 "handed_on": self.handed_on,
                 "refused": self.refused,
+                "failed": self.failed,
             },
             "take_out": vanished,
         }
@@ -52,6 +55,7 @@ class Due:
             ("decided again", self.changed, "changed in their text"),
             ("", self.handed_on, "were dropped for one that changed or vanished"),
             ("", self.refused, "were refused by the target, which may take them now"),
+            ("", self.failed, "were copied without being compared, as the job failed on them"),
             ("vanished", self.kept, "leave the target"),
             ("", self.others, "are not in it"),
         ]

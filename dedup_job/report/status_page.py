@@ -26,6 +26,9 @@ def _lines(shown: Mapping[str, Any]) -> Iterator[str]:
     yield f"  decided    {shown['read']:,} in {shown['plans']:,} plans"
     yield f"             unique {shown['unique']:,}, duplicate {duplicate:,}"
     yield f"             unjudged {unjudged:,}, refused {refused:,}, restored {shown['restored']:,}"
+    if shown["failed"]:
+        again = "to try them again: reconcile --apply"
+        yield f"             failed {shown['failed']:,} of the unjudged; {again}"
     records = shown["lag"]["records"]
     uncounted = "not counted since the last full look"
     yield f"  undecided  {uncounted if records is None else f'about {records:,} or more'}"

@@ -196,6 +196,7 @@ class LimitSettings(Section):
     max_mb_per_second: float | None = Field(None, gt=0)
     allow_plaintext: bool = False
     max_unjudged_share: float = Field(0.95, ge=0, le=1)
+    max_failed_share: float = Field(0.001, ge=0, le=1)
     max_drop_share: float = Field(0.9, ge=0, le=1)
     max_group: int | None = Field(None, ge=1)
     max_vanished_share: float = Field(0.5, ge=0, le=1)
