@@ -115,6 +115,9 @@ def find_texts(config: Path, file: Path, as_texts: bool, **options: Any) -> int:
 )
 @click.option("--where", help="Only records that the source finds by this filter, in extended JSON.")
 @click.option(
+    "--allow-js", is_flag=True, help="Let --where run JavaScript on the server ($where, $function)."
+)
+@click.option(
     "--sort",
     "order",
     type=click.Choice(["id", "similarity", "distance", "at", "keeper"]),
@@ -141,7 +144,7 @@ def list_decided(config: Path, ids_only: bool, **options: Any) -> int:
         raise UsageError("--ids prints no JSON; leave one of the two out")
     chosen = {name: options[name] for name in ("verdict", "reason", "run", "least", "most")}
     selection = Selection(**chosen, order=options["order"], is_reversed=options["is_reversed"])
-    where = condition_of(options["where"])
+    where = condition_of(options["where"], options["allow_js"])
     asked = ListingQuery(selection, where, options["numbers_only"], not ids_only, options["limit"])
     with Context(settings) as context:
         for some in listing(context, asked):

@@ -61,7 +61,7 @@ class Context:
 
     def _open(self) -> None:
         limits = self.settings.limits
-        self.patience = Patience(limits.patience_seconds)
+        self.patience = Patience(limits.patience_seconds, limits.read_seconds)
         with ExitStack() as stack:
             reached = (limits.connect_seconds, self.patience, limits.allow_plaintext)
             here = stack.enter_context(connect(self.settings.source_uri(), "source", *reached))

@@ -84,7 +84,7 @@ def _connected(exam: Examination, settings: Settings, stack: ExitStack) -> Conne
 def _reached(exam: Examination, settings: Settings, stack: ExitStack, name: str, uri: str) -> Any:
     """Return a connection; notes what answers."""
     what, limits = f"the {name} server", settings.limits
-    patience = Patience(limits.patience_seconds)
+    patience = Patience(limits.patience_seconds, limits.read_seconds)
     client = stack.enter_context(connect(uri, name, limits.connect_seconds, patience, limits.allow_plaintext))
     address, server = read(what, uri), Server.of(client, what, patience)
     secured = "TLS" if address.is_encrypted else "not encrypted"
@@ -111,7 +111,7 @@ def _commands(exam: Examination, settings: Settings, servers: Connections) -> li
     if not servers.are_open:
         return []
     source, target = settings.source, settings.target
-    patience = Patience(settings.limits.patience_seconds)
+    patience = Patience(settings.limits.patience_seconds, settings.limits.read_seconds)
     rights = exam.tried(
         "rights",
         lambda: (

@@ -14,7 +14,7 @@ from dedup_job.errors import UsageError
 from dedup_job.fingerprint.shingles import NUMBER, compared
 from dedup_job.ledger.selection import Decided, Selection
 from dedup_job.report.listed import Listed
-from dedup_job.settings.sections import parsed_filter
+from dedup_job.settings.sections import javascript_in, parsed_filter
 
 SEEN = 10_000  # characters of a text in which differences are looked for
 
@@ -51,13 +51,21 @@ class _Glance:
     rest: bytes = b""
 
 
-def condition_of(given: str | None) -> Mapping[str, Any]:
-    """Return the condition that a command line names, in extended JSON; raises UsageError for none."""
+def condition_of(given: str | None, allow_js: bool = False) -> Mapping[str, Any]:
+    """Return the condition that a command line names, in extended JSON.
+
+    Raises UsageError for anything else, and for a condition that runs JavaScript unless that is allowed.
+    """
     if given is None:
         return {}
     condition = parsed_filter(given)
     if condition is None:
         raise UsageError('--where: expected a filter in extended JSON, as in \'{"site": "a.example"}\'')
+    if (name := javascript_in(condition)) and not allow_js:
+        raise UsageError(
+            f"--where: {name} runs JavaScript on the server for each record; most conditions can be written "
+            "with $expr, and --allow-js allows the others"
+        )
     return condition
 
 

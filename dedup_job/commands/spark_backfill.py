@@ -62,7 +62,7 @@ class SourceReading:
     def batches(self, range_: Range) -> Iterator[Batch]:
         """Yield the records of a range in order."""
         settings, limits = self.settings.source, self.settings.limits
-        patience = Patience(limits.patience_seconds)
+        patience = Patience(limits.patience_seconds, limits.read_seconds)
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
         rates = Rates(
             (limits.max_docs_per_second or inf) / self.share,

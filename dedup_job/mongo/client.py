@@ -29,6 +29,7 @@ from pymongo.synchronous import monitor
 
 from dedup_job.errors import ConfigError, DedupError, NotPermitted, StorageFull, Unreachable
 from dedup_job.mongo.address import EXPECTED, Address, check_loopback, read
+from dedup_job.mongo.limited_client import LimitedClient
 from dedup_job.mongo.outage import describe_failure
 from dedup_job.signals import FLAG
 
@@ -59,14 +60,20 @@ log = logging.getLogger("dedup_job")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a command is tried again before the run gives up, in seconds."""
+    """How long a command is tried again before the run gives up, and one read may take, in seconds."""
 
     seconds: float = 120.0
+    read_seconds: float = 600.0
 
     @property
     def milliseconds(self) -> int:
         """The same as the server counts it; 0 would be no limit."""
         return max(1, int(self.seconds * 1000))
+
+    @property
+    def read_milliseconds(self) -> int:
+        """The time limit of a read as the server counts it."""
+        return max(1, int(self.read_seconds * 1000))
 
     def __call__(self, work: Callable[[], T]) -> T:
         """Do idempotent work, again after each passing fault, with capped exponential backoff."""
@@ -109,7 +116,8 @@ def connect(
     Writes are acknowledged by a majority and journaled, and reads are of majority-committed data, whatever
     the connection string says.  `name` says in messages which one this is: source or target.  A deployment
     of which nobody answers within `seconds` is given up; one that has no primary yet is waited for as
-    `patience` says.  A member that falls silent later is noticed after one and a half times `seconds`.
+    `patience` says.  A member that falls silent later is noticed after one and a half times `seconds`.  The
+    server ends a read after `patience.read_seconds`.
 
     Raises ConfigError where records would travel unencrypted to another machine, unless that is allowed.
     """
@@ -153,8 +161,9 @@ def _client(uri: str, what: str, address: Address, seconds: float, patience: Pat
         # The driver warns of options that it does not know or cannot use, and goes on without them.
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
-            return MongoClient(
+            return LimitedClient(
                 uri,
+                patience.read_milliseconds,
                 appname="dedup-job",
                 w="majority",
                 journal=True,
@@ -237,6 +246,11 @@ def _named(what: str, error: PyMongoError) -> DedupError:
         )
     if code in STORAGE:
         return StorageFull(f"{what} cannot write ({name}); free some space and run again")
+    if isinstance(error, ExecutionTimeout):
+        return Unreachable(
+            f"{what} took too long over an operation ({name}); is it busy, or without a majority? Where a "
+            "filter leaves out nearly all records of a large collection, raise [limits] read_seconds"
+        )
     if is_passing(error):
         return Unreachable(f"{what} kept failing ({name}); it is safe to run again")
     return DedupError(f"{what}: unexpected answer {name} (code {code})")

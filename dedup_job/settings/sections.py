@@ -58,6 +58,19 @@ def parsed_filter(text: str) -> dict[str, Any] | None:
     return parsed if isinstance(parsed, dict) else None
 
 
+JAVASCRIPT = ("$where", "$function", "$accumulator")
+
+
+def javascript_in(condition: object) -> str | None:
+    """Return the operator by which a filter runs JavaScript on the server; None where it runs none."""
+    if isinstance(condition, list):
+        return next(filter(None, map(javascript_in, condition)), None)
+    if not isinstance(condition, dict):
+        return None
+    named = next((name for name in JAVASCRIPT if name in condition), None)
+    return named or javascript_in(list(condition.values()))
+
+
 class Section(BaseModel):
     """A table of the configuration file."""
 
@@ -85,8 +98,12 @@ class SourceSettings(Section):
     @field_validator("filter")
     @classmethod
     def _is_extended_json(cls, value: str) -> str:
-        if parsed_filter(value) is None:
+        condition = parsed_filter(value)
+        if condition is None:
             raise ValueError('a filter in extended JSON, as in \'{"lang": "zh"}\'')
+        # Code may answer differently each time, so that a run sees other records than the one before it.
+        if name := javascript_in(condition):
+            raise ValueError(f"a filter without JavaScript ({name}), such as one with $expr")
         return value
 
     @property
@@ -192,6 +209,7 @@ class LimitSettings(Section):
     record_seconds: float = Field(5.0, gt=0)
     connect_seconds: float = Field(10.0, gt=0)
     patience_seconds: float = Field(120.0, gt=0)
+    read_seconds: float = Field(600.0, gt=0, le=86_400)
     max_docs_per_second: float | None = Field(None, gt=0)
     max_mb_per_second: float | None = Field(None, gt=0)
     allow_plaintext: bool = False

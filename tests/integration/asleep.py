@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pymongo import MongoClient, monitoring
+from pymongo import monitoring
 
 from dedup_job.mongo import client
+from dedup_job.mongo.limited_client import LimitedClient
 from tests.integration.mortal import COUNTED
 
 Event = monitoring.CommandStartedEvent
@@ -52,15 +53,15 @@ def stopped(
     with pytest.MonkeyPatch.context() as patch:
 
         def others(event: Event) -> None:
-            patch.setattr(client, "MongoClient", MongoClient)
+            patch.setattr(client, "LimitedClient", LimitedClient)
             meanwhile(event)
 
         sleeper = Sleeper(is_time, others)
 
-        def connect(*arguments: Any, **options: Any) -> MongoClient[Any]:
-            return MongoClient(*arguments, **options, event_listeners=[sleeper])
+        def connect(*arguments: Any, **options: Any) -> LimitedClient:
+            return LimitedClient(*arguments, **options, event_listeners=[sleeper])
 
-        patch.setattr(client, "MongoClient", connect)
+        patch.setattr(client, "LimitedClient", connect)
         try:
             work()
         finally:

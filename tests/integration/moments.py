@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pymongo import MongoClient, monitoring
+from pymongo import monitoring
 
 from dedup_job.mongo import client
+from dedup_job.mongo.limited_client import LimitedClient
 from tests.integration.inline import without_workers
 
 Action = Callable[[monitoring.CommandStartedEvent], object]
@@ -56,8 +57,8 @@ def install(monkeypatch: pytest.MonkeyPatch, *listeners: Any) -> None:
     The log, which a command line sets up, is afterwards as before.
     """
     without_workers(monkeypatch.setattr)
-    listening = functools.partial(MongoClient, event_listeners=listeners)
-    monkeypatch.setattr(client, "MongoClient", listening)
+    listening = functools.partial(LimitedClient, event_listeners=listeners)
+    monkeypatch.setattr(client, "LimitedClient", listening)
     log = logging.getLogger("dedup_job")
     for name in ("handlers", "propagate", "level"):
         monkeypatch.setattr(log, name, getattr(log, name))

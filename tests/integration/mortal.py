@@ -12,9 +12,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
-from pymongo import MongoClient, monitoring
+from pymongo import monitoring
 
 from dedup_job.mongo import client
+from dedup_job.mongo.limited_client import LimitedClient
 
 COUNTED = {"find", "insert", "update", "delete", "findAndModify", "listCollections", "aggregate"}
 
@@ -56,11 +57,11 @@ def mortal(listener: Mortal) -> Iterator[None]:
     """Let the connections that are made in here die with the listener."""
     with pytest.MonkeyPatch.context() as patch, ExitStack() as connections:
 
-        def connect(*arguments: Any, **options: Any) -> MongoClient[Any]:
-            made = MongoClient[Any](*arguments, **options, event_listeners=[listener])
+        def connect(*arguments: Any, **options: Any) -> LimitedClient:
+            made = LimitedClient(*arguments, **options, event_listeners=[listener])
             return connections.enter_context(made)
 
-        patch.setattr(client, "MongoClient", connect)
+        patch.setattr(client, "LimitedClient", connect)
         yield
 
 

@@ -30,6 +30,7 @@ from dedup_job.commands.why import why
 from dedup_job.errors import LeaseHeld, NotPermitted, StateError, UsageError
 from dedup_job.ledger import held
 from dedup_job.mongo import client
+from dedup_job.mongo.limited_client import LimitedClient
 from dedup_job.report.reconciled import Reconciliation
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
@@ -275,7 +276,7 @@ def test_what_records_say_that_have_not_changed_is_in_the_target_at_every_moment
         def failed(self, event: monitoring.CommandFailedEvent) -> None:
             pass
 
-    monkeypatch.setattr(client, "MongoClient", partial(MongoClient, event_listeners=[Watch()]))
+    monkeypatch.setattr(client, "LimitedClient", partial(LimitedClient, event_listeners=[Watch()]))
     up_to_date(overtaken)
 
     assert writes.keys() == {"insert", "update", "delete"}

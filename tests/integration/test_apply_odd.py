@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from pymongo import MongoClient, monitoring
+from pymongo import monitoring
 
 from dedup_job import config
 from dedup_job.commands import apply as applying
@@ -16,6 +16,7 @@ from dedup_job.commands.context import Context
 from dedup_job.commands.outdated import Compared, compared
 from dedup_job.errors import LeaseHeld
 from dedup_job.mongo import client
+from dedup_job.mongo.limited_client import LimitedClient
 from tests.integration.asleep import Event
 from tests.integration.conftest import Job
 from tests.integration.moments import install
@@ -307,7 +308,7 @@ def test_a_source_that_is_written_to_all_the_time_is_up_to_date_once_it_rests(
 
     for _ in range(4):
         with monkeypatch.context() as patch:
-            patch.setattr(client, "MongoClient", partial(MongoClient, event_listeners=[Busy()]))
+            patch.setattr(client, "LimitedClient", partial(LimitedClient, event_listeners=[Busy()]))
             up_to_date(job)
         assert differences(job) == []
         up_to_date(job)

@@ -1,0 +1,114 @@
+"""The server ends a read that takes it too long, and JavaScript is run only where a person allows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pymongo import monitoring
+
+from dedup_job import config
+from dedup_job.commands.context import Context
+from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.estimate import estimate
+from dedup_job.commands.listing import ListingQuery, listing
+from dedup_job.commands.status import status
+from dedup_job.ledger.selection import Selection
+from dedup_job.mongo.limited_client import LimitedClient
+from tests.integration.conftest import Job
+from tests.integration.moments import install
+from tests.integration.test_apply import decided as decide_all
+from tests.integration.test_apply import differences, overtake, up_to_date
+from tests.integration.test_refusals import told
+from tests.integration.test_undo import undo
+
+READS = {"find", "aggregate", "count", "listCollections"}
+ENDLESS = '{"$where": "while (true) {}"}'
+
+
+class Reads(monitoring.CommandListener):
+    """Notes the time limit of each read."""
+
+    def __init__(self) -> None:
+        self.limits: list[tuple[str, int | None]] = []
+
+    def started(self, event: monitoring.CommandStartedEvent) -> None:
+        if event.command_name in READS:
+            self.limits.append((event.command_name, event.command.get("maxTimeMS")))
+
+    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: monitoring.CommandFailedEvent) -> None:
+        pass
+
+
+def in_context(job: Job, work: Callable[[Context], Any]) -> None:
+    with Context(config.check(job.tables, "test")) as context:
+        work(context)
+
+
+@pytest.mark.long
+def test_every_read_of_every_command_has_a_time_limit(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = Reads()
+    install(monkeypatch, reads)
+    job.set("limits", read_seconds=77.0)
+    decide_all(job)
+    overtake(job)
+    up_to_date(job)
+    in_context(job, lambda context: dry_run(context, DryRun(fresh=True), lambda batch, plan: None))
+    in_context(job, lambda context: estimate(context, 10, lambda number: None))
+    in_context(job, status)
+    for order in ("id", "similarity"):
+        asked = ListingQuery(Selection(verdict="duplicate", order=order), {"text": {"$exists": True}})
+        in_context(job, lambda context: list(listing(context, asked)))  # noqa: B023
+    assert differences(job) == []
+    undo(job, job.ledger("runs").find().sort("started", -1)[0]["_id"])
+
+    assert {name for name, _ in reads.limits} == READS
+    assert {limit for _, limit in reads.limits} == {77_000, 5_000}, "that of reads, or a shorter one"
+
+
+def test_a_cursor_that_waits_for_its_reader_is_not_ended(job: Job) -> None:
+    job.source.insert_many([{"_id": n} for n in range(6)])
+    with LimitedClient(job.uri, 200) as client:
+        found = client[job.database.name]["pages"].find().batch_size(2)
+        assert found._max_time_ms == 200
+        for _ in range(3):
+            assert len([next(found), next(found)]) == 2
+            time.sleep(0.15)
+
+
+def test_a_condition_that_never_ends_is_ended_by_the_server(job: Job) -> None:
+    job.set("limits", read_seconds=0.5, patience_seconds=0.5)
+    job.source.insert_many([{"_id": n, "text": "一段足够长的文字，两条记录都有。" * 3} for n in range(2)])
+    job.decide("backfill")
+    code, line = told(job.command("list", "--where", ENDLESS, "--allow-js"))
+    assert code == 69
+    assert "the source took too long over an operation (MaxTimeMSExpired)" in line.splitlines()[-1]
+    assert "[limits] read_seconds" in line
+    done = job.command("list", "--where", '{"$where": "this._id == 1"}', "--allow-js", "--ids")
+    assert (done.returncode, done.stdout) == (0, "1\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "condition"),
+    [
+        ("$where", ENDLESS),
+        ("$where", '{"$or": [{"a": 1}, {"$and": [{"$where": {"$code": "sleep(1)"}}]}]}'),
+        ("$function", '{"$expr": {"$function": {"body": "function() {}", "args": [], "lang": "js"}}}'),
+        ("$accumulator", '{"$expr": {"$accumulator": {}}}'),
+    ],
+)
+def test_javascript_is_refused_by_name(job: Job, name: str, condition: str) -> None:
+    job.source.insert_one({"_id": 1, "text": "x"})
+    code, line = told(job.command("list", "--where", condition))
+    assert code == 64
+    assert f"--where: {name} runs JavaScript" in line
+    assert "--allow-js" in line
+    job.set("source", filter=condition)
+    code, line = told(job.command("run"))
+    assert code == 78
+    assert f"[source] filter: expected a filter without JavaScript ({name})" in line
