@@ -18,12 +18,23 @@ import numpy as np
 
 from dedup_job import job
 from dedup_job.commands.context import Context
+from dedup_job.commands.earlier_decisions import PAGE, Earlier
 from dedup_job.commands.guard import FailureGuard, Notes, check_vanished, stop
-from dedup_job.commands.outdated import Compared, Earlier, Outdated
+from dedup_job.commands.outdated import Compared, Outdated
 from dedup_job.commands.past import Past
 from dedup_job.commands.reconcile import decide_missed, reconciliation
 from dedup_job.commands.verify.subject import head_of
-from dedup_job.document import CONFLICT, COPIED, NOT_ALONE, VANISHED, Batch, Counts, Fingerprints, digests
+from dedup_job.document import (
+    CONFLICT,
+    COPIED,
+    NOT_ALONE,
+    VANISHED,
+    Batch,
+    Counts,
+    Fingerprints,
+    digests,
+    is_failure,
+)
 from dedup_job.engine.local import LocalEngine
 from dedup_job.errors import LeaseHeld
 from dedup_job.job import Observe
@@ -31,13 +42,14 @@ from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.fitting import Consent
 from dedup_job.ledger.run_row import RunId
 from dedup_job.ledger.stored_plan import Before
+from dedup_job.mongo.id_list import IdList
 from dedup_job.mongo.window import Window
-from dedup_job.plan import APPLY, Plan
+from dedup_job.plan import APPLY, Plan, RawIds
 from dedup_job.report.applied import Applied
 from dedup_job.report.progress import Advance
 from dedup_job.report.reconciled import Reconciliation
 
-AT_ONCE = 5_000  # records
+NOTHING = bytes(16)  # in the place of the hash of a copy
 
 
 def finish(context: Context, consent: Consent = Consent()) -> Mapping[str, int]:
@@ -91,17 +103,17 @@ def apply(context: Context, found: Compared, observe: Observe, consent: Consent 
         failures = FailureGuard(context.settings.limits.max_failed_share, Notes() if consent.allow else stop)
         applying = Applying(context, ledger, engine, found.outdated, observe, failures)
         keepers = context.keepers(context.target, engine)
-        refused = found.outdated.refused_for_another
-        held = refused - context.target.absent(refused)
+        # Where the target had another record of the id, it is held otherwise than by a decision.
+        conflicts = found.outdated.again.with_verdict(CONFLICT)
+        held = (RawIds.of(set(some) - context.target.absent(some)) for some in conflicts)
         past = Past.read(context, ledger, head, keepers, Window(), found.outdated.texts_of, held)
-        renewed, stay = applying.renew()
+        renewed = applying.renew()
         counts = sum((applying.decide_again(ids, past) for ids in found.outdated.in_order), Counts())
         counts = applying.try_again(past, counts)
         ledger.settle()
-        stay += applying.conflicts
         seconds = time.monotonic() - started
         applied = Applied(
-            run.name, context.target_name, renewed, counts, len(applying.removed), seconds, stay
+            run.name, context.target_name, renewed, counts, applying.removed, seconds, applying.stay
         )
         ledger.close({**applied.as_json(), "exit_code": applied.exit_code})
     return applied
@@ -111,9 +123,9 @@ def apply(context: Context, found: Compared, observe: Observe, consent: Consent 
 class Applying:
     """Works through outdated decisions.
 
-    removed    ids of records that have left the target
-    conflicts  ids of which the target has another record, which stays
-    not_alone  by id: records that the target does not take beside another one
+    removed  how many records have left the target
+    stay     ids of records of which the target keeps what it has
+    put_off  how many records the target did not take beside another one
     """
 
     context: Context
@@ -122,20 +134,20 @@ class Applying:
     outdated: Outdated
     observe: Observe
     failures: FailureGuard
-    removed: set[bytes] = field(default_factory=set)
-    conflicts: list[bytes] = field(default_factory=list)
-    not_alone: dict[bytes, Earlier] = field(default_factory=dict)
+    removed: int = 0
+    stay: IdList = field(default_factory=IdList)
+    put_off: int = 0
 
-    def renew(self) -> tuple[int, list[bytes]]:
-        """Renew what is to be renewed; returns how many records were, and the ids of those that stay.
+    def renew(self) -> int:
+        """Renew what is to be renewed; returns how many records were.
 
         One that has changed again since is left to the next time.
         """
-        renewed, stay = 0, list[bytes]()
-        for plan_id, ids in self.outdated.renewed.items():
+        renewed = 0
+        for plan_id, outdated in self.outdated.renewed.items():
             judged = self.ledger.plan(plan_id).plan
-            rows = {raw_id: row for row, raw_id in enumerate(judged.ids)}
-            for found in self.context.source.fetch(ids):
+            rows = {judged.ids[row]: row for row in outdated.tolist()}
+            for found in self.context.source.fetch(list(rows)):
                 old = judged.take([rows[raw_id] for raw_id in found if raw_id in rows])
                 old = old.take(self._same_text(old, found))
                 raws = [found[raw_id] for raw_id in old.ids]
@@ -144,24 +156,23 @@ class Applying:
                     before = _before(plan_id.number, old)
                     left = self.ledger.renew(plan, raws, self.context.target, before)
                     renewed += len(plan) - len(left)
-                    stay += left
+                    self.stay.extend(left)
                     self.observe(Batch(plan.ids, raws), plan)
-        return renewed, stay
+        return renewed
 
-    def decide_again(self, ids: Sequence[bytes], past: Past) -> Counts:
+    def decide_again(self, pages: Iterable[list[bytes]], past: Past) -> Counts:
         """Decide records again, in this order; those that are gone are refused."""
-        there = set[bytes]()
+        gone = IdList()
         again = past.job(
             self.context,
             self.engine,
-            self._read(ids, there),
+            self._read(pages, gone),
             self.context.target.absent,
             self._commit,
             self.observe,
         )
         counts = job.run(again)
-        gone = [raw_id for raw_id in ids if raw_id not in there]
-        for some in _portions(gone):
+        for some in gone.pages(PAGE):
             plan = job.in_parts(self._vanished(some), [b""] * len(some), self._commit)
             self.observe(Batch(some, ()), plan)
             counts += plan.counts
@@ -172,10 +183,8 @@ class Applying:
 
         That other one may have left the target, or been replaced, behind it.
         """
-        refused, self.not_alone = self.not_alone, {}
-        self.outdated.again.update(refused)
-        again = self.decide_again(list(refused), past)
-        return counts + again - Counts.of(one.verdict for one in refused.values())
+        refused = Counts(refused={NOT_ALONE.reason: self.put_off})
+        return counts + self.decide_again(self.outdated.again.due_again(), past) - refused
 
     def _same_text(self, plan: Plan, raws: Mapping[bytes, bytes]) -> list[int]:
         """Return the rows of a plan whose record has the text that it had."""
@@ -183,26 +192,32 @@ class Applying:
         same: list[int] = (prints.digests == plan.digests).all(axis=1).nonzero()[0].tolist()
         return same
 
-    def _read(self, ids: Sequence[bytes], there: set[bytes]) -> Iterator[Batch]:
-        """Yield the records that are in the source, and note in `there` which these are."""
-        for some in _portions(ids):
-            for batch in self.context.source.records(some):
+    def _read(self, pages: Iterable[list[bytes]], gone: IdList) -> Iterator[Batch]:
+        """Yield the records that are in the source, and add the ids of the others to `gone`."""
+        for page in pages:
+            there = set[bytes]()
+            for batch in self.context.source.records(page):
                 there.update(batch.ids)
                 yield batch
+            gone.extend(raw_id for raw_id in page if raw_id not in there)
 
     def _commit(self, plan: Plan, raws: Sequence[bytes]) -> Plan:
-        self.failures.look(plan, self.outdated.failed_of(plan.ids))
-        done = self.ledger.commit(plan, raws, self.context.target, before=self.outdated.before(plan.ids))
-        for raw_id, verdict in zip(done.ids, done.verdicts, strict=True):
+        again = self.outdated.again
+        found = again.find(plan.ids)
+        before = [found[raw_id] for raw_id in plan.ids]
+        failed = {raw_id for raw_id, one in found.items() if is_failure(one.verdict.reason)}
+        self.failures.look(plan, failed)
+        done = self.ledger.commit(plan, raws, self.context.target, before=_before_of(before))
+        for raw_id, earlier, verdict in zip(done.ids, before, done.verdicts, strict=True):
             if verdict == CONFLICT:
-                self.conflicts.append(raw_id)
-                continue
-            if verdict.action in COPIED:
-                self.removed.discard(raw_id)
-            elif self.outdated.again[raw_id].copy is not None:
-                self.removed.add(raw_id)
+                self.stay.extend([raw_id])
+            elif verdict.action in COPIED:
+                self.removed -= earlier.has_left
+            else:
+                self.removed += earlier.copy is not None
             if verdict == NOT_ALONE:
-                self.not_alone[raw_id] = Earlier(self.ledger.number, verdict, None)
+                self.put_off += 1
+                again.put_off(raw_id, self.ledger.number, verdict)
         return done
 
     def _vanished(self, ids: Sequence[bytes]) -> Plan:
@@ -213,10 +228,14 @@ class Applying:
         return replace(plan, hashes=prints.digests)
 
 
+def _before_of(earlier: Sequence[Earlier]) -> Before:
+    """Return what a plan says of records that it decides again."""
+    numbers = np.array([one.number for one in earlier], np.uint32)
+    hashes = b"".join(one.copy or NOTHING for one in earlier)
+    counts = Counts.of(one.verdict for one in earlier)
+    return Before(numbers, np.frombuffer(hashes, np.uint64).reshape(-1, 2), counts)
+
+
 def _before(number: int, judged: Plan) -> Before:
     """Return what a plan says of records that are to be renewed in it."""
     return Before(np.full(len(judged), number, np.uint32), judged.hashes, judged.counts)
-
-
-def _portions(ids: Sequence[bytes]) -> Iterable[Sequence[bytes]]:
-    return (ids[first : first + AT_ONCE] for first in range(0, len(ids), AT_ONCE))

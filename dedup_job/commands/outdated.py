@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 import numpy as np
+import numpy.typing as npt
 
 from dedup_job.commands.context import Context
+from dedup_job.commands.earlier_decisions import Earlier, EarlierDecisions
 from dedup_job.commands.reconcile import Comparison, Overtaken, each_compared
 from dedup_job.commands.verify.subject import head_of
-from dedup_job.document import CONFLICT, COPIED, VANISHED, Action, Counts, Verdict, is_failure
+from dedup_job.document import CONFLICT, COPIED, VANISHED, Action, Verdict, is_failure
 from dedup_job.engine.local import LocalEngine
-from dedup_job.ledger.overrides import Override, copies
-from dedup_job.ledger.stored_plan import Before, PlanColumns, PlanId, StoredPlan
+from dedup_job.ledger.overrides import copies
+from dedup_job.ledger.stored_plan import PlanColumns, PlanId, StoredPlan
 from dedup_job.mongo.id_set import IdSet
 from dedup_job.mongo.shown_ids import with_equals
 from dedup_job.mongo.window import Window
@@ -26,16 +28,6 @@ from dedup_job.report.progress import Advance
 from dedup_job.report.reconciled import IdTally
 
 BY_TEXT = (Action.UNIQUE, Action.DUPLICATE)
-NOTHING = bytes(16)
-
-
-@dataclass(frozen=True, slots=True)
-class Earlier:
-    """What was decided of a record, by which plan, and the hash of what the target was given, if anything."""
-
-    number: int
-    verdict: Verdict
-    copy: bytes | None
 
 
 @dataclass(slots=True)
@@ -44,16 +36,16 @@ class Outdated:
 
     fence    that of the head by which they were found: no command may have written since; None where one
              was at work
-    again    by id: the text is another one, the record is gone, this is so of its keeper, or the target
+    again    the text is another one, the record is gone, this is so of its keeper, or the target
              refused the record and may take it now, or the job failed on the record
-    renewed  ids by plan: the record is another one, and its text is as it was judged
+    renewed  rows by plan: the record is another one, and its text is as it was judged
     refused  records of which the target refused what the source still has
     failed   records that were copied without being compared, as the job failed on them
     """
 
     fence: int | None
-    again: dict[bytes, Earlier] = field(default_factory=dict)
-    renewed: dict[PlanId, list[bytes]] = field(default_factory=dict)
+    again: EarlierDecisions = field(default_factory=EarlierDecisions)
+    renewed: dict[PlanId, npt.NDArray[np.uint32]] = field(default_factory=dict)
     changed: int = 0
     handed_on: int = 0
     refused: int = 0
@@ -72,36 +64,20 @@ class Outdated:
         return Due(renewed, *again, kept=vanished[True], others=vanished[False])
 
     @property
-    def in_order(self) -> tuple[list[bytes], list[bytes]]:
+    def in_order(self) -> tuple[Iterator[list[bytes]], Iterator[list[bytes]]]:
         """The records to decide again: first those that the target has not got, then those that it has.
 
         So nothing is taken out of the target, or replaced there, while another record is dropped for it.
         """
-        absent = [raw_id for raw_id, earlier in self.again.items() if earlier.copy is None]
-        return absent, [raw_id for raw_id, earlier in self.again.items() if earlier.copy is not None]
-
-    @property
-    def refused_for_another(self) -> set[bytes]:
-        """Those of the records to decide again in whose place the target had another one."""
-        return {raw_id for raw_id, earlier in self.again.items() if earlier.verdict == CONFLICT}
-
-    def before(self, ids: Iterable[bytes]) -> Before:
-        """Return what was decided of records that are decided again."""
-        found = [self.again[raw_id] for raw_id in ids]
-        numbers = np.array([one.number for one in found], np.uint32)
-        hashes = b"".join(one.copy or NOTHING for one in found)
-        counts = Counts.of(one.verdict for one in found)
-        return Before(numbers, np.frombuffer(hashes, np.uint64).reshape(-1, 2), counts)
-
-    def failed_of(self, ids: Iterable[bytes]) -> set[bytes]:
-        """Return those of some records to decide again that the job failed on."""
-        return {raw_id for raw_id in ids if is_failure(self.again[raw_id].verdict.reason)}
+        return self.again.absent(), self.again.present()
 
     def texts_of(self, plan: PlanColumns) -> Texts:
         """Return the texts of a plan without those that are decided again: they stand for nothing more."""
         if plan.mode == ADOPT or not self.again:
             return plan.texts
-        is_left = [raw_id not in self.again for raw_id in plan.texts.ids]
+        ids = list(plan.texts.ids)
+        again = self.again.among(ids)
+        is_left = [raw_id not in again for raw_id in ids]
         return plan.texts if all(is_left) else plan.texts.take(np.flatnonzero(is_left))
 
 
@@ -124,10 +100,8 @@ def compared(context: Context, advance: Advance) -> Compared:
     comparison = Comparison(changed=IdTally())
     with context.engine() as engine:
         fence = head.fence if head.lease is None else None
-        overrides = reader.overrides()
-        restored = copies(overrides)
-        finding = Finding(context, engine, Outdated(fence), overrides, restored, adopted)
-        plans = each_compared(context, reader.plans(head), restored, comparison, advance)
+        finding = Finding(context, engine, Outdated(fence), adopted)
+        plans = each_compared(context, reader, reader.plans(head), comparison, advance)
         rest = Window().without(finding.each_looked_at(plans))
     return Compared(comparison, finding.outdated, rest, time.monotonic() - started)
 
@@ -150,10 +124,7 @@ class Finding:
     context: Context
     engine: LocalEngine
     outdated: Outdated
-    overrides: Mapping[bytes, Override]
-    restored: Mapping[bytes, bytes]
     adopted: IdSet
-    _moved: set[bytes] = field(default_factory=set)  # keepers that are gone or have another text
 
     def each_looked_at(self, plans: Iterable[tuple[StoredPlan, Overtaken]]) -> Iterator[StoredPlan]:
         """Yield the plans, after taking in what has become of the records of each."""
@@ -169,22 +140,27 @@ class Finding:
             for row in overtaken.vanished
             if plan.verdicts[row].action is not Action.REFUSED and plan.ids[row] not in equal
         }
-        same = self._same_text(plan, overtaken.changed)
+        adopted = self.adopted.among(plan.ids)
+        same = self._same_text(plan, overtaken.changed, adopted | overtaken.overrides.keys())
         changed = set(overtaken.changed) - same
         gone = changed | vanished
-        self._moved |= {plan.ids[row] for row in gone if plan.verdicts[row].action is Action.UNIQUE}
-        handed_on = {row for row in self._dropped_for_moved(plan) if row not in gone}
+        moved = {plan.ids[row] for row in gone if plan.verdicts[row].action is Action.UNIQUE}
+        handed_on = {row for row in self._dropped_for_moved(plan, moved) if row not in gone}
         refused = set(self._refused(plan, gone | set(overtaken.vanished)))
         failed = set(_failed(plan)) - gone - set(overtaken.vanished)
-        for row in sorted(gone | handed_on | refused | failed):
-            found.again[plan.ids[row]] = self._earlier(stored, row)
+        restored = copies(overtaken.overrides)
+        earlier = {
+            plan.ids[row]: _earlier(stored, row, restored, adopted)
+            for row in sorted(gone | handed_on | refused | failed)
+        }
+        found.again.add(earlier, moved)
         if renewed := sorted(same - handed_on):
-            found.renewed[stored.id] = [plan.ids[row] for row in renewed]
+            found.renewed[stored.id] = np.array(renewed, np.uint32)
         found.changed += len(changed)
         found.handed_on += len(handed_on)
         found.refused += len(refused)
         found.failed += len(failed)
-        found.vanished.update(found.again[plan.ids[row]].copy is not None for row in vanished)
+        found.vanished.update(earlier[plan.ids[row]].copy is not None for row in vanished)
 
     def _refused(self, plan: Plan, others: Collection[int]) -> Iterator[int]:
         """Yield the rows, but for some, that the target refused: it may take them now.
@@ -206,17 +182,17 @@ class Finding:
         there = self.context.source.present(vanished)
         return set(self.context.target.present(there)) if there else set()
 
-    def _dropped_for_moved(self, plan: Plan) -> Iterator[int]:
-        for row, verdict in enumerate(plan.verdicts):
-            if verdict.match is not None and verdict.match.keeper in self._moved:
-                yield row
+    def _dropped_for_moved(self, plan: Plan, moved: Collection[bytes]) -> Iterator[int]:
+        """Yield the rows that were dropped for keepers that changed or are gone, here or in earlier plans."""
+        keepers = {row: one.match.keeper for row, one in enumerate(plan.verdicts) if one.match is not None}
+        earlier = self.outdated.again.moved(set(keepers.values()))
+        return (row for row, keeper in keepers.items() if keeper in moved or keeper in earlier)
 
-    def _same_text(self, plan: Plan, rows: Sequence[int]) -> set[int]:
+    def _same_text(self, plan: Plan, rows: Sequence[int], exempt: Collection[bytes]) -> set[int]:
         """Return those of the rows whose text is as it was judged, so that its verdict holds.
 
-        What a person restored, or the target had before, is not judged by its text alone.
+        exempt  ids of what a person restored or the target had before: it is not judged by its text alone
         """
-        exempt = self.adopted.among(plan.ids) | self.overrides.keys()
         by_text = {
             plan.ids[row]: row
             for row in rows
@@ -230,9 +206,13 @@ class Finding:
                     same.add(by_text[raw_id])
         return same
 
-    def _earlier(self, stored: StoredPlan, row: int) -> Earlier:
-        plan, raw_id = stored.plan, stored.plan.ids[row]
-        verdict, copy = plan.verdicts[row], self.restored.get(raw_id)
-        if copy is None and verdict.action in COPIED and not self.adopted.among([raw_id]):
-            copy = plan.hashes[row].tobytes()
-        return Earlier(stored.id.number, Verdict(verdict.action, verdict.reason), copy)
+
+def _earlier(
+    stored: StoredPlan, row: int, restored: Mapping[bytes, bytes], adopted: Collection[bytes]
+) -> Earlier:
+    """Return what a plan decided of a record, by its row."""
+    plan, raw_id = stored.plan, stored.plan.ids[row]
+    verdict, copy = plan.verdicts[row], restored.get(raw_id)
+    if copy is None and verdict.action in COPIED and raw_id not in adopted:
+        copy = plan.hashes[row].tobytes()
+    return Earlier(stored.id.number, Verdict(verdict.action, verdict.reason), copy)

@@ -41,13 +41,13 @@ class Past:
 
     keepers: Keepers
     adopted: IdSet
-    restored: Collection[bytes]
+    restored: IdSet
     window: Window
 
     @classmethod
     def none(cls, keepers: Keepers, window: Window) -> Past:
         """Return a past in which nothing was decided."""
-        return cls(keepers, IdSet(), (), window)
+        return cls(keepers, IdSet(), IdSet(), window)
 
     @classmethod
     def read(
@@ -58,19 +58,19 @@ class Past:
         keepers: Keepers,
         window: Window,
         texts_of: TextsOf = attrgetter("texts"),
-        held: Iterable[bytes] = (),
+        held: Iterable[RawIds] = (),
     ) -> Past:
         """Read it from the ledger; raises StateError when the target lacks what the ledger says is there.
 
         texts_of  what of a plan is to be known, where that is not all
         held      ids that the target holds otherwise than by a decision
         """
-        ids = [context.left(), RawIds.of(held)]
+        ids = [context.left(), *held]
         if head is None:
-            return cls(keepers, IdSet.of(ids), (), window)
+            return cls(keepers, IdSet.of(ids), IdSet(), window)
         window = window.without(taken_in(reader, head, keepers, ids, texts_of))
         check_keepers(keepers, context.target)
-        return cls(keepers, IdSet.of(ids), reader.overrides().keys(), window)
+        return cls(keepers, IdSet.of(ids), IdSet.of(reader.overridden()), window)
 
     def job(
         self,
@@ -84,7 +84,7 @@ class Past:
         """Return the job that decides these batches; `absent` and `commit` as in Job."""
         return Job(
             batches=read_ahead(batches),
-            engine=WithExempt(engine, self.restored),
+            engine=WithExempt(engine, self.restored.among),
             matching=context.recipe.matching,
             keepers=self.keepers,
             absent=absent,

@@ -11,8 +11,10 @@ from dedup_job.commands.decide import decide
 from dedup_job.commands.verify.subject import hashed, head_of
 from dedup_job.document import VANISHED, Action
 from dedup_job.ledger.fitting import Consent
-from dedup_job.ledger.overrides import copies
+from dedup_job.ledger.overrides import Override, copies
+from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.stored_plan import StoredPlan
+from dedup_job.mongo.id_set import IdSet
 from dedup_job.mongo.window import Window
 from dedup_job.plan import ADOPT, RECONCILE, Plan
 from dedup_job.report.progress import Advance
@@ -31,10 +33,14 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Overtaken:
-    """Rows of a plan whose record is not as it was judged any more, or is gone."""
+    """Rows of a plan whose record is not as it was judged any more, or is gone.
+
+    overrides  by id: what persons decided of records of the plan, where records were compared
+    """
 
     changed: Sequence[int]
     vanished: Sequence[int]
+    overrides: Mapping[bytes, Override]
 
 
 def reconcile(
@@ -49,8 +55,7 @@ def reconcile(
     started = time.monotonic()
     reader = context.ledger_reader()
     compared = Comparison(changed=IdTally() if content else None)
-    restored = copies(reader.overrides()) if content else {}
-    plans = each_compared(context, reader.plans(head_of(context, reader)), restored, compared, advance)
+    plans = each_compared(context, reader, reader.plans(head_of(context, reader)), compared, advance)
     missed = decide_missed(context, Window().without(stored for stored, _ in plans), advance, consent)
     return reconciliation(context, compared, missed, time.monotonic() - started)
 
@@ -72,22 +77,22 @@ def reconciliation(
 
 def each_compared(
     context: Context,
+    reader: LedgerReader,
     plans: Iterable[StoredPlan],
-    restored: Mapping[bytes, bytes],
     compared: Comparison,
     advance: Advance,
 ) -> Iterator[tuple[StoredPlan, Overtaken]]:
-    """Yield the plans, each compared with the source; what was adopted never was there.
-
-    restored  by id, the hashes of what was restored
-    """
+    """Yield the plans, each compared with the source; what was adopted never was there."""
+    overridden = IdSet() if compared.changed is None else IdSet.of(reader.overridden())
     for stored in plans:
         if stored.mode == ADOPT:
             continue
         plan = stored.plan
         there = {} if compared.changed is None else _hashes(context, plan)
         gone = context.source.absent(plan.ids) if compared.changed is None else set(plan.ids) - there.keys()
-        rows = Overtaken(list(_changed(plan, there, restored)), list(_vanished(plan, gone)))
+        overrides = reader.overrides(sorted(overridden.among(plan.ids)))
+        changed = _changed(plan, there, copies(overrides))
+        rows = Overtaken(list(changed), list(_vanished(plan, gone)), overrides)
         compared.records += len(plan)
         compared.vanished.add(_actions(plan, rows.vanished))
         if compared.changed is not None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +107,7 @@ def _check_radius(recipe: Recipe) -> None:
 
 def _about(context: Context) -> dict[str, Any]:
     """Return what all stages must come from."""
-    restored = sorted(context.ledger_reader().overrides())
+    restored = sorted(chain.from_iterable(context.ledger_reader().overridden()))
     return {
         "recipe": context.recipe.digest,
         "source": context.source_name,
@@ -149,7 +150,7 @@ class _Backfill:
             guards = Guards.of(context.settings.limits, tell, broken_off(context, ledger))
             self._check_nothing_left()
             _check_decided_by_backfills(ledger, head)
-            restored, undone = frozenset(ledger.overrides()), _last_undone(ledger)
+            restored, undone = frozenset(chain.from_iterable(ledger.overridden())), _last_undone(ledger)
             records = self.work.first("records", lambda: self._records(head, restored), undone)
             self._look_at_first(records, guards.first)
             verdicts = self._verdicts(records)

@@ -45,7 +45,7 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
         "looked": _time(head.looked),
         **counts.as_json(),
         "failed": sum(count for reason, count in counts.unjudged.items() if is_failure(reason)),
-        "restored": len(reader.overrides()),
+        "restored": reader.count_overridden(),
         "lag": lag(context, head),
         "lease": lease_of(head, reader.now()),
         "pending": pending and {"plan": pending.id.number, "run": pending.run},

@@ -5,7 +5,7 @@ Ids are in plans, in rows and in memory: one of many kilobytes may be that of a 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,10 +27,10 @@ class Fingerprinting(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WithExempt:
-    """An engine that leaves such records unjudged; `restored` are the raw ids of those."""
+    """An engine that leaves such records unjudged; `restored` tells which of some ids were restored."""
 
     engine: Fingerprinting
-    restored: Container[bytes] = ()
+    restored: Callable[[Sequence[bytes]], Container[bytes]] = lambda ids: ()
 
     def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
         """Yield each batch with its fingerprints, in order.
@@ -41,7 +41,8 @@ class WithExempt:
             yield batch, self._without_exempt(batch, prints)
 
     def _without_exempt(self, batch: Batch, prints: Fingerprints) -> Fingerprints:
-        reasons = list(map(self._reason, batch.ids))
+        restored = self.restored(batch.ids)
+        reasons = [_reason(raw_id, raw_id in restored) for raw_id in batch.ids]
         if not any(reasons):
             return prints
         words, bands = prints.bits.shape[1], prints.keys.shape[1]
@@ -52,12 +53,13 @@ class WithExempt:
             ]
         )
 
-    def _reason(self, raw_id: bytes) -> str:
-        if len(raw_id) > LONGEST:
-            raise ConfigError(
-                f"[source] filter: a record has an _id of {len(raw_id):,} bytes, and the ledger can hold "
-                f"none of more than {LONGEST:,}; leave it out by the filter, or take it out of the collection"
-            )
-        if len(raw_id) > LONGEST_JUDGED:
-            return LONG_ID
-        return RESTORED if raw_id in self.restored else ""
+
+def _reason(raw_id: bytes, is_restored: bool) -> str:
+    if len(raw_id) > LONGEST:
+        raise ConfigError(
+            f"[source] filter: a record has an _id of {len(raw_id):,} bytes, and the ledger can hold "
+            f"none of more than {LONGEST:,}; leave it out by the filter, or take it out of the collection"
+        )
+    if len(raw_id) > LONGEST_JUDGED:
+        return LONG_ID
+    return RESTORED if is_restored else ""

@@ -152,16 +152,20 @@ class LedgerReader:
             found = self._patience(lambda: list(dropped.aggregate([of_runs, by_keeper]))) if runs else []
         return {id_of(bytes(group.raw)): group["records"] for group in found}
 
-    def overrides(self, ids: Sequence[bytes] | None = None) -> dict[bytes, Override]:
-        """Return what persons decided of these records, by id; of all records where none are given."""
-        stored = self._collection("overrides")
-        if ids is not None:
-            rows = list(self._rows("overrides", row_keys(ids)).values())
-        else:
-            with named_errors("the ledger"):
-                found = self._patience(lambda: list(stored.with_options(codec_options=RAW).find()))
-            rows = [bytes(document.raw) for document in found]
+    def overrides(self, ids: Sequence[bytes]) -> dict[bytes, Override]:
+        """Return what persons decided of these records, by id."""
+        rows = self._rows("overrides", row_keys(ids)).values()
         return {override.id: override for override in map(Override.read, rows)}
+
+    def overridden(self) -> Iterator[list[bytes]]:
+        """Yield the ids of all records of which persons decided something, in pages."""
+        pages = Pages(self._collection("overrides"), "the ledger", self._patience)
+        return (list(map(id_of_row, page)) for page in pages.ids_after(None))
+
+    def count_overridden(self) -> int:
+        """Return of how many records persons decided something."""
+        with named_errors("the ledger"):
+            return self._patience(lambda: self._collection("overrides").count_documents({}))
 
     def left(self, is_decided: bool = False) -> list[bytes]:
         """Return the ids that undos left in the target and no later run decided; or those, too."""

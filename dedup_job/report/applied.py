@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from dedup_job.document import VANISHED, Counts
+from dedup_job.mongo.id_list import IdList
 from dedup_job.mongo.shown_ids import extended
 from dedup_job.report.terminal import id_text
 
 SAMPLES = 5
+MOST_LISTED = 100  # ids in JSON, which is also a row of the ledger and may have 16 MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class Applied:
     counts: Counts
     removed: int
     seconds: float
-    stay: Sequence[bytes] = field(default=())
+    stay: IdList = field(default_factory=IdList)
 
     @property
     def exit_code(self) -> int:
@@ -102,7 +104,8 @@ class Applied:
             "renewed": self.renewed,
             **self.counts.as_json(),
             "removed": self.removed,
-            "stay": list(map(extended, self.stay)),
+            "stay": list(map(extended, islice(self.stay, MOST_LISTED))),
+            "stay_count": len(self.stay),
             "seconds": round(self.seconds, 3),
         }
 
@@ -125,7 +128,9 @@ class Applied:
         if self.stay:
             what = "altered there, or refused as they are now:"
             lines.append(f"  stay as they were   {len(self.stay):>13,}  {what}")
-            lines += [f"    {id_text(extended(one))}" for one in self.stay[:SAMPLES]]
+            lines += [f"    {id_text(extended(one))}" for one in islice(self.stay, SAMPLES)]
             more = len(self.stay) - SAMPLES
-            lines += [f"    and {more:,} more: --json names all"] if more > 0 else []
+            lines += (
+                [f"    and {more:,} more: dedup.left names those that were decided again"] if more > 0 else []
+            )
         return "\n".join([*lines, f"  {self.seconds:,.1f} s"])

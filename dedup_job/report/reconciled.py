@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from dedup_job.document import Action
+from dedup_job.mongo.id_list import IdList
 from dedup_job.mongo.shown_ids import extended
 from dedup_job.report.applied import Applied
 from dedup_job.report.summary import Report
 from dedup_job.report.terminal import row_line
 
 SAMPLES = 5
+MOST_LISTED = 1_000  # records in JSON
 KEPT, DROPPED, REFUSED = "kept", "dropped", "refused"
 FATES = {
     Action.UNIQUE: KEPT,
@@ -33,29 +36,40 @@ VANISHED = {
 }
 
 
-@dataclass(slots=True)
 class IdTally:
-    """Which decided records something happened to: their raw ids, and what was decided (`FATES`)."""
+    """Which decided records something happened to: their raw ids, and what was decided (`FATES`).
 
-    records: list[tuple[bytes, str]] = field(default_factory=list)
+    A record takes a byte of memory here; ids are on disk where they are many.
+    """
+
+    def __init__(self) -> None:
+        self._ids = IdList()
+        self._actions = bytearray()
 
     def add(self, records: Iterable[tuple[bytes, Action]]) -> None:
         """Add records, given as a raw id and what was decided."""
-        self.records += ((raw_id, FATES[action]) for raw_id, action in records)
+        records = list(records)
+        self._ids.extend(raw_id for raw_id, _ in records)
+        self._actions += bytes(action for _, action in records)
 
     @property
     def counts(self) -> Counter[str]:
         """How many they are, by what was decided."""
-        return Counter(fate for _, fate in self.records)
+        counts = Counter[str]()
+        for action, fate in FATES.items():
+            counts[fate] += self._actions.count(action)
+        return +counts  # without zeros
 
     def rows(self, most: int | None = None) -> Iterator[dict[str, Any]]:
         """Yield them, or the first of them, as JSON values."""
-        return ({"id": extended(raw_id), "was": fate} for raw_id, fate in self.records[:most])
+        pairs = zip(self._ids, self._actions, strict=True)
+        return ({"id": extended(raw_id), "was": FATES[Action(one)]} for raw_id, one in islice(pairs, most))
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return it as JSON values; of the records it has the first ones."""
         counts = self.counts
-        return {**{fate: counts[fate] for fate in (KEPT, DROPPED, REFUSED)}, "records": list(self.rows())}
+        records = list(self.rows(MOST_LISTED))
+        return {**{fate: counts[fate] for fate in (KEPT, DROPPED, REFUSED)}, "records": records}
 
     def lines(self, name: str, meanings: dict[str, str]) -> list[str]:
         """Return it for people."""
@@ -66,7 +80,7 @@ class IdTally:
         ]
         lines += [f"    {row_line(row)}" for row in self.rows(SAMPLES)]
         more = counts.total() - SAMPLES
-        return [*lines, f"    and {more:,} more: --ids FILE or --json names all"] if more > 0 else lines
+        return [*lines, f"    and {more:,} more: --ids FILE names all"] if more > 0 else lines
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ def test_what_the_target_refused_is_tried_again_once_it_takes_it(job: Job) -> No
     refused = {2: ("refused", "validator"), 3: ("refused", "validator"), 5: ("refused", "validator")}
     assert exceptions(job) == refused
 
-    assert due(job)["decide_again"] == {"changed": 0, "handed_on": 0, "refused": 3}
+    assert due(job)["decide_again"] == {"changed": 0, "handed_on": 0, "refused": 3, "failed": 0}
 
     assert up_to_date(job).exit_code == 3
 

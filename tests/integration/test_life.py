@@ -154,7 +154,7 @@ def test_what_changed_and_vanished_in_a_life_is_brought_up_to_date(life: Life) -
     before = life.job.hash()
     assert "there is no terminal to ask on" in life.failed(64, "reconcile", "--apply")
     due = life.ok("reconcile", "--apply", "--dry-run", "--json").json
-    assert due["decide_again"] == {"changed": 3, "handed_on": 1, "refused": 0}
+    assert due["decide_again"] == {"changed": 3, "handed_on": 1, "refused": 0, "failed": 0}
     assert (due["renew"], due["take_out"]) == (0, {"kept": 1, "not_kept": 2})
     assert life.job.hash() == before
 

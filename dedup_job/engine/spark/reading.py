@@ -49,7 +49,7 @@ class Fingerprinting:
 
     def engine(self) -> WithExempt:
         """Return this process's engine."""
-        return WithExempt(_engine(self.recipe, self.capacity, os.getpid()), self.restored)
+        return WithExempt(_engine(self.recipe, self.capacity, os.getpid()), self.restored.intersection)
 
 
 def ranges(splits: Sequence[bytes], last: bytes | None) -> list[Range]:
