@@ -27,7 +27,7 @@ from dedup_job.ledger.arrival import Records, is_as_judged
 from dedup_job.ledger.overrides import KEEP, PASS
 from dedup_job.ledger.rows import left_row, row_keys
 from dedup_job.ledger.stored_plan import StoredPlan, pack, unpack
-from dedup_job.mongo.client import Patience, named_errors
+from dedup_job.mongo.client import Disturbed, Patience, named_errors
 from dedup_job.mongo.ids import portions, selector
 from dedup_job.mongo.target import Target
 
@@ -190,9 +190,14 @@ class EarlierPlans:
         return sorted(names)
 
     def _rewrite(self, number: int, changed: Callable[[StoredPlan], StoredPlan]) -> None:
-        """Write a plan again as it is to be; once more where another process has changed it meanwhile."""
-        while not all([self._is_rewritten(packed, changed) for packed in self._found(number)]):
-            pass
+        """Write a plan again as it is to be; after a pause, once more, where another process changed it."""
+        with named_errors("the ledger"):
+            self.patience(lambda: self._try_rewrite(number, changed))
+
+    def _try_rewrite(self, number: int, changed: Callable[[StoredPlan], StoredPlan]) -> None:
+        """Raise Disturbed where another process has changed the plan since it was read."""
+        if not all([self._is_rewritten(packed, changed) for packed in self._found(number)]):
+            raise Disturbed
 
     def _is_rewritten(self, packed: Mapping[str, Any], changed: Callable[[StoredPlan], StoredPlan]) -> bool:
         after = pack(changed(unpack(packed)))

@@ -58,6 +58,10 @@ T = TypeVar("T")
 log = logging.getLogger("dedup_job")
 
 
+class Disturbed(PyMongoError):
+    """Another process changed a document after it was read and before it was written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long a command is tried again before the run gives up, and one read may take, in seconds."""
@@ -88,7 +92,7 @@ class Patience:
 
 def is_passing(error: Exception) -> bool:
     """Return whether the same command may succeed when it is sent again."""
-    if isinstance(error, (AutoReconnect, ExecutionTimeout, WTimeoutError)):
+    if isinstance(error, (AutoReconnect, Disturbed, ExecutionTimeout, WTimeoutError)):
         return True
     return isinstance(error, OperationFailure) and error.code in PASSING
 
@@ -235,6 +239,8 @@ def _named(what: str, error: PyMongoError) -> DedupError:
         variable = "DEDUP_SOURCE_URI" if what.startswith("the source") else "DEDUP_TARGET_URI"
         failure = describe_failure(error) or "is it running?"
         return Unreachable(f"{what} does not answer: {failure} (its address is from {variable} or uri_file)")
+    if isinstance(error, Disturbed):
+        return Unreachable(f"{what}: another process kept changing it at the same time; run again later")
     if isinstance(error, WTimeoutError):
         return Unreachable(f"{what}: no majority acknowledged in time; do secondaries lag? Run again later")
     if code in PERMISSION:

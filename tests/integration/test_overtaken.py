@@ -12,12 +12,15 @@ from pymongo.database import Database
 from dedup_job import config
 from dedup_job.commands.context import Context
 from dedup_job.commands.decide import decide as decide_command
-from dedup_job.errors import LeaseHeld
+from dedup_job.errors import LeaseHeld, Unreachable
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.head import HeadDocument
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.row_writer import RowWriter
 from dedup_job.ledger.run_row import RunId
+from dedup_job.ledger.succession import EarlierPlans
+from dedup_job.mongo import client
+from dedup_job.mongo.client import Patience
 from dedup_job.mongo.target import Target
 from tests.integration.conftest import RAW, Job
 
@@ -178,3 +181,20 @@ def test_a_keeper_that_changed_before_it_landed_is_copied_and_stands_for_nothing
     assert {row["_id"]: row["text"] for row in job.target.find()} == {
         2: TEXTS[0], 3: "another text", 5: TEXTS[1],
     }  # fmt: skip
+
+
+def test_a_plan_that_another_process_keeps_changing_is_written_again_after_pauses_and_then_given_up(
+    job: Job, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide(context)
+    tries, pauses = list[int](), list[str]()
+    monkeypatch.setattr(EarlierPlans, "_is_rewritten", lambda *_: bool(tries.append(1)))
+    monkeypatch.setattr(client.log, "warning", lambda *_, extra: pauses.append(extra["fields"]["fault"]))
+    earlier = EarlierPlans(job.ledger, Patience(1.0))
+
+    with pytest.raises(Unreachable, match="another process kept changing it"):
+        earlier._rewrite(0, lambda stored: stored)
+
+    assert set(pauses) == {"Disturbed"}
+    assert len(tries) == len(pauses) + 1
+    assert len(tries) < 20  # without a pause there would be thousands
