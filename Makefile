@@ -51,6 +51,7 @@ bench: install
 	$(BIN)/python -m scripts.bench_library --data "$(DATA)" --tools "$(TOOLS)" $(QUICK)
 	$(BIN)/python -m scripts.bench_scaling $(QUICK)
 	$(BIN)/python -m scripts.bench_throttle $(QUICK)
+	$(BIN)/python -m scripts.bench_refused $(QUICK)
 	$(BIN)/python -m scripts.bench_estimate --data "$(DATA)" $(QUICK)
 	$(BIN)/python -m scripts.bench_memory $(QUICK)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
@@ -9,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.document import UNIQUE, Action, Counts, Match, Verdict
+from dedup_job.document import COPIED, UNIQUE, Action, Counts, Match, Verdict
 
 # What kind of run made a plan.
 BACKFILL = "backfill"
@@ -194,18 +195,74 @@ class Plan:
         >>> [v.action.name for v in plan.without({0: Verdict(Action.REFUSED, "validator")}).verdicts]
         ['REFUSED', 'UNIQUE', 'DUPLICATE']
         """
-        lost = set(gone)
-        verdicts = list(self.verdicts)
-        promoted: dict[tuple[int, ...], bytes] = {}
-        for row, verdict in enumerate(self.verdicts):
-            if row in failed:
-                verdicts[row] = failed[row]
-                lost.add(self.ids[row])
-            elif verdict.match is not None and verdict.match.keeper in lost:
-                text = tuple(self.digests[row].tolist())
-                if text in promoted:
-                    verdicts[row] = Verdict(Action.DUPLICATE, "exact", Match(promoted[text], 0, 1.0))
-                else:
-                    promoted[text] = self.ids[row]
-                    verdicts[row] = UNIQUE
-        return replace(self, verdicts=verdicts)
+        promotions = Promotions(self)
+        promotions.lose(failed, gone)
+        return replace(self, verdicts=promotions.verdicts)
+
+
+class Promotions:
+    """Finds, round after round, which duplicates take the place of kept records that are lost.
+
+    `Plan.without` is one round.  A round costs as much as it promotes, however many records a plan has: a
+    target may refuse thousands of copies of one text, each in a round of its own.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._ids, self._verdicts = plan.ids, list(plan.verdicts)
+        # The rows that are dropped for a keeper, by text: for a row of the plan, or an id from before it.
+        self._waiting: dict[int | bytes, dict[bytes, deque[int]]] = {}
+        self._promoted: set[int] = set()
+        kept: dict[bytes, int] = {}
+        for row, (raw_id, verdict) in enumerate(zip(plan.ids, plan.verdicts, strict=True)):
+            if verdict.action in COPIED:
+                kept[raw_id] = row
+            elif verdict.match is not None:
+                # A keeper that comes later in the plan is not this one: the target had another of its id.
+                keeper = kept.get(verdict.match.keeper, verdict.match.keeper)
+                text = plan.digests[row].tobytes()
+                self._waiting.setdefault(keeper, {}).setdefault(text, deque()).append(row)
+
+    def lose(self, failed: Mapping[int, Verdict], gone: Iterable[bytes] = ()) -> list[int]:
+        """Give these rows another verdict; returns the rows that are promoted because of them, in order.
+
+        gone  keepers from before the plan that are lost, too
+        """
+        orphans: dict[bytes, deque[int]] = {}
+        lost: list[int | bytes] = [*gone, *failed]
+        for keeper in lost:
+            for text, rows in self._waiting.pop(keeper, {}).items():
+                others = orphans.get(text)
+                orphans[text] = rows if others is None else deque(sorted((*others, *rows)))
+        for row, verdict in failed.items():
+            self._verdicts[row] = verdict
+        self._promoted.difference_update(failed)
+        promoted = (self._promote(text, rows) for text, rows in orphans.items())
+        return sorted(row for row in promoted if row is not None)
+
+    def _promote(self, text: bytes, rows: deque[int]) -> int | None:
+        """Keep the first of these rows, which have one text; the others wait behind it."""
+        while rows and self._verdicts[rows[0]].action is not Action.DUPLICATE:
+            rows.popleft()  # it failed itself
+        if not rows:
+            return None
+        first = rows.popleft()
+        self._verdicts[first] = UNIQUE
+        self._promoted.add(first)
+        if rows:
+            self._waiting[first] = {text: rows}
+        return first
+
+    def waiting(self, rows: Iterable[int]) -> list[int]:
+        """Return the rows that may be promoted should these promoted ones be lost."""
+        return [other for row in rows for others in self._waiting.get(row, {}).values() for other in others]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts after all that was lost."""
+        verdicts = list(self._verdicts)
+        for first in self._promoted:
+            copy = Verdict(Action.DUPLICATE, "exact", Match(self._ids[first], 0, 1.0))
+            for row in self.waiting([first]):
+                if verdicts[row].action is Action.DUPLICATE:
+                    verdicts[row] = copy
+        return verdicts

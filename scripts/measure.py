@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass
 from itertools import count, islice
@@ -100,12 +100,15 @@ class Commands:
     program: Sequence[str] = (sys.executable, "-m", "dedup_job")
     folder: Path | None = None
 
-    def run(self, name: str, *options: str) -> tuple[Usage, dict[str, Any]]:
-        """Run a command, watched; returns what it took and the JSON object that it printed."""
+    def run(self, name: str, *options: str, codes: Collection[int] = (0,)) -> tuple[Usage, dict[str, Any]]:
+        """Run a command, watched; returns what it took and the JSON object that it printed.
+
+        Any exit code but these ends the benchmark.
+        """
         command = [*self.program, name, "-c", str(self.settings), "--json", *options]
         environment = {**os.environ, "DEDUP_SOURCE_URI": self.server.uri}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # where the job is installed, its code is compiled
-        return watched(command, environment, mongod_of(self.server), self.folder)
+        return watched(command, environment, mongod_of(self.server), self.folder, codes)
 
 
 @contextmanager
@@ -127,6 +130,7 @@ def watched(
     environment: dict[str, str] | None = None,
     mongod: int | None = None,
     folder: Path | None = None,
+    codes: Collection[int] = (0,),
 ) -> tuple[Usage, dict[str, Any]]:
     """Run a command to its end and watch its processes; it prints one JSON object."""
     before = cpu_seconds(mongod) if mongod else 0.0
@@ -137,7 +141,7 @@ def watched(
         printed, _ = process.communicate()
         seconds = perf_counter() - started
         watcher.stop()
-    if process.returncode:
+    if process.returncode not in codes:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
     server_cpu = cpu_seconds(mongod) - before if mongod else 0.0
     usage = Usage(seconds, watcher.cpu, server_cpu, watcher.peak, watcher.own_cpu)

@@ -3,9 +3,9 @@
 A process makes one MongoDB command at a time; each command is one step here, with the name that
 `tests/integration/steps.py` gives to the command.  Between two steps a process may be killed and start
 again, the lease may be stolen (it runs out at whatever moment is worst), and the answer to a command may be
-lost, so that it is sent again.  The target refuses one record for good, and a run that finishes another's
-plan may find that the same record has vanished from the source.  The target may be dropped, and be made anew
-by the next insertion; or somebody takes a kept record out of it.
+lost, so that it is sent again.  The target refuses some records for good, and a run that finishes another's
+plan may find that one of them has vanished from the source.  The target may be dropped, and be made anew
+by the next insertion; or somebody takes a kept record out of it; or it refuses nothing from some moment on.
 
 `search` walks through every state that can be reached and raises Violation, with the steps that lead there,
 at the first in which a promise is broken.  A `Protocol` with a protection taken out shows that it can.
@@ -60,6 +60,7 @@ class World(NamedTuple):
     exceptions: frozenset[int] = frozenset()
     lost_at: int | None = None  # the number of the next plan when the target was dropped
     removed: tuple[int, int] | None = None  # a record that somebody took out, and the fence of that moment
+    takes_all: bool = False  # the target refuses nothing any more
 
     def plan(self, plan_id: PlanId | None) -> Plan | None:
         return next((plan for key, plan in self.plans if key == plan_id), None)
@@ -71,20 +72,26 @@ class Process(NamedTuple):
     at        the step that it makes next
     head      the head as it knows it; its fence is the process's own
     plan      what it carries out
-    place     how many entries of the plan it has inserted
+    due       records of the plan that it inserts next
     failed    records that did not end as planned, with the reason
+    known     how many of those there were before this round of insertions
     gone      keepers of the plan that are not in the target any more
+    landed    records of the plan that were in the target when it was taken over
     keepers   records that stand for others
+    tries     whether what the target refused first is in an accepted plan
     """
 
     at: str = "idle"
     head: Head = Head()
     plan_id: PlanId | None = None
     plan: Plan | None = None
-    place: int = 0
+    due: tuple[int, ...] = ()
     failed: tuple[tuple[int, str], ...] = ()
+    known: int = 0
     gone: frozenset[int | str | None] = frozenset()
+    landed: frozenset[int] = frozenset()
     keepers: frozenset[int] = frozenset()
+    tries: bool = False
     recovering: bool = False
 
 
@@ -112,6 +119,8 @@ class Protocol:
     asks_first    what the target has of adopted ids is known before a plan is decided
     looks_again   who finishes another's plan looks whether its keepers are still in the target
     checks_places before a plan is accepted, and when it is carried out, the target is still the one it was
+    in_turn       copies of what was refused are tried one after another, not all at once
+    keeps_landed  what a killed run inserted in such tries is kept, whatever the target takes by now
     """
 
     fenced: bool = True
@@ -127,6 +136,8 @@ class Protocol:
     asks_first: bool = True
     looks_again: bool = True
     checks_places: bool = True
+    in_turn: bool = True
+    keeps_landed: bool = True
 
 
 @dataclass(frozen=True)
@@ -195,18 +206,23 @@ class Model:
                 raise Violation("the pending plan is missing")
             yield "", world, OUT
             return
-        found = process._replace(at="land", plan_id=pending, plan=plan, recovering=True)
+        kept = tuple(record for record, _, _ in plan.of("U"))
+        there = world.target.intersection(record for record, _, _ in plan.entries)
+        found = process._replace(
+            at="land", plan_id=pending, plan=plan, recovering=True, due=kept, landed=there
+        )
         own = {record for record, _, _ in plan.entries}
         absent = frozenset(keeper for _, _, keeper in plan.of("D") if keeper not in own | world.target)
         if absent and self.protocol.looks_again:
             found = found._replace(at="store_amended", gone=absent)
         yield "", world, found
-        gone = [record for record, _, _ in plan.of("U") if record in self.refused]
+        gone = [record for record in kept if record in self.refused - world.target]
         if not self.protocol.recognises:
-            gone += [record for record, _, _ in plan.of("U") if record in world.target]
+            gone += [record for record in kept if record in world.target]
         if gone:
             failed = tuple((record, "vanished") for record in gone)
-            yield "", world, found._replace(at="store_amended", failed=failed)
+            rest = tuple(record for record in kept if record not in gone)
+            yield "", world, found._replace(at="store_amended", failed=failed, due=rest)
 
     def _clean(self, world: World, process: Process, me: int) -> Iterator[Step]:
         first = process.plan_id[0] if process.plan_id else process.head.next
@@ -261,26 +277,55 @@ class Model:
         if not self.protocol.admits_landed:
             kept = {record for record, _, _ in process.plan.of("U")}
             admitted = process._replace(keepers=process.keepers | kept)
+        kept_now = tuple(record for record, _, _ in process.plan.of("U"))
+        admitted = admitted._replace(due=kept_now)
         yield self._swap("accept", world, admitted, (before, after), "land")
 
     def _land(self, world: World, process: Process, me: int) -> Iterator[Step]:
-        assert process.plan
-        due = process.plan.of("U")
-        if process.place < len(due):
-            record = due[process.place][0]
-            process = process._replace(place=process.place + 1)
-            if record in self.adopted or (record in self.refused and record not in world.target):
+        if process.due:
+            record, *rest = process.due
+            process = process._replace(due=tuple(rest))
+            is_refused = record in self.refused and not world.takes_all
+            if record in self.adopted or (is_refused and record not in world.target):
                 process = process._replace(failed=(*process.failed, (record, "refused")))
             else:
                 world = world._replace(target=world.target | {record})
             yield f"insert {record}", world, process
+        elif process.tries and (promoted := self._promoted(process)):
+            yield "", world, process._replace(due=promoted, known=len(process.failed))
         else:
-            at = "store_amended" if process.failed else _first(self.protocol, process, "note_dropped")
-            yield "", world, process._replace(at=at, place=0)
+            is_over = not process.failed and not self._both(process)
+            at = _first(self.protocol, process, "note_dropped") if is_over else "store_amended"
+            yield "", world, process._replace(at=at)
+
+    def _promoted(self, process: Process) -> tuple[int, ...]:
+        """Return what takes the place of what was refused in this round."""
+        before = self._without(process.plan, dict(process.failed[: process.known]), process.gone)
+        after = self._without(process.plan, dict(process.failed), process.gone)
+        if after == before:
+            return ()
+        if not self.protocol.in_turn:
+            return tuple(record for record, _, _ in before.of("D"))
+        return tuple(record for record, _, _ in after.of("U") if record not in _kept(before))
+
+    def _both(self, process: Process) -> frozenset[int]:
+        """Return what a killed run inserted, and this one has inserted another record for."""
+        plan = self._without(process.plan, dict(process.failed), process.gone)
+        dropped = frozenset(record for record, _, _ in plan.of("D"))
+        return process.landed & dropped if self.protocol.keeps_landed else frozenset()
+
+    def _amended(self, process: Process) -> Plan:
+        plan = self._without(process.plan, dict(process.failed), process.gone)
+        if process.tries or not (process.failed or process.gone):
+            both = self._both(process)
+            kept = [
+                (record, "U", None) if record in both else (record, *rest) for record, *rest in plan.entries
+            ]
+            plan = plan._replace(entries=tuple(kept))  # type: ignore[arg-type]
+        return plan
 
     def _store_amended(self, world: World, process: Process, me: int) -> Iterator[Step]:
-        plan = self._without(process.plan, dict(process.failed), process.gone)
-        amended = process._replace(plan_id=self._version(process), plan=plan)
+        amended = process._replace(plan_id=self._version(process), plan=self._amended(process))
         yield "store", _stored(world, amended), process._replace(at="accept_amended")
 
     def _accept_amended(self, world: World, process: Process, me: int) -> Iterator[Step]:
@@ -289,12 +334,19 @@ class Model:
 
     def _forget(self, world: World, process: Process, me: int) -> Iterator[Step]:
         kept = frozenset(pair for pair in world.plans if pair[0] != process.plan_id)
+        assert process.plan
+        is_first = not process.tries and bool(process.failed or process.gone)
+        promoted = _kept(self._amended(process)) - _kept(process.plan)
         amended = process._replace(
             at="land",
             plan_id=self._version(process),
-            plan=self._without(process.plan, dict(process.failed), process.gone),
+            plan=self._amended(process),
+            due=tuple(sorted({*process.due, *promoted})) if is_first else (),
             failed=(),
+            known=0,
             gone=frozenset(),
+            landed=process.landed if is_first else frozenset(),
+            tries=not process.gone,
         )
         yield "forget", world._replace(plans=kept), amended
 
@@ -422,6 +474,10 @@ class Model:
         return plan._replace(entries=tuple(entries))
 
 
+def _kept(plan: Plan) -> set[int]:
+    return {record for record, _, _ in plan.of("U")}
+
+
 def _stored(world: World, process: Process) -> World:
     assert process.plan_id
     assert process.plan
@@ -464,11 +520,10 @@ def check(model: Model, world: World) -> None:
         raise Violation("lost: a record below the watermark is not in the target")
     if not {keeper for _, keeper in dropped} <= world.target:
         raise Violation("lost: a record was dropped for one that is not in the target")
-    if not world.target - model.adopted.keys() <= {
-        record for record, verdict, _ in accepted if verdict == "U"
-    }:
+    kept_or_tried = {record for record, verdict, _ in accepted if verdict == "U"} | _tried(world)
+    if not world.target - model.adopted.keys() <= kept_or_tried:
         raise Violation("the target holds a record that no accepted plan keeps")
-    if len({model.group(record) for record in world.target}) < len(world.target):
+    if not world.takes_all and len({model.group(record) for record in world.target}) < len(world.target):
         raise Violation("doubled: two near-duplicates are in the target")
     if not dropped <= world.dropped:
         raise Violation("a dropped record has no row")
@@ -476,6 +531,14 @@ def check(model: Model, world: World) -> None:
         raise Violation("a row says of a record that it was dropped, and it was not")
     if {r for r, verdict, _ in committed if verdict == "R"} - world.exceptions:
         raise Violation("a refused record has no row")
+
+
+def _tried(world: World) -> set[int]:
+    """Return what may be in the target since its keeper was refused, and those before it, too."""
+    pending = world.plan(world.head.pending)
+    if pending is None or world.head.pending is None or not world.head.pending[2]:
+        return set()
+    return {record for record, _, keeper in pending.of("D") if keeper in _kept(pending)}
 
 
 def check_lost(_: Model, world: World) -> None:
@@ -510,12 +573,20 @@ def outcome(world: World) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class Mishaps:
-    """How much may go wrong on one path: processes killed, answers lost, the target or a record dropped."""
+    """How much may go wrong on one path.
+
+    kills     processes killed
+    losses    answers lost
+    drops     the target dropped
+    removals  a record taken out of it
+    easings   the target takes what it refused
+    """
 
     kills: int = 2
     losses: int = 1
     drops: int = 0
     removals: int = 0
+    easings: int = 0
 
 
 @dataclass(frozen=True)
@@ -545,7 +616,8 @@ def search(model: Model, mishaps: Mishaps = Mishaps(), processes: int = 2) -> Se
                 sound.add(state[0])
             if DONE in state[1]:
                 finished += 1
-                if _checks(state[0]) is check and outcome(state[0]) != outcome(model.undisturbed):
+                is_same = outcome(state[0]) == outcome(model.undisturbed)
+                if _checks(state[0]) is check and not state[0].takes_all and not is_same:
                     raise Violation("a finished run left something else than an undisturbed one")
             for name, after in _moves(model, state):
                 transitions += 1
@@ -570,6 +642,8 @@ def _moves(model: Model, state: State) -> Iterator[tuple[str, State]]:
     if left.drops and world.target:
         dropped = world._replace(target=frozenset(), lost_at=world.head.next)
         yield "target dropped", (dropped, processes, replace(left, drops=left.drops - 1))
+    if left.easings:
+        yield "target eased", (world._replace(takes_all=True), processes, replace(left, easings=0))
     if left.removals:
         kept = {entry[0] for plan in chain(world, world.head.last) for entry in plan.of("U")}
         for record in sorted(kept & world.target):

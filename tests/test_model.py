@@ -79,6 +79,38 @@ def test_a_plan_of_a_killed_run_drops_nothing_for_a_keeper_that_went_meanwhile()
         search(Model(protocol=Protocol(looks_again=False)), Mishaps(kills=1, losses=0, removals=1))
 
 
+COPIES = Model({1: "A", 2: "A", 3: "A", 4: "A", 5: "A"}, refused=frozenset({1, 2}), chunk=4)
+
+
+@pytest.mark.parametrize("mishaps", [Mishaps(kills=2, losses=0), Mishaps(kills=1, losses=1)], ids=str)
+def test_copies_that_are_refused_in_a_row_break_no_promise_whatever_happens(mishaps: Mishaps) -> None:
+    assert search(COPIES, mishaps).finished > 1_000
+    *_, target, dropped, exceptions = outcome(COPIES.undisturbed)
+    assert (target, dropped, exceptions) == ({3}, {(4, 3), (5, 3)}, {1, 2})
+
+
+def test_copies_of_a_refused_record_cost_an_insertion_each_and_one_more_plan() -> None:
+    model = replace(COPIES, refused=frozenset({1, 2, 3}))
+    first = ["take", "clean", "store", "accept", "insert 1", "store", "accept", "forget"]
+    assert is_path(model, [[*first, "insert 2", "insert 3", "insert 4", "store", "accept", "forget"]])
+    again = ["take", "insert 2", "store", "accept", "forget", "insert 3", "insert 4"]
+    assert is_path(model, [[*first, "insert 2", "insert 3"], again])
+    assert not is_path(model, [[*first, "insert 3"]])
+
+
+def test_copies_of_a_refused_record_that_are_all_tried_at_once_are_copied_twice() -> None:
+    with pytest.raises(Violation, match="doubled"):
+        search(replace(COPIES, protocol=Protocol(in_turn=False)), Mishaps(kills=0, losses=0))
+
+
+def test_a_killed_run_s_tries_are_kept_though_the_target_takes_what_it_refused() -> None:
+    eased = Mishaps(kills=2, losses=0, easings=1)
+    assert search(COPIES, eased, processes=1).finished
+
+    with pytest.raises(Violation, match="no accepted plan keeps"):
+        search(replace(COPIES, protocol=Protocol(keeps_landed=False)), eased, processes=1)
+
+
 def test_an_adopted_record_stands_for_its_copies_though_the_source_has_another_of_its_id() -> None:
     model = Model({1: "A", 2: "B", 3: "A", 4: "B", 5: "B"}, refused=frozenset({4}), adopted={2: "A"})
     assert search(model, Mishaps(kills=1, losses=1)).finished

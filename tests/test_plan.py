@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -8,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job import job
-from dedup_job.document import UNIQUE, Action, Counts, Match, Verdict, digests
-from dedup_job.plan import Plan
+from dedup_job.document import COPIED, UNIQUE, Action, Counts, Match, Verdict, digests
+from dedup_job.plan import Plan, Promotions
 
 REFUSED = Verdict(Action.REFUSED, "validator")
 OLD = b"old"
@@ -141,6 +143,78 @@ def test_rows_are_those_with_one_of_the_actions() -> None:
     plan = plan_of([0, 1, 2], [UNIQUE, Verdict(Action.UNJUDGED, "empty"), REFUSED])
     assert plan.rows(Action.UNIQUE, Action.REFUSED) == [0, 2]
     assert plan.rows(Action.DUPLICATE) == []
+
+
+def without(plan: Plan, failed: Mapping[int, Verdict]) -> Plan:
+    """The contract of one round, record by record."""
+    lost, verdicts, promoted = set[bytes](), list(plan.verdicts), dict[bytes, bytes]()
+    for row, verdict in enumerate(plan.verdicts):
+        text = plan.digests[row].tobytes()
+        if row in failed:
+            verdicts[row] = failed[row]
+            lost.add(plan.ids[row])
+        elif keeper_of(verdict) in lost and text in promoted:
+            verdicts[row] = Verdict(Action.DUPLICATE, "exact", Match(promoted[text], 0, 1.0))
+        elif keeper_of(verdict) in lost:
+            promoted[text] = plan.ids[row]
+            verdicts[row] = UNIQUE
+    return replace(plan, verdicts=verdicts)
+
+
+class Refusing:
+    """A target that refuses some rows, and of those with one value all but the first that it takes."""
+
+    def __init__(self, bad: set[int], values: Sequence[int]) -> None:
+        self.bad, self.values = bad, values
+        self.held: dict[int, int] = {}
+
+    def insert(self, rows: Iterable[int]) -> dict[int, Verdict]:
+        failed = {}
+        for row in rows:
+            if row in self.bad or self.held.setdefault(self.values[row], row) != row:
+                failed[row] = REFUSED
+        return failed
+
+
+VALUES = st.lists(st.integers(0, 30), min_size=12, max_size=12)
+
+
+@given(plans(), st.sets(st.integers(0, 11)), VALUES, st.sets(st.integers(0, 11)))
+def test_trying_what_is_promoted_ends_as_inserting_the_whole_plan_again_in_each_round(
+    plan: Plan, bad: set[int], values: list[int], gone_first: set[int]
+) -> None:
+    gone = {row: REFUSED for row in plan.rows(*COPIED) if row in gone_first}
+    whole, target = without(plan, gone), Refusing(bad, values)
+    while failed := target.insert(whole.rows(*COPIED)):
+        whole = without(whole, failed)
+
+    promotions, again = Promotions(plan), Refusing(bad, values)
+    rows = sorted([row for row in plan.rows(*COPIED) if row not in gone] + promotions.lose(gone))
+    while failed := again.insert(rows):
+        behind = promotions.waiting(rows)
+        rows = promotions.lose(failed)
+        assert not set(behind) & set(again.held.values())
+
+    assert promotions.verdicts == list(whole.verdicts)
+    assert again.held == target.held
+
+
+@given(plans_with_losses())
+def test_one_round_is_that_of_the_contract(drawn: tuple[Plan, dict[int, Verdict]]) -> None:
+    plan, failed = drawn
+    assert plan.without(failed).verdicts == without(plan, failed).verdicts
+
+
+def test_a_round_looks_at_nothing_but_what_it_promotes() -> None:
+    n = 5_000
+    copy = Verdict(Action.DUPLICATE, "exact", Match(b"id0", 0, 1.0))
+    promotions = Promotions(plan_of([0] * n, [UNIQUE] + [copy] * (n - 1)))
+    with mock.patch("dedup_job.plan.Verdict", side_effect=Verdict) as made:
+        for row in range(n - 1):
+            assert promotions.lose({row: REFUSED}) == [row + 1]
+        assert not made.called
+        assert promotions.lose({n - 1: REFUSED}) == []
+    assert promotions.verdicts == [REFUSED] * n
 
 
 @given(plans(), st.sets(st.integers(0, 11)), st.integers(1, 60))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dedup_job.document import CONFLICT, COPIED, VANISHED, Action, Verdict, digest
+from dedup_job.document import CONFLICT, VANISHED, Action, Verdict, digest
 from dedup_job.ledger.stored_plan import StoredPlan
 from dedup_job.mongo.sent import as_sent
 from dedup_job.mongo.source import Source
@@ -22,11 +22,13 @@ class Records:
     raws     raw BSON by row; None where there is no such record any more
     changed  rows whose record is another than the one that was judged
     taken    rows with no such record any more, whose id another one has in the target
+    landed   rows whose record a killed run has put into the target
     """
 
     raws: Sequence[bytes | None]
     changed: frozenset[int] = frozenset()
     taken: frozenset[int] = frozenset()
+    landed: frozenset[int] = frozenset()
 
 
 def records_now(stored: StoredPlan, source: Source, target: Target) -> Records:
@@ -38,13 +40,16 @@ def records_now(stored: StoredPlan, source: Source, target: Target) -> Records:
     plan, before = stored.plan, stored.before
     rows = {raw_id: row for row, raw_id in enumerate(plan.ids)}
     raws: list[bytes | None] = [None] * len(plan)
-    taken, changed = set(), set()
+    taken, changed, landed = set[int](), set[int](), set[int]()
     for there in target.fetch(plan.ids):
         for raw_id in there.keys() & rows.keys():
             row = rows[raw_id]
+            is_from_before = before and is_as_judged(there[raw_id], before.hash_of(row) or b"")
             if is_as_judged(there[raw_id], plan.hashes[row].tobytes()):
                 raws[row] = there[raw_id]
-            elif not (before and is_as_judged(there[raw_id], before.hash_of(row) or b"")):
+                if not is_from_before:
+                    landed.add(row)
+            elif not is_from_before:
                 taken.add(row)
     for here in source.fetch([raw_id for raw_id, row in rows.items() if raws[row] is None]):
         for raw_id in here.keys() & rows.keys():
@@ -53,7 +58,7 @@ def records_now(stored: StoredPlan, source: Source, target: Target) -> Records:
             taken.discard(row)
             if not _is_judged(plan, row, here[raw_id]):
                 changed.add(row)
-    return Records(raws, frozenset(changed), frozenset(taken))
+    return Records(raws, frozenset(changed), frozenset(taken), frozenset(landed))
 
 
 def gone_keepers(stored: StoredPlan, earlier: Iterable[StoredPlan], target: Target) -> set[bytes]:
@@ -78,9 +83,8 @@ def is_as_judged(stored: bytes, judged: bytes) -> bool:
     return any(digest(sent) == judged for sent in as_sent(stored))
 
 
-def insert_kept(plan: Plan, records: Records, target: Target) -> dict[int, Verdict]:
-    """Insert what the plan keeps; returns the rows that did not end as planned, with their new verdict."""
-    rows = plan.rows(*COPIED)
+def not_as_judged(plan: Plan, records: Records, rows: Iterable[int]) -> dict[int, Verdict]:
+    """Return those of the rows whose record is gone or another one by now, with their new verdict."""
     failed = {
         row: CONFLICT if row in records.taken else VANISHED for row in rows if records.raws[row] is None
     }
@@ -88,9 +92,14 @@ def insert_kept(plan: Plan, records: Records, target: Target) -> dict[int, Verdi
         raw = records.raws[row]
         if raw is not None and not _is_judged(plan, row, raw):
             failed[row] = Verdict(Action.UNJUDGED, "changed")
-    if failed:
-        return failed
-    refused = target.insert([raw for row in rows if (raw := records.raws[row]) is not None])
+    return failed
+
+
+def insert_kept(
+    records: Records, rows: Sequence[int], target: Target, absent: Collection[bytes] = ()
+) -> dict[int, Verdict]:
+    """Insert the records of these rows; returns those that the target refuses.  `absent` as in `insert`."""
+    refused = target.insert([raw for row in rows if (raw := records.raws[row]) is not None], absent)
     return {rows[place]: Verdict(Action.REFUSED, reason) for place, reason in refused.items()}
 
 

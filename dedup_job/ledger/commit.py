@@ -7,14 +7,23 @@ Once it is known what the target refuses, the next plan can be decided: the rest
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from dedup_job.document import Verdict
+from dedup_job.document import COPIED, UNIQUE, Action, Verdict
 from dedup_job.errors import StateError
-from dedup_job.ledger.arrival import Records, as_arriving, gone_keepers, insert_kept, records_now
+from dedup_job.ledger.arrival import (
+    Records,
+    as_arriving,
+    gone_keepers,
+    insert_kept,
+    not_as_judged,
+    records_now,
+)
 from dedup_job.ledger.fitting import check_whole
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.held import HeldLedger
@@ -31,7 +40,9 @@ from dedup_job.ledger.succession import (
 from dedup_job.mongo.client import named_errors
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
-from dedup_job.plan import ADOPT, BACKFILL, RENEW, Plan
+from dedup_job.plan import ADOPT, BACKFILL, RENEW, Plan, Promotions
+
+CHECK_SECONDS = 1.0  # how often a run that tries many copies makes sure that it still has the lease
 
 
 class Ledger(HeldLedger):
@@ -56,7 +67,7 @@ class Ledger(HeldLedger):
                 self._renewed(stored, records_now(stored, source, target), target)
             else:
                 if gone := gone_keepers(stored, self.plans(self._head), target):
-                    stored = self._amended(stored, {}, gone)
+                    stored = self._amended(stored, stored.plan.without({}, gone))
                 self._close_plan(self._carried_out(stored, records_now(stored, source, target), target))
         self._forget_orphans(first)
         self._before = self._head.counts
@@ -168,28 +179,77 @@ class Ledger(HeldLedger):
             self._patience(lambda: plans.replace_one({"_id": packed["_id"]}, packed, upsert=True))
 
     def _carried_out(self, stored: StoredPlan, records: Records, target: Target) -> StoredPlan:
-        """Insert what the accepted plan keeps, amending it as often as the target refuses something."""
-        while failed := self._write_kept(stored, records, target):
-            plan = as_arriving(stored.plan, records, failed)
-            stored = self._amended(replace(stored, plan=plan), failed)
+        """Make the target what the accepted plan says; returns the plan as it ended."""
+        stored = self._write_kept(stored, records, target)
+        if stored.before is not None:
+            while failed := remove_rest(stored, target, partial(self._deadline, stored.id)):
+                stored = self._amended(stored, stored.plan.without(failed))
         return stored
 
-    def _write_kept(self, stored: StoredPlan, records: Records, target: Target) -> dict[int, Verdict]:
-        """Put what an accepted plan keeps into the target; returns the rows that do not end as planned.
+    def _write_kept(self, stored: StoredPlan, records: Records, target: Target) -> StoredPlan:
+        """Put what a plan keeps into the target, and promote duplicates of what the target refuses.
 
-        What an earlier decision had put there goes, or is replaced.
+        The first refusals become an amended plan before anything is inserted in their place.  Where a
+        promoted record is refused, too, the copies behind it are tried in their order, one at a time, until
+        the target takes one.  A try costs one insertion; what all tries show becomes one more amended plan.
         """
-        if stored.before is None:
-            return insert_kept(stored.plan, records, target)
-        return (
-            replace_kept(stored, records, target, lambda: self._deadline(stored.id))
-            or insert_kept(stored.plan, records, target)
-            or remove_rest(stored, target, lambda: self._deadline(stored.id))
-        )
+        promotions = Promotions(stored.plan)
+        rows, is_first, is_stored = stored.plan.rows(*COPIED), True, True
+        absent: set[bytes] | None = None
+        checked = time.monotonic()
+        while True:
+            failed, left = self._write(stored, records, rows, target, absent or ())
+            if not failed:
+                break
+            promoted = promotions.lose(failed)
+            rows = sorted(left + promoted)
+            # A record that has changed since must be in an accepted plan as it is now before it is inserted.
+            is_stored = is_first or any(verdict.action in COPIED for verdict in failed.values())
+            is_first = False
+            if is_stored:
+                plan = as_arriving(stored.plan, records, failed)
+                stored = self._amended(stored, replace(plan, verdicts=promotions.verdicts))
+                continue
+            if absent is None:  # looked up once: looking for each refused copy would double what it costs
+                behind = [*promoted, *promotions.waiting(promoted)]
+                absent = target.absent([stored.plan.ids[row] for row in behind])
+            if time.monotonic() - checked > CHECK_SECONDS:
+                self._deadline(stored.id)  # raises when another run has the lease: it may decide otherwise
+                checked = time.monotonic()
+        verdicts = promotions.verdicts
+        # What a killed run inserted in its tries is accepted above, after the same refusals.  If the target
+        # has begun to take an earlier copy meanwhile, both are there, and both are kept.
+        landed = [row for row in sorted(records.landed) if verdicts[row].action is Action.DUPLICATE]
+        if landed:
+            promotions.lose(dict.fromkeys(landed, UNIQUE))
+        if landed or not is_stored:
+            stored = self._amended(stored, replace(stored.plan, verdicts=promotions.verdicts))
+        return stored
+
+    def _write(
+        self,
+        stored: StoredPlan,
+        records: Records,
+        rows: Sequence[int],
+        target: Target,
+        absent: Collection[bytes],
+    ) -> tuple[dict[int, Verdict], list[int]]:
+        """Put the records of these kept rows into the target.
+
+        Returns:
+            The rows that do not end as planned, with their new verdicts, and the rows still to be written.
+        """
+        failed: dict[int, Verdict] = {}
+        if stored.before is not None:
+            failed = replace_kept(stored, records, rows, target, partial(self._deadline, stored.id))
+        if failed := failed or not_as_judged(stored.plan, records, rows):
+            return failed, [row for row in rows if failed.get(row, UNIQUE).action in COPIED]
+        return insert_kept(records, rows, target, absent), []
 
     def _renewed(self, stored: StoredPlan, records: Records, target: Target) -> list[bytes]:
         """Carry out an accepted renewal: it is kept by the plans of its records, and is none of the chain."""
-        replace_kept(stored, records, target, lambda: self._deadline(stored.id))
+        rows = stored.plan.rows(*COPIED)
+        replace_kept(stored, records, rows, target, partial(self._deadline, stored.id))
         insert_missing(stored, records, target)
         rows = rows_in_target(stored, target)
         self._check_places()
@@ -213,15 +273,13 @@ class Ledger(HeldLedger):
         self._check_places()  # else what was carried out may be nowhere
         self._advance(stored)
 
-    def _amended(
-        self, stored: StoredPlan, failed: Mapping[int, Verdict], gone: Iterable[bytes] = ()
-    ) -> StoredPlan:
-        """Accept a plan without these rows, and without these keepers, in place of the pending one.
+    def _amended(self, stored: StoredPlan, plan: Plan) -> StoredPlan:
+        """Accept a plan with other verdicts in place of the pending one.
 
         Its id has this run's fence, so that no two runs ever write one plan.
         """
         plan_id = PlanId(stored.id.number, self._head.fence, stored.id.version + 1)
-        amended = replace(stored, id=plan_id, plan=stored.plan.without(failed, gone))
+        amended = replace(stored, id=plan_id, plan=plan)
         self._store(amended)
         self._swap({"pending": stored.id.key}, {"pending": amended.id.key})
         with named_errors("the ledger"):

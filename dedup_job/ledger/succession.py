@@ -37,18 +37,18 @@ Deadline = Callable[[], datetime]  # renews the lease, and tells until when writ
 
 
 def replace_kept(
-    stored: StoredPlan, records: Records, target: Target, deadline: Deadline
+    stored: StoredPlan, records: Records, rows: Sequence[int], target: Target, deadline: Deadline
 ) -> dict[int, Verdict]:
-    """Let what a plan keeps take the place of earlier copies; returns the rows that the target refuses.
+    """Let these kept records take the place of their earlier copies; returns those that the target refuses.
 
     Where a copy is not as it was judged, or the record is not that of the plan, nothing is done.
     """
-    due = _due(stored, records)
+    due = _due(stored, records, rows)
     due = {row: due[row] for row in _copies(stored, due, target)[0]}
     if not due:
         return {}
-    rows = list(due)
-    refused = {rows[place]: reason for place, reason in target.replace([*due.values()], deadline()).items()}
+    places = list(due)
+    refused = {places[place]: reason for place, reason in target.replace([*due.values()], deadline()).items()}
     if _copies(stored, due.keys() - refused.keys(), target)[0]:
         deadline()  # which raises when another has the lease
         raise Unreachable("the target did not replace the records in time; run again")
@@ -60,13 +60,14 @@ def insert_missing(stored: StoredPlan, records: Records, target: Target) -> None
 
     Which records the target does not take, `rows_in_target` shows.
     """
-    due = {stored.plan.ids[row]: raw for row, raw in _due(stored, records).items()}
+    rows = stored.plan.rows(*COPIED)
+    due = {stored.plan.ids[row]: raw for row, raw in _due(stored, records, rows).items()}
     target.insert([due[raw_id] for raw_id in sorted(target.absent(due))])
 
 
 def remove_rest(stored: StoredPlan, target: Target, deadline: Deadline) -> dict[int, Verdict]:
     """Take the copies of what a plan does not keep out of the target; returns the rows of which one stays."""
-    rows = _of_earlier(stored, (Action.DUPLICATE, Action.REFUSED))
+    rows = _of_earlier(stored, stored.plan.rows(Action.DUPLICATE, Action.REFUSED))
     own, others = _copies(stored, rows, target)
     there = {stored.plan.ids[row] for row in own}
     while there:
@@ -80,14 +81,14 @@ def remove_rest(stored: StoredPlan, target: Target, deadline: Deadline) -> dict[
 
 def left_rows(stored: StoredPlan) -> list[bytes]:
     """Return the rows of `left` on the copies that others altered: they stay, and are nobody else's."""
-    rows = _of_earlier(stored, (Action.REFUSED,))
+    rows = _of_earlier(stored, stored.plan.rows(Action.REFUSED))
     altered = [stored.plan.ids[row] for row in rows if stored.plan.verdicts[row] == CONFLICT]
     return [left_row(raw_id, ALTERED, stored.run, stored.at, decided=stored.run) for raw_id in altered]
 
 
 def rows_in_target(stored: StoredPlan, target: Target) -> list[int]:
     """Return the rows whose record is in the target as the plan has it, or was to be in none."""
-    wanted = {stored.plan.ids[row]: row for row in _of_earlier(stored, COPIED)}
+    wanted = {stored.plan.ids[row]: row for row in _of_earlier(stored, stored.plan.rows(*COPIED))}
     there = {
         wanted[raw_id]
         for found in target.fetch(list(wanted))
@@ -97,15 +98,15 @@ def rows_in_target(stored: StoredPlan, target: Target) -> list[int]:
     return [row for row, raw_id in enumerate(stored.plan.ids) if raw_id not in wanted or row in there]
 
 
-def _of_earlier(stored: StoredPlan, actions: Sequence[Action]) -> list[int]:
-    """Return the rows with these actions whose record an earlier decision put into the target."""
+def _of_earlier(stored: StoredPlan, rows: Sequence[int]) -> list[int]:
+    """Return those of the rows whose record an earlier decision put into the target."""
     assert stored.before is not None
-    return [row for row in stored.plan.rows(*actions) if stored.before.hash_of(row) is not None]
+    return [row for row in rows if stored.before.hash_of(row) is not None]
 
 
-def _due(stored: StoredPlan, records: Records) -> dict[int, bytes]:
-    """Return by row the records that the target is to have otherwise than before."""
-    now = ((row, _now(stored, records, row)) for row in _of_earlier(stored, COPIED))
+def _due(stored: StoredPlan, records: Records, rows: Sequence[int]) -> dict[int, bytes]:
+    """Return by row those of the records that the target is to have otherwise than before."""
+    now = ((row, _now(stored, records, row)) for row in _of_earlier(stored, rows))
     return {row: raw for row, raw in now if raw is not None}
 
 

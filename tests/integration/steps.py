@@ -28,7 +28,8 @@ def _of(command: Command, target: str) -> Iterator[str]:
     place = collection.removeprefix(f"{target}.dedup.")
     match command.name, place:
         case "findAndModify", "head":
-            yield _swap(command.body["update"])
+            if not _is_renewal(command.body):
+                yield _swap(command.body["update"])
         case "update", "plans":
             yield "store"
         case "delete", "plans":
@@ -41,6 +42,15 @@ def _of(command: Command, target: str) -> Iterator[str]:
             return
         case unknown:
             raise AssertionError(f"the model knows nothing of {unknown}")
+
+
+def _is_renewal(body: dict[str, Any]) -> bool:
+    """Return whether a swap only makes sure of the lease: it sets what it asks for."""
+    changes = body["update"][0]["$set"]
+    return all(
+        isinstance(value, dict) and name in body["query"] and value.get("$literal") == body["query"][name]
+        for name, value in changes.items()
+    )
 
 
 def _swap(update: list[dict[str, Any]]) -> str:

@@ -113,7 +113,7 @@ def test_what_is_wrong_is_counted(looped: Loop) -> None:
     assert looped.arena.damage(looped.state) == Damage(1 + stands_for, 1, 2)
 
 
-MODEL = Model(groups={1: "A", 2: "A", 3: "A", 4: "B", 5: "A", 6: "C", 7: "C"}, refused=frozenset({1}))
+MODEL = Model(groups={1: "A", 2: "A", 3: "A", 4: "B", 5: "A", 6: "C", 7: "C"}, refused=frozenset({1, 2}))
 TEXTS = {
     "A": "清晨的集市上挤满了买菜的人，卖豆腐的老人一边吆喝一边给熟客切下一大块。",
     "B": "The lighthouse keeper wrote down every ship that passed in a book bound in green cloth.",
@@ -136,6 +136,8 @@ def test_what_a_run_sends_are_the_steps_of_the_model(watched: Loop) -> None:
 
     assert is_path(MODEL, [whole])
     assert {"retract exceptions", "forget", "clean", "end", "insert 6"} <= set(whole)
+    tries = whole.index("insert 1")
+    assert whole[tries : tries + 6] == ["insert 1", "store", "accept", "forget", "insert 2", "insert 3"]
 
 
 @pytest.mark.longest
