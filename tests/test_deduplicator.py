@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 from uuid import UUID
-from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from bson.objectid import ObjectId
 
 from dedup_job import Deduplicator, Match, job
 from dedup_job.document import Batch
-from dedup_job.errors import ConfigError, StateError
+from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.library.deduplicator import BATCH
 from dedup_job.library.keywords import Keywords
@@ -287,40 +286,6 @@ def test_settings_with_files_are_saved_with_their_places(
     (tmp_path / "stop.txt").write_text("海鸥\n", "utf-8")
     with pytest.raises(ConfigError, match="another recipe: stop_words"):
         Deduplicator.load(tmp_path / "texts")
-
-
-@pytest.mark.parametrize("content", [b"", b"PK\3\4", b"no archive", b"\x93NUMPY\1\0"])
-def test_a_file_that_is_none_of_ours_is_told(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "texts").write_bytes(content)
-    with pytest.raises(StateError, match="texts: not a saved deduplicator"):
-        Deduplicator.load(tmp_path / "texts")
-
-
-def test_a_damaged_file_is_told(tmp_path: Path) -> None:
-    ours, path = Deduplicator(), tmp_path / "texts"
-    ours.add("a", LONG)
-    ours.save(path)
-    whole = path.read_bytes()
-    at = whole.index(np.array([0], np.int64).tobytes() + b"PK")  # the end of the column `stands`
-    path.write_bytes(whole[:at] + b"\1" + whole[at + 1 :])
-    with pytest.raises(StateError, match="not a saved deduplicator"):
-        Deduplicator.load(path)
-    path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(StateError, match="not a saved deduplicator"):
-        Deduplicator.load(path)
-
-
-def test_columns_that_do_not_fit_together_are_told(tmp_path: Path) -> None:
-    path, other = tmp_path / "texts", tmp_path / "other"
-    for texts, file in (([LONG], path), ([LONG, OTHER], other)):
-        ours = Deduplicator()
-        ours.add_all(enumerate(texts))
-        ours.save(file)
-    with ZipFile(path) as one, ZipFile(other) as two, ZipFile(tmp_path / "mixed", "w") as mixed:
-        for name in one.namelist():
-            mixed.writestr(name, (two if name == "bits.npy" else one).read(name))
-    with pytest.raises(StateError, match="do not fit together"):
-        Deduplicator.load(tmp_path / "mixed")
 
 
 def test_a_file_that_cannot_be_written_leaves_the_one_that_is_there(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.library.entered import EnteredTexts
 from dedup_job.library.keys import Key, key_of, raw_id
 from dedup_job.library.keywords import Keywords, as_json, recipe_of
-from dedup_job.library.snapshot import Saved, read, write
+from dedup_job.library.snapshot import Saved, damaged, kept_texts, read, write
 from dedup_job.match.keepers import Entered, Keepers, OlderKeepers, Standing
 from dedup_job.native.ragged import Ragged
 from dedup_job.plan import RawIds
@@ -144,15 +144,21 @@ class Deduplicator:
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Return what was saved, with its settings; it goes on as if it had never been put away.
 
-        Raises OSError; StateError for a damaged file; ConfigError where the same settings decide otherwise
-        here: a file of words or an IDF table has changed, or another version of the segmenter is installed.
+        Raises:
+            OSError: the file cannot be read.
+            StateError: the file is damaged, or another version wrote it.
+            ConfigError: the same settings decide otherwise here: a file of words or an IDF table has changed,
+                or another version of the segmenter is installed.
         """
         saved = read(Path(path))
         made = cls(**saved.settings)
-        if made.digest != saved.digest:
-            now = made._recipe.settings
+        now = made._recipe.settings
+        if now != saved.recipe:
             other = sorted(name for name in {*now, *saved.recipe} if now.get(name) != saved.recipe.get(name))
             raise ConfigError(f"{path}: made with another recipe: {', '.join(other)}; make it anew")
+        made._keepers.restore(saved.texts)
+        if made._keepers.texts != len(saved.texts):  # two of them have one digest
+            raise damaged(Path(path))
         made._take(saved)
         return made
 
@@ -176,18 +182,12 @@ class Deduplicator:
     def _saved(self) -> Saved:
         keys = RawIds.of(map(raw_id, self._kept))
         stands = np.fromiter(self._kept.values(), np.int64, len(self._kept))
-        standing, first = np.unique(stands, return_index=True)
-        standing, first = standing[standing >= 0], first[standing >= 0]
-        is_kept = np.zeros(len(self._entered), np.bool_)
-        is_kept[standing] = True
-        row = np.zeros(len(self._entered), np.intp)  # of a text for which none stands, any key will do
-        row[standing] = first
-        ids = keys.take(row) if len(keys) else RawIds.of(b"" for _ in row)
+        ids, is_kept = kept_texts(keys, stands, len(self._entered))
+        standing = np.flatnonzero(is_kept)
         known = [known.sets for known in self._keepers.shingles(standing.tolist())]
         return Saved(
             settings=self._settings,
             recipe=self._recipe.settings,
-            digest=self.digest,
             keys=keys,
             stands=stands,
             texts=self._entered.texts(ids, is_kept),
@@ -195,8 +195,7 @@ class Deduplicator:
         )
 
     def _take(self, saved: Saved) -> None:
-        """Take in what was saved."""
-        self._keepers.restore(saved.texts)
+        """Take in what was saved, the keepers' texts left out."""
         self._entered.extend(saved.texts, np.arange(len(saved.texts)))
         standing = np.flatnonzero(saved.texts.is_kept)
         self._keepers.remember(standing, saved.shingles)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
-from dedup_job.config import check_deciding
+from dedup_job.config import Deciding, check_deciding
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.settings.sections import CleanSettings, MatchSettings, RecipeSettings, Section
 from dedup_job.text.fields import GivenTexts
@@ -63,8 +63,13 @@ def as_json(settings: Keywords) -> dict[str, Any]:
 
 def recipe_of(settings: dict[str, Any]) -> Recipe:
     """Return the recipe that keywords make."""
+    return deciding_of(settings).recipe_for(GivenTexts(("text",)))
+
+
+def deciding_of(settings: dict[str, Any]) -> Deciding:
+    """Sort keywords into the tables of a settings file and check their values; raises ConfigError."""
     tables: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     for name, value in settings.items():
         sections = [table for table, section in SECTIONS.items() if name in section.model_fields]
         tables[sections[0]][name] = value
-    return check_deciding(tables).recipe_for(GivenTexts(("text",)))
+    return check_deciding(tables)

@@ -1,24 +1,35 @@
-"""A deduplicator in a file: one numpy archive of columns, with the settings and the recipe's digest."""
+"""A deduplicator in a file: a line of JSON, the columns end to end, and a checksum of both.
+
+The header states each size once, and `_layout` derives every shape from these, so columns cannot disagree.
+The format has no types, offsets or compression of its own that a damaged file could get wrong.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BufferedReader
+from math import prod
 from pathlib import Path
-from typing import Any, Final
-from zipfile import BadZipFile
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from bson.errors import BSONError
 
-from dedup_job.errors import StateError
+from dedup_job.errors import ConfigError, StateError
+from dedup_job.library.keys import key_of, raw_id
+from dedup_job.library.keywords import as_json, deciding_of
 from dedup_job.native.ragged import Ragged
 from dedup_job.plan import RawIds, Texts
 
 FORMAT: Final = 2  # raised when the same column would hold something else
+CHECKSUM: Final = hashlib.blake2b
+CHECKSUM_BYTES: Final = CHECKSUM().digest_size
+HEADER_BYTES: Final = 64 << 20  # at most; a file without a line break is not read any further
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,96 +37,188 @@ class Saved:
     """All that a deduplicator knows.
 
     settings  keywords that it was made with, as JSON values
-    recipe    the recipe's settings, and `digest` that of them
+    recipe    the recipe's settings
     keys      raw ids of the k kept records, in the order in which they were kept
     stands    int64 (k,), the number of the text that each stands for; -1 for one that could not be judged
-    texts     all n texts that were entered, in order; of those that a record stands for the first one's id
+    texts     all n texts that were entered, in order; `ids` and `is_kept` as `kept_texts` returns them
     shingles  of the texts that a record stands for, in the order of their numbers
     """
 
     settings: Mapping[str, Any]
     recipe: Mapping[str, Any]
-    digest: str
     keys: RawIds
     stands: npt.NDArray[np.int64]
     texts: Texts
     shingles: Ragged
 
-    def is_whole(self) -> bool:
-        """Return whether the columns fit together."""
-        texts, count = self.texts, len(self.texts.has_fingerprint)
-        columns = (texts.ids, texts.bits, texts.keys, texts.digests, texts.is_kept)
-        standing = np.unique(self.stands[self.stands >= 0])
-        return (
-            all(len(column) == count for column in columns)
-            and len(self.keys) == len(self.stands)
-            and np.array_equal(standing, np.flatnonzero(texts.is_kept))
-            and len(self.shingles) == len(standing)
-        )
+
+class _Sizes(NamedTuple):
+    """What decides the shapes of the columns."""
+
+    texts: int
+    kept_texts: int
+    keys: int
+    key_bytes: int
+    shingles: int
+    words: int  # of 64 bits, in a fingerprint; from the recipe, as `bands` is
+    bands: int
+
+
+def _layout(sizes: _Sizes) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return the type and the shape of each column, in the order of the file."""
+    return {
+        "key_ends": ("<i8", (sizes.keys + 1,)),
+        "keys": ("u1", (sizes.key_bytes,)),
+        "stands": ("<i8", (sizes.keys,)),
+        "bits": ("<u8", (sizes.texts, sizes.words)),
+        "has_fingerprint": ("?", (sizes.texts,)),
+        "bands": ("<u4", (sizes.texts, sizes.bands)),
+        "digests": ("<u8", (sizes.texts, 2)),
+        "shingle_ends": ("<i8", (sizes.kept_texts + 1,)),
+        "shingles": ("<u4", (sizes.shingles,)),
+    }
+
+
+def kept_texts(
+    keys: RawIds, stands: npt.NDArray[np.int64], count: int
+) -> tuple[RawIds, npt.NDArray[np.bool_]]:
+    """Return the id of the first record that stands for each of `count` texts, and whether there is one.
+
+    Where no record stands for a text, its id is that of any record.
+    """
+    kept, first = np.unique(stands, return_index=True)
+    kept, first = kept[kept >= 0], first[kept >= 0]
+    is_kept = np.zeros(count, np.bool_)
+    is_kept[kept] = True
+    row = np.zeros(count, np.intp)
+    row[kept] = first
+    return keys.take(row) if len(keys) else RawIds.of(b"" for _ in row), is_kept
 
 
 def write(path: Path, saved: Saved) -> None:
     """Write a file, complete or not at all; raises OSError when it cannot be written."""
+    texts = saved.texts
+    columns: dict[str, npt.NDArray[Any]] = {
+        "key_ends": saved.keys.offsets,
+        "keys": saved.keys.values,
+        "stands": saved.stands,
+        "bits": texts.bits,
+        "has_fingerprint": texts.has_fingerprint,
+        "bands": texts.keys,
+        "digests": texts.digests,
+        "shingle_ends": saved.shingles.offsets,
+        "shingles": saved.shingles.values,
+    }
     header = {
         "format": FORMAT,
         "settings": dict(saved.settings),
         "recipe": dict(saved.recipe),
-        "digest": saved.digest,
+        "sizes": {
+            "texts": len(texts),
+            "kept_texts": len(saved.shingles),
+            "keys": len(saved.keys),
+            "key_bytes": len(saved.keys.values),
+            "shingles": len(saved.shingles.values),
+        },
     }
-    texts = saved.texts
-    columns = {
-        "header": np.frombuffer(json.dumps(header).encode(), np.uint8),
-        "key_ends": saved.keys.offsets,
-        "keys": saved.keys.values,
-        "stands": saved.stands,
-        "id_ends": texts.ids.offsets,
-        "ids": texts.ids.values,
-        "bits": texts.bits,
-        "near": texts.has_fingerprint,
-        "bands": texts.keys,
-        "digests": texts.digests,
-        "is_kept": texts.is_kept,
-        "shingle_ends": saved.shingles.offsets,
-        "shingles": saved.shingles.values,
-    }
+    checksum = CHECKSUM()
     partial = path.with_name(path.name + ".partial")
     with partial.open("wb") as file:
-        np.savez(file, **columns)  # type: ignore[arg-type]  # its stub takes a flag for all keywords
+        line = json.dumps(header).encode() + b"\n"
+        for part in [memoryview(line), *map(_octets, columns.values())]:
+            file.write(part)
+            checksum.update(part)
+        file.write(checksum.digest())
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
 
 
 def read(path: Path) -> Saved:
-    """Read a file; raises OSError when it cannot be read, StateError when it is damaged or none of ours."""
+    """Read a file and check all that is in it.
+
+    Raises:
+        OSError: the file cannot be read.
+        StateError: the file is damaged, or was not written by this version.
+    """
     with path.open("rb") as file:
         try:
-            saved = _saved(np.load(file))
-        except (ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile, zlib.error) as error:
-            raise StateError(f"{path}: not a saved deduplicator of this version, or damaged") from error
-    if not saved.is_whole():
-        raise StateError(f"{path}: its columns do not fit together; it is damaged")
-    return saved
+            return _saved(file)
+        except (ValueError, TypeError, KeyError, RecursionError, BSONError, ConfigError) as error:
+            raise damaged(path) from error
 
 
-def _saved(columns: Any) -> Saved:
-    header = json.loads(columns["header"].tobytes())
-    if header["format"] != FORMAT:
-        raise ValueError
+def damaged(path: Path) -> StateError:
+    """Return the error for a file that is not as it was written."""
+    return StateError(f"{path}: not a saved deduplicator of this version, or damaged")
+
+
+def _saved(file: BufferedReader) -> Saved:
+    size = os.fstat(file.fileno()).st_size
+    line = file.readline(min(size, HEADER_BYTES))
+    header = json.loads(line)
+    _require(header["format"] == FORMAT, "it has this format")
+    settings, recipe = as_json(header["settings"]), dict(header["recipe"])
+    deciding_of(settings)  # values alone: a file that a setting names may have changed, which is no damage
+    sizes = _Sizes(**header["sizes"], words=recipe["bits"] // 64, bands=recipe["matching.bands"])
+    _require(all(type(count) is int and count >= 0 for count in sizes), "sizes are natural numbers")
+    layout = _layout(sizes)
+    nbytes = sum(np.dtype(kind).itemsize * prod(shape) for kind, shape in layout.values())
+    # Compared before any memory is asked for.
+    _require(len(line) + nbytes + CHECKSUM_BYTES == size, "the sizes are those of the file")
+    columns = {name: np.empty(shape, kind) for name, (kind, shape) in layout.items()}
+    checksum = CHECKSUM(line)
+    for column in columns.values():
+        file.readinto(_octets(column))
+        checksum.update(_octets(column))
+    _require(file.read(CHECKSUM_BYTES) == checksum.digest(), "the checksum is right")
+    _check(columns)
+    keys = RawIds(columns["key_ends"], columns["keys"])
+    ids, is_kept = kept_texts(keys, columns["stands"], sizes.texts)
     texts = Texts(
-        RawIds(columns["id_ends"], columns["ids"]),
-        columns["bits"],
-        columns["near"],
-        columns["bands"],
-        columns["digests"],
-        columns["is_kept"],
+        ids, columns["bits"], columns["has_fingerprint"], columns["bands"], columns["digests"], is_kept
     )
-    return Saved(
-        header["settings"],
-        header["recipe"],
-        header["digest"],
-        RawIds(columns["key_ends"], columns["keys"]),
-        columns["stands"],
-        texts,
-        Ragged(columns["shingle_ends"], columns["shingles"]),
-    )
+    shingles = Ragged(columns["shingle_ends"], columns["shingles"])
+    return Saved(settings, recipe, keys, columns["stands"], texts, shingles)
+
+
+def _check(columns: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Check the values that other code relies on, compiled code without a check of its own.
+
+    That no two texts have one digest is left to the index, which finds out faster.
+    """
+    key_ends, shingle_ends = columns["key_ends"], columns["shingle_ends"]
+    _require(_are_ends(key_ends, columns["keys"]), "the ends of keys ascend to the last byte")
+    _require(_are_ends(shingle_ends, columns["shingles"]), "the ends of shingles ascend to the last one")
+    _require(_ascends_in_rows(shingle_ends, columns["shingles"]), "the shingles of a text ascend")
+    _require((columns["has_fingerprint"].view(np.uint8) <= 1).all(), "a flag is 0 or 1")
+    _require(columns["digests"].any(axis=1).all(), "each text has a digest")
+    stands, texts = columns["stands"], len(columns["digests"])
+    _require(((stands >= -1) & (stands < texts)).all(), "a record stands for a text that there is")
+    _require(len(np.unique(stands[stands >= 0])) == len(shingle_ends) - 1, "each kept text has shingles")
+    keys = list(RawIds(key_ends, columns["keys"]))
+    _require(len(set(keys)) == len(keys), "no key comes twice")
+    _require(all(raw_id(key_of(raw)) == raw for raw in keys), "keys are written as `raw_id` does")
+
+
+def _require(holds: object, rule: str) -> None:
+    if not holds:
+        raise ValueError(f"not so: {rule}")
+
+
+def _are_ends(offsets: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> bool:
+    ascends = (offsets[1:] >= offsets[:-1]).all()  # not by differences, which may overflow
+    return bool(ascends and offsets[0] == 0 and offsets[-1] == len(values))
+
+
+def _ascends_in_rows(offsets: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> bool:
+    """Return whether each value is more than the one before it in its row."""
+    is_more = np.ones(len(values) + 1, np.bool_)
+    is_more[1:-1] = values[1:] > values[:-1]
+    is_more[offsets] = True  # the first of a row has none before it
+    return bool(is_more.all())
+
+
+def _octets(column: npt.NDArray[Any]) -> memoryview:
+    """Return the bytes of a column, without a copy where it lies in one piece."""
+    return np.ascontiguousarray(column).ravel().view(np.uint8).data
