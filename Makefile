@@ -3,6 +3,8 @@
 # make test      the tests, but for those that take long: five minutes on two cores
 # make test-long those that take long: faults at many moments, clusters, bounds of memory
 #                (LONG="long and not longest" leaves out those of more than about twelve seconds)
+# make test-newest   the tests of `make test` on the newest versions that pyproject.toml allows, in .venv-newest
+#                (PYTHON=python3.13 takes a newer Python, PROCESSES=2 runs two tests at once)
 # make check     format, lint, types, import contract, all tests: says whether a change is good
 # make soak      the long campaigns against the job (some hours; --only NAME runs one); its table goes to docs/soak.md
 # make dist      a wheel and a source distribution, in dist
@@ -12,12 +14,14 @@
 
 PYTHON ?= python3
 LONG ?= long or longest
+NEWEST ?= .venv-newest
+PROCESSES ?= auto
 BIN := .venv/bin
 STAMP := .venv/.installed
-PYTEST := $(BIN)/python -m pytest --quiet --numprocesses auto --dist worksteal
+PYTEST := $(BIN)/python -m pytest --quiet --numprocesses $(PROCESSES) --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install run test test-long lint check soak dist bench format clean
+.PHONY: install run test test-long test-newest lint check soak dist bench format clean
 
 install: $(STAMP)
 
@@ -29,6 +33,12 @@ test: install
 
 test-long: install
 	$(PYTEST) -m "$(LONG)"
+
+test-newest:
+	$(PYTHON) -m venv --clear $(NEWEST)
+	$(NEWEST)/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[bench,dev,page,server,spark]'
+	$(NEWEST)/bin/python -m pip --disable-pip-version-check freeze --exclude-editable
+	$(NEWEST)/bin/python -m pytest --quiet --numprocesses $(PROCESSES) --dist worksteal -m "not long and not longest"
 
 lint: install
 	$(BIN)/ruff format --check
@@ -60,7 +70,7 @@ format: install
 	$(BIN)/ruff format
 
 clean:
-	rm -rf .venv .demo build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-newest .demo build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip comes last into a new environment: where it is, the environment is whole.

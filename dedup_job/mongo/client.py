@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +26,6 @@ from pymongo.errors import (
     ServerSelectionTimeoutError,
     WTimeoutError,
 )
-from pymongo.synchronous import monitor
 
 from dedup_job.errors import ConfigError, DedupError, NotPermitted, StorageFull, Unreachable
 from dedup_job.mongo.address import EXPECTED, Address, check_loopback, read
@@ -153,7 +153,8 @@ def _let_process_end_at_once() -> None:
     One of them sleeps for up to half a second, which was as much as all else that `status` does.  They are
     daemons, and have nothing left to do when their client is closed.
     """
-    handler = getattr(monitor, "_shutdown_resources", None)  # it has no public name
+    # The handler has no public name.  Without it, a command only ends a little later.
+    handler = getattr(sys.modules.get("pymongo.synchronous.monitor"), "_shutdown_resources", None)
     if handler is not None:
         atexit.unregister(handler)
 
@@ -193,13 +194,14 @@ def _greet(client: MongoClient[Any]) -> None:
     try:
         client.admin.command("ping")
     except ServerSelectionTimeoutError as error:
-        if _members_answer(error):
+        if members_answer(error):
             raise
         raise ConnectionFailure(str(error)) from None
 
 
-def _members_answer(error: PyMongoError) -> bool:
-    """Return whether a replica set is there, and only its primary is missing; the driver's message tells."""
+def members_answer(error: PyMongoError) -> bool:
+    """Return whether a replica set is there, and only its primary is missing."""
+    # The error holds no more than a message; `client.topology_description` may have changed since.
     return isinstance(error, ServerSelectionTimeoutError) and "server_type: RS" in str(error)
 
 
@@ -233,7 +235,7 @@ def _named(what: str, error: PyMongoError) -> DedupError:
     code = getattr(error, "code", None)
     details = getattr(error, "details", None) or {}
     name = details.get("codeName") or type(error).__name__
-    if _members_answer(error):
+    if members_answer(error):
         return Unreachable(f"{what}: the set has no primary; are most of its members up? Run again later")
     if isinstance(error, ConnectionFailure) and not isinstance(error, NotPrimaryError):
         variable = "DEDUP_SOURCE_URI" if what.startswith("the source") else "DEDUP_TARGET_URI"

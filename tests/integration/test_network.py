@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 
 import pytest
 from pymongo.read_preferences import ReadPreference
@@ -35,18 +33,6 @@ def test_what_makes_a_write_safe_is_forced_whatever_the_connection_string_says(
         assert (client.options.retry_writes, client.options.retry_reads) == (True, True)
         assert client.read_preference == ReadPreference.PRIMARY
         assert client.options.pool_options.connect_timeout == 5.0
-
-
-def test_a_process_ends_without_waiting_for_the_threads_of_the_driver(mongo_uri: str) -> None:
-    code = (
-        "import sys\n"
-        "from pymongo.synchronous import monitor\n"
-        "from dedup_job.mongo.client import connect\n"
-        "monitor._shutdown_executors = lambda: print('it waits')\n"
-        "connect(sys.argv[1], 'source').close()"
-    )
-    done = subprocess.run([sys.executable, "-c", code, mongo_uri], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_a_read_preference_is_refused(mongo_uri: str) -> None:
