@@ -55,14 +55,22 @@ def _on_disk(forecast: Forecast, head: Head | None) -> int:
 
 
 def _free(context: Context, servers: Connections) -> int | None:
-    """Return what is free on the target's disk, asked as the source's user where the target's may not."""
+    """Return the free bytes on the target's disk.
+
+    The source's database tells them, too, where it is on the same server: the target's user may lack the
+    right to ask, or the target's database may not exist yet.
+    """
     settings, patience = context.settings, context.patience
+    is_same_server = servers.source.nodes == servers.target.nodes
+    free = None
     try:
-        return free_bytes(servers.target, settings.target.database, "the target", patience)
+        free = free_bytes(servers.target, settings.target.database, "the target", patience)
     except NotPermitted:
-        if servers.source.nodes != servers.target.nodes:
+        if not is_same_server:
             raise
-        return free_bytes(servers.source, settings.source.database, "the source", patience)
+    if free is None and is_same_server:
+        free = free_bytes(servers.source, settings.source.database, "the source", patience)
+    return free
 
 
 def _enough(exam: Examination, about: str, where: str, needed: int, there: int | None) -> None:

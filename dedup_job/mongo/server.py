@@ -51,9 +51,9 @@ def lag_of(hello: Mapping[str, Any]) -> float:
 
 
 def free_bytes(client: MongoClient[Any], database: str, what: str, patience: Patience) -> int | None:
-    """Return what is free on the disk of a database; None where the server does not say, as a router does."""
+    """Return the free bytes on a disk; None where a router answers or the database does not exist yet."""
     with named_errors(what):
         stats = patience(lambda: client[database].command("dbStats"))
-    if "fsTotalSize" not in stats:
+    if not stats.get("fsTotalSize"):  # 0 where the database does not exist
         return None
     return int(stats["fsTotalSize"] - stats["fsUsedSize"])

@@ -140,6 +140,15 @@ def test_an_empty_source_is_no_fault(filled: Job, console: Console) -> None:
     assert console("backfill").code == 0
 
 
+def test_the_disk_of_a_target_whose_database_is_to_be_made_is_that_of_the_source(
+    filled: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    filled.set("target", database=f"{filled.database.name}_new")
+    said = Console(capsys, filled.config_file())("doctor", "--json")
+    assert (said.code, found(said)["disk"]) == (0, ("ok", 0))
+    assert said.json["room"]["disk"]["free"] > 0
+
+
 @pytest.mark.parametrize(("what", "about"), [("available_bytes", "memory"), ("free_bytes", "disk")])
 @pytest.mark.parametrize(("there", "state", "code"), [(1000, "fault", 74), (None, "ok", 0)])
 def test_what_does_not_fit_is_named(
