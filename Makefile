@@ -5,8 +5,10 @@
 #                (LONG="long and not longest" leaves out those of more than about twelve seconds)
 # make test-newest   the tests of `make test` on the newest versions that pyproject.toml allows, in .venv-newest
 #                (PYTHON=python3.13 takes a newer Python, PROCESSES=2 runs two tests at once)
+# make test-mongo7   the integration tests on MongoDB 7.0 (downloads it once, into .mongod7; Debian 12)
 # make check     format, lint, types, import contract, all tests: says whether a change is good
 # make soak      the long campaigns against the job (some hours; --only NAME runs one); its table goes to docs/soak.md
+# make soak-mongo7   a twentieth of each campaign on MongoDB 7.0
 # make dist      a wheel and a source distribution, in dist
 # make bench     all benchmarks: make bench DATA=DIR TOOLS=DIR [QUICK=--quick]; see scripts/README.md
 # make format    put the code into the house's format
@@ -21,7 +23,7 @@ STAMP := .venv/.installed
 PYTEST := $(BIN)/python -m pytest --quiet --numprocesses $(PROCESSES) --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install run test test-long test-newest lint check soak dist bench format clean
+.PHONY: install run test test-long test-newest test-mongo7 lint check soak soak-mongo7 dist bench format clean
 
 install: $(STAMP)
 
@@ -40,6 +42,9 @@ test-newest:
 	$(NEWEST)/bin/python -m pip --disable-pip-version-check freeze --exclude-editable
 	$(NEWEST)/bin/python -m pytest --quiet --numprocesses $(PROCESSES) --dist worksteal -m "not long and not longest"
 
+test-mongo7: install
+	$(BIN)/python -m scripts.local_mongod7 -- $(PYTEST) tests/integration
+
 lint: install
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
@@ -50,6 +55,9 @@ check: lint test test-long
 
 soak: install
 	$(BIN)/python -m scripts.soak
+
+soak-mongo7: install
+	$(BIN)/python -m scripts.soak --mongod7
 
 dist: install
 	$(BIN)/python -m build --no-isolation
@@ -70,7 +78,7 @@ format: install
 	$(BIN)/ruff format
 
 clean:
-	rm -rf .venv .venv-newest .demo build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-newest .demo .mongod7 build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip comes last into a new environment: where it is, the environment is whole.

@@ -46,7 +46,7 @@ SET_NAME = "dedup"
 ROOT = "root"
 OWN_SERVER = "or set DEDUP_TEST_URI to the connection string of a test server of your own"
 
-START_SECONDS = 90.0
+START_SECONDS = 300.0  # a machine that is busy with other work may need one of them
 STOP_SECONDS = 30.0
 
 PORT_TAKEN = 48  # mongod's exit code: somebody bound the port between choosing and binding
@@ -114,6 +114,7 @@ class LocalMongod(Local):
     By default it is a replica set of one, so that majority writes and retryable writes are real;
     ``replica_set=False`` starts a standalone. ``auth=True`` asks for passwords: ``uri`` is then the
     superuser's, and ``uri_as`` gives that of a user whom you have created in the database ``admin``.
+    ``mongod`` is the program, by default that of ``find_mongod``.
 
     Test commands (``failCommand``) are on. On Linux the server also stops when its holder is killed; the
     holder is the thread that called ``start``, so let that be a thread that lives as long as the server.
@@ -121,12 +122,20 @@ class LocalMongod(Local):
 
     cache_gb = 0.5
 
-    def __init__(self, dbpath: Path | None = None, *, replica_set: bool = True, auth: bool = False) -> None:
+    def __init__(
+        self,
+        dbpath: Path | None = None,
+        *,
+        replica_set: bool = True,
+        auth: bool = False,
+        mongod: Path | None = None,
+    ) -> None:
         self._temporary = dbpath is None
         self.dbpath = dbpath or Path(tempfile.mkdtemp(prefix="dedup-job-mongod-"))
         self.port = 0
         self._replica_set = replica_set
         self._auth = auth
+        self._mongod = mongod
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
@@ -149,7 +158,7 @@ class LocalMongod(Local):
     def start(self) -> None:
         """Start, and return once writable; after ``stop``, on the same port as before if that is free.
 
-        Raises ServerError, with mongod's own last words, when it does not come up within 90 s.
+        Raises ServerError, with mongod's own last words, when it does not come up within 300 s.
         """
         self.dbpath.mkdir(parents=True, exist_ok=True)
         first = self._auth and not self._key_file.exists()
@@ -197,7 +206,7 @@ class LocalMongod(Local):
 
     def _launch(self) -> None:
         self.port = _free_port(self.port)
-        command = [str(find_mongod()), *self._options()]
+        command = [str(self._mongod or find_mongod()), *self._options()]
         if sys.platform == "linux":
             command = [sys.executable, "-I", "-S", "-c", GUARD, str(os.getpid()), *command]
         with self._log.open("ab") as log:
@@ -300,6 +309,11 @@ def find_mongod() -> Path:
     """Return the mongod on PATH, else the wheel's; raises ServerError when there is none."""
     if on_path := shutil.which("mongod"):
         return Path(on_path)
+    return mongod_of_wheel()
+
+
+def mongod_of_wheel() -> Path:
+    """Return the mongod inside the wheel, of MongoDB 6.0; raises ServerError where it is not installed."""
     try:
         wheel = importlib.metadata.distribution(MONGOD_WHEEL)
     except importlib.metadata.PackageNotFoundError:

@@ -3,6 +3,7 @@
     python -m scripts.soak                    all campaigns, in full; their lines go to docs/soak.md
     python -m scripts.soak --only kills       one of them; may be given again
     python -m scripts.soak --scale 0.05       a twentieth of each, and nothing is written
+    python -m scripts.soak --mongod7          a twentieth of each on MongoDB 7.0 (scripts/local_mongod7.py)
 
 A campaign is a function that takes a server's connection string, the number of trials and a source of
 chance, and returns a `Result`; one more is a line in CAMPAIGNS.
@@ -19,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,6 +28,7 @@ from typing import Any
 from pymongo import MongoClient
 
 from scripts.local_mongod import LocalMongod
+from scripts.local_mongod7 import use_mongod7
 from scripts.local_replica_set import LocalReplicaSet
 from scripts.local_spark import LocalSpark
 from tests.integration import storms
@@ -43,6 +45,7 @@ ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs" / "soak.md"
 MEMORY = Path("/dev/shm")  # a server that is never killed itself needs no disk
 RECORDS = 2_000
+MONGOD7_SCALE = 0.05  # that server is slower and the job the same, so a twentieth shows what differs
 EVERY = 100  # so many trials of the first campaigns mean every command
 KILLS, LOSSES = (Kind.KILLED_BEFORE, Kind.KILLED_AFTER), (Kind.REQUEST_LOST, Kind.REPLY_LOST)
 
@@ -58,6 +61,8 @@ of every duplicate? Are the decisions those of an undisturbed run?
 - **different**: decisions, rows of the ledger or bytes that an undisturbed run leaves otherwise.
 - **misled**: runs with another exit code than docs/operations.md says, or later than they should: 10 s
   after a signal, and for the loser of a contest.
+
+Lines that begin with MongoDB 7.0 are of `make soak-mongo7`, a twentieth of the trials.
 
 | campaign | trials | lost | doubled | different | misled | seconds | with |
 |---|---|---|---|---|---|---|---|
@@ -169,6 +174,11 @@ CAMPAIGNS = (
         "spark", "each stage on Spark: a worker, the driver, the primary lost; SIGTERM", 1, on_a_cluster
     ),
 )
+ON_MONGOD7 = tuple(
+    replace(campaign, about=f"MongoDB 7.0: {campaign.about}")
+    for campaign in CAMPAIGNS
+    if campaign.work != model
+)  # the model starts no server
 
 
 @contextmanager
@@ -213,10 +223,11 @@ def soak(campaigns: Sequence[Campaign], scale: float, seed: int) -> Iterator[tup
 def write(campaign: Campaign, line: str) -> None:
     """Put a campaign's line into the page, in the place of its last one."""
     page = TABLE.read_text("utf-8").splitlines() if TABLE.exists() else []
-    last = {one.about: old for one in CAMPAIGNS for old in page if old.startswith(f"| {one.about} |")} | {
+    every = CAMPAIGNS + ON_MONGOD7
+    last = {one.about: old for one in every for old in page if old.startswith(f"| {one.about} |")} | {
         campaign.about: line
     }
-    lines = [last[one.about] for one in CAMPAIGNS if one.about in last]
+    lines = [last[one.about] for one in every if one.about in last]
     TABLE.write_text(HEADER + "\n".join(lines) + "\n", "utf-8")
 
 
@@ -227,14 +238,20 @@ def main(arguments: list[str] | None = None) -> int:
         description="Disturb the job in every way, many times, and see what is left."
     )
     parser.add_argument("--only", action="append", choices=names, help="a campaign; may be given again")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the trials (default: 1)")
+    parser.add_argument("--scale", type=float, help="share of the trials; nothing is written to docs/soak.md")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--mongod7", action="store_true", help=f"on MongoDB 7.0, by default at a scale of {MONGOD7_SCALE}"
+    )
     options = parser.parse_args(arguments)
-    chosen = [campaign for campaign in CAMPAIGNS if campaign.name in (options.only or names)]
+    if options.mongod7:
+        use_mongod7()
+    campaigns, scale = (ON_MONGOD7, MONGOD7_SCALE) if options.mongod7 else (CAMPAIGNS, 1.0)
+    chosen = [campaign for campaign in campaigns if campaign.name in (options.only or names)]
     total = Damage()
-    for campaign, line, damage in soak(chosen, options.scale, options.seed):
+    for campaign, line, damage in soak(chosen, options.scale or scale, options.seed):
         total += damage
-        if options.scale == 1:
+        if options.scale is None:
             write(campaign, line)
     return 1 if total else 0
 

@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from scripts.local_mongod import Server, open_server
+from scripts.local_mongod import Server, ServerError, find_mongod, open_server
 
-# The same examples in every run, and no deadline: a slow machine is no fault of the code.
-settings.register_profile("project", derandomize=True, deadline=None)
+# The same examples in every run, and no limits of time: a slow machine is no fault of the code.
+settings.register_profile(
+    "project", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("project")
 
 
@@ -26,7 +28,12 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_report_header() -> str:
-    return "mongod: " + ("the server of DEDUP_TEST_URI" if "DEDUP_TEST_URI" in os.environ else "a local one")
+    if "DEDUP_TEST_URI" in os.environ:
+        return "mongod: the server of DEDUP_TEST_URI"
+    try:
+        return f"mongod: {find_mongod()}"  # MongoDB 6.0 or 7.0, as it was started
+    except ServerError as error:
+        return f"mongod: {error}"
 
 
 @pytest.fixture(scope="session")

@@ -87,7 +87,7 @@ def is_clean(said: str, job: Job | None = None) -> bool:
     ],
 )
 def test_a_connection_string_that_does_not_work(job: Job, run: Run, uri: str, code: int) -> None:
-    job.set("limits", connect_seconds=0.2, patience_seconds=0.2)
+    job.set("limits", connect_seconds=0.2, patience_seconds=0.2, allow_plaintext=False)
     ended, said = run(uri.format(quote_plus(CANARY)))
     assert ended == code
     assert said.count("dedup-job: ") + said.count('"level": "error"') == 1  # a line, or an object
