@@ -26,7 +26,7 @@ from pymongo.errors import PyMongoError
 from scripts.local_mongod import SET_NAME, Local, LocalMongod, ServerError
 
 MEMBERS = 3
-PRIMARY_SECONDS = 60.0
+PRIMARY_SECONDS = 300.0
 STEPPED_DOWN_SECONDS = 2  # for so long a member that stepped down does not stand again
 # Milliseconds, seconds: a tenth or less of what servers do by themselves.
 SETTINGS = {"electionTimeoutMillis": 1_500, "heartbeatIntervalMillis": 300, "heartbeatTimeoutSecs": 1}
@@ -105,7 +105,7 @@ class LocalReplicaSet(Local):
         return f"mongodb://{hosts}/?replicaSet={SET_NAME}"
 
     def primary(self) -> Member:
-        """Wait for the member that the others acknowledge as primary; raises ServerError after 60 s."""
+        """Wait for the member that the others acknowledge as primary; raises ServerError after 300 s."""
         return _waited(self._primary, "no member became primary")
 
     def secondaries(self) -> list[Member]:

@@ -7,6 +7,7 @@ import pytest
 
 from dedup_job.document import Batch
 from dedup_job.mongo.ahead import read_ahead
+from tests.waiting import HANG_SECONDS
 
 BATCHES = [Batch([b"%d" % number], [b"record"]) for number in range(5)]
 
@@ -26,7 +27,7 @@ def test_the_next_batch_is_read_while_one_is_worked_on() -> None:
 
     batches = read_ahead(reading())
     next(batches)
-    assert read[1].wait(10)
+    assert read[1].wait(HANG_SECONDS)
     assert not read[2].is_set()
     batches.close()
 
@@ -48,12 +49,12 @@ def test_stopping_does_not_wait_for_a_read_that_hangs() -> None:
     def reading() -> Iterator[Batch]:
         yield BATCHES[0]
         hanging.set()
-        release.wait(10)
+        release.wait(HANG_SECONDS)
         through.set()
 
     batches = read_ahead(reading())
     next(batches)
-    assert hanging.wait(10)
+    assert hanging.wait(HANG_SECONDS)
     batches.close()
     assert not through.is_set()
     release.set()

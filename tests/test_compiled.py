@@ -14,6 +14,7 @@ import dedup_job
 from dedup_job.native import cache
 from dedup_job.native import compiled as native_compiled
 from dedup_job.native.compiled import compiled
+from tests.waiting import HANG_SECONDS
 
 USED = """
 import sys
@@ -42,7 +43,7 @@ def used(package: Path, program: str, **environment: str) -> str:
         text=True,
         env={name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"} | environment,
         cwd=package.parent.parent,
-        timeout=120,
+        timeout=HANG_SECONDS,
         check=False,
     )
     assert not done.stderr

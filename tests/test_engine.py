@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
@@ -29,6 +28,7 @@ from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe, Resource
 from tests import fragile
 from tests.recipes import PLAIN
+from tests.waiting import becomes
 
 T = TypeVar("T")
 
@@ -184,11 +184,11 @@ def test_an_idle_worker_that_is_killed_is_replaced(recipe: Recipe, engine: Local
 def test_the_companions_of_a_killed_worker_are_not_left_behind(recipe: Recipe) -> None:
     with LocalEngine(recipe, Capacity(workers=2)) as engine:
         fingerprinted(engine, BATCHES[:1])
-        assert _wait_for(lambda: len(worker_pids()) == 2)
+        assert becomes(lambda: len(worker_pids()) == 2)
         killed, companion = worker_pids()
         os.kill(killed, signal.SIGKILL)
         fingerprinted(engine, BATCHES[:1])
-    assert _wait_for(lambda: not _is_running(companion)), f"still running: {companion}"
+    assert becomes(lambda: not _is_running(companion)), f"still running: {companion}"
 
 
 @pytest.mark.longest
@@ -367,7 +367,7 @@ def test_workers_die_with_a_parent_that_is_killed(recipe: Recipe, tmp_path: Path
         pids = list(map(int, parent.stdout.readline().split()))
         parent.kill()
     assert len(pids) == 2
-    assert _wait_for(lambda: not any(map(_is_running, pids))), f"still running: {pids}"
+    assert becomes(lambda: not any(map(_is_running, pids))), f"still running: {pids}"
 
 
 def test_no_worker_is_left_behind(recipe: Recipe) -> None:
@@ -375,7 +375,7 @@ def test_no_worker_is_left_behind(recipe: Recipe) -> None:
         fingerprinted(engine, BATCHES[:2])
         pids = worker_pids()
     assert pids
-    assert _wait_for(lambda: not any(map(_is_running, pids)))
+    assert becomes(lambda: not any(map(_is_running, pids)))
 
 
 def _is_running(pid: int) -> bool:
@@ -384,15 +384,6 @@ def _is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def _wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 @pytest.mark.long

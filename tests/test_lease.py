@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +12,9 @@ import pytest
 
 from dedup_job.ledger import lease
 from dedup_job.ledger.lease import Holder
+from tests.waiting import becomes
 
-SLEEPS = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"]
+SLEEPS = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
 
 
 def holder_of(pid: int) -> Holder:
@@ -45,8 +45,7 @@ def test_a_process_that_lives_is_not_gone_and_one_that_has_ended_is(child: subpr
     holder = holder_of(child.pid)
     assert (holder.is_near(), holder.is_gone()) == (True, False)
     child.kill()
-    while not holder.is_gone():  # as soon as it has ended, though nobody has asked for it
-        time.sleep(0.01)
+    assert becomes(holder.is_gone)  # as soon as it has ended, though nobody has asked for it
     child.wait()
     assert holder.is_gone()
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import HANG_SECONDS
+
 PAGE = Path(__file__).parents[1] / "docs" / "library.md"
 
 
@@ -43,7 +45,7 @@ def handler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HTTPCon
     made = example("A web handler", __name__="pages")
     with ThreadingHTTPServer(("127.0.0.1", 0), made["Pages"]) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        connection = HTTPConnection(*server.server_address, timeout=60)
+        connection = HTTPConnection(*server.server_address, timeout=HANG_SECONDS)
         yield connection
         connection.close()
         server.shutdown()

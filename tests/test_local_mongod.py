@@ -23,6 +23,7 @@ from pymongo.errors import OperationFailure
 
 from scripts import local_mongod
 from scripts.local_mongod import LocalMongod, ServerError, open_server
+from tests.waiting import HANG_SECONDS, becomes
 
 
 class Hesitation(socketserver.BaseRequestHandler):
@@ -51,7 +52,7 @@ class Squatter(socketserver.ThreadingTCPServer):
 
 @contextlib.contextmanager
 def client_of(server: LocalMongod) -> Iterator[MongoClient[dict[str, Any]]]:
-    with MongoClient[dict[str, Any]](server.uri, serverSelectionTimeoutMS=20_000) as client:
+    with MongoClient[dict[str, Any]](server.uri, serverSelectionTimeoutMS=1_000 * HANG_SECONDS) as client:
         yield client
 
 
@@ -72,13 +73,6 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def becomes_dead(pid: int) -> bool:
-    deadline = time.monotonic() + 60
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not alive(pid)
 
 
 def test_it_is_the_primary_of_a_set_of_one() -> None:
@@ -290,7 +284,7 @@ def test_a_command_that_is_not_there_is_named() -> None:
 # Tells its own pid and that of the server, then waits for a signal.
 WAITING = """
 import os, pymongo, time
-client = pymongo.MongoClient(os.environ["DEDUP_SOURCE_URI"], timeoutMS=10_000)
+client = pymongo.MongoClient(os.environ["DEDUP_SOURCE_URI"])
 print(os.getpid(), client.admin.command("serverStatus")["pid"], flush=True)
 time.sleep(600)
 """
@@ -303,7 +297,7 @@ def test_a_terminated_command_takes_its_server_along(tmp_path: Path) -> None:
         waiting, server = map(int, wrapper.stdout.readline().split())
         wrapper.terminate()
 
-        assert wrapper.wait(60) == 128 + signal.SIGTERM
+        assert wrapper.wait(HANG_SECONDS) == 128 + signal.SIGTERM
         assert not alive(waiting)
         assert not alive(server)
 
@@ -328,7 +322,7 @@ def test_ctrl_c_is_left_to_the_command(tmp_path: Path) -> None:
         _, server = map(int, wrapper.stdout.readline().split())
         os.killpg(wrapper.pid, signal.SIGINT)  # as a terminal does
 
-        assert wrapper.wait(60) == 5
+        assert wrapper.wait(HANG_SECONDS) == 5
         assert not alive(server)
 
 
@@ -341,7 +335,7 @@ if sys.platform == "linux":
             waiting, server = map(int, wrapper.stdout.readline().split())
             wrapper.kill()
 
-            assert becomes_dead(server)
+            assert becomes(lambda: not alive(server))
             os.kill(waiting, signal.SIGKILL)
 
 

@@ -16,7 +16,7 @@ MEGABYTE = 1 << 20
 
 @pytest.fixture
 def lookup(database: Database[Any]) -> Lookup:
-    return Lookup(database["pages"], "the test", Patience(5.0))
+    return Lookup(database["pages"], "the test", Patience())
 
 
 def ids(values: Iterable[object]) -> list[bytes]:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dedup_job.config import load
+from tests.waiting import HANG_SECONDS
 
 ROOT = Path(__file__).parents[1]
 NIGHTLY = ROOT / "scripts" / "nightly"
@@ -51,7 +52,7 @@ def test_systemd_takes_the_unit_and_the_timer(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=HANG_SECONDS,
     )
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

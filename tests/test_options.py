@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -14,6 +13,7 @@ from dedup_job.cli.options import begin_workers
 from dedup_job.config import check
 from dedup_job.engine import forks
 from dedup_job.errors import ConfigError
+from tests.waiting import HANG_SECONDS, becomes
 
 TABLES = {
     "source": {"database": "wiki", "collection": "pages", "fields": ["body"]},
@@ -77,14 +77,11 @@ def test_a_command_that_fails_early_leaves_no_process_behind(tmp_path: Path) -> 
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    printed, said = process.communicate(timeout=60)
+    printed, said = process.communicate(timeout=HANG_SECONDS)
     assert (process.returncode, printed) == (78, b"")
     assert b" dedup-job: set DEDUP_SOURCE_URI to the connection string" in said
     assert said.count(b"\n") == 1
-    deadline = time.monotonic() + 20
-    while members := of_session(process.pid):
-        assert time.monotonic() < deadline, members
-        time.sleep(0.05)
+    assert becomes(lambda: not of_session(process.pid)), of_session(process.pid)
 
 
 def of_session(number: int) -> list[str]:

@@ -13,6 +13,7 @@ from dedup_job import signals
 from dedup_job.errors import Stopped
 from dedup_job.mongo.client import Patience
 from dedup_job.signals import Flag
+from tests.waiting import HANG_SECONDS
 
 
 @pytest.fixture
@@ -88,6 +89,6 @@ def test_a_result_is_waited_for(flag: Flag, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(signals, "LOOK_SECONDS", 0.01)
     may_end = Event()
     with ThreadPoolExecutor(1) as other:
-        coming = other.submit(lambda: may_end.wait(20) and "done")
+        coming = other.submit(lambda: may_end.wait(HANG_SECONDS) and "done")
         Timer(0.05, may_end.set).start()
         assert flag.result(coming) == "done"

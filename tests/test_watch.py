@@ -20,6 +20,7 @@ from dedup_job.report.metrics import MetricsFile
 from dedup_job.report.ping import Ping
 from dedup_job.report.summary import LedgerProgress, Report
 from dedup_job.report.watch import Watch
+from tests.waiting import HANG_SECONDS
 
 COUNTS = Counts(6_000, 2_000, 1_000, {"empty": 900, "null": 50}, {"validator": 50})
 REPORT = Report("20260101T000000-abcd", "run", COUNTS, 4.0, "f" * 64)
@@ -113,7 +114,9 @@ class Monitor(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def monitor() -> Iterator[tuple[str, type[Monitor]]]:
+def monitor(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, type[Monitor]]]:
+    monkeypatch.setattr("dedup_job.report.ping.SECONDS", HANG_SECONDS)
+
     class OfThisTest(Monitor):
         asked: list[str] = []  # noqa: RUF012
 

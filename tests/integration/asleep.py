@@ -7,17 +7,31 @@ lease is over.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from pymongo import monitoring
 
+from dedup_job.ledger import held, lease
 from dedup_job.mongo import client
 from dedup_job.mongo.limited_client import LimitedClient
 from tests.integration.mortal import COUNTED
 
 Event = monitoring.CommandStartedEvent
+# In place of thirty. Who is not stopped must remove within it, also on a busy machine.
+REMOVAL_SECONDS = 10
+
+
+def hurry_removals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a process have ten seconds to remove and replace what it means to, not thirty."""
+    monkeypatch.setattr(held, "MARGIN", lease.SECONDS - REMOVAL_SECONDS)
+
+
+def sleep_past_removals() -> None:
+    """Sleep until the server refuses a removal that was meant for before."""
+    time.sleep(REMOVAL_SECONDS + 0.1)
 
 
 class Sleeper(monitoring.CommandListener):

@@ -116,9 +116,7 @@ class Arena:
     database: Database[Any]
     material: Material
     folder: Path
-    limits: Mapping[str, float] = field(
-        default_factory=lambda: {"connect_seconds": 5.0, "patience_seconds": 20.0}
-    )
+    limits: Mapping[str, float] = field(default_factory=dict)
 
     def fill(self) -> None:
         """Make the source, and a target that refuses."""

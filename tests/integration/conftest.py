@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from dedup_job.commands.decide import decide
 from dedup_job.report.summary import Report
 from scripts.local_replica_set import LocalReplicaSet
 from tests.integration.forks import Forks
+from tests.waiting import HANG_SECONDS
 
 ROOT = Path(__file__).parents[2]
 RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
@@ -46,8 +48,6 @@ class Job:
             "target": {"database": self.database.name, "collection": "unique"},
             "limits": {
                 "batch_records": 50,
-                "connect_seconds": 2.0,
-                "patience_seconds": 5.0,
                 "allow_plaintext": "DEDUP_TEST_URI" in os.environ,
             },
             "engine": {"workers": 2},
@@ -66,6 +66,16 @@ class Job:
 
     def set(self, section: str, **values: Any) -> None:
         self.tables.setdefault(section, {}).update(values)
+
+    @contextmanager
+    def hasty(self) -> Iterator[None]:
+        """Let runs give a server up at once; for a server that is gone, as a slow one looks the same."""
+        limits = dict(self.tables["limits"])
+        self.set("limits", connect_seconds=0.3, patience_seconds=0.5)
+        try:
+            yield
+        finally:
+            self.tables["limits"] = limits
 
     def decide(self, mode: str) -> Report:
         settings = config.check(self.tables, "test")
@@ -99,7 +109,7 @@ class Job:
             capture_output=True,
             text=True,
             env=environment,
-            timeout=120,
+            timeout=HANG_SECONDS,
             cwd=ROOT,
             check=False,
         )

@@ -34,10 +34,10 @@ from dedup_job.match.keepers import Keepers, OlderKeepers
 from dedup_job.mongo.ids import id_of
 from scripts.corpus import generate
 from tests.integration.inline import without_workers
+from tests.waiting import HANG_SECONDS
 
 ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1
-PATIENCE_SECONDS = 120.0  # a run that takes longer hangs
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Forks:
     def __exit__(self, *_: object) -> None:
         self._process.stdin.close()  # type: ignore[union-attr]
         self._process.stdout.close()  # type: ignore[union-attr]
-        self._process.wait(30)
+        self._process.wait(HANG_SECONDS)
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         """Start `dedup-job` with these arguments and this environment; returns its pid.  One at a time."""
@@ -77,12 +77,12 @@ class Forks:
     def ended(self) -> Ended:
         """Wait for the end of the run; raises TimeoutExpired for one that hangs, and ends it."""
         assert self._process.stdout
-        is_there, _, _ = select.select([self._process.stdout], [], [], PATIENCE_SECONDS)
+        is_there, _, _ = select.select([self._process.stdout], [], [], HANG_SECONDS)
         if not is_there:
             os.kill(self._pid, signal.SIGKILL)
         ended = Ended(**self._answer())
         if not is_there:
-            raise subprocess.TimeoutExpired("dedup-job", PATIENCE_SECONDS, ended.printed, ended.said)
+            raise subprocess.TimeoutExpired("dedup-job", HANG_SECONDS, ended.printed, ended.said)
         return ended
 
     def _answer(self) -> Any:

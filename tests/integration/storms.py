@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 from pymongo import MongoClient
 
 from tests.integration.campaign import Arena, Damage, Material, Result, State, arena, trial
+from tests.waiting import HANG_SECONDS, becomes
 
 ROOT = Path(__file__).parents[2]
 FINISHED = (0, 3)
@@ -32,7 +33,6 @@ LIVES = 5  # kills until a job is let finish
 STARTERS = 8
 LOSER_SECONDS = 10.0
 LEAVING_SECONDS = 10.0
-PATIENCE_SECONDS = 300.0  # a run that takes longer hangs
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Storm:
         return self.arena.damage(self.state)
 
 
-def ended(process: subprocess.Popen[bytes], seconds: float = PATIENCE_SECONDS) -> int | None:
+def ended(process: subprocess.Popen[bytes], seconds: float = HANG_SECONDS) -> int | None:
     """Wait for a process and return its exit code; None for one that hangs, which is then killed."""
     try:
         return process.wait(seconds)
@@ -130,7 +130,7 @@ def _contest(storm: Storm) -> Result:
     began = time.monotonic()
     processes = [storm.start() for _ in range(STARTERS)]
     lasted: dict[int, float] = {}
-    while len(lasted) < STARTERS and time.monotonic() < began + PATIENCE_SECONDS:
+    while len(lasted) < STARTERS and time.monotonic() < began + HANG_SECONDS:
         for place, process in enumerate(processes):
             if place not in lasted and process.poll() is not None:
                 lasted[place] = time.monotonic() - began
@@ -153,7 +153,7 @@ def _pause(storm: Storm) -> Result:
     storm.arena.reset()
     head = storm.arena.ledger("head")
     paused = storm.start()
-    _until(lambda: head.find_one({"next": {"$gte": 1}}) or paused.poll() is not None)
+    becomes(lambda: head.find_one({"next": {"$gte": 1}}) or paused.poll() is not None)
     with suppress(subprocess.TimeoutExpired):
         paused.wait(storm.rng.uniform(0, storm.seconds / 3))
     paused.send_signal(signal.SIGSTOP)
@@ -244,9 +244,3 @@ def _parent(stat: Path) -> int | None:
         return int(stat.read_text().rpartition(")")[2].split()[1])
     except OSError:  # it has ended
         return None
-
-
-def _until(happened: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not happened() and time.monotonic() < deadline:
-        time.sleep(0.005)

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,13 +27,12 @@ from dedup_job.commands.outdated import compared
 from dedup_job.commands.verify import sampling, verification
 from dedup_job.commands.why import why
 from dedup_job.errors import LeaseHeld, NotPermitted, StateError, UsageError
-from dedup_job.ledger import held
 from dedup_job.mongo import client
 from dedup_job.mongo.limited_client import LimitedClient
 from dedup_job.report.reconciled import Reconciliation
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
-from tests.integration.asleep import Event, stopped
+from tests.integration.asleep import Event, hurry_removals, sleep_past_removals, stopped
 from tests.integration.conftest import LEDGER, RAW, Job
 from tests.integration.moments import install
 from tests.integration.mortal import commands_of, killed
@@ -235,7 +233,7 @@ def undo_newest(job: Job) -> None:
 def test_an_apply_that_wakes_when_another_has_ended_it_changes_nothing(
     overtaken: Job, twin: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(held, "MARGIN", 59)  # it has a second to remove and replace what it means to
+    hurry_removals(monkeypatch)
     whole = twin()
     up_to_date(whole)
     undisturbed = whole_state(whole)
@@ -243,7 +241,7 @@ def test_an_apply_that_wakes_when_another_has_ended_it_changes_nothing(
     def meanwhile(half: Job, event: Event) -> None:
         up_to_date(half)
         if event.command.get("delete") == "unique" or event.command.get("update") == "unique":
-            time.sleep(1.1)  # it comes late
+            sleep_past_removals()
 
     for number in range(1, commands_of(lambda: up_to_date(twin())) + 1, EVERY):
         half = twin()

@@ -14,6 +14,7 @@ import pytest
 from scripts import demo
 from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import ROOT
+from tests.waiting import HANG_SECONDS
 
 
 @pytest.mark.longest
@@ -36,7 +37,7 @@ def test_the_demonstration_shows_two_pairs_and_lines_that_work_and_says_what_it_
         for line in lines:
             command = [sys.executable, "-m", "dedup_job", *shlex.split(line)]
             done = subprocess.run(
-                command, cwd=ROOT, capture_output=True, env=os.environ, timeout=120, check=False
+                command, cwd=ROOT, capture_output=True, env=os.environ, timeout=HANG_SECONDS, check=False
             )
             assert done.returncode == 0, done.stderr
         assert f"left on disk: {tmp_path} (" in said

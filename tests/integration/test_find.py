@@ -20,6 +20,7 @@ from scripts.corpus import Mix, generate
 from scripts.made_up import Collection, Forms
 from tests.integration.conftest import ROOT, Job
 from tests.pairs import LONG, OTHER
+from tests.waiting import HANG_SECONDS
 
 NEAR = LONG.replace("海鸥", "白鸟")
 
@@ -198,13 +199,13 @@ def test_one_line_in_is_one_line_out_while_it_is_kept_open(few: Job) -> None:
             process.stdin.flush()
             assert process.stdout.readline().decode().split("\t")[0].strip('"') == answer
         process.stdin.close()
-        assert (process.stdout.read(), process.wait(10)) == (b"", 0)
+        assert (process.stdout.read(), process.wait(HANG_SECONDS)) == (b"", 0)
 
 
 @pytest.mark.long
 def test_a_last_line_without_its_end_is_answered(few: Job) -> None:
     with kept_open(few, "--text") as process:
-        assert process.communicate(LONG.encode(), timeout=60)[0] == b'"long"\texact\t0\t1.0000\n'
+        assert process.communicate(LONG.encode(), timeout=HANG_SECONDS)[0] == b'"long"\texact\t0\t1.0000\n'
 
 
 @pytest.mark.long
@@ -216,7 +217,7 @@ def test_it_ends_at_a_signal_while_it_waits_for_lines(few: Job) -> None:
         process.stdin.flush()
         process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(4) == 143
+        assert process.wait(HANG_SECONDS) == 143
 
 
 @pytest.mark.long
@@ -227,7 +228,7 @@ def test_it_ends_when_nobody_reads_its_answers(few: Job) -> None:
         process.stdout.close()
         process.stdin.write(f"{LONG}\n".encode())
         process.stdin.flush()
-        assert process.wait(60) == 0
+        assert process.wait(HANG_SECONDS) == 0
 
 
 def test_a_keeper_that_is_gone_from_the_target_is_not_named(few: Job) -> None:

@@ -73,9 +73,8 @@ def test_an_undo_whose_server_goes_is_ended_by_doing_it_again(job: Job, twin: Ma
     undo(twin(), run)
     for number in range(1, wire.sent + 1, EVERY):
         half = twin()
-        half.set("limits", connect_seconds=0.3, patience_seconds=0.5)
         wire.arm(Fault(Kind.GONE, number))
-        with pytest.raises(Unreachable):
+        with half.hasty(), pytest.raises(Unreachable):
             undo(half, run)
         wire.arm(None)
         undo(half, run)

@@ -16,6 +16,7 @@ from pymongo import MongoClient
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
 from tests.integration.conftest import ROOT
+from tests.waiting import HANG_SECONDS
 
 LINE = (ROOT / "scripts" / "nightly" / "crontab").read_text("utf-8").splitlines()[-1]
 FOLDERS = (
@@ -67,7 +68,7 @@ def cron(machine: Path) -> tuple[int, str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=300,  # the first run compiles
+        timeout=HANG_SECONDS,
         check=False,
     )
     return done.returncode, done.stdout

@@ -17,6 +17,7 @@ import pytest
 from scripts.corpus import generate
 from tests.integration.conftest import PROGRAM, ROOT, Job
 from tests.integration.moments import install
+from tests.waiting import HANG_SECONDS
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def started(
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
-    _, stderr = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=HANG_SECONDS)
     return process.returncode, failures(stderr.splitlines())
 
 
@@ -131,7 +132,7 @@ def test_a_command_whose_streams_are_closed_ends_as_any_other(
         env={**os.environ, "DEDUP_SOURCE_URI": filled.uri},
         cwd=ROOT,
         check=False,
-        timeout=60,
+        timeout=HANG_SECONDS,
     )
 
     assert (done.returncode, failures(done.stderr.decode().splitlines())) == (0, [])
@@ -149,7 +150,7 @@ def test_a_command_that_may_write_no_file_ends_as_any_other(filled: Job, command
         env={**os.environ, "DEDUP_SOURCE_URI": filled.uri},
         cwd=ROOT,
         check=False,
-        timeout=60,
+        timeout=HANG_SECONDS,
     )
     assert (done.returncode, failures(done.stderr.splitlines())) == (0, [])
 

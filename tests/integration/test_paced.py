@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import click
 import pytest
@@ -14,6 +13,7 @@ from dedup_job.commands import context as context
 from dedup_job.commands.context import Context
 from dedup_job.mongo.pace import Rates
 from tests.integration.conftest import ROOT, Job
+from tests.waiting import HANG_SECONDS, becomes
 
 RECORDS = 60
 
@@ -21,7 +21,10 @@ RECORDS = 60
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("signum", "pace"),
-    [(signal.SIGTERM, ["--max-docs-per-second", "20"]), (signal.SIGINT, ["--max-mb-per-second", "0.001"])],
+    [
+        (signal.SIGTERM, ["--max-docs-per-second", "0.1"]),
+        (signal.SIGINT, ["--max-mb-per-second", "0.00001"]),
+    ],
 )
 def test_a_signal_ends_a_run_that_waits_for_its_pace(
     job: Job, signum: signal.Signals, pace: list[str]
@@ -36,10 +39,9 @@ def test_a_signal_ends_a_run_that_waits_for_its_pace(
             stderr=stderr,
         )
     try:
-        while not job.ledger("runs").count_documents({}) and run.poll() is None:
-            time.sleep(0.05)
+        assert becomes(lambda: job.ledger("runs").count_documents({}) or run.poll() is not None)
         run.send_signal(signum)
-        run.wait(timeout=10)
+        run.wait(HANG_SECONDS)
     finally:
         run.kill()
     assert run.returncode == 128 + signum, told.read_text()

@@ -41,7 +41,7 @@ def set_job(replica_set: LocalReplicaSet, tmp_path: Path, monkeypatch: pytest.Mo
     with MongoClient[dict[str, Any]](replica_set.uri, w="majority", readConcernLevel="majority") as client:
         job = Job(client[f"set_{uuid.uuid4().hex}"], replica_set.uri, tmp_path)
         job.set("source", fields=["data"])
-        job.set("limits", batch_records=15, patience_seconds=60.0)
+        job.set("limits", batch_records=15)
         job.source.insert_many(list(generate(RECORDS, seed=8)))
         yield job
         replica_set.whole()
@@ -204,6 +204,7 @@ def test_a_lasting_fault_ends_the_run_and_the_next_one_finishes(
         set_job.decide("backfill")
 
     fail(replica_set, "off")
+    set_job.set("limits", patience_seconds=120.0)
     set_job.decide("backfill")
     check(set_job, expected)
 
@@ -241,6 +242,7 @@ def test_without_a_majority_a_run_ends_when_its_patience_does_and_says_why(
         set_job.decide("backfill")  # now from its beginning
 
     replica_set.whole()
+    set_job.set("limits", patience_seconds=120.0)
     set_job.decide("backfill")
     check(set_job, expected)
 
@@ -306,7 +308,7 @@ def test_a_write_that_no_majority_acknowledges_is_not_waited_for_forever(
         set_job.decide("backfill")
 
     replicate(replica_set, *behind)
-    set_job.set("limits", patience_seconds=60.0)
+    set_job.set("limits", patience_seconds=120.0)
     set_job.decide("backfill")
     check(set_job, expected)
 
@@ -328,7 +330,7 @@ def test_a_ledger_that_no_majority_has_is_not_waited_for_forever(
         set_job.decide("backfill")
 
     replicate(replica_set, behind)
-    set_job.set("limits", patience_seconds=60.0)
+    set_job.set("limits", patience_seconds=120.0)
     set_job.decide("backfill")
     check(set_job, expected)
 

@@ -19,6 +19,7 @@ from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_row import RunId
 from dedup_job.plan import Plan
 from tests.integration.conftest import Job
+from tests.waiting import HANG_SECONDS
 
 TEXT = "雨后的竹林里升起一层薄雾，采笋的人早早出了门。"
 
@@ -38,7 +39,7 @@ def test_it_is_done_while_the_next_plan_is_decided(job: Job, monkeypatch: pytest
     noted, is_next = Ledger._note, threading.Event()
 
     def waiting(ledger: Ledger, stored: Any) -> None:
-        assert is_next.wait(20) or stored.id.number
+        assert is_next.wait(HANG_SECONDS) or stored.id.number
         noted(ledger, stored)
 
     def observe(batch: Batch, plan: Plan) -> None:
@@ -102,7 +103,7 @@ def test_a_run_that_breaks_off_while_it_is_done_keeps_the_lease(
 
     with monkeypatch.context() as patched:
         patched.setattr(held, "LEAVING_SECONDS", 0.2)
-        patched.setattr(Ledger, "_note", lambda *_: may_end.wait(20))
+        patched.setattr(Ledger, "_note", lambda *_: may_end.wait(HANG_SECONDS))
         with pytest.raises(Unreachable):
             decide(job, observe)
         head = LedgerReader(job.database, "unique").head()

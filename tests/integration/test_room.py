@@ -31,7 +31,7 @@ MOST_BYTES = 16 << 20
 @pytest.fixture
 def filled(job: Job) -> Job:
     job.set("source", fields=["data"])
-    job.set("limits", batch_records=20, patience_seconds=1.0, connect_seconds=1.0)
+    job.set("limits", batch_records=20)
     job.source.insert_many(list(generate(RECORDS, seed=11)))
     return job
 
@@ -61,7 +61,7 @@ def test_a_server_whose_disk_takes_no_more_ends_the_run_and_with_room_the_next_f
             resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1, 1))
 
         install(monkeypatch, Moments({("insert", 3): fill_the_disk}))
-        with pytest.raises(Unreachable, match=r"does not answer: 127\.0\.0\.1:"):
+        with job.hasty(), pytest.raises(Unreachable, match=r"does not answer: 127\.0\.0\.1:"):
             job.decide("backfill")
 
         install(monkeypatch)
@@ -82,7 +82,7 @@ def test_a_server_without_free_connections_ends_the_run_and_with_some_the_next_f
         with MongoClient[dict[str, Any]](server.uri) as client:
             job = elsewhere(filled, server, client, monkeypatch)
         take_connections(server, others, leave=0)
-        with pytest.raises(Unreachable, match="does not answer"):
+        with job.hasty(), pytest.raises(Unreachable, match="does not answer"):
             job.decide("backfill")
 
         others.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -15,8 +14,7 @@ from dedup_job import config
 from dedup_job.commands.context import Context
 from dedup_job.commands.verify import verification
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError
-from dedup_job.ledger import held
-from tests.integration.asleep import Event, stopped
+from tests.integration.asleep import Event, hurry_removals, sleep_past_removals, stopped
 from tests.integration.conftest import Job
 from tests.integration.moments import install
 from tests.integration.mortal import commands_of
@@ -61,7 +59,7 @@ def _is(number: int, sent: int, _: Event) -> bool:
 def _others(meanwhile: Callable[[Job], object], job: Job, event: Event) -> None:
     meanwhile(job)
     if is_removal(event):
-        time.sleep(1.1)  # it comes late
+        sleep_past_removals()
 
 
 def is_removal(event: Event) -> bool:
@@ -149,8 +147,7 @@ def undo_last(job: Job) -> None:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let an undo have a second to remove what it means to, not thirty."""
-    monkeypatch.setattr(held, "MARGIN", 59)
+    hurry_removals(monkeypatch)
 
 
 def test_an_undo_that_wakes_when_another_has_ended_it_changes_nothing(

@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 
 from scripts.corpus import generate
 from tests.integration.conftest import ROOT, Job
+from tests.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.long
 
@@ -45,7 +46,7 @@ class Installed:
             cwd="/",
             capture_output=True,
             text=True,
-            timeout=1_200,  # it compiles
+            timeout=2 * HANG_SECONDS,  # it compiles
             check=False,
             **somebody,
         )
@@ -64,7 +65,7 @@ def written(folder: Path, pattern: str = "*") -> dict[Path, int]:
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    subprocess.run(command, check=True, capture_output=True, timeout=HANG_SECONDS)
     return folder
 
 
@@ -73,11 +74,15 @@ def installed(dist: Path) -> Iterator[Installed]:
     with TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         environment, temporary = Path(folder, "environment"), Path(folder, "temporary")
-        subprocess.run([open_python(), "-m", "venv", "--without-pip", environment], check=True, timeout=60)
+        subprocess.run(
+            [open_python(), "-m", "venv", "--without-pip", environment], check=True, timeout=HANG_SECONDS
+        )
         (site,) = environment.glob("lib/python*/site-packages")
         (wheel,) = dist.glob("*.whl")
         pip = [sys.executable, "-m", "pip", "--python", environment / "bin" / "python"]
-        subprocess.run([*pip, "install", "--quiet", "--no-index", "--no-deps", wheel], check=True, timeout=60)
+        subprocess.run(
+            [*pip, "install", "--quiet", "--no-index", "--no-deps", wheel], check=True, timeout=HANG_SECONDS
+        )
         (package,) = metadata.distributions(name="dedup-job", path=[str(site)])
         for name in required(package):
             link(metadata.distribution(name), site)
