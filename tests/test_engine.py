@@ -28,7 +28,7 @@ from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe, Resource
 from tests import fragile
 from tests.recipes import PLAIN
-from tests.waiting import becomes
+from tests.waiting import HANG_SECONDS, becomes
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ def within_reason(ask: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=asking, daemon=True)
     thread.start()
-    thread.join(fragile.LONG)
+    thread.join(HANG_SECONDS)
     assert answers, "the engine hangs"
     if isinstance(answers[0], BaseException):
         raise answers[0]
