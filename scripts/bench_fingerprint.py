@@ -29,12 +29,12 @@ from dedup_job.fingerprint.bands import band_keys
 from dedup_job.fingerprint.fingerprinter import Fingerprinter, shared_idf
 from dedup_job.fingerprint.pieces import Rows
 from dedup_job.fingerprint.recipe import Reader, Recipe
-from dedup_job.fingerprint.segment import rust_segmenter, segmentable
-from dedup_job.fingerprint.shingles import shingles_of
-from dedup_job.fingerprint.simhash import fold
+from dedup_job.fingerprint.segment import prepare_for_segmenter, rust_segmenter
+from dedup_job.fingerprint.shingles import shingle_sets
+from dedup_job.fingerprint.simhash import compute_simhashes
 from dedup_job.fingerprint.terms import Vocabulary, weigh
 from dedup_job.fingerprint.tokens import Tokenizer, token_rows
-from dedup_job.text.characters import lower_case
+from dedup_job.text.characters import encode_lower_case
 from scripts.measure import documents
 
 BATCH = 1000
@@ -83,18 +83,18 @@ class Stages:
         reader = self._recipe.reader
         given = [found.text for found in clock("fields", reader.fields.texts_of, raws)]
         texts = clock("clean", cleaned, reader, given)
-        codes = clock("lower case", lower_case, texts)
+        codes = clock("lower case", encode_lower_case, texts)
         rows = clock("segment", self._rows, texts, codes)
         clock("weigh, fold", self._folded, rows)
         matching = self._recipe.matching
-        sets = clock("shingles", shingles_of, codes, matching.shingle)
+        sets = clock("shingles", shingle_sets, codes, matching.shingle)
         clock("bands", band_keys, sets, matching.bands, matching.rows)
         clock("digests", lambda: (digests(text.encode() for text in texts), digests(raws)))
         return given, texts
 
     def _folded(self, rows: Rows) -> None:
         terms = weigh(*rows, self._vocabulary, self._recipe.terms)
-        fold(terms.offsets, terms.rows, terms.weights, self._vocabulary.hashes())
+        compute_simhashes(terms.offsets, terms.rows, terms.weights, self._vocabulary.hashes())
 
 
 def one_pass(recipe: Recipe, raws: Sequence[bytes]) -> dict[str, float]:
@@ -104,7 +104,7 @@ def one_pass(recipe: Recipe, raws: Sequence[bytes]) -> dict[str, float]:
         batch = raws[start : start + BATCH]
         given, texts = stages.run(batch, clock)
         clock("all", fingerprinter, batch)
-        segmented = [segmentable(text.lower()) for text in texts]
+        segmented = [prepare_for_segmenter(text.lower()) for text in texts]
         clock("bare segmenter", list, map(CUT, segmented))
         clock("bare parser", list, map(parsed, given))
     found = {stage: seconds / len(raws) * 1e6 for stage, seconds in clock.seconds.items()}

@@ -13,7 +13,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from dedup_job.document import Unjudged
 from dedup_job.text.clean import MAX_ACCENTS, Cleaner
-from dedup_job.text.markup import MOST_MARKS
+from dedup_job.text.markup import MAX_MARKS
 
 
 def _clean(text: str) -> str:
@@ -484,8 +484,8 @@ def test_markup_does_not_count_as_length() -> None:
 
 
 def test_a_text_of_too_many_marks_is_too_complex() -> None:
-    assert _clean("<" * MOST_MARKS)
-    assert _reason(Cleaner(), "<" * (MOST_MARKS + 1)) == "too_complex"
+    assert _clean("<" * MAX_MARKS)
+    assert _reason(Cleaner(), "<" * (MAX_MARKS + 1)) == "too_complex"
 
 
 def test_a_text_of_too_many_accents_in_a_row_is_too_complex() -> None:

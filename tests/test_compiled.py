@@ -96,11 +96,11 @@ REPLACED_MEANWHILE = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from dedup_job.text.simple_markup import simple_texts
+from dedup_job.text.simple_markup import scan_texts
 helper = Path(sys.argv[1]) / "dedup_job" / "text" / "constructs.py"
 source = helper.read_text()
 helper.write_text(source.replace("value = base * value + digit\\n", "value = base * value + digit + 1\\n"))
-print(simple_texts(["&#65;"])[0][0])
+print(scan_texts(["&#65;"])[0][0])
 """
 
 
@@ -194,15 +194,15 @@ def test_no_machine_code_is_kept_where_others_could_write_it(tmp_path: Path) -> 
         return os.stat_result(status)
 
     with (
-        mock.patch.object(cache, "_folders", return_value=folders),
+        mock.patch.object(cache, "_candidate_folders", return_value=folders),
         mock.patch.object(Path, "stat", owned),
     ):
-        assert cache.cache_folder() == ours
+        assert cache.find_cache_folder() == ours
     assert ours.stat().st_mode & 0o777 == 0o700
 
 
 def test_without_a_place_for_machine_code_it_is_compiled_all_the_same() -> None:
-    with mock.patch.object(native_compiled, "FOLDER", None):
+    with mock.patch.object(native_compiled, "CACHE_FOLDER", None):
         assert compiled(doubled)(21) == 42
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
-from dedup_job.fingerprint.idf import SCALE, Idf, fixed, jieba_idf_path, learned_idf, read_idf, write_idf
+from dedup_job.fingerprint.idf import SCALE, Idf, jieba_idf_path, learned_idf, read_idf, write_idf
 from dedup_job.text.characters import joined
 
 TEXTS = st.lists(st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=6), min_size=1, max_size=12)
@@ -29,6 +29,11 @@ def test_learned_idf_is_that_of_scikit_learn(texts: list[list[str]]) -> None:
     learned = learned_idf(frequencies, len(texts), at_least=1)
     assert list(learned) == list(vectorizer.get_feature_names_out())
     assert list(learned.values()) == pytest.approx(expected.tolist(), rel=1e-12)
+
+
+def fixed(value: float) -> int:
+    """A weight in fixed point, at least 1."""
+    return max(1, round(value * SCALE))
 
 
 def entries(idf: Idf) -> dict[str, int]:
@@ -119,7 +124,11 @@ def test_remarks_and_empty_lines_are_skipped(table: Path) -> None:
 
 
 @given(st.floats(0, 1e9))
-def test_a_fixed_point_weight_is_within_half_a_unit_and_at_least_one(value: float) -> None:
-    unit = fixed(value)
+def test_a_fixed_point_weight_is_within_half_a_unit_and_at_least_one(
+    tmp_path_factory: pytest.TempPathFactory, value: float
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "one.txt"
+    path.write_text(f"term {value}\n", "utf-8")
+    unit = entries(read_idf(path))["term"]
     assert unit >= 1
     assert unit == 1 or math.isclose(unit / SCALE, value, abs_tol=0.5 / SCALE)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.fingerprint.interning import Interned
-from dedup_job.text.characters import joined, strings
+from dedup_job.text.characters import decode_texts, joined
 
 STRINGS = st.text("ab中\0 \U0001f600\U0010ffff", max_size=6)
 
@@ -16,7 +16,7 @@ def test_a_string_has_its_number_from_when_it_is_first_met(batches: list[list[st
         looked_up = known.known(joined(batch))
         assert looked_up.tolist() == [expected.get(string, -1) for string in batch]
         numbers, new = known.numbers(joined(batch))
-        assert strings(new) == [string for string in dict.fromkeys(batch) if string not in expected]
+        assert decode_texts(new) == [string for string in dict.fromkeys(batch) if string not in expected]
         for string in batch:
             expected.setdefault(string, len(expected))
         assert numbers.tolist() == [expected[string] for string in batch]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from bson import encode
 
-from dedup_job.text.inventory import MOST, inventory, with_text
+from dedup_job.text.inventory import MAX_PATHS, inventory, with_text
 
 
 def test_the_fields_with_text_come_first_by_how_many_have_it() -> None:
@@ -27,9 +27,9 @@ def test_a_list_shows_its_first_item_by_a_path_that_fields_takes() -> None:
 
 def test_a_record_without_end_is_looked_at_in_part() -> None:
     deep = {"a": {"b": {"c": {"d": {"e": "too deep"}}}}}
-    wide = {f"f{n}": "x" for n in range(10 * MOST)}
+    wide = {f"f{n}": "x" for n in range(10 * MAX_PATHS)}
     assert inventory([encode(deep)]) == {}
-    assert len(inventory([encode(wide)])) == MOST
+    assert len(inventory([encode(wide)])) == MAX_PATHS
 
 
 def test_what_is_no_bson_is_left_out() -> None:

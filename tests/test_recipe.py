@@ -24,8 +24,9 @@ from dedup_job.fingerprint.bands import band_keys
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.known_texts import KnownTexts
 from dedup_job.fingerprint.recipe import Reader, Recipe, Resource
-from dedup_job.fingerprint.shingles import shingles
+from dedup_job.fingerprint.shingles import shingle_sets
 from dedup_job.fingerprint.terms import TermRule
+from dedup_job.text.characters import encode_lower_case
 from dedup_job.text.clean import Cleaner
 from dedup_job.text.fields import TextFields
 from scripts.corpus import generate
@@ -155,7 +156,7 @@ def test_every_column_says_what_it_promises(fingerprinter: Fingerprinter) -> Non
     assert (prints.digests == digests([READER.text(records[0]).encode()] * 2)).all()
     assert (prints.hashes == digests(records)).all()
     assert (prints.bits[0] == prints.bits[1]).all()
-    expected = shingles([READER.text(records[0])], 5)
+    expected = shingle_sets(encode_lower_case([READER.text(records[0])]), 5)
     assert prints.shingles[1].tolist() == expected[0].tolist()
     assert prints.keys.tolist() == band_keys(expected, 9, 4).tolist() * 2
 
@@ -202,7 +203,7 @@ def test_a_vocabulary_that_was_emptied_changes_nothing(
     records = [raw(text, number) for number, text in enumerate([CHINESE, ENGLISH, CHINESE[5:], ENGLISH[5:]])]
     roomy = Fingerprinter(made(idf_table=small_idf))
     expected = [hexadecimal(roomy([record]).bits[0]) for record in records]
-    monkeypatch.setattr(module, "LARGEST_VOCABULARY", 5)
+    monkeypatch.setattr(module, "MAX_VOCABULARY_TERMS", 5)
     narrow = Fingerprinter(made(idf_table=small_idf))
     assert [hexadecimal(narrow([record]).bits[0]) for record in records] == expected
     assert len(narrow._vocabulary) < len(roomy._vocabulary)
@@ -211,7 +212,7 @@ def test_a_vocabulary_that_was_emptied_changes_nothing(
 def test_counting_terms_keeps_the_vocabulary_small_too(
     monkeypatch: pytest.MonkeyPatch, small_idf: Resource
 ) -> None:
-    monkeypatch.setattr(module, "LARGEST_VOCABULARY", 5)
+    monkeypatch.setattr(module, "MAX_VOCABULARY_TERMS", 5)
     counting = Fingerprinter(made(idf_table=small_idf))
     for number in range(20):
         counting.document_frequencies([raw(f"word{number}a word{number}b word{number}c")])
@@ -313,7 +314,7 @@ def test_the_settings_name_no_machine_path(small_idf: Resource) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["interning._numbers", "tokens.decoded", "terms.term_hashes", "pieces._rows_of"]
+    "place", ["interning._numbers", "tokens.decode_text", "terms.term_hashes", "pieces._rows_of"]
 )
 def test_an_error_half_way_leaves_no_trace(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """Memory may run out anywhere; what was remembered until then may be half of something."""

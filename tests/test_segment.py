@@ -18,10 +18,10 @@ from dedup_job.fingerprint.segment import (
     LONGEST_RUN,
     SEGMENTERS,
     Segmenter,
+    prepare_for_segmenter,
     python_segmenter,
     read_user_words,
     rust_segmenter,
-    segmentable,
 )
 
 ROOT = Path(__file__).parent.parent
@@ -157,7 +157,7 @@ def test_the_words_of_one_user_are_not_those_of_another(python: Segmenter) -> No
 @pytest.mark.long
 @pytest.mark.parametrize("sign", ["的", "a", "1", "#", "，", "😀", "+"])
 def test_a_run_of_one_character_comes_to_an_end(rust: Segmenter, python: Segmenter, sign: str) -> None:
-    text = segmentable(sign * 200_000)
+    text = prepare_for_segmenter(sign * 200_000)
     found = rust(text)
     assert "".join(found).replace(" ", "") == sign * 200_000
     assert found == python(text)
@@ -166,19 +166,19 @@ def test_a_run_of_one_character_comes_to_an_end(rust: Segmenter, python: Segment
 @given(st.lists(st.tuples(st.sampled_from("a的1 ，_"), st.integers(1, 2_500)), max_size=4))
 def test_breaking_runs_adds_nothing_but_spaces(runs: list[tuple[str, int]]) -> None:
     text = "".join(sign * n for sign, n in runs)
-    broken = segmentable(text)
+    broken = prepare_for_segmenter(text)
     assert broken.replace(" ", "") == text.replace(" ", "").replace("_", "")
     assert max(map(len, re.findall(r"\w+", broken)), default=0) <= LONGEST_RUN
 
 
 @given(st.text(st.characters(exclude_characters="-._"), max_size=LONGEST_RUN))
 def test_an_ordinary_text_is_left_as_it_is(text: str) -> None:
-    assert segmentable(text) == text
+    assert prepare_for_segmenter(text) == text
 
 
 @given(st.text("a1的 -._", max_size=50))
 def test_joiners_become_spaces_and_nothing_else_does(text: str) -> None:
-    assert segmentable(text) == re.sub("[-._]", " ", text)
+    assert prepare_for_segmenter(text) == re.sub("[-._]", " ", text)
 
 
 POISONED_CACHE = """

@@ -1,18 +1,25 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.shingles import compared, shingles
-from dedup_job.text.characters import COMPARED, lower_case
+from dedup_job.fingerprint.shingles import compared, shingle_sets
+from dedup_job.native.ragged import Ragged
+from dedup_job.text.characters import COMPARED_BIT, encode_lower_case
 
 MASK = 2**64 - 1
 TEXTS = st.text(alphabet=st.sampled_from("aB 中文\U00020000x1,#+İΣのकि"), max_size=14)
 LENGTHS = st.none() | st.integers(1, 6)
+
+
+def shingles(texts: Sequence[str], length: int | None = None) -> Ragged:
+    """The shingles of cleaned texts."""
+    return shingle_sets(encode_lower_case(texts), length)
 
 
 def slow_hash(window: str) -> int:
@@ -67,7 +74,7 @@ def test_the_neighbours_of_a_text_do_not_change_its_shingles(
 
 def test_every_character_counts_or_not_as_its_category_says() -> None:
     every = [chr(code) for code in range(0x110000) if len(chr(code).lower()) == 1]
-    found = lower_case(["".join(every).replace("Σ", "σ")]).values & COMPARED
+    found = encode_lower_case(["".join(every).replace("Σ", "σ")]).values & COMPARED_BIT
     assert found.astype(bool).tolist() == [counts(sign.lower()) for sign in every]
 
 

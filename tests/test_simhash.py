@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.simhash import fold, hamming, term_hashes
+from dedup_job.fingerprint.simhash import compute_simhashes, hamming, term_hashes
 from dedup_job.text.characters import joined
 
 Terms = Sequence[tuple[int, int]]  # (hash, weight)
@@ -27,7 +27,7 @@ def folded(texts: Sequence[Terms], words: int = 1) -> list[int]:
     entries = [entry for text in texts for entry in text]
     hashes = np.array([words_of(value, words) for value, _ in entries], np.uint64).reshape(-1, words)
     weights = np.array([weight for _, weight in entries], np.int64)
-    prints = fold(offsets, np.arange(len(entries)), weights, hashes)
+    prints = compute_simhashes(offsets, np.arange(len(entries)), weights, hashes)
     return [sum(int(word) << (64 * i) for i, word in enumerate(row)) for row in prints]
 
 
@@ -83,7 +83,7 @@ def test_one_term_alone_is_the_fingerprint() -> None:
 
 def test_texts_may_share_the_rows_of_their_terms() -> None:
     hashes = np.array([[0b01], [0b10]], np.uint64)
-    prints = fold(np.array([0, 1, 3, 4]), np.array([1, 0, 1, 0]), np.array([1, 1, 1, 1]), hashes)
+    prints = compute_simhashes(np.array([0, 1, 3, 4]), np.array([1, 0, 1, 0]), np.array([1, 1, 1, 1]), hashes)
     assert prints.tolist() == [[0b10], [0b00], [0b01]]
 
 

@@ -9,27 +9,34 @@ from hypothesis import strategies as st
 
 from dedup_job.document import Unjudged
 from dedup_job.text.clean import Cleaner
-from dedup_job.text.markup import BLOCK, DEEPEST, KNOWN, LONGEST_TAG, MOST_FORMATTING, visible
-from dedup_job.text.names import HEAD_ONLY, PAGE, PARTS, RAW, SIMPLE
-from dedup_job.text.simple_markup import LONGEST, simple_texts
+from dedup_job.text.markup import (
+    BLOCK,
+    KNOWN,
+    MAX_DEPTH,
+    MAX_OPEN_FORMATTING,
+    MAX_TAG_LENGTH,
+    extract_visible_text,
+)
+from dedup_job.text.names import HEAD_ONLY, PAGE, RAW_TEXT, SIMPLE, TABLE_PARTS
+from dedup_job.text.simple_markup import MAX_SCAN_LENGTH, scan_texts
 
 CLEANER = Cleaner()
 NAMES = sorted(SIMPLE)
-PLAIN_NAMES = sorted(SIMPLE - PARTS - RAW - HEAD_ONLY - PAGE - {"title"})
+PLAIN_NAMES = sorted(SIMPLE - TABLE_PARTS - RAW_TEXT - HEAD_ONLY - PAGE - {"title"})
 
 
 def scanned(text: str) -> str | None:
     """The cleaned text by way of the scan, None where it leaves a text to the parser."""
-    found = simple_texts([text])[0]
+    found = scan_texts([text])[0]
     if found is None:
         return None
-    return found[0] if found[1] else CLEANER._normalised(found[0])
+    return found[0] if found[1] else CLEANER._normalise(found[0])
 
 
 def parsed(text: str) -> str:
     """The cleaned text by way of the parser, or the reason why there is none."""
     try:
-        return CLEANER._normalised(visible(text))
+        return CLEANER._normalise(extract_visible_text(text))
     except Unjudged as unjudged:
         return unjudged.reason
 
@@ -216,7 +223,7 @@ def test_every_reference_is_read_as_the_parser_reads_it() -> None:
         '<meta charset="utf-8"><title>a title</title> and some text',
         '<p>a<br>b<br/>c<img src="x" alt=\'y\'/></p>\n<P CLASS=x>d</P >',
         '<a href="https://a.cn/?b=c&d=e">follow me</a>',
-        "<p>a</p>" + "<b>" * MOST_FORMATTING + "as long as a tenth of the tags",
+        "<p>a</p>" + "<b>" * MAX_OPEN_FORMATTING + "as long as a tenth of the tags",
         "\ufeffplain words",
         "\ufeff<p>it&#x27;s a pity&#65281;</p>",
         "<p>a and much more<!-- page - 1 > 0 --><script>var a = 1;</script><style>a{top:0}</style></p>",
@@ -281,14 +288,14 @@ def test_texts_from_an_editor_are_simple(text: str) -> None:
         "<p>" + "&nbsp;" * 100,
         "<p>a</p>" + "&complexes;" * 300,
         "<p>a" + ("<" + "&complexes;" * 9) * 100 + "</p>",
-        "<p>a</p>" + "<b>" * (MOST_FORMATTING + 1) + "a" * 1000,
-        "<p>a</p>" + "<div>" * (DEEPEST + 1) + "a" * 1000,
-        '<p a="' + "b" * LONGEST_TAG + '">' + "c" * LONGEST_TAG,
-        "a" * (LONGEST + 1),
+        "<p>a</p>" + "<b>" * (MAX_OPEN_FORMATTING + 1) + "a" * 1000,
+        "<p>a</p>" + "<div>" * (MAX_DEPTH + 1) + "a" * 1000,
+        '<p a="' + "b" * MAX_TAG_LENGTH + '">' + "c" * MAX_TAG_LENGTH,
+        "a" * (MAX_SCAN_LENGTH + 1),
     ],
 )
 def test_what_needs_the_parser_is_left_to_it(text: str) -> None:
-    assert simple_texts([text]) == [None]
+    assert scan_texts([text]) == [None]
 
 
 def test_no_simple_name_within_a_line_begins_like_a_block() -> None:

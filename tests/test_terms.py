@@ -11,21 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.idf import SCALE, Idf, fixed
+from dedup_job.fingerprint.idf import SCALE, Idf
 from dedup_job.fingerprint.simhash import term_hashes
 from dedup_job.fingerprint.terms import (
     DROPPED,
-    LARGEST_TF,
     SPACE,
+    TF_LIMIT,
     TermRule,
     Vocabulary,
-    rarities,
+    idf_weights,
     term_frequency_weights,
     weigh,
 )
 from dedup_job.text.characters import CHINESE, joined, offsets_of
 
-IDF = Idf.of(["a", "b", "cc", "中文"], [fixed(0.5), fixed(2.0), fixed(2.0), fixed(7.25)], unknown=fixed(10.0))
+# 1.0 is 1024.
+IDF = Idf.of(["a", "b", "cc", "中文"], [512, 2048, 2048, 7424], unknown=10240)
 WORDS = partial(TermRule, features="words", min_length=1, tf="log", idf="full")
 STOP_WORDS = frozenset({"the", "的"})
 TOKENS = st.lists(
@@ -128,15 +129,15 @@ def test_the_weight_of_a_term_of_idf_2_that_is_there_twice(tf: str, idf: str, ex
 
 def test_a_weight_is_an_integer_of_at_least_one() -> None:
     rule = WORDS(tf="raw")
-    vocabulary = Vocabulary(rule, Idf.of(["x"], [fixed(0.0)], 1), frozenset(), 64)
+    vocabulary = Vocabulary(rule, Idf.of(["x"], [1], 1), frozenset(), 64)
     terms = weigh(offsets_of("x"), vocabulary.rows(joined("x")), vocabulary, rule)
     assert terms.weights.dtype == np.int64
     assert terms.weights.min() >= 1
 
 
 def test_a_term_frequency_beyond_the_table_counts_as_the_greatest() -> None:
-    (terms,) = weighed([["b"] * (LARGEST_TF + 10)], WORDS(tf="raw", idf="none"))
-    assert terms == {"b": (LARGEST_TF - 1) * SCALE * SCALE}
+    (terms,) = weighed([["b"] * (TF_LIMIT + 10)], WORDS(tf="raw", idf="none"))
+    assert terms == {"b": (TF_LIMIT - 1) * SCALE * SCALE}
 
 
 def test_no_texts_have_no_terms() -> None:
@@ -182,18 +183,18 @@ def test_a_space_has_a_row_of_its_own_and_is_no_term() -> None:
 
 @given(st.lists(st.integers(1, 2**42 - 1) | st.integers(1, 2**62)))
 def test_the_square_root_of_rarity_is_exact(idfs: list[int]) -> None:
-    found = rarities(np.array(idfs, np.int64), "sqrt").tolist()
+    found = idf_weights(np.array(idfs, np.int64), "sqrt").tolist()
     assert found == [isqrt(idf * SCALE) for idf in idfs]
 
 
 @given(st.integers(1, 2**31), st.sampled_from([-1, 0, 1]))
 def test_it_is_exact_beside_a_square(root: int, step: int) -> None:
     idf = max(1, root * root // SCALE + step)
-    assert rarities(np.array([idf]), "sqrt").item() == isqrt(idf * SCALE)
+    assert idf_weights(np.array([idf]), "sqrt").item() == isqrt(idf * SCALE)
 
 
 @pytest.mark.parametrize("tf", ["log", "raw", "binary"])
 def test_a_more_frequent_term_never_weighs_less(tf: str) -> None:
     column = term_frequency_weights(tf)
-    assert (len(column), column.dtype) == (LARGEST_TF, np.int64)
+    assert (len(column), column.dtype) == (TF_LIMIT, np.int64)
     assert (np.diff(column[1:]) >= 0).all()

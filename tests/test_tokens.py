@@ -15,7 +15,7 @@ from dedup_job.fingerprint.idf import Idf
 from dedup_job.fingerprint.segment import LONGEST_RUN, Segmenter, python_segmenter, rust_segmenter
 from dedup_job.fingerprint.terms import TermRule, Vocabulary
 from dedup_job.fingerprint.tokens import Tokenizer, TokenRows, token_rows
-from dedup_job.text.characters import joined, lower_case
+from dedup_job.text.characters import encode_lower_case, joined
 
 STOP_WORDS = frozenset({"the", "的"})
 WORDS = [
@@ -66,7 +66,7 @@ def test_character_grams_have_their_length(text: str, length: int) -> None:
 
 def terms_of(rows: TokenRows, vocabulary: Vocabulary, texts: Sequence[str]) -> list[Counter[str]]:
     """The terms of each text and how often it has them, by way of the rows."""
-    offsets, found = rows(texts, lower_case(texts))
+    offsets, found = rows(texts, encode_lower_case(texts))
     name = vocabulary.terms()
     return [
         Counter(name[row] for row in found[start:stop].tolist() if row >= 0)

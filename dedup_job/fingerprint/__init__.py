@@ -1,1 +1,1 @@
-"""Text in, fingerprint out; runs on workers; knows no database."""
+"""Turn texts into fingerprints; runs in worker processes, independent of the database."""

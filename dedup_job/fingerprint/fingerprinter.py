@@ -1,4 +1,4 @@
-"""The batch function that a recipe makes: raw records in, fingerprints out."""
+"""Compute the fingerprints of a batch of raw records, as the recipe says."""
 
 from __future__ import annotations
 
@@ -17,70 +17,83 @@ from dedup_job.fingerprint.idf import Idf, read_idf
 from dedup_job.fingerprint.known_texts import KnownTexts, Words
 from dedup_job.fingerprint.recipe import Recipe, Resource
 from dedup_job.fingerprint.segment import SEGMENTERS, read_stop_words, read_user_words
-from dedup_job.fingerprint.shingles import number_seeds, shingles_of
-from dedup_job.fingerprint.simhash import fold
+from dedup_job.fingerprint.shingles import number_seeds, shingle_sets
+from dedup_job.fingerprint.simhash import compute_simhashes
 from dedup_job.fingerprint.terms import Vocabulary, weigh
 from dedup_job.fingerprint.tokens import Tokenizer, token_rows
 from dedup_job.native.ragged import Ragged
-from dedup_job.text.characters import joined, lower_case
+from dedup_job.text.characters import encode_lower_case, joined
 from dedup_job.text.fields import ExtractedText
 
-LARGEST_VOCABULARY = 1_000_000
-MOST_CHARACTERS = 10_000_000  # of the vocabulary
+# A larger vocabulary is emptied: it is only a cache, and memory must not grow with the number of records.
+MAX_VOCABULARY_TERMS = 1_000_000
+MAX_VOCABULARY_CHARACTERS = 10_000_000
 
 
 class Fingerprinter:
-    """A recipe made ready to work: raw records in, fingerprints out.  Takes seconds to make, so make one."""
+    """Fingerprints raw records with a recipe. It takes seconds to construct, so a process needs only one.
+
+    Args:
+        memory: Where the fingerprints of known texts are kept, possibly shared with other processes; by
+            default the fingerprinter's own.
+
+    Raises:
+        OSError: If a file that the recipe names cannot be read.
+        ValueError: If such a file is malformed, or has changed since the recipe was made.
+    """
 
     def __init__(self, recipe: Recipe, memory: Words | None = None) -> None:
-        """Make it; OSError or ValueError for a file that cannot be used.
-
-        memory  where known texts are kept, of which several processes may know: see `KnownTexts`
-        """
         self._recipe = recipe
-        words = read_user_words(_path(recipe.user_words)) if recipe.user_words else []
+        words = read_user_words(_checked_path(recipe.user_words)) if recipe.user_words else []
         segmenter = SEGMENTERS[recipe.segmenter]((word.lower(), frequency) for word, frequency in words)
         self._idf = shared_idf(recipe.idf_table)
-        self._stop_words = read_stop_words(_path(recipe.stop_words)) if recipe.stop_words else frozenset()
+        self._stop_words = (
+            read_stop_words(_checked_path(recipe.stop_words)) if recipe.stop_words else frozenset()
+        )
         self._tokens = Tokenizer(recipe.terms, segmenter, self._stop_words)
         self._known_texts = KnownTexts(recipe.digest, recipe.bits // 64, memory)
-        self._know_nothing()
+        self._reset_vocabulary()
 
     def unjudged(self, reason: str, raw: bytes) -> Fingerprints:
-        """Return the row of one record that could not be looked at."""
+        """Return the fingerprints of one record that could not be processed, with this reason."""
         return self._recipe.unjudged(reason, raw)
 
     def __call__(self, raws: Sequence[bytes]) -> Fingerprints:
-        """Fingerprint raw BSON records; what cannot be judged gets a reason and zeros."""
-        found = self._recipe.reader.found(raws)
+        """Fingerprint raw BSON records; a record without a usable text gets a reason and zeros."""
+        extracted_texts = self._recipe.reader.extract(raws)
         try:
-            return self._fingerprints(raws, found)
+            return self._fingerprint_texts(raws, extracted_texts)
         except BaseException:
-            self._know_nothing()  # what is remembered may be half done
+            # An error such as MemoryError may leave the vocabulary and its pieces half updated.
+            self._reset_vocabulary()
             raise
 
-    def _fingerprints(self, raws: Sequence[bytes], found: Sequence[ExtractedText]) -> Fingerprints:
-        texts = [one.text for one in found]
-        places: dict[str, int] = {}  # a text that is repeated is looked at once
-        place = np.array([places.setdefault(text, len(places)) for text in texts], np.intp)
-        distinct = list(places)
-        codes = lower_case(distinct)
-        hashes = digests(text.encode("utf-8", "surrogatepass") for text in distinct)
-        hashes[[not text for text in distinct]] = 0
-        bits, counts = self._known_or_new_bits(distinct, codes, hashes)
-        sets = self._shingles(distinct, codes)
+    def _fingerprint_texts(
+        self, raws: Sequence[bytes], extracted_texts: Sequence[ExtractedText]
+    ) -> Fingerprints:
+        # A repeated text is processed once: the text of record i is texts[text_of[i]].
+        numbers: dict[str, int] = {}
+        text_of = np.array([numbers.setdefault(each.text, len(numbers)) for each in extracted_texts], np.intp)
+        texts = list(numbers)
+        codes = encode_lower_case(texts)
+        text_digests = digests(text.encode("utf-8", "surrogatepass") for text in texts)
+        # Zeros say that a record has no text.
+        text_digests[[not text for text in texts]] = 0
+        bits, term_counts = self._find_or_compute_bits(texts, codes, text_digests)
         matching = self._recipe.matching
-        has_fingerprint = counts >= matching.min_terms
+        seeds = number_seeds(texts) if matching.numbers == "distinguish" else None
+        sets = shingle_sets(codes, matching.shingle, seeds)
+        has_fingerprint = term_counts >= matching.min_terms
         bits[~has_fingerprint] = 0
         return Fingerprints(
-            reasons=[one.reason for one in found],
-            bits=bits[place],
-            has_fingerprint=has_fingerprint[place],
-            keys=band_keys(sets, matching.bands, matching.rows)[place],
-            digests=hashes[place],
+            reasons=[each.reason for each in extracted_texts],
+            bits=bits[text_of],
+            has_fingerprint=has_fingerprint[text_of],
+            keys=band_keys(sets, matching.bands, matching.rows)[text_of],
+            digests=text_digests[text_of],
             hashes=digests(raws),
-            shingles=sets.take(place.tolist()),
-            partial=np.array([one.is_partial for one in found], np.bool_),
+            shingles=sets.take(text_of.tolist()),
+            partial=np.array([each.is_partial for each in extracted_texts], np.bool_),
         )
 
     def tokens(self, text: str) -> list[str]:
@@ -90,42 +103,39 @@ class Fingerprinter:
         return [token for token, row in zip(tokens, rows, strict=True) if row >= 0]
 
     def document_frequencies(self, raws: Sequence[bytes]) -> tuple[int, Counter[str]]:
-        """Return the number of texts that can be judged, and in how many of them each term is."""
-        self._forget_if_large()
+        """Return the number of records with a usable text, and in how many of them each term occurs."""
+        self._reset_large_vocabulary()
         texts = [text for text in self._recipe.reader.texts(raws)[0] if text]
         return len(texts), Counter(term for text in texts for term in set(self.tokens(text)))
 
-    def _shingles(self, texts: Sequence[str], codes: Ragged) -> Ragged:
-        matching = self._recipe.matching
-        seeds = number_seeds(texts) if matching.numbers == "distinguish" else None
-        return shingles_of(codes, matching.shingle, seeds)
-
-    def _known_or_new_bits(
-        self, texts: Sequence[str], codes: Ragged, hashes: npt.NDArray[np.uint64]
+    def _find_or_compute_bits(
+        self, texts: Sequence[str], codes: Ragged, text_digests: npt.NDArray[np.uint64]
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-        """Return what `_bits` does; a text that came before is not looked at again."""
-        is_known, bits, counts = self._known_texts.find(hashes)
+        """Return the simhash and the number of distinct terms of each text, from the cache if it is known."""
+        is_known, bits, term_counts = self._known_texts.find(text_digests)
         new = np.flatnonzero(~is_known)
         if len(new):
-            bits[new], counts[new] = self._bits([texts[row] for row in new.tolist()], codes.take(new))
-            self._known_texts.put(hashes[new], bits[new], counts[new])
-        return bits, counts
+            new_texts = [texts[row] for row in new.tolist()]
+            bits[new], term_counts[new] = self._compute_bits(new_texts, codes.take(new))
+            self._known_texts.put(text_digests[new], bits[new], term_counts[new])
+        return bits, term_counts
 
-    def _bits(
+    def _compute_bits(
         self, texts: Sequence[str], codes: Ragged
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-        """Return the fingerprints, and the number of distinct terms of each text."""
-        self._forget_if_large()
+        """Compute the simhash and the number of distinct terms of each text."""
+        self._reset_large_vocabulary()
         terms = weigh(*self._rows(texts, codes), self._vocabulary, self._recipe.terms)
-        bits = fold(terms.offsets, terms.rows, terms.weights, self._vocabulary.hashes())
+        bits = compute_simhashes(terms.offsets, terms.rows, terms.weights, self._vocabulary.hashes())
         return bits, terms.distinct
 
-    def _forget_if_large(self) -> None:
-        known = self._vocabulary
-        if len(known) > LARGEST_VOCABULARY or known.characters > MOST_CHARACTERS:
-            self._know_nothing()
+    def _reset_large_vocabulary(self) -> None:
+        vocabulary = self._vocabulary
+        if len(vocabulary) > MAX_VOCABULARY_TERMS or vocabulary.characters > MAX_VOCABULARY_CHARACTERS:
+            self._reset_vocabulary()
 
-    def _know_nothing(self) -> None:
+    def _reset_vocabulary(self) -> None:
+        # The rows of known pieces refer to the vocabulary, so both begin again.
         rule = self._recipe.terms
         self._vocabulary = Vocabulary(rule, self._idf, self._stop_words, self._recipe.bits)
         self._rows = token_rows(rule, self._tokens, self._vocabulary)
@@ -133,12 +143,17 @@ class Fingerprinter:
 
 @lru_cache(maxsize=2)
 def shared_idf(table: Resource) -> Idf:
-    """Return an IDF table, read once in a process."""
-    return read_idf(_path(table))
+    """Read an IDF table, once in a process."""
+    return read_idf(_checked_path(table))
 
 
-def _path(resource: Resource) -> Path:
-    """Return the path of a resource that is still what it was; raises ValueError when it has changed."""
+def _checked_path(resource: Resource) -> Path:
+    """Return the path of a resource.
+
+    Raises:
+        OSError: If it cannot be read.
+        ValueError: If its content has changed since the recipe was made.
+    """
     path = Path(resource.path)
     if hashlib.sha256(path.read_bytes()).hexdigest() != resource.sha256:
         raise ValueError(f"{path} changed while the job was starting; start it again")

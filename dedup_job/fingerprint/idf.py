@@ -1,7 +1,8 @@
-"""IDF: how much a term says, from the number of texts that hold it; kept as integers.
+"""Inverse document frequencies (IDF) of terms, as fixed-point integers, and the files that hold them.
 
-A table is a text file of `term idf` lines, the format of jieba's own `idf.txt`.  A term that is not in the
-table gets the median of jieba's table, or the greatest value of a learned one: it is rarer than all others.
+A table is a text file of `term idf` lines, the format of jieba's own `idf.txt`. A term that is not in the
+table gets the median of jieba's table. Of a table made by `fit-idf` it gets the greatest value, because it is
+rarer than all terms there.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ SPACE, NEWLINE = b" \n"
 
 @dataclass(frozen=True, slots=True)
 class Idf:
-    """Fixed-point inverse document frequencies: 1024 stands for 1.0.
+    """Inverse document frequencies by term, in fixed point: 1024 is 1.0.
 
-    terms   those that have one of their own
-    values  int64 (n + 1,), by the number of a term; the last is that of all other terms
+    Attributes:
+        terms: The n terms of the table.
+        values: int64 (n + 1,), by the number of a term; the last value is for all other terms.
     """
 
     terms: Interned
@@ -38,7 +40,12 @@ class Idf:
 
     @classmethod
     def of(cls, terms: Sequence[str], idfs: npt.ArrayLike, unknown: int) -> Idf:
-        """Put a table together; of a term that is in it twice the last entry counts."""
+        """Build a table; the last entry wins for duplicate terms.
+
+        Args:
+            idfs: The fixed-point IDF of each term.
+            unknown: The IDF of all other terms.
+        """
         interned = Interned()
         numbers, _ = interned.numbers(joined(terms))
         values = np.full(len(interned) + 1, unknown, np.int64)
@@ -46,41 +53,52 @@ class Idf:
         return cls(interned, values)
 
     def __call__(self, terms: Ragged) -> npt.NDArray[np.int64]:
-        """Return the IDF of each term."""
+        """Return the fixed-point IDF of each term, int64."""
+        # An unknown term has the number -1, and so the last value.
         return self.values[self.terms.known(terms)]
 
 
 def jieba_idf_path() -> Path:
-    """Return where jieba keeps its IDF table."""
-    package = find_spec("jieba")  # importing it takes 0.15 s
+    """Return the path of jieba's IDF table.
+
+    Raises:
+        FileNotFoundError: If jieba is not installed.
+    """
+    # Not imported: that takes 0.15 s.
+    package = find_spec("jieba")
     if package is None or not package.submodule_search_locations:
         raise FileNotFoundError("jieba is not installed")
     return Path(package.submodule_search_locations[0]) / "analyse" / "idf.txt"
 
 
 def read_idf(path: Path) -> Idf:
-    """Read a table; raises ValueError, naming the line, when it is malformed."""
+    """Read a table.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it has no term, or a line is malformed; the message names the line.
+    """
     raw = path.read_bytes()
     text = raw.decode("utf-8")
-    terms, values = _columns(raw, text)
+    terms, values = _split_columns(raw, text)
     if not terms:
         raise ValueError(f"{path}: no `term idf` line in it")
     try:
         scaled = np.rint(np.array(values, np.float64) * SCALE)
     except ValueError:
+        # Reported below, with the line.
         scaled = np.array([np.nan])
     if not (np.isfinite(scaled).all() and all(map(str.strip, terms))):
-        raise ValueError(f"{path}: line {_first_malformed(text)}: expected `term idf`")
+        raise ValueError(f"{path}: line {_find_malformed_line(text)}: expected `term idf`")
     idfs = np.maximum(scaled, 1).astype(np.int64)
     unknown = idfs.max() if text.startswith(HEADER) else np.sort(idfs)[len(idfs) // 2]
     return Idf.of(terms, idfs, int(unknown))
 
 
-def _columns(raw: bytes, text: str) -> tuple[Sequence[str], Sequence[str]]:
-    """Return what stands before and behind the last space of each line, blank lines and comments left out.
-
-    Where each line holds one space, as in jieba's table of 267,744, all are split at once.
-    """
+def _split_columns(raw: bytes, text: str) -> tuple[Sequence[str], Sequence[str]]:
+    """Split each line at its last space; blank lines and comments are left out."""
+    # If each line has exactly one space, as in jieba's table of 267,744 lines, the whole text is split at
+    # once.
     codes = np.frombuffer(raw if raw.endswith(b"\n") else raw + b"\n", np.uint8)
     separators = codes[(codes == SPACE) | (codes == NEWLINE)]
     is_plain = (separators[::2] == SPACE).all() and (separators[1::2] == NEWLINE).all()
@@ -92,8 +110,8 @@ def _columns(raw: bytes, text: str) -> tuple[Sequence[str], Sequence[str]]:
     return [term for term, _, _ in parts], [value for _, _, value in parts]
 
 
-def _first_malformed(text: str) -> int:
-    """Return the number of the first line that is no `term idf`."""
+def _find_malformed_line(text: str) -> int:
+    """Return the number of the first line that is not a `term idf`."""
     for number, line in enumerate(text.split("\n"), 1):
         term, _, value = line.rpartition(" ")
         try:
@@ -105,22 +123,15 @@ def _first_malformed(text: str) -> int:
     raise AssertionError("every line is good")
 
 
-def fixed(value: float) -> int:
-    """Return a weight as a fixed-point integer, at least 1.
-
-    >>> fixed(11.5)
-    11776
-    """
-    return max(1, round(value * SCALE))
-
-
 def learned_idf(frequencies: Counter[str], texts: int, at_least: int = 2) -> dict[str, float]:
-    """Return smoothed IDF, 1 + ln((1 + n) / (1 + df)), of the terms that `at_least` so many texts hold.
+    """Compute the smoothed IDF of each term: 1 + ln((1 + n) / (1 + df)).
 
-    The formula is scikit-learn's `TfidfTransformer(smooth_idf=True)`.
+    The formula is that of scikit-learn's `TfidfTransformer(smooth_idf=True)`: a term in all texts has 1.0.
 
-    >>> learned_idf(Counter(the=3, rare=1), texts=3, at_least=1)["the"]
-    1.0
+    Args:
+        frequencies: The number of texts that contain each term.
+        texts: The number of all texts.
+        at_least: Leave out terms in fewer texts.
     """
     return {
         term: 1 + log((1 + texts) / (1 + count))
@@ -130,7 +141,11 @@ def learned_idf(frequencies: Counter[str], texts: int, at_least: int = 2) -> dic
 
 
 def write_idf(path: Path, table: Mapping[str, float], texts: int) -> None:
-    """Write a learned table, complete or not at all."""
+    """Write a table to a file, complete or not at all.
+
+    Args:
+        texts: The number of texts that the table was computed from.
+    """
     lines = [f"{HEADER} of {texts} texts", *(f"{term} {value:.6f}" for term, value in table.items())]
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(("\n".join(lines) + "\n").encode("utf-8"))

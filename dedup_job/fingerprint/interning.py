@@ -1,11 +1,9 @@
-"""Interning: strings of code points, each known by a number.
+"""Interning: number strings of code points in order of their first occurrence.
 
-A table by hashing with open addressing.  Numbers are given in the order in which strings are first met.
-
-A string has a key of 64 bits.  One of at most three code points is its own key, each point plus 1 in 21 bits,
-the first lowest: most Chinese words are found without a look at anything else.  The key of a longer one is
-its hash with the highest bit set; the code points are compared as well, so no two strings are ever taken for
-each other.
+The strings are in a hash table with open addressing, under keys of 64 bits. A string of at most three code
+points is its own key: each code point plus 1 in 21 bits, the first lowest. So most Chinese words are found by
+comparing keys alone. The key of a longer string is its hash with the highest bit set. Its code points are
+compared as well, so two different strings are never confused.
 
     string   key                                     hexadecimal
     "ab"     98 | 99 << 21                           0xc600062
@@ -23,27 +21,28 @@ import numpy.typing as npt
 from dedup_job.native.compiled import compiled, part
 from dedup_job.native.instructions import prefetch
 from dedup_job.native.ragged import Ragged
-from dedup_job.text.characters import strings
+from dedup_job.text.characters import decode_texts
 
 Numbers = npt.NDArray[np.int64]
 Codes = npt.NDArray[np.uint32]
 Slots = npt.NDArray[np.uint64]
-"""(n, 2): a key; then 1 + number in the upper half (0: free), and the place in all codes in the lower."""
+"""Shape (n, 2): a key; then 1 + number in the upper half (0: free slot), and the place in all codes in the
+lower."""
 
 _FEWEST_SLOTS: Final = 1 << 12
 _LONGEST_KEY: Final = 3
-_END: Final = np.uint32(0x110000)  # behind each string: no code point
+_END: Final = np.uint32(0x110000)  # after each string; not a code point
 _LOW: Final = np.uint64(0xFFFFFFFF)
-_FAR, _NEAR = 24, 12  # strings by which a look-up is ahead of itself
+_FAR, _NEAR = 24, 12  # prefetch distances, in strings: of a slot, and of the string in it
 
 
 class Interned:
-    """Strings that were met: fewer than 2**32 code points in all."""
+    """Numbers strings, of fewer than 2**32 code points in all."""
 
     def __init__(self) -> None:
         self._slots = np.zeros((_FEWEST_SLOTS, 2), np.uint64)
-        self._codes = np.empty(0, np.uint32)  # all strings, _END behind each
-        self._stops = array("q", [0])  # behind each _END
+        self._codes = np.empty(0, np.uint32)  # all strings, _END after each
+        self._stops = array("q", [0])  # after each _END
 
     def __len__(self) -> int:
         return len(self._stops) - 1
@@ -54,7 +53,7 @@ class Interned:
         return self._stops[-1] - len(self)
 
     def numbers(self, given: Ragged) -> tuple[Numbers, Ragged]:
-        """Return the number of each string, and those that were not met before, in the order of theirs."""
+        """Return the number of each string, and the strings that were added, in order of their numbers."""
         self._make_room(given)
         before = len(self)
         numbers, stops = _numbers(
@@ -64,26 +63,27 @@ class Interned:
         return numbers, self._since(before)
 
     def known(self, given: Ragged) -> Numbers:
-        """Return the number of each string, -1 for one that was not met."""
+        """Return the number of each string, -1 for a string that is not in the table."""
         return _numbers(given.offsets, given.values, self._slots, self._codes, -1, 0)[0]
 
     def forget(self) -> None:
-        """Know no string any more, and keep the room for as many as there were."""
+        """Remove all strings, and keep the memory for as many."""
         self._slots[:] = 0
         self._stops = array("q", [0])
 
     def strings(self) -> list[str]:
-        """Return all strings by number."""
-        return strings(self._since(0))
+        """Return all strings, in order of their numbers."""
+        return decode_texts(self._since(0))
 
     def _since(self, number: int) -> Ragged:
-        """Return the strings from this number on."""
+        """Return the strings that have this number or a greater one."""
         stops = np.array(self._stops[number:], np.int64)
         codes = self._codes[stops[0] : stops[-1]]
         return Ragged(stops - stops[0] - np.arange(len(stops)), codes[codes != _END])
 
     def _make_room(self, given: Ragged) -> None:
-        """Have room for the strings, were all of them new, and keep half of the slots free."""
+        """Grow the arrays: all given strings must fit, even if all are new, and half of the slots stay
+        free."""
         filled, most = self._stops[-1] + len(given.values) + len(given), len(self) + len(given)
         if filled > len(self._codes):
             grown = np.empty(2 * filled, np.uint32)
@@ -95,12 +95,12 @@ class Interned:
             self._slots = slots
 
 
-# Helpers without a signature are compiled into their callers, and need not be loaded.
 @part
 def _key_of(codes: Codes, start: int, stop: int) -> np.uint64:
     """Return the key of a string."""
     length = stop - start
-    if length <= _LONGEST_KEY and start + _LONGEST_KEY <= len(codes):  # without a branch for each length
+    # The usual case, without a branch for each length: read three code points and mask the surplus.
+    if length <= _LONGEST_KEY and start + _LONGEST_KEY <= len(codes):
         key = np.uint64(codes[start]) + np.uint64(1)
         key |= np.uint64(codes[start + 1]) + np.uint64(1) << np.uint64(21)
         key |= np.uint64(codes[start + 2]) + np.uint64(1) << np.uint64(42)
@@ -126,7 +126,7 @@ def _home(key: np.uint64, slots: Slots) -> int:
 
 @part
 def _are_same(given: Codes, start: int, stop: int, codes: Codes, place: int) -> bool:
-    """Tell whether a string is the one at a place of `codes`."""
+    """Return whether given[start:stop] equals the string at a place of `codes`."""
     while start < stop and given[start] == codes[place]:
         start += 1
         place += 1
@@ -135,7 +135,7 @@ def _are_same(given: Codes, start: int, stop: int, codes: Codes, place: int) -> 
 
 @compiled
 def _move(slots: Slots, grown: Slots) -> None:
-    """Put what the slots hold into more of them."""
+    """Copy all entries into a larger table."""
     for old in range(len(slots)):
         if old + _FAR < len(slots):
             prefetch(grown, 2 * _home(slots[old + _FAR, 0], grown))
@@ -150,12 +150,16 @@ def _move(slots: Slots, grown: Slots) -> None:
 def _numbers(
     offsets: Numbers, given: Codes, slots: Slots, codes: Codes, known: int, filled: int
 ) -> tuple[Numbers, Numbers]:
-    """Return the number of each string, and where those end in `codes` that are new and were put there.
+    """Return the number of each string, and add new strings to `slots` and `codes`.
 
-    `known` strings were met before, which fill `filled` of `codes`; that is the first stop.  With -1 for them
-    nothing is put anywhere, and what is new has the number -1.
+    Memory is prefetched: first the slot of a string, then the string that the slot refers to.
 
-    Memory is asked for ahead: first for the slot, then for the string that is there.
+    Args:
+        known: Strings in the table; -1 to add nothing, so that new strings have the number -1.
+        filled: Entries of `codes` in use.
+
+    Returns:
+        The numbers; and `filled`, followed by the end of each new string in `codes`.
     """
     count = len(offsets) - 1
     numbers, keys = np.empty(count, np.int64), np.empty(count, np.uint64)
@@ -164,7 +168,8 @@ def _numbers(
     new = 0
     for string in range(count):
         keys[string] = _key_of(given, offsets[string], offsets[string + 1])
-        numbers[string] = _home(keys[string], slots)  # for now
+        # Until the second loop, this is the slot where the search begins.
+        numbers[string] = _home(keys[string], slots)
     for string in range(count):
         if string + _FAR < count:
             prefetch(slots, 2 * numbers[string + _FAR])

@@ -1,15 +1,15 @@
-"""Known texts: what came of those that were fingerprinted lately, for when one comes again.
+"""A shared cache of recent texts' fingerprints, for texts that occur again.
 
-A job that removes duplicates meets many texts twice, most of them long after.  To segment and weigh a text
-takes three quarters of a worker's time; to know it again takes its digest, which is needed anyway.
+A job that removes duplicates reads many texts twice, usually far apart. Segmenting and weighing a text takes
+three quarters of a worker's time; recognising it takes its digest, which is needed anyway.
 
-Processes may share the memory, and none waits for another.  A row that is read while it is written, or that
-two have written at once, is a mixture.  So a digest is kept combined with a seal over the rest of its row,
-and a mixture is the row of no text: Hyatt and Mann, "A lock-less transposition table implementation for
-parallel search", ICGA Journal 25 (2002), have positions of a game in such a table.
+Processes may share the memory without locks. A row that is read while another process writes it, or that two
+processes write at once, is a mixture. So each digest is stored combined with a seal over the rest of its row,
+and a mixture matches no text (Hyatt and Mann, "A lock-less transposition table implementation for parallel
+search", ICGA Journal 25, 2002, do this for positions of a game).
 
     row    digest ^ seal (2 words), fingerprint (1 or 2), number of terms (1)
-    seal   64 bits, made of the recipe, the fingerprint and the number of terms
+    seal   64 bits, computed from the recipe, the fingerprint and the number of terms
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ _HALF: Final = np.uint64(32)
 
 
 class KnownTexts:
-    """Simhashes and numbers of terms by the digest of the text.
+    """A cache of simhashes and numbers of terms, by the digest of the text.
 
-    The lowest bits of a digest say at which place it is looked for.  A text takes its place from the one that
-    had it, so that the latest are known and memory is bounded.
+    The lowest bits of a digest are its place. A text replaces the text that was there, so that the cache
+    holds recent texts in bounded memory.
     """
 
     def __init__(self, recipe: str, words: int, memory: Words | None = None) -> None:
-        """Know what others that share the memory have put there for the same recipe.
+        """Open a cache, with the texts that other processes have put into the memory for the same recipe.
 
-        recipe  its digest, in hexadecimal
-        words   of 64 bits in a fingerprint
-        memory  of `new_memory`; by default one's own
+        Args:
+            recipe: The digest of the recipe, in hexadecimal.
+            words: Number of 64-bit words in a fingerprint.
+            memory: From `new_memory`; by default memory that is not shared.
         """
         if memory is None:
             memory = new_memory()
@@ -50,23 +51,26 @@ class KnownTexts:
         self._seed = np.uint64(int(recipe[:16], 16))
 
     def find(self, digests: Words) -> tuple[npt.NDArray[np.bool_], Words, Counts]:
-        """Return which of n texts are known, bool (n,), their fingerprints and how many terms each has.
+        """Look up n texts by their digests.
 
-        digests  uint64 (n, 2)
+        Args:
+            digests: uint64 (n, 2).
 
-        Rows of texts that are not known hold anything.
+        Returns:
+            Which texts are known, bool (n,); their fingerprints; and their numbers of terms. The rows of
+            unknown texts hold arbitrary values.
         """
         rows = self._rows[_places(digests)]
         is_known = (rows[:, :2] ^ self._seals(rows[:, 2:]) == digests).all(axis=1)
         return is_known, rows[:, 2:-1], rows[:, -1].astype(np.int64)
 
     def put(self, digests: Words, bits: Words, counts: Counts) -> None:
-        """Know these texts from now on."""
+        """Add texts to the cache, replacing older ones."""
         values = np.column_stack([bits, counts.astype(np.uint64)])
         self._rows[_places(digests)] = np.column_stack([digests ^ self._seals(values), values])
 
     def _seals(self, values: Words) -> Words:
-        """Return the seal over each row of values, uint64 (n, 1): with another bit anywhere it is another."""
+        """Return the seal over each row of values, uint64 (n, 1); it changes if any bit changes."""
         seals = np.full(len(values), self._seed)
         for column in values.T:
             seals = (seals ^ column) * _MULTIPLIER
@@ -75,7 +79,7 @@ class KnownTexts:
 
 
 def new_memory() -> Words:
-    """Return memory for known texts, zeros; processes that are forked from this one share it."""
+    """Allocate zeroed memory for a cache; processes that are forked from this one share it."""
     return np.frombuffer(mmap(-1, PLACES * MOST_WORDS * 8), np.uint64)
 
 

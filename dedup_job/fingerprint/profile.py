@@ -1,7 +1,7 @@
-"""Profiles: settings that go together.
+"""Profiles: named sets of recipe settings.
 
-What was measured and why these were taken is in docs/accuracy.md.  Nothing here depends on the collection:
-the same two texts get the same answer in all of them.
+docs/accuracy.md has the measurements behind them. No profile depends on the collection: the same two texts
+get the same answer in every collection.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dedup_job.fingerprint.terms import TermRule
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The settings that a profile decides."""
+    """The settings of a profile."""
 
     matching: Matching
     terms: TermRule = TermRule()
@@ -22,11 +22,13 @@ class Profile:
 
 
 PROFILES = {
-    # Damped TF-IDF over words and Chinese characters; candidates are confirmed by the texts themselves.
+    # Damped TF-IDF of words and Chinese characters; every candidate's text is compared.
     "default": Profile(Matching()),
-    # More bands, and any distance: finds what the default hardly misses, and compares several times as many.
+    # More bands, at any distance: finds the few matches that the default misses, and compares several times
+    # as many texts.
     "thorough": Profile(Matching(bands=20, band_radius=64)),
-    # The seeds' recipe: the 30 heaviest keywords by TF x IDF, radius 3 and nothing else, texts not compared.
+    # The recipe of the articles that this project started from: the 30 heaviest keywords by TF x IDF, radius
+    # 3, no bands, texts not compared.
     "classic": Profile(
         Matching(bands=0, min_similarity=0.0), TermRule(features="words", tf="raw", idf="full", top=30)
     ),

@@ -1,4 +1,4 @@
-"""The recipe: all that decides a fingerprint or a match, and its digest."""
+"""The recipe: all settings that affect a fingerprint or a match, and their digest."""
 
 from __future__ import annotations
 
@@ -17,37 +17,46 @@ from dedup_job.text.clean import Cleaner
 from dedup_job.text.fields import ExtractedText, TextFields
 
 SECTIONS = {"matching": "match", "terms": "recipe", "reader.cleaner": "clean"}
-NAMED_OTHERWISE = {"matching.min_terms": "[recipe] min_terms", "reader.fields.paths": "[source] fields"}
-NAMED_OTHERWISE |= {name: f"[recipe] {name}" for name in ("bits", "segmenter", "idf_table")}
-NAMED_OTHERWISE |= {name: f"[recipe] {name}" for name in ("stop_words", "user_words")}
-SINCE_ADDED = ("reader.cleaner.select", "reader.cleaner.remove")  # a recipe without them is as it was
-FORMAT = 3  # raised when the same settings would give other fingerprints or digests
+# Settings whose name in the settings file does not follow from SECTIONS.
+SETTING_NAMES = {"matching.min_terms": "[recipe] min_terms", "reader.fields.paths": "[source] fields"}
+SETTING_NAMES |= {name: f"[recipe] {name}" for name in ("bits", "segmenter", "idf_table")}
+SETTING_NAMES |= {name: f"[recipe] {name}" for name in ("stop_words", "user_words")}
+# Settings added later: left out of the digest while they are empty, so that old digests stay valid.
+ADDED_SETTINGS = ("reader.cleaner.select", "reader.cleaner.remove")
+# Increased when the same settings give other fingerprints or digests.
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A file that the recipe depends on: known by its content, found by its path."""
+    """A file that the recipe depends on; only its content, not its path, is part of the recipe."""
 
     path: str
     sha256: str
 
     @classmethod
     def at(cls, path: Path) -> Resource:
-        """Take the digest of a file; raises OSError when it cannot be read."""
+        """Describe a file by its digest.
+
+        Raises:
+            OSError: If the file cannot be read.
+        """
         return cls(str(path), hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """What makes two fingerprinted texts match.
+    """The conditions under which two texts match.
 
-    radius       greatest Hamming distance, in bits, at which fingerprints are near whatever the keys
-    bands, rows  keys over the shingles, and MinHash values of each; 0 bands for none
-    band_radius  greatest Hamming distance, in bits, of two texts that share a band
-    min_terms    a text with fewer distinct terms has no fingerprint
-    min_similarity  least similarity of the shingle sets; 0 takes the fingerprint's word for it
-    shingle      length of a shingle, in characters; None for three or five, by the character it begins with
-    numbers      "ignore", or "distinguish": two texts with different numbers in them never match
+    Attributes:
+        radius: Greatest Hamming distance of two near fingerprints, in bits, whether or not a band is shared.
+        bands: Number of band keys; 0 for none.
+        rows: MinHash values of each band.
+        band_radius: Greatest Hamming distance, in bits, of two texts that share a band.
+        min_terms: A text with fewer distinct terms has no fingerprint.
+        min_similarity: Least Jaccard similarity of the shingle sets; with 0 near fingerprints are enough.
+        shingle: Length of a shingle, in characters; None for three or five, by its first character.
+        numbers: "ignore", or "distinguish": texts with different numbers in them never match.
     """
 
     radius: int = 3
@@ -61,7 +70,7 @@ class Matching:
 
     @property
     def about(self) -> str:
-        """Say in a line what makes a match."""
+        """Describe the conditions in a line."""
         bands = f" or {self.bands} bands of {self.rows} within {self.band_radius}" if self.bands else ""
         length = "3 or 5" if self.shingle is None else self.shingle
         texts = f"similarity {self.min_similarity:g} of shingles of {length} characters"
@@ -70,31 +79,36 @@ class Matching:
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How the text of a record is read: which fields, and how they are cleaned."""
+    """Reads the text of records: extracts the fields and cleans them."""
 
     fields: TextFields
     cleaner: Cleaner = Cleaner()
 
     def text(self, raw: bytes) -> str:
-        """Return the cleaned text of a raw record; raises Unjudged."""
+        """Return the cleaned text of a raw record.
+
+        Raises:
+            Unjudged: For the reasons of `TextFields.text_of` and `Cleaner.clean`.
+        """
         return self.cleaner.clean(self.fields.text_of(raw))
 
     def texts(self, raws: Sequence[bytes]) -> tuple[list[str], list[str]]:
-        """Return for each record its cleaned text and "", or "" and the reason why it has none."""
-        found = self.found(raws)
-        return [one.text for one in found], [one.reason for one in found]
+        """Return the cleaned texts, and the reasons why a record has none ("" if it has one)."""
+        extracted_texts = self.extract(raws)
+        return [each.text for each in extracted_texts], [each.reason for each in extracted_texts]
 
-    def found(self, raws: Sequence[bytes]) -> list[ExtractedText]:
-        """Return what is found of each record, its text cleaned."""
-        read = self.fields.texts_of(raws)
-        given = list({one.text: None for one in read if not one.reason})  # what is repeated is cleaned once
-        cleaned = dict(zip(given, self.cleaner.clean_all(given), strict=True))
-        return [one if one.reason else _cleaned(one, *cleaned[one.text]) for one in read]
+    def extract(self, raws: Sequence[bytes]) -> list[ExtractedText]:
+        """Return the cleaned text of each record, or the reason why it has none."""
+        extracted_texts = self.fields.texts_of(raws)
+        # A repeated text is cleaned once.
+        texts = list({each.text: None for each in extracted_texts if not each.reason})
+        cleaned = dict(zip(texts, self.cleaner.clean_all(texts), strict=True))
+        return [each if each.reason else _replace_text(each, *cleaned[each.text]) for each in extracted_texts]
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything that decides a fingerprint or a match; two runs with the same digest decide alike."""
+    """All settings that affect a fingerprint or a match; two runs with the same digest decide alike."""
 
     reader: Reader
     bits: int
@@ -107,14 +121,14 @@ class Recipe:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return the recipe as plain values: files by their digest, engines with their version."""
+        """The recipe as plain values by name: files as their digest, libraries with their version."""
         values: dict[str, Any] = {"format": FORMAT, **_flat(asdict(self))}
         for name in ("idf_table", "stop_words", "user_words"):
             resource: Resource | None = getattr(self, name)
             values.pop(f"{name}.path", None)
             values.pop(f"{name}.sha256", None)
             values[name] = resource.sha256 if resource else None
-        for name in SINCE_ADDED:
+        for name in ADDED_SETTINGS:
             if not values[name]:
                 del values[name]
         values["segmenter"] = f"{self.segmenter} {version(self.segmenter)}"
@@ -122,38 +136,38 @@ class Recipe:
         return dict(sorted(values.items()))
 
     def unjudged(self, reason: str, raw: bytes) -> Fingerprints:
-        """Return the row of one record that could not be looked at."""
+        """Return the fingerprints of one record that could not be processed, with this reason."""
         return Fingerprints.unjudged(reason, self.bits // 64, self.matching.bands, raw)
 
     @property
     def about(self) -> str:
-        """Say in a line what it decides by."""
+        """Describe the recipe in a line."""
         return f"{self.bits} bits, {self.matching.about}"
 
     @property
     def digest(self) -> str:
-        """Return the sha256 of the settings, 64 hexadecimal digits."""
+        """The SHA-256 of the settings, 64 hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.settings, sort_keys=True).encode()).hexdigest()
 
 
-def _cleaned(found: ExtractedText, text: str, reason: str) -> ExtractedText:
-    return ExtractedText("", reason) if reason else ExtractedText(text, "", found.is_partial)
+def _replace_text(extracted: ExtractedText, text: str, reason: str) -> ExtractedText:
+    return ExtractedText("", reason) if reason else ExtractedText(text, "", extracted.is_partial)
 
 
 def setting_of(name: str) -> str:
-    """Return a name of the recipe's plain values as a settings file has it.
+    """Return the name of a value of `Recipe.settings` in the settings file.
 
-    >>> [setting_of(name) for name in ("matching.radius", "terms.top", "reader.fields.paths", "selectolax")]
-    ['[match] radius', '[recipe] top', '[source] fields', 'selectolax']
+    The value `matching.radius` is `[match] radius` there. Values that are no setting, such as `selectolax`,
+    keep their name.
     """
-    if name in NAMED_OTHERWISE:
-        return NAMED_OTHERWISE[name]
+    if name in SETTING_NAMES:
+        return SETTING_NAMES[name]
     place, _, key = name.rpartition(".")
     return f"[{SECTIONS[place]}] {key}" if place in SECTIONS else name
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested settings as dotted names; tuples become lists, as JSON and BSON have them."""
+    """Flatten nested settings to dotted names; tuples become lists, as in JSON and BSON."""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, dict):

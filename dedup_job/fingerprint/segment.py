@@ -1,4 +1,4 @@
-"""Segmenters: text -> words, by jieba's algorithm in Rust (rjieba) or in Python (jieba)."""
+"""Segmenters split text into words, by jieba's algorithm in Rust (rjieba) or in Python (jieba)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from dedup_job.native.compiled import compiled
 from dedup_job.native.ragged import Ragged
-from dedup_job.text.characters import CODE, LETTER
+from dedup_job.text.characters import CODE_POINT, LETTER_BIT
 
 Segmenter = Callable[[str], list[str]]
 
@@ -23,21 +23,22 @@ LONGEST_RUN = 1_000
 SPACE = np.uint32(32)
 LONG_RUN = re.compile(rf"\w{{{LONGEST_RUN}}}(?=\w)")
 GAPS: Final = " !\"$'()*,-./:;<=>?@[\\]^_`{|}~、。〈〉《》「」『』【】〔〕–—‘’“”…·"
-"""No word of either engine crosses one of these, and none is a word: both split a text at them first."""
+"""Both engines split a text at these characters first: no word contains one, and none is a word itself."""
 
 
 def rust_segmenter(user_words: Iterable[tuple[str, int | None]]) -> Segmenter:
-    """Return rjieba's accurate mode with HMM: the same words as jieba, 26 times faster."""
+    """Return rjieba's accurate mode with HMM: the same words as jieba, 26 times as fast."""
     words = list(user_words)
-    return _shared_rust() if not words else _rust(words)
+    return _shared_rust_segmenter() if not words else _load_rust_segmenter(words)
 
 
 @cache
-def _shared_rust() -> Segmenter:
-    return _rust([])
+def _shared_rust_segmenter() -> Segmenter:
+    # User words change an engine, so only an engine without them is shared.
+    return _load_rust_segmenter([])
 
 
-def _rust(user_words: list[tuple[str, int | None]]) -> Segmenter:
+def _load_rust_segmenter(user_words: list[tuple[str, int | None]]) -> Segmenter:
     import rjieba
 
     engine = rjieba.Jieba()
@@ -48,17 +49,15 @@ def _rust(user_words: list[tuple[str, int | None]]) -> Segmenter:
 
 
 def python_segmenter(user_words: Iterable[tuple[str, int | None]]) -> Segmenter:
-    """Return jieba's accurate mode with HMM, its dictionary read from the package and nowhere else.
-
-    jieba unmarshals any `jieba.cache` that it finds in the shared temporary folder, and leaves one there for
-    others.  A private folder, gone when the dictionary is loaded, prevents both.
-    """
+    """Return jieba's accurate mode with HMM; its dictionary is read from the package and nowhere else."""
     import logging
 
     import jieba
 
     jieba.setLogLevel(logging.WARNING)
     engine = jieba.Tokenizer()
+    # jieba unmarshals any `jieba.cache` that it finds in the shared temporary folder, and leaves one there
+    # for other users. A private folder, deleted when the dictionary is loaded, prevents both.
     with tempfile.TemporaryDirectory(prefix="dedup-job-") as private:
         engine.tmp_dir = private
         engine.initialize()
@@ -73,12 +72,12 @@ SEGMENTERS: dict[str, Callable[[Iterable[tuple[str, int | None]]], Segmenter]] =
 }
 
 
-def segmentable(text: str) -> str:
-    """Return a text in the form in which both engines give the same words, in reasonable time.
+def prepare_for_segmenter(text: str) -> str:
+    """Change a text so that both engines return the same words, in reasonable time.
 
-    Joiners of Latin words become spaces, because rjieba keeps `e-mail`, `u.s` and `foo_bar` whole where
-    jieba splits them.  An unbroken run of letters and digits gets a space after every 1,000 characters,
-    because jieba's HMM takes time quadratic in its length: 115 s for 200,000 times one character.
+    Joiners of Latin words become spaces, because rjieba keeps `e-mail`, `u.s` and `foo_bar` whole and jieba
+    splits them. An unbroken run of letters and digits gets a space after every 1,000 characters, because
+    jieba's HMM takes time quadratic in its length: 115 s for 200,000 times one character.
     """
     for joiner in JOINERS:
         text = text.replace(joiner, " ")
@@ -86,67 +85,77 @@ def segmentable(text: str) -> str:
 
 
 def pieces(codes: Ragged) -> tuple[npt.NDArray[np.int64], Ragged]:
-    """Return the pieces between GAPS of texts that are given as `characters.lower_case` has them.
+    """Split texts into the pieces between GAPS, which can be segmented independently.
 
-    Text i has the pieces offsets[i] .. offsets[i + 1], given as code points, a space after each.  They can be
-    segmented apart: the words of a text are those of its pieces, but for words without letter or digit.  A
-    piece ends after 1,000 letters and digits in a row, as in `segmentable`.
+    The words of a text are the words of its pieces, but for words without a letter or digit. A piece also
+    ends after 1,000 letters and digits in a row, as in `prepare_for_segmenter`.
 
-    >>> from dedup_job.text.characters import decoded, lower_case
-    >>> offsets, found = pieces(lower_case(["C++, 价格: 100%", "", "e-mail"]))
-    >>> offsets, decoded(found.values)
+    Args:
+        codes: Texts as `encode_lower_case` returns them.
+
+    Returns:
+        offsets, int64 (n + 1,): text i has the pieces offsets[i] to offsets[i + 1]; and the pieces as code
+        points, with a space after each.
+
+    >>> from dedup_job.text.characters import decode_text, encode_lower_case
+    >>> offsets, found = pieces(encode_lower_case(["C++, 价格: 100%", "", "e-mail"]))
+    >>> offsets, decode_text(found.values)
     (array([0, 3, 3, 5]), 'c++ 价格 100% e mail ')
     """
-    offsets, stops, values = _cut(codes.offsets, codes.values, _gaps())
+    offsets, stops, values = _split_at_gaps(codes.offsets, codes.values, _gap_table())
     return offsets, Ragged(stops, values)
 
 
 @cache
-def _gaps() -> npt.NDArray[np.bool_]:
-    """Return for each code point up to the greatest of the gaps whether it is one."""
+def _gap_table() -> npt.NDArray[np.bool_]:
+    """Return for each code point, up to the greatest in GAPS, whether it is in GAPS."""
     gaps = np.zeros(max(map(ord, GAPS)) + 1, np.bool_)
     gaps[list(map(ord, GAPS))] = True
     return gaps
 
 
 @compiled
-def _cut(
+def _split_at_gaps(
     starts: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32], gaps: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """Return how many pieces end before each text, where each piece ends, and all pieces."""
+    """Return the offsets of the texts' pieces, the offsets of the pieces' code points, and the code
+    points."""
+    # The space after a piece takes the place of a gap; those in long runs and at the ends of texts come on
+    # top.
     most = len(codes) + len(codes) // LONGEST_RUN + len(starts)
     kept, stops = np.empty(most, np.uint32), np.zeros(most + 1, np.int64)
     offsets = np.zeros(len(starts), np.int64)
-    filled = found = 0
+    filled = count = 0
     for text in range(len(starts) - 1):
-        run = 0  # letters and digits
+        run = 0  # letters and digits in a row
         for place in range(starts[text], starts[text + 1] + 1):
             is_end = place == starts[text + 1]
-            code = SPACE if is_end else codes[place] & CODE
+            code = SPACE if is_end else codes[place] & CODE_POINT
             is_gap = is_end or (code < len(gaps) and gaps[code])
-            run = run + 1 if not is_end and codes[place] >= LETTER else 0
-            if filled > stops[found] and (is_gap or run > LONGEST_RUN):
+            run = run + 1 if not is_end and codes[place] >= LETTER_BIT else 0
+            if filled > stops[count] and (is_gap or run > LONGEST_RUN):
                 kept[filled] = SPACE
                 filled += 1
-                found += 1
-                stops[found] = filled
+                count += 1
+                stops[count] = filled
                 run = min(run, 1)
             if not is_gap:
                 kept[filled] = code
                 filled += 1
-        offsets[text + 1] = found
-    return offsets, stops[: found + 1].copy(), kept[:filled].copy()
+        offsets[text + 1] = count
+    return offsets, stops[: count + 1].copy(), kept[:filled].copy()
 
 
 def read_stop_words(path: Path) -> frozenset[str]:
-    """Read stop words, separated by white space; they are compared in lower case."""
+    """Read stop words, separated by white space, in lower case."""
     return frozenset(path.read_text("utf-8").lower().split())
 
 
 def read_user_words(path: Path) -> list[tuple[str, int | None]]:
-    """Read a user dictionary in jieba's format: one `word [frequency [tag]]` a line.
+    """Read a user dictionary in jieba's format, `word [frequency [tag]]` in each line.
 
-    Raises ValueError, naming the line, for a frequency that is not a number.
+    Raises:
+        ValueError: If a frequency is not a number; the message names the line.
     """
     words: list[tuple[str, int | None]] = []
     for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):

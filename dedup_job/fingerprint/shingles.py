@@ -1,10 +1,10 @@
 """Shingles: the set of a text's short runs of characters, as sorted 32-bit hashes.
 
-What counts of a text are letters, marks, digits, symbols and `#%&@`, in lower case: two texts that differ in
-punctuation or spacing alone have the same set (Broder, "On the resemblance and containment of documents",
-1997, section 2).  A shingle that begins with a Chinese, Japanese or Korean character has three characters,
-any other five, so that the similarity of two texts depends on these two alone.  A text without any shingle is
-its own only one.
+Only letters, marks, digits, symbols and `#%&@` count, in lower case: two texts that differ only in
+punctuation or spacing have the same set (Broder, "On the resemblance and containment of documents", 1997,
+section 2). A shingle that begins with a Chinese, Japanese or Korean character has three characters, any other
+five. The length depends on nothing else, so that the similarity of two texts depends on these two texts
+alone. A text that is too short for a shingle is a single one itself.
 """
 
 from __future__ import annotations
@@ -18,114 +18,116 @@ import xxhash
 
 from dedup_job.native.compiled import compiled
 from dedup_job.native.ragged import Ragged
-from dedup_job.text.characters import CODE, COMPARED, is_cjk, is_compared, lower_case
+from dedup_job.text.characters import CODE_POINT, COMPARED_BIT, is_cjk, is_compared
 
 CJK_LENGTH, OTHER_LENGTH = 3, 5  # characters
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def compared(text: str) -> str:
-    """Return what counts of a cleaned text when it is compared.
+    """Return the characters of a cleaned text that are compared, in lower case.
 
-    >>> compared("C++ 价格: <100元>, Very_Cheap!")
-    'c++价格<100元>verycheap'
+    Of `C++ 价格: <100元>, Very_Cheap!` these are `c++价格<100元>verycheap`.
     """
     return "".join(filter(is_compared, text.lower()))
 
 
 def number_seeds(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
-    """Return a seed for each cleaned text that depends on the numbers in it and their order alone.
+    """Return a seed for each cleaned text that depends only on the numbers in it and their order.
 
-    Shingles that are hashed with different seeds have nothing in common, so texts with different numbers
-    are not similar at all, and texts with the same numbers are as similar as before.
+    Shingles that are hashed with different seeds have nothing in common. So texts with different numbers are
+    not similar at all, and texts with the same numbers are as similar as without seeds.
     """
-    joined = (" ".join(NUMBER.findall(text)).encode() for text in texts)
-    return np.array([xxhash.xxh3_64_intdigest(numbers) for numbers in joined], np.uint64)
+    numbers = (" ".join(NUMBER.findall(text)).encode() for text in texts)
+    return np.array([xxhash.xxh3_64_intdigest(number) for number in numbers], np.uint64)
 
 
-def shingles(
-    texts: Sequence[str], length: int | None = None, seeds: npt.NDArray[np.uint64] | None = None
-) -> Ragged:
-    """Return the shingles of cleaned texts; for `length` and `seeds` see `shingles_of`.
-
-    >>> [len(row) for row in shingles(["今天天气很好", "weather", "今a"])]
-    [4, 3, 1]
-    """
-    return shingles_of(lower_case(texts), length, seeds)
-
-
-def shingles_of(
+def shingle_sets(
     codes: Ragged, length: int | None = None, seeds: npt.NDArray[np.uint64] | None = None
 ) -> Ragged:
-    """Return the sorted distinct shingle hashes of texts, given as `characters.lower_case` has them.
+    """Return the sorted distinct shingle hashes of each text.
 
-    length  of all shingles, in characters; None for three or five, by the character that they begin with
-    seeds   uint64 (n,), what the shingles of each text are hashed with; None for the same for all
+    Args:
+        codes: Cleaned texts as `encode_lower_case` returns them.
+        length: Of all shingles, in characters; None for three or five, by the first character.
+        seeds: uint64 (n,), the seed of each text's hashes (see `number_seeds`); None for no seeds.
     """
     if seeds is None:
         seeds = np.zeros(len(codes), np.uint64)
-    offsets, letters = _compared(codes.offsets, codes.values)
+    offsets, compared_codes = _keep_compared(codes.offsets, codes.values)
     lengths = (length, length) if length else (CJK_LENGTH, OTHER_LENGTH)
-    offsets, values = _hashed(offsets, letters, *lengths, seeds)
+    offsets, values = _hash_shingles(offsets, compared_codes, *lengths, seeds)
     for row in range(len(codes)):
-        values[offsets[row] : offsets[row + 1]].sort()  # numpy's vectorised sort: 10 times numba's
-    return Ragged(*_distinct(offsets, values))
+        # Not in compiled code: numpy's vectorised sort is 10 times as fast as numba's.
+        values[offsets[row] : offsets[row + 1]].sort()
+    return Ragged(*_drop_repeats(offsets, values))
 
 
 @compiled
-def _compared(
+def _keep_compared(
     starts: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """Return the code points that count: what `compared` leaves of a text."""
+    """Return offsets and code points of the characters that are compared."""
     kept = np.empty_like(codes)
     ends = np.zeros_like(starts)
     filled = 0
     for text in range(len(starts) - 1):
         for place in range(starts[text], starts[text + 1]):
-            kept[filled] = codes[place] & CODE
-            filled += (codes[place] & COMPARED) != 0
+            # Written in any case, and kept only if it is compared: no branch to mispredict.
+            kept[filled] = codes[place] & CODE_POINT
+            filled += (codes[place] & COMPARED_BIT) != 0
         ends[text + 1] = filled
     return ends, kept[:filled].copy()
 
 
 @compiled
-def _hashed(
+def _hash_shingles(
     starts: npt.NDArray[np.int64],
     codes: npt.NDArray[np.uint32],
     cjk: int,
     other: int,
     seeds: npt.NDArray[np.uint64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """Hash the shingle that begins at each place, `cjk` or `other` characters long; at the end there is none.
+    """Hash the shingle that begins at each place, if it does not reach beyond the end of the text.
 
-    All of a text go forward together, a character at a time: the processor then works on many at once.
+    Args:
+        starts: int64 (n + 1,): text i is codes[starts[i] : starts[i + 1]].
+        cjk: Length of a shingle that begins with a Chinese, Japanese or Korean character.
+        other: Length of any other shingle.
+        seeds: uint64 (n,).
+
+    Returns:
+        Offsets and hashes, in the order of the text, with repeats.
     """
-    texts, least, most = len(starts) - 1, min(cjk, other), max(cjk, other)
+    texts, shorter, longer = len(starts) - 1, min(cjk, other), max(cjk, other)
     offsets = np.zeros(texts + 1, np.int64)
     values = np.empty(len(codes), np.uint32)
-    room = np.empty(np.diff(starts).max() if texts else 0, np.uint64)
+    # One hash state per shingle. All of a text's shingles take their next character together, so that the
+    # processor works on several at once.
+    state_buffer = np.empty(np.diff(starts).max() if texts else 0, np.uint64)
     filled = 0
     for text in range(texts):
         start, stop = starts[text], starts[text + 1]
         length = stop - start
-        states = room[:length]
+        states = state_buffer[:length]
         states[:] = np.uint64(0x9E3779B97F4A7C15) ^ seeds[text]
-        for done in range(least):
-            _go_on(states, codes[start:stop], done)
-        for place in range(length - least + 1):
-            if (cjk if is_cjk(codes[start + place]) else other) == least:
+        for hashed in range(shorter):
+            _hash_next_character(states, codes[start:stop], hashed)
+        for place in range(length - shorter + 1):
+            if (cjk if is_cjk(codes[start + place]) else other) == shorter:
                 values[filled] = np.uint32(states[place] >> np.uint64(16))
                 filled += 1
-        for done in range(least, most):
-            _go_on(states, codes[start:stop], done)
-        for place in range(length - most + 1 if most > least else 0):
-            if (cjk if is_cjk(codes[start + place]) else other) == most:
+        for hashed in range(shorter, longer):
+            _hash_next_character(states, codes[start:stop], hashed)
+        for place in range(length - longer + 1 if longer > shorter else 0):
+            if (cjk if is_cjk(codes[start + place]) else other) == longer:
                 values[filled] = np.uint32(states[place] >> np.uint64(16))
                 filled += 1
+        # A text that is too short for a shingle is hashed as a whole.
         if length and filled == offsets[text]:
             states[:1] = np.uint64(0x9E3779B97F4A7C15) ^ seeds[text]
-            for done in range(length):
-                _go_on(states[:1], codes[start + done : start + done + 1], 0)
+            for place in range(length):
+                _hash_next_character(states[:1], codes[start + place : start + place + 1], 0)
             values[filled] = np.uint32(states[0] >> np.uint64(16))
             filled += 1
         offsets[text + 1] = filled
@@ -133,15 +135,20 @@ def _hashed(
 
 
 @compiled
-def _go_on(states: npt.NDArray[np.uint64], codes: npt.NDArray[np.uint32], done: int) -> None:
-    """Take the next character into each shingle that has one: that `done` places behind where it begins."""
-    for place in range(len(codes) - done):
-        state = (states[place] ^ np.uint64(codes[place + done])) * np.uint64(0xD6E8FEB86659FD93)
+def _hash_next_character(states: npt.NDArray[np.uint64], codes: npt.NDArray[np.uint32], hashed: int) -> None:
+    """Hash the next character of each shingle, if it has one.
+
+    Args:
+        states: The hash state of the shingle that begins at each place; changed.
+        hashed: Characters of each shingle that are hashed already.
+    """
+    for place in range(len(codes) - hashed):
+        state = (states[place] ^ np.uint64(codes[place + hashed])) * np.uint64(0xD6E8FEB86659FD93)
         states[place] = state ^ state >> np.uint64(32)
 
 
 @compiled
-def _distinct(
+def _drop_repeats(
     offsets: npt.NDArray[np.int64], values: npt.NDArray[np.uint32]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
     """Drop the repeats in each sorted row."""

@@ -1,10 +1,10 @@
-"""Simhash: weighted terms folded into one fingerprint.
+"""Simhash: one fingerprint of a text's weighted terms; similar texts differ in few bits.
 
 Charikar, "Similarity estimation techniques from rounding algorithms", STOC 2002, section 3; Manku, Jain and
 Das Sarma, "Detecting near-duplicates for web crawling", WWW 2007, section 2.
 
-Each term's stable hash votes bit by bit: its weight for a 1, minus its weight for a 0.  A bit of the
-fingerprint is 1 where the sum of votes is greater than 0.  Weights are integers, so sums are exact and do not
+Each term's stable hash votes bit by bit: its weight for a 1, minus its weight for a 0. A bit of the
+fingerprint is 1 if the sum of votes is greater than 0. Weights are integers, so sums are exact and do not
 depend on the order of the terms.
 
 Worked example with 4-bit hashes: terms 0b0011 (weight 3), 0b0101 (weight 2), 0b1001 (weight 2):
@@ -22,9 +22,9 @@ import xxhash
 from dedup_job.native.compiled import compiled
 from dedup_job.native.instructions import prefetch
 from dedup_job.native.ragged import Ragged
-from dedup_job.text.characters import in_utf8
+from dedup_job.text.characters import encode_utf8
 
-AHEAD = 16  # entries by which memory is asked for in advance
+PREFETCH_DISTANCE = 16  # entries
 
 
 def term_hashes(terms: Ragged, bits: int) -> npt.NDArray[np.uint64]:
@@ -32,50 +32,57 @@ def term_hashes(terms: Ragged, bits: int) -> npt.NDArray[np.uint64]:
 
     64 bits are xxh3-64 of the UTF-8 bytes, 128 bits xxh3-128 (low word, high word).
 
-    >>> from dedup_job.text.characters import joined
-    >>> f"{term_hashes(joined(['hello']), 64)[0, 0]:x}"
+    >>> from dedup_job.text.characters import encode_text
+    >>> f"{term_hashes(Ragged(np.array([0, 5]), encode_text('hello')), 64)[0, 0]:x}"
     '9555e8555c62dcfd'
     """
-    digest = xxhash.xxh3_64_digest if bits == 64 else xxhash.xxh3_128_digest  # most significant byte first
-    hashes = np.frombuffer(b"".join(map(digest, in_utf8(terms))), ">u8").reshape(-1, bits // 64)
+    # xxhash returns the most significant byte first.
+    digest = xxhash.xxh3_64_digest if bits == 64 else xxhash.xxh3_128_digest
+    hashes = np.frombuffer(b"".join(map(digest, encode_utf8(terms))), ">u8").reshape(-1, bits // 64)
     return hashes[:, ::-1].astype(np.uint64)
 
 
 @compiled
-def fold(
+def compute_simhashes(
     offsets: npt.NDArray[np.int64],
     terms: npt.NDArray[np.int64],
     weights: npt.NDArray[np.int64],
     hashes: npt.NDArray[np.uint64],
 ) -> npt.NDArray[np.uint64]:
-    """Fold the weighted terms of n texts into n fingerprints.
+    """Compute the fingerprints of n texts from their weighted terms.
 
-    offsets  int64 (n + 1,): text i owns entries offsets[i] .. offsets[i + 1] of `terms` and `weights`
-    terms    int64: row of `hashes` of each entry
-    weights  int64: weight of each entry; sums must stay below 2**63
-    hashes   uint64 (vocabulary, words)
-    returns  uint64 (n, words); a text without terms gets 0
+    Args:
+        offsets: int64 (n + 1,): text i has the entries offsets[i] to offsets[i + 1] of `terms` and `weights`.
+        terms: int64, the row of each entry's term in `hashes`.
+        weights: int64, the weight of each entry; sums must stay below 2**63.
+        hashes: uint64 (vocabulary, words), from `term_hashes`.
+
+    Returns:
+        uint64 (n, words); 0 for a text without terms.
     """
     texts, words = len(offsets) - 1, hashes.shape[1]
-    prints = np.zeros((texts, words), np.uint64)
+    fingerprints = np.zeros((texts, words), np.uint64)
     votes = np.empty(64, np.int64)
     for text in range(texts):
         for word in range(words):
             votes[:] = 0
             for entry in range(offsets[text], offsets[text + 1]):
-                if word == 0 and entry + AHEAD < len(terms):
-                    prefetch(hashes, words * terms[entry + AHEAD])
+                # A term's hash can be anywhere in a large vocabulary. Both words of 128 bits lie side by
+                # side.
+                if word == 0 and entry + PREFETCH_DISTANCE < len(terms):
+                    prefetch(hashes, words * terms[entry + PREFETCH_DISTANCE])
                 value, weight = hashes[terms[entry], word], weights[entry]
+                # Without a branch, so that the compiler handles several bits at once.
                 for bit in range(64):
                     votes[bit] += weight * (2 * np.int64((value >> np.uint64(bit)) & np.uint64(1)) - 1)
             for bit in range(64):
                 if votes[bit] > 0:
-                    prints[text, word] |= np.uint64(1) << np.uint64(bit)
-    return prints
+                    fingerprints[text, word] |= np.uint64(1) << np.uint64(bit)
+    return fingerprints
 
 
 def hamming(a: npt.NDArray[np.uint64], b: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Return how many bits differ between fingerprints, over the last axis of words.
+    """Count the bits that differ between fingerprints (Hamming distance), summed over the last axis.
 
     >>> int(hamming(np.array([0b1011], np.uint64), np.array([0b0001], np.uint64)))
     2

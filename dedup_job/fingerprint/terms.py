@@ -1,7 +1,8 @@
-"""Terms: what is left of a text's words for scoring, each with its TF-IDF weight as an integer.
+"""Terms: the tokens of a text that count, each with its TF-IDF weight as an integer.
 
-The weight of a term is a function of its frequency in the text times a function of its IDF.  Both are damped
-by default: undamped, a single frequent or rare word decides most bits, and one edit flips too many.
+The weight of a term is a function of its frequency in the text times a function of its IDF. Both functions
+are damped by default: otherwise a single frequent or rare word decides most bits of a fingerprint, and
+editing it flips too many of them.
 """
 
 from __future__ import annotations
@@ -19,24 +20,26 @@ from dedup_job.fingerprint.interning import Interned
 from dedup_job.fingerprint.simhash import term_hashes
 from dedup_job.native.compiled import compiled
 from dedup_job.native.ragged import Ragged
-from dedup_job.text.characters import is_chinese, joined, letters
+from dedup_job.text.characters import is_chinese, joined, letter_table
 
-DROPPED = -1  # the row of what is no term
+DROPPED = -1  # the row of a token that is no term
 SPACE = -2  # the row of a space, which is no term either
-LARGEST_TF = 1 << 16
-EXACT = 1 << 42  # below it the root of 1,024 times a number is right in floating point, too
+TF_LIMIT = 1 << 16  # greater term frequencies count as TF_LIMIT - 1
+# Below it 1,024 times a number is less than 2**52, and the floor of its root is exact in floating point.
+EXACT_SQRT_LIMIT = 1 << 42
 
 
 @dataclass(frozen=True, slots=True)
 class TermRule:
-    """Which tokens count as terms, and how their weight grows with their frequency.
+    """Which tokens count as terms, and how their weight depends on frequency and IDF.
 
-    features    "words"; "words+han" (words, and each Chinese character: a text of few words then still
-                has many terms); "words:N" (runs of N consecutive words); "chars:N" (character N-grams)
-    min_length  shortest word, in characters
-    tf          what frequency is worth: "log" is 1 + ln tf, "raw" is tf, "binary" is 1
-    idf         what rarity is worth: "full" is IDF, "sqrt" its square root, "none" is 1
-    top         only the heaviest so many terms of a text; 0 takes all
+    Attributes:
+        features: "words"; "words+han" (words, and each Chinese character: a text of few words then still has
+            many terms); "words:N" (runs of N consecutive words); "chars:N" (runs of N characters).
+        min_length: Of a word, in characters.
+        tf: The weight of a term frequency: "log" is 1 + ln tf, "raw" is tf, "binary" is 1.
+        idf: The weight of an IDF: "full" is the IDF, "sqrt" its square root, "none" is 1.
+        top: Use only this number of terms of a text, the heaviest; 0 uses all.
     """
 
     features: str = "words+han"
@@ -48,11 +51,13 @@ class TermRule:
 
 @dataclass(frozen=True, slots=True)
 class WeightedTerms:
-    """The distinct terms of n texts: text i owns entries offsets[i] .. offsets[i + 1].
+    """The distinct terms of n texts, one after the other.
 
-    rows      int64, row of each term in the vocabulary
-    weights   int64, fixed-point weight of each term, at least 1
-    distinct  int64 (n,), how many distinct terms each text had before the heaviest were taken
+    Attributes:
+        offsets: int64 (n + 1,): text i has the entries offsets[i] to offsets[i + 1] of `rows` and `weights`.
+        rows: int64, the row of each term in the vocabulary.
+        weights: int64, the fixed-point weight of each term, at least 1.
+        distinct: int64 (n,), the number of distinct terms of each text, before `TermRule.top` applies.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -62,57 +67,68 @@ class WeightedTerms:
 
 
 class Vocabulary:
-    """Rows for terms, met once and remembered: hash and IDF by row, or DROPPED for what is no term."""
+    """Numbers terms by row, with the hash and the IDF of each row.
+
+    It also remembers tokens that are no terms, with the row DROPPED. Tokens are added when they are first
+    asked for.
+    """
 
     def __init__(self, rule: TermRule, idf: Idf, stop_words: frozenset[str], bits: int) -> None:
         self._rule, self._idf, self._bits = rule, idf, bits
         self._tokens = Interned()
-        self._rows = array("q")  # by the number of a token
+        # By the number of a token, which is not its row: tokens that are no terms have numbers, too.
+        self._rows = array("q")
         self._hashes = array("Q")
         self._idfs = array("q")
         known, _ = self._tokens.numbers(joined([" ", *stop_words]))
         self._rows.extend([SPACE] + [DROPPED] * (len(known) - 1))
 
     def __len__(self) -> int:
+        """Return the number of known tokens, including those that are no terms."""
         return len(self._rows)
 
     @property
     def characters(self) -> int:
-        """Characters of all tokens that were met."""
+        """Characters of all known tokens."""
         return self._tokens.characters
 
     def rows(self, tokens: Ragged) -> npt.NDArray[np.int64]:
-        """Return the row of each token; those that were not met before are learned all at once."""
+        """Return the row of each token, int64; new tokens are added."""
         numbers, new = self._tokens.numbers(tokens)
         if len(new):
-            self._learn(new)
+            self._add(new)
         return np.frombuffer(self._rows, np.int64)[numbers]
 
-    def _learn(self, tokens: Ragged) -> None:
+    def _add(self, tokens: Ragged) -> None:
+        """Add distinct tokens that are not known yet."""
         is_han = self._rule.features == "words+han"
-        is_term = _are_terms(tokens.offsets, tokens.values, letters(), self._rule.min_length, is_han)
+        is_term = _are_terms(tokens.offsets, tokens.values, letter_table(), self._rule.min_length, is_han)
         rows = np.where(is_term, self.size - 1 + np.cumsum(is_term), DROPPED)
         self._rows.frombytes(rows.tobytes())
         terms = tokens.take(np.flatnonzero(is_term))
         self._hashes.frombytes(term_hashes(terms, self._bits).tobytes())
-        self._idfs.frombytes(rarities(self._idf(terms), self._rule.idf).tobytes())
+        self._idfs.frombytes(idf_weights(self._idf(terms), self._rule.idf).tobytes())
 
     @property
     def size(self) -> int:
-        """Rows, each that of one term."""
+        """The number of rows, one for each term."""
         return len(self._idfs)
 
     def terms(self) -> list[str]:
-        """Return the term of every row."""
+        """Return the terms in the order of their rows."""
         tokens = zip(self._tokens.strings(), self._rows, strict=True)
         return [token for token, row in tokens if row >= 0]
 
     def hashes(self) -> npt.NDArray[np.uint64]:
-        """Return the hash of every row, uint64 (n, bits / 64); to be let go before another term is met."""
+        """Return the hash of every row, uint64 (n, bits / 64).
+
+        The array shares memory with the vocabulary; drop it before new tokens are added, which raises
+        BufferError otherwise.
+        """
         return np.frombuffer(self._hashes, np.uint64).reshape(-1, self._bits // 64)
 
     def idfs(self) -> npt.NDArray[np.int64]:
-        """Return the fixed-point IDF of every row; to be let go before another term is met."""
+        """Return the weighted fixed-point IDF of every row, int64; drop the array like that of `hashes`."""
         return np.frombuffer(self._idfs, np.int64)
 
 
@@ -124,7 +140,12 @@ def _are_terms(
     min_length: int,
     is_han: bool,
 ) -> npt.NDArray[np.bool_]:
-    """Tell which tokens are terms: a letter or digit in so many characters, or a Chinese one alone."""
+    """Return which tokens are terms: those that are long enough and have a letter or digit.
+
+    Args:
+        letters: Of `letter_table`.
+        is_han: Whether a single Chinese character is a term, too.
+    """
     are_terms = np.zeros(len(offsets) - 1, np.bool_)
     for token in range(len(are_terms)):
         start, stop = offsets[token], offsets[token + 1]
@@ -136,60 +157,74 @@ def _are_terms(
     return are_terms
 
 
-def rarities(idfs: npt.NDArray[np.int64], kind: str) -> npt.NDArray[np.int64]:
-    """Return what each fixed-point IDF is worth, as a fixed-point number, rounded down.
+def idf_weights(idfs: npt.NDArray[np.int64], kind: str) -> npt.NDArray[np.int64]:
+    """Return the weight of each fixed-point IDF, in fixed point, rounded down.
 
-    >>> [rarities(np.array([4 * 1024]), kind).item() for kind in ("full", "sqrt", "none")]
+    >>> [idf_weights(np.array([4 * 1024]), kind).item() for kind in ("full", "sqrt", "none")]
     [4096, 2048, 1024]
     """
     if kind == "none":
         return np.full_like(idfs, SCALE)
     if kind == "full":
         return idfs
-    if idfs.max(initial=0) < EXACT:
+    if idfs.max(initial=0) < EXACT_SQRT_LIMIT:
         return np.sqrt(idfs * SCALE).astype(np.int64)
     return np.array([isqrt(idf * SCALE) for idf in idfs.tolist()], np.int64)
 
 
 @cache
 def term_frequency_weights(tf: str) -> npt.NDArray[np.int64]:
-    """Return what each term frequency from 0 to 65,535 is worth, fixed-point.
+    """Return the weight of each term frequency from 0 to 65,535, in fixed point.
 
     >>> term_frequency_weights("log")[[1, 2, 3]].tolist()
     [1024, 1734, 2149]
     """
     if tf == "binary":
-        return np.full(LARGEST_TF, SCALE, np.int64)
+        return np.full(TF_LIMIT, SCALE, np.int64)
     if tf == "log":
-        return np.array([0, *(round((1 + log(count)) * SCALE) for count in range(1, LARGEST_TF))], np.int64)
-    return np.arange(LARGEST_TF, dtype=np.int64) * SCALE
+        return np.array([0, *(round((1 + log(count)) * SCALE) for count in range(1, TF_LIMIT))], np.int64)
+    return np.arange(TF_LIMIT, dtype=np.int64) * SCALE
 
 
 def weigh(
     offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], vocabulary: Vocabulary, rule: TermRule
 ) -> WeightedTerms:
-    """Count and weigh the terms of n texts; the tokens of text i are rows[offsets[i] : offsets[i + 1]]."""
-    offsets, rows, weights = _weighed(offsets, rows, vocabulary.idfs(), term_frequency_weights(rule.tf))
+    """Count and weigh the terms of n texts.
+
+    Args:
+        offsets: int64 (n + 1,): the tokens of text i are rows[offsets[i] : offsets[i + 1]].
+        rows: int64, the row of each token in the vocabulary; tokens with a row below 0 are ignored.
+    """
+    offsets, rows, weights = _count_and_weigh(
+        offsets, rows, vocabulary.idfs(), term_frequency_weights(rule.tf)
+    )
     distinct = np.diff(offsets)
     if rule.top:
         texts = np.repeat(np.arange(len(distinct)), distinct)
-        heaviest = _heaviest(texts, weights, vocabulary.hashes()[rows, 0], rule.top)
+        heaviest = _select_heaviest(texts, weights, vocabulary.hashes()[rows, 0], rule.top)
         texts, rows, weights = texts[heaviest], rows[heaviest], weights[heaviest]
         offsets = np.searchsorted(texts, np.arange(len(distinct) + 1)).astype(np.int64)
     return WeightedTerms(offsets, rows, weights, distinct)
 
 
 @compiled
-def _weighed(
+def _count_and_weigh(
     offsets: npt.NDArray[np.int64],
     rows: npt.NDArray[np.int64],
     idfs: npt.NDArray[np.int64],
     tf_weights: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the distinct rows of each text, without DROPPED, and their weights: by frequency, times IDF."""
+    """Return offsets, distinct rows and weights of the terms of each text.
+
+    Args:
+        idfs: The weighted IDF of each row.
+        tf_weights: Of `term_frequency_weights`.
+    """
     kept, weights = np.empty_like(rows), np.empty_like(rows)
     ends = np.zeros_like(offsets)
-    places = np.full(len(idfs), -1, np.int32)  # where each row was last put in `kept`
+    # Where in `kept` each row was last put. A place before `first` belongs to an earlier text, so the array
+    # need not be cleared for each text.
+    places = np.full(len(idfs), -1, np.int32)
     filled = 0
     for text in range(len(offsets) - 1):
         first = filled
@@ -199,7 +234,8 @@ def _weighed(
                 continue
             place = places[row]
             if place >= first:
-                weights[place] = min(weights[place] + 1, LARGEST_TF - 1)  # for now, how often it occurs
+                # Until the text ends, this is the term's frequency.
+                weights[place] = min(weights[place] + 1, TF_LIMIT - 1)
             else:
                 kept[filled], weights[filled], places[row] = row, 1, filled
                 filled += 1
@@ -209,13 +245,17 @@ def _weighed(
     return ends, kept[:filled].copy(), weights[:filled].copy()
 
 
-def _heaviest(
+def _select_heaviest(
     texts: npt.NDArray[np.int64],
     weights: npt.NDArray[np.int64],
     hashes: npt.NDArray[np.uint64],
     top: int,
 ) -> npt.NDArray[np.int64]:
-    """Return the entries of each text's `top` heaviest terms; ties go to the smaller hash."""
+    """Return the entries of each text's `top` heaviest terms; of equal weights the smaller hash wins.
+
+    Args:
+        texts: int64, sorted: the text of each entry.
+    """
     order = np.lexsort((hashes, -weights, texts))
     starts = np.searchsorted(texts, texts)
     rank = np.arange(len(texts)) - starts[order]

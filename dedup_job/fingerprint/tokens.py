@@ -1,7 +1,7 @@
-"""Tokens: the words of texts, or runs of words or of characters; as strings, and as rows of a vocabulary.
+"""Split texts into tokens: words, runs of words, or runs of characters, as strings and as vocabulary rows.
 
-What stands between two gaps of a text is segmented once and remembered: of most texts nearly all was met
-before, and a table knows it twenty times faster than the segmenter.
+The pieces between two gaps of a text are segmented once and remembered. Nearly all pieces of most texts have
+occurred before, and looking them up in a table is twenty times as fast as segmenting them.
 """
 
 from __future__ import annotations
@@ -13,36 +13,35 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.pieces import Pieces, Rows
-from dedup_job.fingerprint.segment import Segmenter, pieces, segmentable
+from dedup_job.fingerprint.segment import Segmenter, pieces, prepare_for_segmenter
 from dedup_job.fingerprint.terms import SPACE, TermRule, Vocabulary
 from dedup_job.native.compiled import compiled
 from dedup_job.native.ragged import Ragged
 from dedup_job.text.characters import (
     CHINESE,
-    CODE,
+    CODE_POINT,
     LAST_CHINESE,
-    decoded,
+    decode_text,
     is_chinese,
     joined,
-    letters_and_digits,
+    keep_letters_and_digits,
     offsets_of,
 )
 
-UNKNOWN = -3  # the row of a character that was not met
-AT_ONCE = 8_000  # characters that are segmented at once: their words stay in the processor's cache
-MOST_CHARACTERS = 4_000_000  # of the pieces that are remembered
+UNKNOWN = -3  # the row of a character that is not in the table yet
+AT_ONCE = 8_000  # characters that are segmented at once, so that their words stay in the processor's cache
+MOST_CHARACTERS = 4_000_000  # of the remembered pieces
 
 TokenRows = Callable[[Sequence[str], Ragged], Rows]
-"""The rows of the tokens of n cleaned texts, which are also given as `characters.lower_case` has them.
+"""Returns the vocabulary rows of n texts' tokens: text i has rows[offsets[i] : offsets[i + 1]].
 
-After an error it is of no use any more.
-
-Text i has rows[offsets[i] : offsets[i + 1]]; what is no term has a row below 0, or none.
+Args: the cleaned texts, and the same texts as `encode_lower_case` returns them. Tokens that are no terms have
+a row below 0, or none. After an error it cannot be used again.
 """
 
 
 class Tokenizer:
-    """Text -> tokens, as the rule's features say."""
+    """Splits a text into tokens, as the rule's features say."""
 
     def __init__(self, rule: TermRule, segmenter: Segmenter, stop_words: frozenset[str]) -> None:
         kind, _, length = rule.features.partition(":")
@@ -57,23 +56,23 @@ class Tokenizer:
         return self._tokens(text)
 
     def _words(self, text: str) -> list[str]:
-        words = self.segmenter(segmentable(text.lower()))
+        words = self.segmenter(prepare_for_segmenter(text.lower()))
         if self._length == 1:
             return words
         words = [word for word in words if word not in self._stop_words and any(map(str.isalnum, word))]
         return [" ".join(words[i : i + self._length]) for i in range(len(words) - self._length + 1)]
 
     def _words_and_han(self, text: str) -> list[str]:
-        words = self.segmenter(segmentable(text.lower()))
+        words = self.segmenter(prepare_for_segmenter(text.lower()))
         return words + CHINESE.findall(text)
 
     def _characters(self, text: str) -> list[str]:
-        text = letters_and_digits(text)
+        text = keep_letters_and_digits(text)
         return [text[i : i + self._length] for i in range(len(text) - self._length + 1)]
 
 
 def token_rows(rule: TermRule, tokenizer: Tokenizer, vocabulary: Vocabulary) -> TokenRows:
-    """Return the fastest way to the tokens that the rule's features name; their order may differ."""
+    """Return the fastest function for the rule's features; it may return the tokens in another order."""
     if rule.features == "words":
         return WordRows(tokenizer.segmenter, vocabulary)
     if rule.features == "words+han":
@@ -82,7 +81,7 @@ def token_rows(rule: TermRule, tokenizer: Tokenizer, vocabulary: Vocabulary) -> 
 
 
 class RunRows:
-    """Runs of words or characters, text by text: they cross the gaps."""
+    """Finds the rows of runs of words or characters, text by text, because runs cross the gaps."""
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: Vocabulary) -> None:
         self._tokenizer, self._vocabulary = tokenizer, vocabulary
@@ -95,7 +94,7 @@ class RunRows:
 
 
 class WordRows:
-    """Words, piece by piece."""
+    """Finds the rows of words, piece by piece."""
 
     def __init__(self, segmenter: Segmenter, vocabulary: Vocabulary) -> None:
         self._segmenter, self._vocabulary = segmenter, vocabulary
@@ -110,14 +109,15 @@ class WordRows:
         if len(new):
             rows = self._vocabulary.rows(self._words(new))
             ends = rows == SPACE
+            # The spaces mark the pieces: without one of them, words would go to the wrong piece.
             if ends.sum() != len(new):
                 raise ValueError("the segmenter lost a space")
             self._pieces.learn(ends, rows)
         return self._pieces.rows(offsets, numbers)
 
     def _words(self, found: Ragged) -> Ragged:
-        """Return the words of some pieces, the spaces behind them among them."""
-        text = decoded(found.values)
+        """Return the words of some pieces, including the space after each piece."""
+        text = decode_text(found.values)
         begins = found.offsets[np.searchsorted(found.offsets, np.arange(0, len(text), AT_ONCE))]
         parts = pairwise(dict.fromkeys([*begins.tolist(), len(text)]))
         words = [offsets_of(self._segmenter(text[start:stop]))[1:] + start for start, stop in parts]
@@ -128,14 +128,15 @@ class WordRows:
 
 
 class WordAndHanRows:
-    """Words, and each Chinese character."""
+    """Finds the rows of words, and of each Chinese character."""
 
     def __init__(self, segmenter: Segmenter, vocabulary: Vocabulary) -> None:
         self._words, self._vocabulary = WordRows(segmenter, vocabulary), vocabulary
-        self._table = np.full(LAST_CHINESE + 1, UNKNOWN, np.int64)  # the row of each code point
+        # The row of each code point.
+        self._table = np.full(LAST_CHINESE + 1, UNKNOWN, np.int64)
 
     def __call__(self, texts: Sequence[str], codes: Ragged) -> Rows:
-        """Return the rows of the words of each text, and then those of its characters."""
+        """Return the rows of each text's words, followed by the rows of its Chinese characters."""
         offsets, found = _han(codes.offsets, codes.values)
         rows = self._table[found]
         unknown = np.unique(found[rows == UNKNOWN]).tolist()
@@ -147,12 +148,12 @@ class WordAndHanRows:
 
 @compiled
 def _han(starts: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32]) -> Rows:
-    """Return the code points of the Chinese characters of each text: what CHINESE finds."""
+    """Return the code points of the Chinese characters of each text, as the pattern CHINESE finds them."""
     found, ends = np.empty(len(codes), np.int64), np.zeros_like(starts)
     filled = 0
     for text in range(len(starts) - 1):
         for place in range(starts[text], starts[text + 1]):
-            code = codes[place] & CODE
+            code = codes[place] & CODE_POINT
             if is_chinese(code):
                 found[filled] = code
                 filled += 1
@@ -167,7 +168,7 @@ def _side_by_side(
     second_offsets: npt.NDArray[np.int64],
     second: npt.NDArray[np.int64],
 ) -> Rows:
-    """Return for each text its rows of the first kind, and then those of the second."""
+    """Join two sets of rows text by text: each text's rows of the first set, then of the second."""
     offsets = first_offsets + second_offsets
     rows = np.empty(offsets[-1], np.int64)
     for text in range(len(offsets) - 1):

@@ -1,1 +1,1 @@
-"""Machine code: the only room that knows the compiler (numba) and how what it makes is kept."""
+"""Compiled functions: the only package that uses the compiler (numba) and its cache directly."""

@@ -1,4 +1,4 @@
-"""Compiled functions: what numba makes of them, kept for the next process where there is a place for it."""
+"""Decorators that compile functions with numba."""
 
 from __future__ import annotations
 
@@ -8,38 +8,47 @@ from typing import Any, TypeVar, cast
 
 import numba
 
-from dedup_job.native.cache import cache_folder
+from dedup_job.native.cache import find_cache_folder
 
 F = TypeVar("F", bound=Callable[..., object])
 
-FOLDER = cache_folder()
+CACHE_FOLDER = find_cache_folder()
 
 
 def compiled(function: F) -> F:
-    """Compile for each kind of arguments when they first come; other threads can run meanwhile."""
-    with _kept():
-        return cast(F, numba.njit(cache=FOLDER is not None, nogil=True)(function))
+    """Compile a function that Python calls, once for each combination of argument types.
+
+    The code is cached for other processes. It runs without the global interpreter lock.
+    """
+    with _use_our_cache():
+        return cast(F, numba.njit(cache=CACHE_FOLDER is not None, nogil=True)(function))
 
 
 def part(function: F) -> F:
-    """Compile into the callers, which is all that this function is for; so it need not be loaded itself.
+    """Compile a helper into the compiled functions that call it; it is not cached by itself.
 
-    It makes no array and returns none: so the arrays that it is given are not counted, which in an inner loop
-    takes longer than what is done there.
+    The helper must not create or return arrays.
     """
+    # Without _nrt numba counts references to the arrays that the helper is given. In an inner loop that takes
+    # longer than the helper's own work.
     return cast(F, numba.njit(nogil=True, _nrt=False)(function))  # type: ignore[call-overload]
 
 
 def inlined(function: Callable[..., object]) -> Any:
-    """Compile as `part`, in the caller's very place: a table's many arrays are not even handed over."""
+    """Compile a helper that is always inlined, for helpers that take a tuple of many arrays.
+
+    The helper must not create or return arrays.
+    """
+    # Passing the arrays of a table to a call takes longer than the helper's own work.
     return numba.njit(nogil=True, _nrt=False, forceinline=True)(function)  # type: ignore[call-overload]
 
 
 @contextmanager
-def _kept() -> Iterator[None]:
-    """Let numba keep what is decorated meanwhile in our folder; what others compile is not touched."""
+def _use_our_cache() -> Iterator[None]:
+    """Let numba use our cache folder for functions that are decorated inside."""
+    # The setting is global, so it is restored: other packages' compiled functions keep their own cache.
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
-    numba.config.CACHE_DIR = str(FOLDER or before)  # type: ignore[attr-defined]
+    numba.config.CACHE_DIR = str(CACHE_FOLDER or before)  # type: ignore[attr-defined]
     try:
         yield
     finally:

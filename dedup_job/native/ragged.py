@@ -1,4 +1,4 @@
-"""Rows of different length in one array: shingles, code points."""
+"""Rows of different length in one array: shingle sets, texts as code points."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from dedup_job.native.compiled import compiled
 
 @dataclass(frozen=True, slots=True)
 class Ragged:
-    """Rows of different length in one array: row i is `values[offsets[i]:offsets[i + 1]]`."""
+    """Rows of different length in one array: row i is `values[offsets[i]:offsets[i + 1]]`.
+
+    Attributes:
+        offsets: int64, shape (n + 1,).
+        values: uint32, the rows one after the other.
+    """
 
     offsets: npt.NDArray[np.int64]
     values: npt.NDArray[np.uint32]
@@ -29,15 +34,20 @@ class Ragged:
 
     @classmethod
     def empty(cls, rows: int) -> Ragged:
-        """Return so many rows of nothing."""
+        """Return this number of empty rows."""
         return cls(np.zeros(rows + 1, np.int64), np.empty(0, np.uint32))
 
     def take(self, rows: Sequence[int] | npt.NDArray[np.intp]) -> Ragged:
-        """Return some of the rows, in any order, also more than once; IndexError for one that is none."""
+        """Return some rows, in any order; a row may be repeated.
+
+        Raises:
+            IndexError: If a row does not exist.
+        """
         rows = np.array(rows, np.int64)
+        # Checked here, because compiled code checks no bounds.
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise IndexError(f"there are {len(self)} rows; asked for {rows.min()} to {rows.max()}")
-        return Ragged(*_taken(self.offsets, self.values, rows))
+        return Ragged(*_take_rows(self.offsets, self.values, rows))
 
     @classmethod
     def join(cls, parts: Sequence[Ragged]) -> Ragged:
@@ -48,10 +58,10 @@ class Ragged:
 
 
 @compiled
-def _taken(
+def _take_rows(
     offsets: npt.NDArray[np.int64], values: npt.NDArray[np.uint32], rows: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """Return the offsets and the values of some rows."""
+    """Return the offsets and the values of these rows."""
     ends = np.zeros(len(rows) + 1, np.int64)
     for i in range(len(rows)):
         ends[i + 1] = ends[i] + offsets[rows[i] + 1] - offsets[rows[i]]

@@ -1,1 +1,1 @@
-"""The visible text of a raw record; knows no fingerprint and no database."""
+"""Extract the visible text of a raw record; independent of fingerprints and of the database."""

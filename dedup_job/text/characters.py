@@ -1,6 +1,7 @@
-"""Characters: texts as code points in lower case, and which of them are letters or digits, by table.
+"""Texts as code points (uint32): lower case, and which characters are letters, digits or compared.
 
-A regular expression needs 20 to 40 ns for each character, a table and compiled code 1 ns.
+All properties of a character come from one table indexed by code point. A regular expression needs 20 to 40
+ns per character, compiled code with a table 1 ns.
 """
 
 from __future__ import annotations
@@ -18,93 +19,94 @@ import numpy.typing as npt
 from dedup_job.native.compiled import compiled, part
 from dedup_job.native.ragged import Ragged
 
-LETTER: Final = np.uint32(1 << 31)
-"""Set beside the code point of a letter or digit: `\\w` of a regular expression, without the underscore."""
-COMPARED: Final = np.uint32(1 << 30)
-"""Set beside the code point of what counts when texts are compared: see `is_compared`."""
-CODE: Final = np.uint32((1 << 21) - 1)
-"""The bits of the code point."""
+LETTER_BIT: Final = np.uint32(1 << 31)
+"""Set beside the code point of a letter or digit: a regular expression's `\\w` without the underscore."""
+COMPARED_BIT: Final = np.uint32(1 << 30)
+"""Set beside the code point of a character that counts when texts are compared: see `is_compared`."""
+CODE_POINT: Final = np.uint32((1 << 21) - 1)
+"""Mask of the bits that hold the code point."""
 CHINESE: Final = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 LAST_CHINESE: Final = 0x3FFFF
 
-_ALL: Final = 0x110000
-_ASSIGNED: Final = (range(0x40000), range(0xE0100, 0xE01F0))  # nothing beyond has a category that counts
-_COMPARED_SIGNS: Final = frozenset("#%&@")
-_NOT_LETTERS: Final = re.compile(r"[\W_]+")
-# The two characters whose lower case no table knows: it depends on the neighbours, and is two characters.
+_CODE_POINT_COUNT: Final = 0x110000
+# No character outside these ranges has a category that `is_compared` accepts.
+_ASSIGNED_RANGES: Final = (range(0x40000), range(0xE0100, 0xE01F0))
+_COMPARED_PUNCTUATION: Final = frozenset("#%&@")
+_NO_LETTERS: Final = re.compile(r"[\W_]+")
+# A table cannot give the lower case of these two: sigma's depends on its neighbours, and the dotted I's has
+# two characters.
 _SIGMA, _DOTTED_I = "\u03a3", "\u0130"
 
 
-def encoded(text: str) -> npt.NDArray[np.uint32]:
+def encode_text(text: str) -> npt.NDArray[np.uint32]:
     """Return the code points of a text.
 
-    >>> encoded("a\\u4e2d").tolist()
+    >>> encode_text("a\\u4e2d").tolist()
     [97, 20013]
     """
+    # surrogatepass: BSON and JSON can hold half of a surrogate pair, and it must survive the round trip.
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
-def decoded(codes: npt.NDArray[np.uint32]) -> str:
-    """Return the text of some code points."""
+def decode_text(codes: npt.NDArray[np.uint32]) -> str:
+    """Return the text with these code points."""
     return codes.tobytes().decode("utf-32-le", "surrogatepass")
 
 
 def joined(texts: Sequence[str]) -> Ragged:
-    """Return the code points of texts, one after the other.
-
-    >>> joined(["ab", "", "c"])
-    Ragged(offsets=array([0, 2, 2, 3]), values=array([97, 98, 99], dtype=uint32))
-    """
-    return Ragged(offsets_of(texts), encoded("".join(texts)))
+    """Encode texts as code points, one row per text: "ab", "", "c" have the offsets 0, 2, 2, 3."""
+    return Ragged(offsets_of(texts), encode_text("".join(texts)))
 
 
-def strings(texts: Ragged) -> list[str]:
-    """Return texts that are given as code points.
+def decode_texts(texts: Ragged) -> list[str]:
+    """Turn rows of code points into strings.
 
-    >>> strings(joined(["ab", "", "c"]))
+    >>> decode_texts(Ragged(np.array([0, 2, 2, 3]), encode_text("abc")))
     ['ab', '', 'c']
     """
-    text = decoded(texts.values[: texts.offsets[-1]])
+    text = decode_text(texts.values[: texts.offsets[-1]])
     return [text[start:stop] for start, stop in pairwise(texts.offsets.tolist())]
 
 
-def in_utf8(texts: Ragged) -> list[bytes]:
-    """Return texts that are given as code points in UTF-8; half a surrogate pair takes three bytes.
+def encode_utf8(texts: Ragged) -> list[bytes]:
+    """Turn rows of code points into UTF-8; half of a surrogate pair takes three bytes.
 
-    >>> in_utf8(joined(["a\\u4e2d", "", "\\u00e9"]))
+    >>> encode_utf8(Ragged(np.array([0, 2, 2, 3]), encode_text("a\\u4e2d\\u00e9")))
     [b'a\\xe4\\xb8\\xad', b'', b'\\xc3\\xa9']
     """
     codes = texts.values[: texts.offsets[-1]]
+    # All rows are encoded at once. The length of each character in UTF-8 says where a row ends in the result.
     sizes = 1 + (codes >= 0x80).astype(np.int64) + (codes >= 0x800) + (codes >= 0x10000)
     stops = np.concatenate([[0], np.cumsum(sizes)])[texts.offsets].tolist()
-    octets = decoded(codes).encode("utf-8", "surrogatepass")
+    octets = decode_text(codes).encode("utf-8", "surrogatepass")
     return [octets[start:stop] for start, stop in pairwise(stops)]
 
 
-def lower_case(texts: Sequence[str]) -> Ragged:
-    """Return the code points of `text.lower()` for each text, with LETTER and COMPARED set where they hold.
+def encode_lower_case(texts: Sequence[str]) -> Ragged:
+    """Encode each text's `text.lower()` as code points, with LETTER_BIT and COMPARED_BIT set.
 
-    >>> [decoded(row & CODE) for row in lower_case(["A-b", "\\u0394\\u03a3"])]
+    >>> [decode_text(row & CODE_POINT) for row in encode_lower_case(["A-b", "\\u0394\\u03a3"])]
     ['a-b', '\\u03b4\\u03c2']
     """
     text = "".join(texts)
     if _SIGMA in text or _DOTTED_I in text:
+        # Text by text: the end of one text must not see the beginning of the next.
         texts = [text.lower() for text in texts]
         text = "".join(texts)
-    return Ragged(offsets_of(texts), _looked_up(_table(), encoded(text)))
+    return Ragged(offsets_of(texts), _look_up_all(_lower_case_table(), encode_text(text)))
 
 
-def letters_and_digits(text: str) -> str:
-    """Return the letters and digits of a text, in lower case.
+def keep_letters_and_digits(text: str) -> str:
+    """Return a text's letters and digits, in lower case.
 
-    >>> letters_and_digits("Very_Cheap: 价格 100!")
+    >>> keep_letters_and_digits("Very_Cheap: 价格 100!")
     'verycheap价格100'
     """
-    return _NOT_LETTERS.sub("", text.lower())
+    return _NO_LETTERS.sub("", text.lower())
 
 
 def offsets_of(texts: Sequence[Sized]) -> npt.NDArray[np.int64]:
-    """Return where each text begins and ends when all are joined, int64 (n + 1,).
+    """Return where each text begins and ends when all are joined, int64, shape (n + 1,).
 
     >>> offsets_of(["ab", "", "c"]).tolist()
     [0, 2, 2, 3]
@@ -115,40 +117,43 @@ def offsets_of(texts: Sequence[Sized]) -> npt.NDArray[np.int64]:
 
 
 def is_compared(character: str) -> bool:
-    """Tell whether a character counts when texts are compared: letters, marks, digits, symbols and `#%&@`.
+    """Return whether a character counts when texts are compared: letters, marks, digits, symbols and `#%&@`.
 
-    `C++` and `C#` differ, as do two emoji and two Hindi words with other vowel signs; white space and other
-    punctuation make no difference.
+    `C++` and `C#` differ, as do two emoji and two Hindi words with different vowel signs. White space and
+    other punctuation make no difference.
 
     >>> [sign for sign in "a_1 中,+#\u0903" if is_compared(sign)]
     ['a', '1', '中', '+', '#', 'ः']
     """
-    return unicodedata.category(character)[0] in "LMNS" or character in _COMPARED_SIGNS
+    return unicodedata.category(character)[0] in "LMNS" or character in _COMPARED_PUNCTUATION
 
 
 @cache
-def _table() -> npt.NDArray[np.uint32]:
-    """Return for each code point that of its lower case, with LETTER and COMPARED set where they hold."""
-    every = decoded(np.arange(_ALL, dtype=np.uint32)).replace(_DOTTED_I, "i")
-    lower = every.lower()
-    table = encoded(lower) | LETTER
-    for run in _NOT_LETTERS.finditer(lower):
-        table[run.start() : run.end()] &= CODE
-    for codes in _ASSIGNED:
-        counted = map(is_compared, lower[codes.start : codes.stop])
-        table[codes.start : codes.stop] |= np.fromiter(counted, np.uint32, len(codes)) * COMPARED
+def _lower_case_table() -> npt.NDArray[np.uint32]:
+    """Return each code point's lower case, with LETTER_BIT and COMPARED_BIT set; index: the code point."""
+    # The lower case of the dotted I has two characters, which would shift all later rows; texts that hold it
+    # never reach the table.
+    characters = decode_text(np.arange(_CODE_POINT_COUNT, dtype=np.uint32)).replace(_DOTTED_I, "i")
+    lower = characters.lower()
+    table = encode_text(lower) | LETTER_BIT
+    for run in _NO_LETTERS.finditer(lower):
+        table[run.start() : run.end()] &= CODE_POINT
+    for codes in _ASSIGNED_RANGES:
+        are_compared = map(is_compared, lower[codes.start : codes.stop])
+        table[codes.start : codes.stop] |= np.fromiter(are_compared, np.uint32, len(codes)) * COMPARED_BIT
     return table
 
 
 @cache
-def letters() -> npt.NDArray[np.bool_]:
+def letter_table() -> npt.NDArray[np.bool_]:
     """Return for each code point whether it is a letter or digit."""
-    return _table() >= LETTER
+    # LETTER_BIT is the highest bit.
+    return _lower_case_table() >= LETTER_BIT
 
 
 @part
 def is_cjk(code: int) -> bool:
-    """Tell whether a code point is a Chinese, Japanese or Korean character, or one of their signs."""
+    """Return whether a code point is a Chinese, Japanese or Korean character or sign."""
     return code >= 0x2E80 and (
         code <= 0x9FFF
         or 0xAC00 <= code <= 0xD7AF
@@ -159,7 +164,7 @@ def is_cjk(code: int) -> bool:
 
 @part
 def is_chinese(code: int) -> bool:
-    """Tell whether a code point is what CHINESE finds."""
+    """Return whether the pattern CHINESE matches a code point; numba compiles no regular expressions."""
     return code >= 0x3400 and (
         code <= 0x4DBF
         or 0x4E00 <= code <= 0x9FFF
@@ -169,8 +174,9 @@ def is_chinese(code: int) -> bool:
 
 
 @compiled
-def _looked_up(table: npt.NDArray[np.uint32], codes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    found = np.empty(len(codes), np.uint32)
+def _look_up_all(table: npt.NDArray[np.uint32], codes: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """Return the table's value for each code point."""
+    values = np.empty(len(codes), np.uint32)
     for i in range(len(codes)):
-        found[i] = table[codes[i]]
-    return found
+        values[i] = table[codes[i]]
+    return values

@@ -1,4 +1,4 @@
-"""The visible text of a record: markup gone, entities decoded, one spelling for every character."""
+"""Clean a record's text: remove markup, decode entities, and write every character in one way."""
 
 from __future__ import annotations
 
@@ -10,39 +10,45 @@ from functools import cached_property
 from typing import Final
 
 from dedup_job.document import Unjudged
-from dedup_job.text.markup import visible
+from dedup_job.text.markup import extract_visible_text
 from dedup_job.text.selectors import ElementSelection
-from dedup_job.text.simple_markup import simple_texts
+from dedup_job.text.simple_markup import scan_texts
 
 MAX_ACCENTS: Final = 100
-"""Most combining characters in a row; NFKC sorts them, in quadratic time (UAX #15 calls 30 a safe number)."""
+"""Most combining characters in a row. NFKC sorts them in quadratic time (UAX #15 calls 30 a safe number)."""
 
-# Two short cuts, worth a factor of ten on Chinese text: what NFKC changes there most often, and what it never
-# changes.
-_FREQUENT: Final = [(wide, unicodedata.normalize("NFKC", wide)) for wide in "\xa0\u3000，：；？！（）"]
-_ORDINARY: Final = re.compile("[ -~\u2013-\u2015\u2018-\u201f\u3001-\u3015\u4e00-\u9fff]*+")
+# Two shortcuts around NFKC, together ten times as fast on Chinese text: the characters that NFKC changes most
+# often there, and the characters that it never changes.
+_FREQUENT_REPLACEMENTS: Final = [
+    (wide, unicodedata.normalize("NFKC", wide)) for wide in "\xa0\u3000，：；？！（）"
+]
+_UNCHANGED_BY_NFKC: Final = re.compile("[ -~\u2013-\u2015\u2018-\u201f\u3001-\u3015\u4e00-\u9fff]*+")
 # Default_Ignorable_Code_Point (Unicode, DerivedCoreProperties.txt), controls that are not white space,
-# interlinear marks and lone surrogates. Written out: Python's Unicode version must not change the answer.
+# interlinear marks and lone surrogates. Written out, so that Python's Unicode version cannot change a text.
 _INVISIBLE: Final = re.compile(
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u202a-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-
-_SIGNS: Final = re.compile(rf"[^\w\x00-\x7f]{{{MAX_ACCENTS},}}")
+# Long runs that may hold combining characters; letters and ASCII are never combining.
+_SIGN_RUN: Final = re.compile(rf"[^\w\x00-\x7f]{{{MAX_ACCENTS},}}")
 
 
 @dataclass(frozen=True)
 class Cleaner:
-    """HTML or plain text in, visible text out.
+    """Turns HTML or plain text into its visible text.
 
-    drop_after  the text ends before the first of these markers, which are cleaned like the text itself; one
-                that is absent changes nothing. ValueError for a marker of which nothing is visible.
-    max_chars   the most characters of visible text.
-    select      CSS selectors of the elements whose text it is; none for all of the page
-    remove      CSS selectors of the elements that are taken out before. ValueError for what is no selector.
+    Args:
+        drop_after: Cut the text before the first of these markers. Markers are cleaned like the text itself;
+            an absent marker changes nothing.
+        max_chars: Most characters of visible text.
+        select: CSS selectors of the elements whose text is used; none for the whole page.
+        remove: CSS selectors of elements that are removed first.
 
-    With selectors every text of HTML is parsed, none is scanned.
+    With selectors, every HTML text is parsed and none is scanned (see `scan_texts`).
+
+    Raises:
+        ValueError: If a marker has no visible character, or a selector is not valid CSS.
 
     >>> Cleaner(drop_after=("Share:",)).clean("<p>f<b>oo</b> &lt;</p>if a<b<script>x()</script><p>Share: me")
     'foo < if a<b'
@@ -54,7 +60,8 @@ class Cleaner:
     remove: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a marker that would cut every text to nothing, and what is no selector."""
+        """Check selectors and markers; an empty marker would cut every text to nothing."""
+        # Building the selection checks its selectors.
         bool(self._selection)
         if not all(self._markers):
             msg = "[clean] drop_after: a marker has no visible character and would cut every text: remove it"
@@ -63,7 +70,8 @@ class Cleaner:
     def clean(self, text: str) -> str:
         """Return the visible text.
 
-        Raises `Unjudged`: `empty`, `hidden`, `too_long`, `too_complex`, `suspect`, `unselected`.
+        Raises:
+            Unjudged: `empty`, `hidden`, `too_long`, `too_complex`, `suspect` or `unselected`.
         """
         ((cleaned, reason),) = self.clean_all([text])
         if reason:
@@ -71,13 +79,19 @@ class Cleaner:
         return cleaned
 
     def clean_all(self, texts: Sequence[str]) -> list[tuple[str, str]]:
-        """Return for each text its visible text and "", or "" and the reason why there is none."""
-        scanned = [None] * len(texts) if self._selection else simple_texts(texts)
-        return list(map(self._cut_off, texts, scanned))
+        """Clean many texts at once.
 
-    def _cut_off(self, text: str, scanned: tuple[str, bool] | None) -> tuple[str, str]:
+        Returns:
+            For each text its visible text and "", or "" and the reason why it has none (see `clean`).
+        """
+        # The scan knows no elements to select, so a selection needs the parser.
+        scanned = [None] * len(texts) if self._selection else scan_texts(texts)
+        return list(map(self._clean_scanned, texts, scanned))
+
+    def _clean_scanned(self, text: str, scanned: tuple[str, bool] | None) -> tuple[str, str]:
+        """Return the visible text and "", or "" and a reason; `scanned` is the result of `scan_texts`."""
         try:
-            cleaned = self._read(text, scanned, self._selection)
+            cleaned = self._extract(text, scanned, self._selection)
         except Unjudged as unjudged:
             return "", unjudged.reason
         for marker in self._markers:
@@ -88,41 +102,46 @@ class Cleaner:
 
     @cached_property
     def _markers(self) -> tuple[str, ...]:
-        return tuple(map(self._read, self.drop_after, simple_texts(self.drop_after)))
+        return tuple(map(self._extract, self.drop_after, scan_texts(self.drop_after)))
 
     @cached_property
     def _selection(self) -> ElementSelection:
         return ElementSelection(self.select, self.remove)
 
-    def _read(
+    def _extract(
         self, text: str, scanned: tuple[str, bool] | None, selection: ElementSelection = ElementSelection()
     ) -> str:
-        """Return the visible text of HTML or plain text, in its one spelling."""
+        """Return the normalised visible text of HTML or plain text, before markers and limits apply."""
         if scanned is None or len(text) > self.max_chars:
-            return self._normalised(visible(text, selection))
-        simple, is_ordinary = scanned
-        return simple if is_ordinary else self._normalised(simple)
+            return self._normalise(extract_visible_text(text, selection))
+        visible, is_normalised = scanned
+        return visible if is_normalised else self._normalise(visible)
 
-    def _normalised(self, text: str) -> str:
-        """Return the text in NFKC without invisible characters, white space folded to single spaces."""
+    def _normalise(self, text: str) -> str:
+        """Return the text in NFKC, without invisible characters, white space folded to single spaces."""
         if text.isascii():
-            return self._folded(_INVISIBLE.sub("", text))
-        for wide, narrow in _FREQUENT:
+            return self._fold_white_space(_INVISIBLE.sub("", text))
+        for wide, narrow in _FREQUENT_REPLACEMENTS:
             text = text.replace(wide, narrow)
-        text = self._folded(text)
-        return text if _ORDINARY.fullmatch(text) else self._folded(_canonical(text))
+        text = self._fold_white_space(text)
+        return text if _UNCHANGED_BY_NFKC.fullmatch(text) else self._fold_white_space(_to_nfkc(text))
 
-    def _folded(self, text: str) -> str:
-        """Fold white space; a text that folding would hardly save is refused before it costs memory."""
+    def _fold_white_space(self, text: str) -> str:
+        """Fold white space to single spaces."""
+        # Refused before `split` costs memory: folding hardly ever halves a text.
         if len(text) > 2 * self.max_chars:
             raise Unjudged("too_long")
         return " ".join(text.split())
 
 
-def _canonical(text: str) -> str:
-    """Return the text in NFKC without invisible characters."""
+def _to_nfkc(text: str) -> str:
+    """Return the text in NFKC, without invisible characters.
+
+    Raises:
+        Unjudged: `too_complex` for more than MAX_ACCENTS combining characters in a row.
+    """
     text = _INVISIBLE.sub("", text)
-    for run in _SIGNS.findall(text):
+    for run in _SIGN_RUN.findall(text):
         if sum(unicodedata.category(sign)[0] == "M" for sign in run) > MAX_ACCENTS:
             raise Unjudged("too_complex")
     return unicodedata.normalize("NFKC", text)

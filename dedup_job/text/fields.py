@@ -1,4 +1,4 @@
-"""The text fields of a record: raw BSON in, text out, or the reason why there is none."""
+"""Read the text fields of raw BSON records, or the reason why a record has no text."""
 
 from __future__ import annotations
 
@@ -17,28 +17,33 @@ from bson.raw_bson import RawBSONDocument
 from dedup_job.document import RAW, Unjudged
 
 _ABSENT: Final = object()
-_TWICE: Final = object()
+_REPEATED: Final = object()
 
 
-class _Counted(dict[str, Any]):
-    """A document that knows which of its fields it has twice: of these it gives none."""
+class _StrictDocument(dict[str, Any]):
+    """A document that refuses to return a field it has twice."""
 
     def __setitem__(self, name: str, value: Any) -> None:
-        super().__setitem__(name, _TWICE if name in self else value)
+        super().__setitem__(name, _REPEATED if name in self else value)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return the value of a field; raises `Unjudged` where there are two."""
-        if (value := super().get(name, default)) is _TWICE:
+        """Return the value of a field.
+
+        Raises:
+            Unjudged: `field_twice` if the document has the field twice.
+        """
+        if (value := super().get(name, default)) is _REPEATED:
             raise Unjudged("field_twice")
         return value
 
 
-COUNTED: Final = RAW.with_options(document_class=_Counted)
+COUNTED: Final = RAW.with_options(document_class=_StrictDocument)
 _KINDS: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
-    (bool, "boolean"),  # before the numbers: a bool is an int
+    # Before the numbers: a bool is an int.
+    (bool, "boolean"),
     ((int, float, Decimal128), "number"),
     (list, "list"),
-    ((RawBSONDocument, _Counted), "document"),
+    ((RawBSONDocument, _StrictDocument), "document"),
     (bytes, "binary"),
     (DatetimeMS, "date"),
 )
@@ -47,7 +52,8 @@ _KINDS: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
 class ExtractedText(NamedTuple):
     """The text of a record, or "" and the reason why it has none.
 
-    is_partial  whether some of its parts are absent, null or empty, and it is that of the others
+    Attributes:
+        is_partial: Whether some fields are absent, null or empty, and only the others have a text.
     """
 
     text: str
@@ -57,41 +63,48 @@ class ExtractedText(NamedTuple):
 
 @dataclass(frozen=True)
 class TextFields:
-    """Where the text of a record stands: dotted paths, their texts joined in order with a line break.
+    """The fields that hold a record's text; their texts are joined in order with a line break.
 
-    A path walks embedded documents; a number in it picks from a list, as in MongoDB: `pages.0.body`.
-    ValueError for no path, or an empty part in one.
+    Args:
+        paths: Dotted paths through embedded documents. A number picks an item of a list, as in MongoDB:
+            `pages.0.body`.
+
+    Raises:
+        ValueError: If there is no path, or a path has an empty part.
     """
 
     paths: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Refuse paths that can name no field."""
+        """Check that each path can name a field."""
         if not self.paths or not all(part for path in self._parts for part in path):
             msg = f"fields: give one or several dotted paths, such as 'body' or 'page.text', not {self.paths}"
             raise ValueError(msg)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The fields of a record that its text is in; none where MongoDB cannot be asked for one by name."""
+        """The top-level fields to request from MongoDB; empty to request whole records.
+
+        MongoDB has no projection on a name that begins with `$`.
+        """
         names = tuple(dict.fromkeys(path[0] for path in self._parts))
         return () if any(name.startswith("$") for name in names) else names
 
     def text_of(self, raw: bytes) -> str:
-        """Return the text of one record (a raw BSON document), or raise `Unjudged`.
+        """Return the text of one record (a raw BSON document); absent and null fields are left out.
 
-        A part that is absent or null is left out. Reasons: `missing` (all parts absent), `null` (all absent
-        or null), `not_text:<number|list|document|binary|boolean|date|other>`, `field_twice` (so that either
-        may be meant), `invalid_utf8`, `undecodable`.
+        Raises:
+            Unjudged: `missing` (all fields absent), `null` (all absent or null), `field_twice` (ambiguous),
+                `not_text:<number|list|document|binary|boolean|date|other>`, `invalid_utf8`, `undecodable`.
         """
         return "\n".join(self._texts(raw))
 
     def texts_of(self, raws: Sequence[bytes]) -> list[ExtractedText]:
-        """Return what is found of each record."""
-        return list(map(self._found, raws))
+        """Extract the text of each record; nothing is raised (see `text_of` for the reasons)."""
+        return list(map(self._extract, raws))
 
     def _texts(self, raw: bytes) -> list[str]:
-        """Return the parts that are there, one at least, or raise `Unjudged`."""
+        """Return the texts of the fields that have one, at least one; raises `Unjudged` like `text_of`."""
         try:
             record = self._record(raw)
             values = [_value(record, path) for path in self._parts]
@@ -103,17 +116,18 @@ class TextFields:
         return texts
 
     def _record(self, raw: bytes) -> Mapping[str, Any]:
-        """Return a record, such that a field that it has twice is told from others.
+        """Return the record as a mapping that raises for a repeated field.
 
-        RawBSONDocument decodes no more than is asked for, and gives the last of two.  So the whole is decoded
-        where a name may be there twice; trouble in other fields does not matter even then.
+        RawBSONDocument decodes only the requested fields, and returns the last of two with one name. So a
+        record that may have a name twice is decoded as a whole. An error in another field does not
+        matter: then RawBSONDocument is used after all.
         """
         if any(raw.count(name) > 1 for name in self._names_in_bson):
             with suppress(BSONError, RecursionError):
                 return decode(raw, COUNTED)
         return RawBSONDocument(raw, RAW)
 
-    def _found(self, raw: bytes) -> ExtractedText:
+    def _extract(self, raw: bytes) -> ExtractedText:
         try:
             texts = self._texts(raw)
         except Unjudged as unjudged:
@@ -123,8 +137,9 @@ class TextFields:
 
     @cached_property
     def _names_in_bson(self) -> list[bytes]:
-        """The names of fields as they end in BSON; a text may end so, too.  Numbers are places in lists."""
+        """The names in all paths, as BSON ends them; a text may contain the same bytes."""
         parts = dict.fromkeys(part for path in self._parts for part in path)
+        # Numbers are indexes of lists.
         return [part.encode() + b"\0" for part in parts if not _is_number(part)]
 
     @cached_property
@@ -134,21 +149,25 @@ class TextFields:
 
 @dataclass(frozen=True)
 class GivenTexts(TextFields):
-    """Takes each record for a text in UTF-8, for texts that come from no collection."""
+    """Takes each raw record as a text in UTF-8, for texts that come from a program and not from MongoDB."""
 
     def text_of(self, raw: bytes) -> str:
-        """Return the text, or raise `Unjudged` (`invalid_utf8`)."""
-        (found,) = self.texts_of([raw])
-        if found.reason:
-            raise Unjudged(found.reason)
-        return found.text
+        """Return the text.
+
+        Raises:
+            Unjudged: `invalid_utf8`.
+        """
+        extracted = _decode_utf8(raw)
+        if extracted.reason:
+            raise Unjudged(extracted.reason)
+        return extracted.text
 
     def texts_of(self, raws: Sequence[bytes]) -> list[ExtractedText]:
-        """Return what is found of each text."""
-        return list(map(_decoded, raws))
+        """Decode each text; nothing is raised."""
+        return list(map(_decode_utf8, raws))
 
 
-def _decoded(octets: bytes) -> ExtractedText:
+def _decode_utf8(octets: bytes) -> ExtractedText:
     try:
         return ExtractedText(octets.decode())
     except UnicodeDecodeError:
@@ -160,10 +179,10 @@ def _says_something(text: str) -> bool:
 
 
 def _value(record: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    """Return the value at a path, or `_ABSENT`."""
+    """Return the value at a path, `_ABSENT` if there is none."""
     value: Any = record
     for part in path:
-        if isinstance(value, (RawBSONDocument, _Counted)):
+        if isinstance(value, (RawBSONDocument, _StrictDocument)):
             value = value.get(part, _ABSENT)
         elif isinstance(value, list):
             value = _item(value, part)
@@ -173,7 +192,8 @@ def _value(record: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 
 
 def _item(items: list[Any], part: str) -> Any:
-    """Return one item of a list; a name asks every item at once, which is a list again and no text."""
+    """Return one item of a list, `_ABSENT` behind its end."""
+    # In MongoDB a name selects that field of every item, which is a list again and no text.
     if not _is_number(part):
         raise Unjudged("not_text:list")
     return items[int(part)] if int(part) < len(items) else _ABSENT
@@ -184,17 +204,23 @@ def _is_number(part: str) -> bool:
 
 
 def _text(value: Any) -> str:
-    """Return a value that is text (BSON string or symbol), or raise `Unjudged`."""
-    if type(value) is not str:  # exactly: JavaScript code is a subclass
+    """Return a value that is text (BSON string or symbol).
+
+    Raises:
+        Unjudged: `not_text:...` or `invalid_utf8`.
+    """
+    # Not isinstance: bson's class for JavaScript code is a subclass of str.
+    if type(value) is not str:
         raise Unjudged(f"not_text:{kind_of(value)}")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise Unjudged("invalid_utf8") from None  # the error would carry the text
+            # Not chained: the error contains the text, which must not be logged.
+            raise Unjudged("invalid_utf8") from None
     return value
 
 
 def kind_of(value: Any) -> str:
-    """Return what kind of value one is that is no text, as the reasons have it."""
+    """Return the kind of a value that is no text, as in the reason `not_text:number`."""
     return next((kind for types, kind in _KINDS if isinstance(value, types)), "other")

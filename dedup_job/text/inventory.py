@@ -1,4 +1,4 @@
-"""The inventory of some records: which fields they have, and which kinds of values are in them."""
+"""Count which fields some records have, and the kinds of their values."""
 
 from __future__ import annotations
 
@@ -13,39 +13,40 @@ from bson.raw_bson import RawBSONDocument
 from dedup_job.document import RAW
 from dedup_job.text.fields import kind_of
 
-DEEPEST: Final = 4  # names in a path
-MOST: Final = 200  # paths of a record
+MAX_PATH_LENGTH: Final = 4  # names
+MAX_PATHS: Final = 200  # of one record
 TEXT: Final = "text"
 
 
 def inventory(raws: Iterable[bytes]) -> dict[str, Counter[str]]:
-    """Return for each dotted path how many records have a value of which kind there, the commonest first.
+    """Count the kinds of values at each dotted path, the path that most records have first.
 
-    Of a list only the first item is looked at, of a record only so many paths, so deep.  `_id` is left out,
-    and so is a record that is no BSON.
+    Of a list only the first item is read, of a record at most MAX_PATHS paths of up to MAX_PATH_LENGTH names.
+    `_id` is left out, and so are records that are not valid BSON.
 
-    >>> from bson import encode
-    >>> inventory([encode({"_id": 1, "page": {"body": "x", "n": [2]}}), encode({"page": {"body": None}})])
-    {'page.body': Counter({'text': 1, 'null': 1}), 'page.n.0': Counter({'number': 1})}
+    The records {"_id": 1, "page": {"body": "x", "n": [2]}} and {"page": {"body": None}} give
+
+        page.body  1 text, 1 null
+        page.n.0   1 number
     """
-    found: dict[str, Counter[str]] = {}
+    kinds: dict[str, Counter[str]] = {}
     for raw in raws:
         try:
-            for path, value in islice(_leaves(RawBSONDocument(raw, RAW)), MOST):
-                found.setdefault(path, Counter())[_kind(value)] += 1
+            for path, value in islice(_walk_values(RawBSONDocument(raw, RAW)), MAX_PATHS):
+                kinds.setdefault(path, Counter())[_kind(value)] += 1
         except (BSONError, IndexError):
             continue
-    return dict(sorted(found.items(), key=lambda one: -one[1].total()))
+    return dict(sorted(kinds.items(), key=lambda item: -item[1].total()))
 
 
 def with_text(fields: Mapping[str, Counter[str]]) -> dict[str, int]:
-    """Return the paths at which there is text, and in how many records, the commonest first."""
+    """Return how many records have text at each path that holds text, most records first."""
     texts = {path: kinds[TEXT] for path, kinds in fields.items() if kinds[TEXT]}
-    return dict(sorted(texts.items(), key=lambda one: -one[1]))
+    return dict(sorted(texts.items(), key=lambda item: -item[1]))
 
 
-def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Yield the paths of what is no document and no list, nor too deep, with the values."""
+def _walk_values(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield the path and value of each field that is no document and no list, down to the greatest depth."""
     items: Iterable[tuple[str, Any]] = ()
     if isinstance(value, RawBSONDocument):
         items = value.items()
@@ -54,8 +55,8 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]
     elif path:
         yield ".".join(path), value
     for name, inner in items:
-        if (*path, name) != ("_id",) and len(path) < DEEPEST:
-            yield from _leaves(inner, (*path, name))
+        if (*path, name) != ("_id",) and len(path) < MAX_PATH_LENGTH:
+            yield from _walk_values(inner, (*path, name))
 
 
 def _kind(value: Any) -> str:

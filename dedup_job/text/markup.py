@@ -1,11 +1,4 @@
-"""Markup: the visible text of HTML, as lexbor parses it; what only looks like a tag stays text.
-
-A parser takes `a<b and c>d` for `ad`, and hides all that follows a comment which nobody closed.  So this
-module first decides what is a tag, and escapes every other `<`; the parser does the rest.  Lexbor needs time
-quadratic in the depth of a tree and in the attributes of a tag, and lets 16 KB of unclosed formatting grow to
-a million nodes: texts beyond the limits below are not given to it.
-`scan` reads what needs no parser.
-"""
+"""The visible text of HTML, parsed with lexbor; a `<` that begins no tag stays text."""
 
 from __future__ import annotations
 
@@ -19,49 +12,59 @@ from itertools import accumulate, repeat
 from selectolax.lexbor import LexborHTMLParser
 
 from dedup_job.document import Unjudged
-from dedup_job.text.characters import letters_and_digits
+from dedup_job.text.characters import keep_letters_and_digits
 from dedup_job.text.selectors import ElementSelection
 
-DEEPEST = 400  # nested elements
-MOST_FORMATTING = 60  # formatting elements open at once; each is opened anew in each paragraph
-LONGEST_TAG = 1_000  # characters of attributes
-MOST_MARKS = 500_000  # `<`
-FEW = 20  # characters that may be missing in any case
-LEAST_SHARE = 0.1  # of the text without tags, which the parser must leave
+# Limits on what lexbor is given. Its time is quadratic in the depth of the tree and in the attributes of a
+# tag, and it lets 16 KB of unclosed formatting grow to a million nodes.
+MAX_DEPTH = 400  # nested elements
+MAX_OPEN_FORMATTING = 60  # formatting elements; the parser opens them again in each paragraph
+MAX_TAG_LENGTH = 1_000  # characters of attributes
+MAX_MARKS = 500_000  # `<`
+# The parser must leave this share of the text without tags, but for a few characters.
+MIN_TEXT_SHARE = 0.1
+ALLOWED_LOSS = 20  # characters
 
 
-def names_of(names: str) -> frozenset[str]:
-    """Return the names in a text."""
+def split_names(names: str) -> frozenset[str]:
+    """Split a list of names at white space."""
     return frozenset(names.split())
 
 
-BLOCK = names_of(
+BLOCK = split_names(
     """address article aside blockquote body br caption center col colgroup dd details dialog dir div dl dt
     fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html
     legend li listing main menu nav ol optgroup option p plaintext pre search section summary table tbody td
     textarea tfoot th thead title tr ul xmp"""
 )
-FORMATTING = names_of("a b big code em font i nobr s small strike strong tt u")
-INLINE = FORMATTING | names_of(
+FORMATTING = split_names("a b big code em font i nobr s small strike strong tt u")
+INLINE = FORMATTING | split_names(
     """abbr acronym applet area audio base basefont bdi bdo button canvas cite data datalist del dfn embed
     iframe img input ins kbd label link map mark marquee math meta meter noframes noscript object output
     param picture progress q rb rp rt rtc ruby samp script select slot source span style sub sup svg
     template time track var video wbr"""
 )
 KNOWN = BLOCK | INLINE
+# Elements whose content a browser does not show.
 HIDDEN = ("script", "style", "noscript", "template", "iframe", "noframes")
-WITHHOLDING = ("noscript", "template")  # with text that some reader would see
-WITHHELD = "noscript:not(noscript *), template:not(noscript *)"  # the outermost; none is found in a template
-DROPPED = ("frame", "frameset", "plaintext", "xmp", "listing")  # by a parser, with their text
-VOID = names_of("area base basefont br col embed frame hr img input link meta param source track wbr")
-IMPLIED = names_of("p li dd dt td th tr option thead tbody tfoot colgroup")
-RUBY = names_of("rb rp rt rtc")  # end where the next begins, but only inside a ruby element
-# Start tags that nobody writes but in HTML.  In upper case only BR: <DD> and <LI> stand in news for shares.
-TELLTALE = names_of("br hr div ul ol li dl dt dd tr td th tbody h1 h2 h3 h4 h5 h6 blockquote pre img html BR")
+# Hidden elements that may hold a page's real text: shown without scripts, or by them.
+FALLBACK = ("noscript", "template")
+# The outermost of them. No selector finds anything inside a template.
+OUTERMOST_FALLBACK = "noscript:not(noscript *), template:not(noscript *)"
+# Elements that the parser would drop with their text; the parser sees a `div` instead.
+DROPPED = ("frame", "frameset", "plaintext", "xmp", "listing")
+VOID = split_names("area base basefont br col embed frame hr img input link meta param source track wbr")
+IMPLIED = split_names("p li dd dt td th tr option thead tbody tfoot colgroup")
+# These end where the next one begins, but only inside a ruby element.
+RUBY = split_names("rb rp rt rtc")
+# Start tags that occur only in HTML. Of the upper case tags only BR: news print shares as <DD> and <LI>.
+TELLTALE = split_names(
+    "br hr div ul ol li dl dt dd tr td th tbody h1 h2 h3 h4 h5 h6 blockquote pre img html BR"
+)
 
 NAME = r"[a-zA-Z][\w:.-]*+"
 QUOTED = r"""(?:"[^"<]*+"|'[^'<]*+'|"[^"]{0,1000}+"|'[^']{0,1000}+')"""
-FLAGS = names_of(
+FLAGS = split_names(
     """allowfullscreen async autofocus autoplay border checked compact controls default defer disabled
     download hidden ismap itemscope loop multiple muted nohref noresize noshade novalidate nowrap open
     readonly required reversed selected"""
@@ -69,45 +72,50 @@ FLAGS = names_of(
 FLAG = rf"(?:{'|'.join(sorted(FLAGS))}|data-[\w-]+)(?=[\s/>])"
 VALUE = rf"[\w:@.#*-]++\s*+=(?!=)\s*+(?:{QUOTED}|[^\s\"'<>]*+)"
 ATTRIBUTES = rf"[\s/]++(?:{VALUE}|{FLAG})(?:[^<>\"'=]++|=\s*+{QUOTED}|=(?!\s*[\"']))*+"
-LOOSE = rf"[\s/]++(?=[\w:@.#*-]++\s*+=(?!=)|{FLAG})[^<>]*+>"  # its quotes do not match
-# Each `<` with the tag, or the beginning of the declaration, that it belongs to.  Groups: a closing tag's
-# name; a start tag's name, its rest, or its loose rest; a declaration.
+# Attributes whose quotes do not match.
+LOOSE = rf"[\s/]++(?=[\w:@.#*-]++\s*+=(?!=)|{FLAG})[^<>]*+>"
+# Every `<`, with its tag or the beginning of its declaration. Groups: a closing tag's name; a start tag's
+# name and its rest, or its loose rest; a declaration.
 MARK = re.compile(
     rf"<(?:/({NAME})(?:[\x00-\x20/][^<>]*+)?>|({NAME})(?:((?:{ATTRIBUTES})?\s*+/?>)|({LOOSE}))"
     r"|(!--|!doctype\b|\?xml\b|!\[))?",
     re.IGNORECASE | re.ASCII,
 )
+# A faster search, which finds the same in pages whose tags hold no `<` or `>` in their attributes.
 PLAIN = re.compile("<[^<>]*+>?")
 BETWEEN_LINKS = re.compile(r"</a[ \t\n\f\r]*+>(?=<a[ \t\n\f\r/>])", re.IGNORECASE)
 PARAGRAPHS = re.compile(r"(?:^|\n)<[pP]>|<[pP]>.*?<[pP]>", re.DOTALL)
 COMMENT_END = re.compile("--!?>")
-HUGE_NUMBER = re.compile("&#[0-9]{1000,};?")  # int() would refuse it
+# int(), which html.unescape calls, refuses long numbers.
+HUGE_NUMBER = re.compile("&#[0-9]{1000,};?")
 HEAD = re.compile(r"<head[\s>]", re.IGNORECASE)
 HEAD_END = re.compile(r"</head\s*>|<body[\s>]", re.IGNORECASE)
 SCRIPTS = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
 TAG = re.compile(r"<[a-zA-Z/!?][^<>]*>")
 
-
-FREQUENT = 100  # characters; longer tags are not worth remembering
+# Longer tags are hardly ever repeated, so they are not cached.
+MAX_CACHED_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A `<` and what follows it.
+    """A `<` and the tag or declaration that it begins, if any.
 
-    name        of the element, in lower case; "" for a declaration and for a `<` that begins nothing
-    spelled     how it begins in the text, as in `</P`
-    is_sure     whether it is a tag or declaration in any text; others are when their name is closed somewhere
-    is_plain    whether that is all there is to say: no declaration, nothing bulky
-    is_evident  whether it alone shows that a text is HTML
-    is_closing  whether it is a closing tag
-    is_bulky    whether the parser should see it without its attributes, which say nothing to a reader
-    step        by how much it changes the depth of the tree
-    formatting  by how much it changes the number of open formatting elements
+    Attributes:
+        name: Of the element, in lower case; "" for a declaration and for a `<` that begins nothing.
+        spelling: How the mark begins in the text, as in `</P`.
+        is_sure: Whether it is a tag or declaration in every text. Other marks are tags only where their name
+            is closed somewhere.
+        is_plain: Whether it is sure, no declaration and not bulky, and ends where PLAIN says.
+        is_evident: Whether it alone shows that a text is HTML.
+        is_closing: Whether it is a closing tag.
+        is_bulky: Whether the parser gets it without its attributes, which say nothing to a reader.
+        step: By how much it changes the depth of the tree.
+        formatting: By how much it changes the number of open formatting elements.
     """
 
     name: str
-    spelled: str
+    spelling: str
     is_sure: bool
     is_plain: bool
     is_evident: bool
@@ -117,26 +125,27 @@ class Mark:
     formatting: int
 
 
-def _mark(written: str) -> Mark:
-    return _frequent_mark(written) if len(written) < FREQUENT else _new_mark(written)
+def _parse_mark(written: str) -> Mark:
+    """Return the mark that is written like this, from the cache if it is short."""
+    return _cached_mark(written) if len(written) < MAX_CACHED_LENGTH else _parse_new_mark(written)
 
 
-def _new_mark(written: str) -> Mark:
-    found = MARK.match(written)
-    closing, opening, rest, loose, declaration = found.groups("") if found else ("",) * 5
+def _parse_new_mark(written: str) -> Mark:
+    match = MARK.match(written)
+    closing, opening, rest, loose, declaration = match.groups("") if match else ("",) * 5
     name = (closing or opening).lower() if rest or loose or closing else ""
     has_value = bool(loose) or "=" in rest
     is_closed = bool(closing) or rest.endswith("/>")
     is_known = name in KNOWN
     is_element = is_known and (closing or opening) in (name, name.upper())
     is_sure = bool(declaration) or (bool(name) and (is_element or has_value or is_closed))
-    is_bulky = bool(loose) or len(rest) > LONGEST_TAG
+    is_bulky = bool(loose) or len(rest) > MAX_TAG_LENGTH
     step = 0 if not name else -1 if closing else 1
     return Mark(
         name=name,
-        spelled=f"</{closing}" if closing else f"<{opening}",
+        spelling=f"</{closing}" if closing else f"<{opening}",
         is_sure=is_sure,
-        is_plain=found is not None and found[0] == written and is_sure and not (declaration or is_bulky),
+        is_plain=match is not None and match[0] == written and is_sure and not (declaration or is_bulky),
         is_evident=bool(declaration) or (is_known and (has_value or is_closed or opening in TELLTALE)),
         is_closing=bool(closing),
         is_bulky=is_bulky,
@@ -145,106 +154,108 @@ def _new_mark(written: str) -> Mark:
     )
 
 
-_frequent_mark = lru_cache(maxsize=4096)(_new_mark)
+_cached_mark = lru_cache(maxsize=4096)(_parse_new_mark)
 
 
-def visible(text: str, selection: ElementSelection = ElementSelection()) -> str:
-    """Return the text of HTML, or of its selected elements, or of a plain text with entities.
+def extract_visible_text(text: str, selection: ElementSelection = ElementSelection()) -> str:
+    """Return the text of HTML, or of its selected elements, or of plain text with character references.
 
-    Raises Unjudged: `too_complex`, `hidden`, `suspect`, `unselected`.
+    A parser alone takes `a<b and c>d` for `ad`, and hides everything after a comment that is never closed. So
+    this function first decides which `<` begin a tag, and escapes all others; the parser does the rest.
+    (Simple texts need no parser: see `scan_texts`.)
 
-    A name of another vocabulary (`o:p`, `my-box`) or in mixed case (`Object`) is a tag when it has a value,
-    closes itself or is closed somewhere.  A text is HTML when it has a declaration; a known element's closing
-    tag, or its start tag with a value or closed in itself; a start tag that nobody writes but in HTML; `<p>`
-    twice or at the beginning of a line.  So `vector<int> v` and `a<b>c` are text.
+    A name of another vocabulary (`o:p`, `my-box`) or in mixed case (`Object`) is a tag if it has a value,
+    closes itself or is closed somewhere. A text is HTML if it has a declaration; or a known element's closing
+    tag, or its start tag with a value or closed in itself; or a start tag that occurs only in HTML; or `<p>`
+    twice or at the beginning of a line. So `vector<int> v` and `a<b>c` are text.
 
-    >>> visible("<p>f<b>oo</b><p>if a<b &amp;&amp; c>d<script>x()</script>").split()
+    Raises:
+        Unjudged: `too_complex`, `hidden`, `suspect` or `unselected`.
+
+    >>> extract_visible_text("<p>f<b>oo</b><p>if a<b &amp;&amp; c>d<script>x()</script>").split()
     ['foo', 'if', 'a<b', '&&', 'c>d']
     """
     if "<" not in text:
-        return _unescaped(text)
-    if text.count("<") > MOST_MARKS:
+        return _unescape(text)
+    if text.count("<") > MAX_MARKS:
         raise Unjudged("too_complex")
     if "<![CDATA[" in text:
         text = text.replace("<![CDATA[", " ").replace("]]>", " ")
-    found, marks = _marks(text)
-    closed = {mark.name for mark in marks.values() if mark.is_closing}
-    tags = {written: mark for written, mark in marks.items() if mark.is_sure or mark.name in closed}
+    written_marks, marks = _find_marks(text)
+    closed_names = {mark.name for mark in marks.values() if mark.is_closing}
+    tags = {written: mark for written, mark in marks.items() if mark.is_sure or mark.name in closed_names}
     if not any(tag.is_evident for tag in tags.values()) and not PARAGRAPHS.search(text):
-        return _unescaped(text)
-    _refuse_monsters(found, tags)
+        return _unescape(text)
+    _refuse_complex_markup(written_marks, tags)
     if len(tags) < len(marks) or any(tag.is_bulky for tag in tags.values()):
-        text = MARK.sub(lambda match: _plain(match[0], tags), text)
+        text = MARK.sub(lambda match: _escape_or_shorten(match[0], tags), text)
     names = {tag.name for tag in tags.values()}
-    text = _separated(_with_ends(text, names), tags.values())
-    return _parsed(text, names.intersection(HIDDEN), selection)
+    text = _separate_blocks(_escape_unclosed(text, names), tags.values())
+    return _parse(text, names.intersection(HIDDEN), selection)
 
 
-def _marks(text: str) -> tuple[list[str], dict[str, Mark]]:
-    """Return each `<` with what belongs to it, as it is written and in order, and what each of them is.
-
-    In most pages every `<` begins a plain tag, which a simpler and faster search finds as well.
-    """
-    found = PLAIN.findall(text)
-    marks = {written: _mark(written) for written in set(found)}
+def _find_marks(text: str) -> tuple[list[str], dict[str, Mark]]:
+    """Return every `<` with its tag, as written and in order, and the Mark of each distinct one."""
+    written_marks = PLAIN.findall(text)
+    marks = {written: _parse_mark(written) for written in set(written_marks)}
+    # In most pages every `<` begins a plain tag, which the faster search finds as well.
     if not all(mark.is_plain for mark in marks.values()):
-        found = [match[0] for match in MARK.finditer(text)]
-        marks = {written: _mark(written) for written in set(found)}
-    return found, marks
+        written_marks = [match[0] for match in MARK.finditer(text)]
+        marks = {written: _parse_mark(written) for written in set(written_marks)}
+    return written_marks, marks
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
+    """Replace character references by their characters."""
     return html.unescape(HUGE_NUMBER.sub("\ufffd", text) if "&#" in text else text)
 
 
-def _refuse_monsters(found: list[str], tags: Mapping[str, Mark]) -> None:
-    """Raise Unjudged("too_complex") for what would keep the parser busy for longer than any page deserves."""
-    if len(found) <= MOST_FORMATTING:
+def _refuse_complex_markup(written_marks: list[str], tags: Mapping[str, Mark]) -> None:
+    """Raise Unjudged("too_complex") for markup that would take the parser too much time or memory."""
+    if len(written_marks) <= MAX_OPEN_FORMATTING:
         return
     implied = RUBY if any(tag.name == "ruby" for tag in tags.values()) else ()
     steps = {written: 0 if tag.name in implied else tag.step for written, tag in tags.items()}
     formatting = {written: tag.formatting for written, tag in tags.items() if tag.formatting}
-    if sum(map(formatting.get, found, repeat(0))) > MOST_FORMATTING:
+    if sum(map(formatting.get, written_marks, repeat(0))) > MAX_OPEN_FORMATTING:
         raise Unjudged("too_complex")
-    if len(found) > DEEPEST and max(accumulate(map(steps.get, found, repeat(0)))) > DEEPEST:
+    depths = accumulate(map(steps.get, written_marks, repeat(0)))
+    if len(written_marks) > MAX_DEPTH and max(depths) > MAX_DEPTH:
         raise Unjudged("too_complex")
 
 
-def _plain(written: str, tags: Mapping[str, Mark]) -> str:
-    """Return what the parser sees of a `<`: the tag, the tag without attributes, or an escaped `<`."""
+def _escape_or_shorten(written: str, tags: Mapping[str, Mark]) -> str:
+    """Return a mark as the parser gets it: the tag, the tag without attributes, or an escaped `<`."""
     if written not in tags:
         return f"&lt;{written[1:]}"
-    return f"{tags[written].spelled}>" if tags[written].is_bulky else written
+    return f"{tags[written].spelling}>" if tags[written].is_bulky else written
 
 
-def _separated(text: str, tags: Iterable[Mark]) -> str:
-    """Put a space before every tag of a block, and between links, so that two words do not become one.
+def _separate_blocks(text: str, tags: Iterable[Mark]) -> str:
+    """Put a space before every tag of a block, and between adjacent links, so that words do not run together.
 
-    >>> _separated("<p>1</p><a href='/'>Home</a><a>News</a>, <a>x</a>y", [_mark("<p>"), _mark("</p>")])
+    >>> tags = [_parse_mark("<p>"), _parse_mark("</p>")]
+    >>> _separate_blocks("<p>1</p><a href='/'>Home</a><a>News</a>, <a>x</a>y", tags)
     " <p>1 </p><a href='/'>Home</a> <a>News</a>, <a>x</a>y"
     """
-    for spelled, name in {(tag.spelled, tag.name) for tag in tags if tag.name in BLOCK}:
-        shown = spelled.lower().replace(name, "div") if name in DROPPED else spelled
-        text = text.replace(spelled, f" {shown}")
+    for spelling, name in {(tag.spelling, tag.name) for tag in tags if tag.name in BLOCK}:
+        shown = spelling.lower().replace(name, "div") if name in DROPPED else spelling
+        text = text.replace(spelling, f" {shown}")
     return BETWEEN_LINKS.sub(r"\g<0> ", text)
 
 
-def _without_head(text: str) -> str:
-    """Return a text without its head, which holds no visible text; a `<title>` outside of one stays."""
-    start = HEAD.search(text)
-    end = HEAD_END.search(text, start.end()) if start else None
-    return f"{text[: start.start()]} {text[end.start() :]}" if start and end else text
+def _escape_unclosed(text: str, names: set[str]) -> str:
+    """Remove the head, and escape the `<` of comments and hidden elements that are never closed.
 
+    A parser would hide everything after them, and different texts would be equal.
 
-def _with_ends(text: str, names: set[str]) -> str:
-    """Take the head out, and escape what opens a comment or a hidden element that never ends.
-
-    A parser would hide all that follows, and different texts would be equal.
+    Args:
+        names: The names of all tags in the text.
     """
-    end = max((found.end() for found in COMMENT_END.finditer(text)), default=0) if "<!--" in text else 0
+    end = max((match.end() for match in COMMENT_END.finditer(text)), default=0) if "<!--" in text else 0
     text = text[:end] + text[end:].replace("<!--", "&lt;!--")
     if "head" in names:
-        text = _without_head(text)
+        text = _remove_head(text)
     for name in names.intersection(HIDDEN):
         lower = text.lower()
         end = lower.rfind(f"</{name}")
@@ -254,32 +265,44 @@ def _with_ends(text: str, names: set[str]) -> str:
     return text
 
 
-def _parsed(text: str, hidden: Set[str], selection: ElementSelection) -> str:
-    """Return the text that a parser leaves, or what is selected of it.
+def _remove_head(text: str) -> str:
+    """Remove a page's head, which holds no visible text; a `<title>` outside of a head stays."""
+    start = HEAD.search(text)
+    end = HEAD_END.search(text, start.end()) if start else None
+    return f"{text[: start.start()]} {text[end.start() :]}" if start and end else text
 
-    Raises Unjudged when next to nothing is left before that: "hidden" where much more is in `<noscript>` or
-    `<template>`, so that pages that differ there alone would be equal, else "suspect".
+
+def _parse(text: str, hidden: Set[str], selection: ElementSelection) -> str:
+    """Return the text that the parser leaves, or the text of the selected elements.
+
+    Args:
+        hidden: Names of the text's tags that are in HIDDEN.
+
+    Raises:
+        Unjudged: If next to nothing is left, before the selection: `hidden` if `<noscript>` or `<template>`
+            hold much more (pages that differ only there would be equal), else `suspect`.
     """
     tree = LexborHTMLParser(text)
-    withheld = 0 if hidden.isdisjoint(WITHHOLDING) else _withheld(tree)
+    fallback_length = 0 if hidden.isdisjoint(FALLBACK) else _count_fallback_characters(tree)
     if hidden:
         tree.strip_tags(list(hidden))
-    left = tree.root.text() if tree.root is not None else ""
-    if withheld and len(letters_and_digits(left)) < LEAST_SHARE * withheld:
+    visible = tree.root.text() if tree.root is not None else ""
+    if fallback_length and len(keep_letters_and_digits(visible)) < MIN_TEXT_SHARE * fallback_length:
         raise Unjudged("hidden")
-    if len(left) < LEAST_SHARE * len(text):
-        rough = _rough(text).split()
-        if len("".join(left.split())) < LEAST_SHARE * sum(map(len, rough)) - FEW:
+    # The cheap comparison first: the markup is at least as long as its text.
+    if len(visible) < MIN_TEXT_SHARE * len(text):
+        words = _strip_tags_roughly(text).split()
+        if len("".join(visible.split())) < MIN_TEXT_SHARE * sum(map(len, words)) - ALLOWED_LOSS:
             raise Unjudged("suspect")
-    return selection.text_of(tree) if selection else left
+    return selection.text_of(tree) if selection else visible
 
 
-def _withheld(tree: LexborHTMLParser) -> int:
-    """Count the letters and digits of elements with text that a browser does not show."""
-    markup = " ".join(one.html or "" for one in tree.css(WITHHELD))
-    return len(letters_and_digits(_unescaped(_rough(markup))))
+def _count_fallback_characters(tree: LexborHTMLParser) -> int:
+    """Count the letters and digits in `<noscript>` and `<template>`."""
+    markup = " ".join(node.html or "" for node in tree.css(OUTERMOST_FALLBACK))
+    return len(keep_letters_and_digits(_unescape(_strip_tags_roughly(markup))))
 
 
-def _rough(markup: str) -> str:
-    """Return about the text of markup, what is in templates too."""
+def _strip_tags_roughly(markup: str) -> str:
+    """Remove scripts, styles, comments and tags by pattern; keeps the text in templates."""
     return TAG.sub(" ", SCRIPTS.sub(" ", markup))

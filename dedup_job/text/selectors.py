@@ -1,4 +1,4 @@
-"""Selection: which elements of a page its text is taken from, by CSS selectors."""
+"""Select the elements of a page whose text is used, by CSS selectors."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from dedup_job.document import Unjudged
 
 @dataclass(frozen=True)
 class ElementSelection:
-    """The elements that are taken, all if none are named, without those that are removed.
+    """The elements whose text is used: all if none are named, without the removed ones.
 
-    ValueError for what is no CSS selector.
+    Args:
+        select: CSS selectors of elements to use.
+        remove: CSS selectors of elements to remove first.
+
+    Raises:
+        ValueError: If a selector is not valid CSS.
     """
 
     select: tuple[str, ...] = ()
     remove: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what the parser cannot read."""
+        """Check the selectors by running each on an empty page."""
         page = LexborHTMLParser("<p>")
         for name, selectors in (("select", self.select), ("remove", self.remove)):
             for selector in selectors:
@@ -32,40 +37,51 @@ class ElementSelection:
                     raise ValueError(msg) from None
 
     def __bool__(self) -> bool:
-        """Return whether anything is named."""
+        """Return whether any selector is given."""
         return bool(self.select or self.remove)
 
     def text_of(self, page: LexborHTMLParser) -> str:
-        """Return the text of the elements, in the order of their selectors, each text once; alters the page.
+        """Return the text of the selected elements, in the order of their selectors, each element once.
 
-        Raises Unjudged("unselected") when there is none of them.
+        Removes elements from the page.
+
+        Raises:
+            Unjudged: `unselected` if no element matches `select`.
         """
-        for node in _outermost(page, self.remove):
+        for node in _find_outermost(page, self.remove):
+            # lexbor cannot remove the root of a page: nothing is left of it.
             if node.parent is None or node.tag == "html":
                 return ""
             node.decompose()
         if not self.select:
             return page.root.text() if page.root is not None else ""
-        taken = _outermost(page, self.select)
-        if not taken:
+        selected = _find_outermost(page, self.select)
+        if not selected:
             raise Unjudged("unselected")
-        return "\n".join(node.text() for node in taken)
+        return "\n".join(node.text() for node in selected)
 
 
-def _outermost(page: LexborHTMLParser, selectors: Sequence[str]) -> list[LexborNode]:
-    """Return the elements that match, without those inside of one that does."""
-    found = {node.mem_id: node for selector in selectors for node in page.css(selector)}
-    outside: set[int] = set()  # what is known to be inside of none, so that each is asked once
-    return [node for node in found.values() if not _is_inside(node, found.keys(), outside)]
+def _find_outermost(page: LexborHTMLParser, selectors: Sequence[str]) -> list[LexborNode]:
+    """Return the elements that match a selector, without elements inside another match."""
+    # Each node is a new Python object; mem_id is the address of lexbor's node.
+    matches = {node.mem_id: node for selector in selectors for node in page.css(selector)}
+    outside: set[int] = set()
+    return [node for node in matches.values() if not _is_inside(node, matches.keys(), outside)]
 
 
-def _is_inside(node: LexborNode, found: Set[int], outside: set[int]) -> bool:
-    passed = []
+def _is_inside(node: LexborNode, matches: Set[int], outside: set[int]) -> bool:
+    """Return whether an ancestor of the node matches too.
+
+    Args:
+        outside: Ancestors known to be in no match. The function adds to them, so that each is visited once
+            and the time stays linear.
+    """
+    visited = []
     parent = node.parent
     while parent is not None and parent.mem_id not in outside:
-        if parent.mem_id in found:
+        if parent.mem_id in matches:
             return True
-        passed.append(parent.mem_id)
+        visited.append(parent.mem_id)
         parent = parent.parent
-    outside.update(passed)
+    outside.update(visited)
     return False

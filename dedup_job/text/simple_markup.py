@@ -1,19 +1,4 @@
-"""Scan: the visible text of simple markup, in one compiled pass; all other texts are for the parser.
-
-A text is simple when each of its tags is one of `names.SIMPLE`, in lower or in upper case, with plain
-attributes, and each of its character references is a known one that ends in a semicolon.  The order of such
-a text does not depend on the tree that a parser builds: a tag of a block leaves a space, and so does the end
-of a link where another begins; any other tag leaves nothing.  A parser moves what stands in a table and not
-in a cell, so nothing may; a title holds no tags.  Comments, scripts and styles without a `<` in them are
-passed over, and so is the head of a page, in which all must be simple, too.  Names that HTML does not know,
-without attributes, are text: `<int>`, `<Best Co>`.  Nearly all texts from an editor are simple.  The tests
-hold this module to the parser.
-
-Worked example:
-
-    text    <p class="x">a &lt; <b>b</b></p>\\n<p>c，<d>
-    out     a < b c,<d>
-"""
+"""Scan the visible text of simple HTML in one compiled pass; all other texts are left to the parser."""
 
 from __future__ import annotations
 
@@ -25,22 +10,22 @@ import numpy.typing as npt
 
 from dedup_job.native.compiled import compiled, part
 from dedup_job.native.ragged import Ragged
-from dedup_job.text.characters import joined, strings
+from dedup_job.text.characters import decode_texts, joined
 from dedup_job.text.constructs import (
-    AND,
-    LESS,
-    MARK,
+    AMPERSAND,
+    EXCLAMATION,
+    LESS_THAN,
     SPACE,
     begins_construct,
     begins_link,
-    end_of_declaration,
-    end_of_raw,
-    is_odd,
+    find_declaration_end,
+    find_raw_text_end,
+    is_changed_by_parser,
     is_space,
     read_reference,
     read_tag,
 )
-from dedup_job.text.markup import DEEPEST, MOST_FORMATTING
+from dedup_job.text.markup import MAX_DEPTH, MAX_OPEN_FORMATTING
 from dedup_job.text.names import (
     IS_BLOCK,
     IS_BODY,
@@ -59,60 +44,79 @@ from dedup_job.text.names import (
     IS_TEXT,
     IS_TITLE,
     Codes,
-    Table,
+    NameTable,
     reference_table,
     tag_table,
 )
 
-LONGEST: Final = 100_000  # characters
+MAX_SCAN_LENGTH: Final = 100_000  # characters
+# Texts that are scanned together. More would not stay in the processor's cache.
+BATCH_TEXTS: Final = 32
 _NOTHING: Final = -1
-AT_ONCE: Final = 32  # texts that are scanned together: they stay in the processor's cache
 
-# What is noted of a text's tags: how many there are, and are evidently HTML; how many elements are open, and
-# were at most; whether only parts of a table, or only the end of a title, may follow; where in a page's head
-# the scan is, and how much was written before it; how many `<` are text.
-_FOUND, _EVIDENT, _OPEN, _OPEN_FORMATTING, _DEEPEST, _BETWEEN_CELLS, _IN_TITLE, _HEAD, _WRITTEN, _TEXT = (
-    range(10)
-)
+# Indexes into the scan's state, int64 (10,): an array, because compiled functions share nothing else that
+# changes.
+(
+    _TAGS,  # tags and declarations so far
+    _EVIDENT,  # of them, those that show that the text is HTML
+    _DEPTH,  # elements open now
+    _OPEN_FORMATTING,  # formatting elements open now
+    _DEEPEST,  # most elements open at once
+    _BETWEEN_CELLS,  # 1: inside a table and outside of its cells, where only parts of a table are simple
+    _IN_TITLE,  # 1: only the end of the title is simple
+    _HEAD,  # where in a page's head the scan is: one of the five values below
+    _BEFORE_HEAD,  # characters written before the head
+    _TEXT_LESS_THAN,  # `<` that are text
+) = range(10)
 _NO_HEAD, _HEAD_BEGINS, _IN_HEAD, _HEAD_ENDS, _HEAD_IS_PAST = range(5)
+State = npt.NDArray[np.int64]
 
 
-def simple_texts(texts: Sequence[str]) -> list[tuple[str, bool] | None]:
-    """Return the visible text of simple markup, and whether nothing is left to do to its characters.
+def scan_texts(texts: Sequence[str]) -> list[tuple[str, bool] | None]:
+    """Return each simple text's visible text, and whether it is normalised; None for all other texts.
 
-    None for a text that is not simple.  White space is folded, and frequent wide characters are narrow.
+    A text is simple if each of its tags is in `SIMPLE`, in lower or upper case, with plain attributes,
+    and each of its character references has a known name, or number, and a semicolon. The order of its words
+    then does not depend on the tree that a parser builds: a tag of a block leaves a space, and so does the
+    end of a link before another link; any other tag leaves nothing. Further:
 
-    >>> simple_texts(['<p>f<b>oo</b> &lt;</p><p id="x">a，b', "é &amp; c", "<table>"])
-    [('foo < a,b', True), ('é & c', False), None]
+    - A parser moves text that stands in a table and outside of its cells, so a simple text has none there.
+    - A title holds no tags.
+    - Comments, scripts and styles without a `<` in them are skipped. The head of a page is skipped, too, but
+      all of it must be simple.
+    - Names that HTML does not know, without attributes, are text: `<int>`, `<Best Co>`.
+
+    Nearly all texts from an editor are simple. tests/test_simple_markup.py compares the scan with the parser.
+
+    White space is folded, and the most frequent wide characters are written narrow.
+
+    >>> scan_texts(['<p class="x">a &lt; <b>b</b></p>\\n<p>c，<d>', "é &amp; c", "<table>"])
+    [('a < b c,<d>', True), ('é & c', False), None]
     """
-    found: list[tuple[str, bool] | None] = []
-    for start in range(0, len(texts), AT_ONCE):
-        found += _together([_short(text) for text in texts[start : start + AT_ONCE]])
-    return found
+    results: list[tuple[str, bool] | None] = []
+    for start in range(0, len(texts), BATCH_TEXTS):
+        results += _scan_batch(texts[start : start + BATCH_TEXTS])
+    return results
 
 
-def _short(text: str) -> str:
-    """Return a text without its byte order mark; one that is too long becomes one that is not simple."""
-    return text.removeprefix("\ufeff") if len(text) <= LONGEST else "\0"
-
-
-def _together(texts: Sequence[str]) -> list[tuple[str, bool] | None]:
-    """Scan some texts at once."""
-    codes = joined(texts)
+def _scan_batch(texts: Sequence[str]) -> list[tuple[str, bool] | None]:
+    """Scan some texts in one call of compiled code."""
+    # "\0" is not simple: long texts are left to the parser.
+    codes = joined([text.removeprefix("\ufeff") if len(text) <= MAX_SCAN_LENGTH else "\0" for text in texts])
     out = np.empty(len(codes.values), np.int32)
-    stops, are_simple, are_done = _scan_all(
+    stops, are_simple, are_normalised = _scan_all(
         codes.offsets, codes.values.view(np.int32), tag_table(), reference_table(), out
     )
-    shown = strings(Ragged(stops, out.view(np.uint32)))
-    outcomes = zip(shown, are_simple.tolist(), are_done.tolist(), strict=True)
-    return [(text, is_done) if is_simple else None for text, is_simple, is_done in outcomes]
+    visible = decode_texts(Ragged(stops, out.view(np.uint32)))
+    results = zip(visible, are_simple.tolist(), are_normalised.tolist(), strict=True)
+    return [(text, is_normalised) if is_simple else None for text, is_simple, is_normalised in results]
 
 
 @part
-def _spelled(code: int) -> int:
-    """Return the one spelling of a frequent character, a space for white space, NOTHING for all others.
+def _normalise_character(code: int) -> int:
+    """Return the normal form of a frequent character, a space for white space, _NOTHING for all others.
 
-    The rule is that of `clean`, written as branches.
+    The rule is that of `Cleaner`, written as branches.
     """
     if SPACE < code < 0x7F or 0x4E00 <= code <= 0x9FFF:
         return code
@@ -126,129 +130,150 @@ def _spelled(code: int) -> int:
 
 
 @part
-def _fits_head(notes: npt.NDArray[np.int64], kind: int) -> bool:
-    """Take note of where a page's head begins or ends; tell whether a tag may stand there."""
-    is_inside = notes[_HEAD] == _IN_HEAD
+def _track_head(state: State, kind: int) -> bool:
+    """Note where a page's head begins or ends; return whether a tag of this kind is simple here."""
+    is_inside = state[_HEAD] == _IN_HEAD
     if kind & IS_HEAD and not kind & IS_CLOSING:
-        may_begin = notes[_HEAD] == _NO_HEAD
-        notes[_HEAD] = _HEAD_BEGINS
+        may_begin = state[_HEAD] == _NO_HEAD
+        state[_HEAD] = _HEAD_BEGINS
         return may_begin and not kind & IS_CLOSED
+    # A body ends the head as well: `</head>` may be missing.
     if is_inside and (kind & IS_HEAD or (kind & IS_BODY and not kind & IS_CLOSING)):
-        notes[_HEAD] = _HEAD_ENDS
+        state[_HEAD] = _HEAD_ENDS
         return not kind & IS_CLOSED
     return is_inside or not kind & IS_HEAD_ONLY
 
 
 @part
-def _without_head(notes: npt.NDArray[np.int64], filled: int) -> int:
-    """Return where to write on: what was written of a head is overwritten."""
-    if notes[_HEAD] == _HEAD_BEGINS:
-        notes[_HEAD], notes[_WRITTEN] = _IN_HEAD, filled
-    elif notes[_HEAD] == _HEAD_ENDS:
-        notes[_HEAD] = _HEAD_IS_PAST
-        return int(notes[_WRITTEN])
-    return filled
+def _discard_head(state: State, length: int) -> int:
+    """Return the length of the output: at the end of a head, the length before the head."""
+    if state[_HEAD] == _HEAD_BEGINS:
+        state[_HEAD], state[_BEFORE_HEAD] = _IN_HEAD, length
+    elif state[_HEAD] == _HEAD_ENDS:
+        state[_HEAD] = _HEAD_IS_PAST
+        return int(state[_BEFORE_HEAD])
+    return length
 
 
 @part
-def _is_noted(notes: npt.NDArray[np.int64], kind: int) -> bool:
-    """Take note of a tag; tell whether it may stand there."""
+def _track_tag(state: State, kind: int) -> bool:
+    """Enter a tag into the state; return whether it is simple here."""
     step = -1 if kind & IS_CLOSING else 1
-    is_astray = (notes[_BETWEEN_CELLS] and not kind & IS_PART) or (
-        notes[_IN_TITLE] and not (kind & IS_TITLE and step < 0)
+    is_misplaced = (state[_BETWEEN_CELLS] and not kind & IS_PART) or (
+        state[_IN_TITLE] and not (kind & IS_TITLE and step < 0)
     )
-    is_astray |= not _fits_head(notes, kind)
-    notes[_FOUND] += 1
-    notes[_EVIDENT] += kind & IS_EVIDENT != 0
-    notes[_OPEN] += step if kind & IS_DEEP else 0
-    notes[_OPEN_FORMATTING] += step if kind & IS_FORMATTING else 0
-    notes[_DEEPEST] = max(notes[_DEEPEST], notes[_OPEN])
-    notes[_BETWEEN_CELLS] = kind & IS_PART != 0 and not (kind & (IS_CELL if step > 0 else IS_TABLE))
-    notes[_IN_TITLE] = kind & IS_TITLE != 0 and step > 0
-    return not is_astray
+    is_misplaced |= not _track_head(state, kind)
+    state[_TAGS] += 1
+    state[_EVIDENT] += kind & IS_EVIDENT != 0
+    state[_DEPTH] += step if kind & IS_DEEP else 0
+    state[_OPEN_FORMATTING] += step if kind & IS_FORMATTING else 0
+    state[_DEEPEST] = max(state[_DEEPEST], state[_DEPTH])
+    # True after every part of a table but the start of a cell and the end of the table.
+    state[_BETWEEN_CELLS] = kind & IS_PART != 0 and not (kind & (IS_CELL if step > 0 else IS_TABLE))
+    state[_IN_TITLE] = kind & IS_TITLE != 0 and step > 0
+    return not is_misplaced
 
 
 @part
-def _is_judged(notes: npt.NDArray[np.int64], length: int, left: int) -> bool:
-    """Tell whether the parser would read it so: it is HTML or has no tag, no monster, and enough is left."""
-    is_html = notes[_FOUND] == 0 or notes[_EVIDENT] > 0
-    is_monster = notes[_OPEN_FORMATTING] > MOST_FORMATTING or notes[_DEEPEST] > DEEPEST
-    is_open = notes[_IN_TITLE] or notes[_HEAD] == _IN_HEAD
-    seen = length + notes[_FOUND] + 3 * notes[_TEXT]  # by the parser, with spaces and each `<` as `&lt;`
-    return is_html and not is_monster and not is_open and 10 * left >= seen
+def _accept_result(state: State, length: int, visible_length: int) -> bool:
+    """Return whether the parser would read the whole text like the scan.
+
+    It does if the text is HTML or has no tag, exceeds no limit of the parser, and leaves enough text.
+    """
+    is_html = state[_TAGS] == 0 or state[_EVIDENT] > 0
+    is_too_complex = state[_OPEN_FORMATTING] > MAX_OPEN_FORMATTING or state[_DEEPEST] > MAX_DEPTH
+    is_unclosed = state[_IN_TITLE] or state[_HEAD] == _IN_HEAD
+    # The text's length as the parser gets it: a space at each tag, and `&lt;` for each `<` that is text.
+    parsed_length = length + state[_TAGS] + 3 * state[_TEXT_LESS_THAN]
+    # 10 is 1 / MIN_TEXT_SHARE.
+    return is_html and not is_too_complex and not is_unclosed and 10 * visible_length >= parsed_length
 
 
 @part
-def _next(
-    codes: Codes, place: int, tags: Table, references: Table, notes: npt.NDArray[np.int64]
+def _read_construct(
+    codes: Codes, place: int, tags: NameTable, references: NameTable, state: State
 ) -> tuple[int, int]:
-    """Return where the next character, reference or tag ends (-1: not simple), and what is seen of it."""
+    """Read the character, reference or tag at a place.
+
+    Returns:
+        Where it ends (-1: not simple), and the character it leaves in the text, or _NOTHING.
+    """
     code = int(codes[place])
     if begins_construct(codes, place):
-        if codes[place + 1] == MARK:
-            notes[_FOUND] += 1
-            notes[_EVIDENT] += 1
-            return end_of_declaration(codes, place) if not notes[_IN_TITLE] else -1, _NOTHING
+        if codes[place + 1] == EXCLAMATION:
+            state[_TAGS] += 1
+            state[_EVIDENT] += 1
+            return find_declaration_end(codes, place) if not state[_IN_TITLE] else -1, _NOTHING
         end, kind = read_tag(codes, place, tags)
         if end >= 0 and kind & IS_RAW and not kind & IS_CLOSING:
-            end = end_of_raw(codes, place, end) if not kind & IS_CLOSED else -1
+            end = find_raw_text_end(codes, place, end) if not kind & IS_CLOSED else -1
         if end >= 0 and not kind & IS_TEXT:
             is_between_links = kind & IS_LINK and kind & IS_CLOSING and begins_link(codes, end)
-            seen = SPACE if kind & IS_BLOCK or is_between_links else _NOTHING
-            return end if _is_noted(notes, kind) else -1, seen
-        notes[_TEXT] += 1
-    elif code == AND:
+            left = SPACE if kind & IS_BLOCK or is_between_links else _NOTHING
+            return end if _track_tag(state, kind) else -1, left
+        state[_TEXT_LESS_THAN] += 1
+    elif code == AMPERSAND:
         end, code = read_reference(codes, place, references)
     else:
         end = place + 1
-        notes[_TEXT] += code == LESS
-    return end if not notes[_BETWEEN_CELLS] or is_space(codes[place]) else -1, code
+        state[_TEXT_LESS_THAN] += code == LESS_THAN
+    # Between the cells of a table only white space is simple.
+    return end if not state[_BETWEEN_CELLS] or is_space(codes[place]) else -1, code
 
 
 @part
-def _scan(
-    codes: Codes, tags: Table, references: Table, notes: npt.NDArray[np.int64], out: Codes
-) -> tuple[int, bool]:
-    """Write the visible text; return its length (-1: not simple), and whether nothing is left to do to it."""
-    notes[:] = 0
-    place, filled, is_done = 0, 0, True
+def _scan(codes: Codes, tags: NameTable, references: NameTable, state: State, out: Codes) -> tuple[int, bool]:
+    """Write the visible text of one text to `out`.
+
+    Returns:
+        Its length (-1: not simple), and whether it is normalised.
+    """
+    state[:] = 0
+    place, length, is_normalised = 0, 0, True
     while place < len(codes):
         code = int(codes[place])
-        if code in (LESS, AND) or notes[_BETWEEN_CELLS]:  # a call takes the time of 20 characters
-            place, code = _next(codes, place, tags, references, notes)
-            filled = _without_head(notes, filled)
+        # Ordinary characters are read right here: a call takes as long as 20 of them.
+        if code in (LESS_THAN, AMPERSAND) or state[_BETWEEN_CELLS]:
+            place, code = _read_construct(codes, place, tags, references, state)
+            length = _discard_head(state, length)
         else:
             place += 1
-        if place < 0 or is_odd(code):
+        if place < 0 or is_changed_by_parser(code):
             return -1, False
         if code == _NOTHING:
             continue
-        spelled = _spelled(code)
-        if spelled == _NOTHING:
-            spelled, is_done = code, False
-        if spelled != SPACE or (filled > 0 and out[filled - 1] != SPACE):
-            out[filled] = spelled
-            filled += 1
-    if filled > 0 and out[filled - 1] == SPACE:
-        filled -= 1
-    return filled if _is_judged(notes, len(codes), filled) else -1, is_done
+        normal = _normalise_character(code)
+        if normal == _NOTHING:
+            # A rare character: `Cleaner` normalises the text afterwards.
+            normal, is_normalised = code, False
+        if normal != SPACE or (length > 0 and out[length - 1] != SPACE):
+            out[length] = normal
+            length += 1
+    if length > 0 and out[length - 1] == SPACE:
+        length -= 1
+    return length if _accept_result(state, len(codes), length) else -1, is_normalised
 
 
 @compiled
 def _scan_all(
-    offsets: npt.NDArray[np.int64], codes: Codes, tags: Table, references: Table, out: Codes
+    offsets: npt.NDArray[np.int64], codes: Codes, tags: NameTable, references: NameTable, out: Codes
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Write the visible text of each text, all of them one after the other.
+    """Write the visible text of each text to `out`, one after the other.
 
-    Returns where each begins and ends, which texts are simple, and to which of them nothing is left to do.
+    Args:
+        offsets: int64 (n + 1,): text i is codes[offsets[i] : offsets[i + 1]].
+        out: int32, as long as `codes`.
+
+    Returns:
+        Where each visible text ends in `out`, int64 (n + 1,); which texts are simple; which are normalised.
     """
     stops = np.zeros_like(offsets)
-    are_simple, are_done = np.zeros(len(offsets) - 1, np.bool_), np.zeros(len(offsets) - 1, np.bool_)
-    notes = np.zeros(10, np.int64)
+    are_simple, are_normalised = np.zeros(len(offsets) - 1, np.bool_), np.zeros(len(offsets) - 1, np.bool_)
+    state = np.zeros(10, np.int64)
     for text in range(len(offsets) - 1):
-        filled, are_done[text] = _scan(
-            codes[offsets[text] : offsets[text + 1]], tags, references, notes, out[stops[text] :]
+        length, are_normalised[text] = _scan(
+            codes[offsets[text] : offsets[text + 1]], tags, references, state, out[stops[text] :]
         )
-        are_simple[text] = filled >= 0
-        stops[text + 1] = stops[text] + max(filled, 0)
-    return stops, are_simple, are_done
+        are_simple[text] = length >= 0
+        stops[text + 1] = stops[text] + max(length, 0)
+    return stops, are_simple, are_normalised
