@@ -8,19 +8,28 @@ import os
 import re
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 from threading import Event
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from dedup_job import signals
 from dedup_job.cli import commands
 from dedup_job.engine import resident
-from dedup_job.errors import DedupError, Stopped, UsageError, exit_code_of
+from dedup_job.errors import (
+    NO_MEMORY,
+    DedupError,
+    Stopped,
+    StorageFull,
+    UsageError,
+    exit_code_of,
+    is_shortage,
+)
 from dedup_job.report import log
 
 LARGE = 4 << 20  # bytes; with more, records of many sizes leave gaps in this process's memory
@@ -32,11 +41,15 @@ def main() -> NoReturn:
     """Run a command and exit with its code; an error is one line on stderr."""
     _open_streams()
     _find_temporary_directory()
-    signals.end_soon(_stopped)
     resident.work_in_batches(LARGE)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more threads are of no use, and spin
+    threading.excepthook = sys.unraisablehook = _end_without_memory
     try:
+        signals.end_soon(_stopped)
         code = _run()
+    except StorageFull as error:  # no thread for the signals
+        log.set_up(_form(sys.argv[1:]))
+        code = _log_failure(str(error), error.exit_code)
     except Stopped as stopped:
         code = _stopped(stopped)
     _flush_streams()
@@ -106,14 +119,25 @@ def _without_addresses(message: str) -> str:
 def _message(error: Exception) -> str:
     if isinstance(error, DedupError):
         return str(error)
-    if isinstance(error, MemoryError):
-        return (
-            "there is not enough memory; it is safe to run again, with fewer --workers or a smaller "
-            "batch_mb, in_flight_mb or cache_mb"
-        )
+    if is_shortage(error):
+        return NO_MEMORY
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}; it is safe to run again when that is mended"
     return f"a bug: {type(error).__name__}; run again with -v and report it"
+
+
+def _end_without_memory(failure: Any) -> None:
+    """End the process when a thread dies for lack of memory: a hook for errors that nobody can catch.
+
+    Such a thread may be one of the driver's.  Nobody notices that it is gone, and some wait for it for ever.
+    """
+    error = failure.exc_value
+    if error is not None and is_shortage(error):
+        try:
+            _log_failure(NO_MEMORY, StorageFull.exit_code)
+        finally:
+            os._exit(StorageFull.exit_code)
+    LOG.debug("a thread failed", extra={"fields": {"error": getattr(failure.exc_type, "__name__", "")}})
 
 
 def _stopped(stopped: Stopped) -> int:

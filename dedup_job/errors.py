@@ -5,7 +5,7 @@ DedupError                70  a bug
 +-- UsageError            64  wrong command line
 +-- StateError            65  state and data disagree, a person must look
 +-- Unreachable           69  MongoDB did not answer before the deadline
-+-- StorageFull           74  disk full or I/O error; so a MemoryError and an OSError of a file are told
++-- StorageFull           74  disk full, I/O error or too little memory; see also `is_shortage`
 +-- LeaseHeld             75  another run holds the lease
 +-- NotPermitted          77  the MongoDB user lacks a right
 +-- ConfigError           78  configuration or recipe mismatch
@@ -14,10 +14,16 @@ Stopped              130/143  SIGINT or SIGTERM, safe to run again
 
 from __future__ import annotations
 
+import errno
 import signal
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
+
+NO_MEMORY = (
+    "there is not enough memory; free some, or raise the limit (ulimit, container), or take fewer --workers "
+    "or a smaller batch_mb, in_flight_mb or cache_mb, and run again: nothing is lost"
+)
 
 
 class DedupError(Exception):
@@ -86,12 +92,25 @@ class Stopped(BaseException):
         self.exit_code = 128 + signum
 
 
+def is_shortage(error: BaseException) -> bool:
+    """Return whether an error means too little memory on this machine, or none for a thread or a process."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOMEM, errno.EAGAIN) and error.filename is None  # EAGAIN: of fork
+    if isinstance(error, RuntimeError):
+        return str(error) == "can't start new thread"
+    if isinstance(error, ImportError):
+        return "failed to map segment" in str(error) or "annot allocate memory" in str(error)
+    # bson raises an InvalidBSON with the message of whatever failed, and a MemoryError has none.
+    is_wrapped = type(error).__name__ == "InvalidBSON" and not str(error)
+    return isinstance(error, MemoryError) or is_wrapped
+
+
 def exit_code_of(error: BaseException) -> int:
     """Return the code with which an error ends a run: 70 for what nobody foresaw.
 
     It is 74 for want of memory, and for a file that cannot be read or written.
     """
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.filename is not None):
+    if is_shortage(error) or (isinstance(error, OSError) and error.filename is not None):
         return StorageFull.exit_code
     code: int = getattr(error, "exit_code", DedupError.exit_code)
     return code

@@ -12,11 +12,12 @@ import signal
 import socket
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from threading import Thread, current_thread, main_thread
+from threading import get_ident, main_thread
 from types import FrameType
 from typing import TypeVar
 
 from dedup_job.errors import Stopped
+from dedup_job.threads import start_thread
 
 GRACE_SECONDS = 5.0  # for giving the lease back and stopping the workers
 LOOK_SECONDS = 0.1  # between two looks while the main thread waits
@@ -38,7 +39,7 @@ class Flag:
 
     def check(self) -> None:
         """Raise Stopped if a signal came: in the main thread, and once, for what cleans up looks too."""
-        if self._came is not None and not self._is_raised and current_thread() is main_thread():
+        if self._came is not None and not self._is_raised and get_ident() == main_thread().ident:
             self._is_raised = True
             raise Stopped(self._came)
 
@@ -61,7 +62,7 @@ def end_soon(tell: Tell) -> None:
     reader, writer = socket.socketpair()
     writer.setblocking(False)
     signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    Thread(target=_watch, args=(reader, writer, tell), name="signals", daemon=True).start()
+    start_thread(_watch, reader, writer, tell)
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, FLAG.set)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from datetime import datetime
 
@@ -56,3 +57,33 @@ def test_a_failure_with_json_is_one_object_on_stdout(
         line = json.loads(said.err)
         assert (line["level"], line["exit_code"]) == ("error", 78)
         assert datetime.fromisoformat(line["ts"]).tzinfo is not None
+
+
+WITHOUT_MEMORY_IN_A_THREAD = """
+import sys, threading
+from dedup_job import __main__
+
+def die():
+    raise MemoryError
+
+def commands(standalone_mode):
+    threading.Thread(target=die, daemon=True).start()
+    threading.Event().wait()
+
+__main__.commands = commands
+__main__.main()
+"""
+
+
+def test_a_thread_that_dies_for_want_of_memory_ends_the_process_and_nobody_waits_for_it() -> None:
+    """Also one of the driver, for which somebody would wait for ever."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_MEMORY_IN_A_THREAD],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 74
+    assert done.stderr.count("\n") == 1
+    assert " dedup-job: there is not enough memory; " in done.stderr

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
@@ -32,6 +32,7 @@ from dedup_job.mongo.id_set import IdSet
 from dedup_job.mongo.index_builds import IndexRefused, build_indexes
 from dedup_job.mongo.places import Places, check_same
 from dedup_job.signals import FLAG
+from dedup_job.threads import Threads, start_thread
 
 log = logging.getLogger("dedup_job")
 
@@ -69,9 +70,9 @@ class HeldLedger(LedgerReader):
         check_filter(head, origin, consent)
         check_places(head, origin, consent)
         self._head = self._document.take_lease(head, Holder.me())
-        self._writer = ThreadPoolExecutor(1, "writer")
+        self._writer = Threads(1)
         self._ended = threading.Event()
-        threading.Thread(target=self._keep_alive, args=(self._ended,), name="lease", daemon=True).start()
+        start_thread(self._keep_alive, self._ended)
         if self._head.is_empty and not is_made_from(head, origin):
             self._swap({"next": 0, "pending": None}, {**origin.key, **NEVER})
         self._row.begin(self._head)
@@ -106,7 +107,7 @@ class HeldLedger(LedgerReader):
         self.settle()
         if self._ended is not None:
             self._ended.set()
-            self._writer.shutdown(wait=False)
+            self._writer.stop()
         self._row.end(outcome)
         self._swap({}, {"lease": None})
 

@@ -20,9 +20,7 @@ index, kept or not.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,6 +32,7 @@ from dedup_job.match.column import extended, with_room
 from dedup_job.match.keymap import KeyMap, Rule
 from dedup_job.match.search import LOWER, SEGMENT_BITS, Prints, Queries, segment_of
 from dedup_job.native.compiled import compiled, inlined
+from dedup_job.threads import Threads
 
 Fingerprints = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
@@ -141,9 +140,8 @@ class Index:
         def fill_band(place: int) -> None:
             self._bands[place].add(np.concatenate([one[:, place] for one in waiting]), has_keys)
 
-        with _mapping(len(bits)) as each:
-            list(each(fill_segment, range(len(self._segments))))
-            list(each(fill_band, range(len(self._bands))))
+        _for_each(fill_segment, range(len(self._segments)), len(bits))
+        _for_each(fill_band, range(len(self._bands)), len(bits))
         self._mapped, self._waiting = self._count, []
 
     def candidates(self, texts: Numbers, keys: Keys) -> Candidates:
@@ -198,14 +196,16 @@ def rules(bits: int, matching: Matching) -> tuple[list[Rule], list[Rule]]:
     return [replace(by_segment, segment=place) for place in places], [by_band] * matching.bands
 
 
-@contextmanager
-def _mapping(texts: int) -> Iterator[Callable[..., Iterator[None]]]:
-    """Map as `map` does, on all processors where there are many texts: compiled code holds no lock."""
+def _for_each(work: Callable[[int], None], places: range, texts: int) -> None:
+    """Do work at each place, on all processors where there are many texts: compiled code holds no lock."""
     if texts < MANY:
-        yield map
+        list(map(work, places))
         return
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        yield threads.map
+    threads = Threads(os.cpu_count() or 1)
+    try:
+        list(threads.map(work, places))
+    finally:
+        threads.stop()
 
 
 def segment_keys(bits: Fingerprints, place: int) -> Keys:

@@ -7,13 +7,14 @@ in no log.
 from __future__ import annotations
 
 import logging
+from concurrent.futures import Future, wait
 from http.client import HTTPException
-from threading import Thread
 from urllib.error import HTTPError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import urlopen
 
 from dedup_job.errors import ConfigError
+from dedup_job.threads import Threads
 
 SECONDS = 3.0  # for one call, and for all that are on their way when a run ends
 START, DONE, FAILED = "/start", "", "/fail"
@@ -34,21 +35,20 @@ class Ping:
         if not is_address:
             raise ConfigError("[report] ping: expected an address as https://hc-ping.com/...")
         self._parts = parts
-        self._last: Thread | None = None
+        self._caller = Threads(1)
+        self._last: Future[None] | None = None
 
     def tell(self, event: str) -> None:
         """Call the address of an event, behind the calls before it, and do not wait for that."""
-        self._last = Thread(target=self._call, args=(event, self._last), name="ping", daemon=True)
-        self._last.start()
+        self._last = self._caller.submit(self._call, event)
 
     def wait(self) -> None:
         """Wait until all is told, but not for long."""
         if self._last is not None:
-            self._last.join(SECONDS)
+            wait([self._last], SECONDS)
+        self._caller.stop()
 
-    def _call(self, event: str, before: Thread | None) -> None:
-        if before is not None:
-            before.join(SECONDS)
+    def _call(self, event: str) -> None:
         path = self._parts.path.rstrip("/") + event
         try:
             with urlopen(urlunsplit(self._parts._replace(path=path)), timeout=SECONDS):
