@@ -1,4 +1,5 @@
-"""The work of a worker that obeys orders in the text: KILL, KILL-ONCE FLAG, STALL, RAISE.
+"""The work of a worker that obeys orders in the text: CRASH, SPIN, SLOW, KILL, KILL-ONCE FLAG, STALL,
+SHORT, RAISE.
 
 A worker imports this while its time for the first records runs, so it imports little.
 """
@@ -38,6 +39,14 @@ def _obey(text: str) -> None:
     order, _, argument = text.partition(" ")
     if order == "KILL" or (order == "KILL-ONCE" and _is_first(Path(argument.split()[0]))):
         os.kill(os.getpid(), signal.SIGKILL)
+    if order == "CRASH":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    while order == "SPIN":
+        pass
+    if order == "SLOW":
+        time.sleep(2 * 6 * 0.4)
+    if order == "SHORT":
+        raise MemoryError
     if order == "STALL":
         time.sleep(LONG)
     if order == "RAISE":

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import _thread
 import multiprocessing
 import os
 import signal
@@ -23,7 +24,7 @@ from bson import encode
 from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine import pool, worker
 from dedup_job.engine.local import POISON, Capacity, LocalEngine
-from dedup_job.errors import DedupError
+from dedup_job.errors import DedupError, StorageFull
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe, Resource
 from tests import fragile
@@ -147,7 +148,7 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_else_changes(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("order", ["KILL", "STALL"])
+@pytest.mark.parametrize("order", ["CRASH", "SPIN"])
 def test_a_record_that_takes_its_worker_down_is_poison_and_its_neighbours_are_fine(
     recipe: Recipe, engine: LocalEngine, order: str
 ) -> None:
@@ -160,8 +161,30 @@ def test_a_record_that_takes_its_worker_down_is_poison_and_its_neighbours_are_fi
     assert values[4] == expected[4], "the hash of the raw record is known even so"
 
 
+@pytest.mark.parametrize("order", ["KILL", "STALL", "SHORT"])
+def test_a_record_whose_worker_is_killed_stands_still_or_gets_no_memory_gets_no_verdict(
+    engine: LocalEngine, monkeypatch: pytest.MonkeyPatch, order: str
+) -> None:
+    """Alone in a fresh worker it goes the same way: that is this machine's doing, and the run ends."""
+    monkeypatch.setattr(pool, "STILL_SECONDS", 0.5)
+    monkeypatch.setattr(pool, "LOOK_SECONDS", 0.1)
+    with pytest.raises(StorageFull, match="not enough memory"):
+        fingerprinted(engine, [batch_of(text_of(1), f"{order} me", text_of(2))])
+    with pytest.raises(StorageFull, match="not enough memory"):
+        within_reason(lambda: list(engine.counted_terms([batch_of(f"{order} me")])))
+
+
+def test_a_worker_that_is_kept_from_the_processor_for_long_does_not_lose_its_record(
+    recipe: Recipe, engine: LocalEngine
+) -> None:
+    """The limit is one of processor time: SLOW takes twice that by the clock, asleep."""
+    texts = [f"SLOW {text_of(1)}", text_of(2)]
+    ((_, values),) = fingerprinted(engine, [batch_of(*texts)])
+    assert values == as_values(Fingerprinter(recipe)(batch_of(*texts).raws))
+
+
 def test_counting_goes_on_without_a_batch_that_kills_its_worker(engine: LocalEngine) -> None:
-    batches = [batch_of("red blue"), batch_of("KILL"), batch_of("red")]
+    batches = [batch_of("red blue"), batch_of("CRASH"), batch_of("red")]
     counted = within_reason(lambda: list(engine.counted_terms(batches)))
     assert counted == [(1, Counter(red=1, blue=1)), (0, Counter()), (1, Counter(red=1))]
 
@@ -196,7 +219,7 @@ def test_workers_that_are_killed_or_stopped_at_any_moment_change_nothing(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while they take records from a pipe or send fingerprints through one."""
-    monkeypatch.setattr(pool, "BEGIN_SECONDS", 10.0)
+    monkeypatch.setattr(pool, "STILL_SECONDS", 1.0)
     long = [batch_of(*(text_of(number + row) * 40 for row in range(40))) for number in range(60)]
     alone = Fingerprinter(recipe)
     rng = Random(7)
@@ -264,16 +287,25 @@ def test_answers_that_nobody_can_read_end_the_run_and_hold_nobody_up(
         assert fingerprinted(engine, BATCHES[:1]) == [(BATCHES[0], alone)]
 
 
-def test_where_no_thread_can_be_had_the_run_ends(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "Timer", Mock(side_effect=RuntimeError("can't start new thread")))
-    with LocalEngine(recipe, Capacity(workers=1)) as engine, pytest.raises(DedupError, match="RuntimeError"):
-        fingerprinted(engine, BATCHES[:3])
-
-
-def test_where_a_thread_cannot_be_had_at_first_the_worker_is_not_lost(
+def test_where_no_thread_can_be_had_the_run_ends_for_want_of_memory(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outcomes = iter([RuntimeError("can't start new thread")])
+    error = RuntimeError("can't start new thread")
+    monkeypatch.setattr(_thread, "start_new_thread", Mock(side_effect=error))
+    with pytest.raises(StorageFull, match="not enough memory"), LocalEngine(recipe, Capacity(workers=1)):
+        pass
+
+
+def test_all_threads_are_there_when_the_engine_is(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    with LocalEngine(recipe, Capacity(workers=2, record_seconds=0.4)) as engine:
+        monkeypatch.setattr(_thread, "start_new_thread", Mock(side_effect=AssertionError("a late thread")))
+        assert [batch for batch, _ in engine.fingerprinted(BATCHES)] == BATCHES
+
+
+def test_a_worker_that_could_not_be_prepared_is_not_lost(
+    recipe: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = iter([MemoryError()])
     prepare = pool._Worker.prepare
 
     def fails_once(worker: pool._Worker) -> None:
@@ -294,7 +326,7 @@ def test_workers_that_die_as_soon_as_they_start_end_the_run_and_say_so(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool, "_serve", gone_at_once)
-    with LocalEngine(recipe) as engine, pytest.raises(DedupError, match="is there enough memory"):
+    with LocalEngine(recipe) as engine, pytest.raises(StorageFull, match="not enough memory"):
         fingerprinted(engine, BATCHES[:1])
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from dedup_job.engine import resident
 from dedup_job.engine.resident import available_bytes, family, peak_bytes, resident_bytes
+from dedup_job.errors import StorageFull
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells, in /proc")
 
@@ -99,3 +100,51 @@ def test_on_this_machine_something_is_free() -> None:
     free = available_bytes()
     assert free is not None
     assert free > 1 << 20
+
+
+STARTED = """
+import resource, sys
+from dedup_job.engine.resident import check_least
+kind, limit, workers = getattr(resource, sys.argv[1]), int(sys.argv[2]) << 20, int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_STACK, (8 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+resource.setrlimit(kind, (limit, limit))
+try:
+    check_least(workers)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "workers", "said"),
+    [
+        ("RLIMIT_AS", 639, 2, "StorageFull the limit on a process's address space (ulimit -v) is 639 MiB"),
+        ("RLIMIT_AS", 640, 2, ""),
+        ("RLIMIT_AS", 700, 16, "needs 736 MiB; raise the limit"),
+        ("RLIMIT_DATA", 300, 2, "StorageFull the limit on a process's data (ulimit -d) is 300 MiB"),
+        ("RLIMIT_DATA", 400, 2, ""),
+    ],
+)
+def test_a_limit_under_which_no_run_can_begin_is_named(
+    kind: str, limit: int, workers: int, said: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STARTED, kind, str(limit), str(workers)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said in done.stdout
+    assert bool(said) == bool(done.stdout)
+
+
+def test_too_little_free_memory_is_told_before_a_run_begins_and_swap_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resident, "PROC", tmp_path)
+    resident.check_least(2)  # nobody tells
+    (tmp_path / "meminfo").write_text("MemAvailable: 204800 kB\nSwapFree: 102400 kB\n")
+    resident.check_least(2)
+    (tmp_path / "meminfo").write_text("MemAvailable: 204800 kB\nSwapFree: 0 kB\n")
+    with pytest.raises(StorageFull, match=r"200 MiB of memory are free .* needs 256 MiB"):
+        resident.check_least(2)

@@ -121,8 +121,9 @@ def consent(options: dict[str, Any]) -> Any:
 
 
 def prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
-    """Read the settings, as the options change them."""
+    """Read the settings, as the options change them; raises StorageFull with too little memory for a run."""
     from dedup_job import config as configuration
+    from dedup_job.engine.resident import check_least
 
     settings = configuration.load(config)
     if options["workers"]:
@@ -132,6 +133,7 @@ def prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
     settings = configuration.with_pace(
         settings, options.get("max_docs_per_second"), options.get("max_mb_per_second")
     )
+    check_least(settings.engine.workers)  # before anything compiled is loaded
     return settings, Output(options["as_json"])
 
 

@@ -1,7 +1,9 @@
 """Supervised worker processes on this machine: results in order, bounded bytes in flight, no hang.
 
 A worker that dies or stalls is replaced; its batch is halved and tried again until the record that did it
-stands alone.  That record gets the reason `poison`, its neighbours their fingerprints.
+stands alone, and then once more in a fresh worker.  A record that crashes that one too, or uses its processor
+time up, gets the reason `poison`, its neighbours their fingerprints.  Where a worker is killed or gets no
+memory, the record is not to blame: the run ends, and nothing is decided.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from dedup_job.document import Batch, Fingerprints
 from dedup_job.engine import worker
 from dedup_job.engine.forks import fork_server
 from dedup_job.engine.pool import Pool, Work, WorkerLost
+from dedup_job.errors import NO_MEMORY, StorageFull
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.signals import FLAG
 
@@ -31,7 +34,7 @@ class Capacity:
 
     workers        processes
     nbytes         bytes of records in flight, and of what came of them; one batch is always taken
-    record_seconds how long a single record may take
+    record_seconds how much processor time a single record may take
     """
 
     workers: int = 2
@@ -70,10 +73,10 @@ class LocalEngine:
     def counted_terms(self, batches: Iterable[Batch]) -> Iterator[tuple[int, Counter[str]]]:
         """Yield for each batch the number of texts, and for each term the texts that hold it.
 
-        A batch with a record that kills or stalls its worker is left out.
+        A batch with a record that crashes its worker, or uses its time up, is left out.
         """
-        for _, future in self._ahead(worker.count_terms, batches):
-            yield _outcome(future) or (0, Counter())
+        for batch, future in self._ahead(worker.count_terms, batches):
+            yield _outcome(future) or self._again(worker.count_terms, batch.raws) or (0, Counter())
 
     def _ahead(self, work: Work[T], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Future[T]]]:
         """Yield batches in order, each with the work on it, keeping the workers busy with later ones."""
@@ -91,9 +94,9 @@ class LocalEngine:
         in_flight = sum(batch.nbytes + _outcome_bytes(future) for batch, future in waiting)
         return in_flight + more > self._capacity.nbytes
 
-    def _submit(self, work: Work[T], raws: Sequence[bytes]) -> Future[T]:
+    def _submit(self, work: Work[T], raws: Sequence[bytes], is_fresh: bool = False) -> Future[T]:
         seconds = self._capacity.record_seconds * min(max(len(raws), 1), 6)
-        return self._pool.submit(work, raws, seconds)
+        return self._pool.submit(work, raws, seconds, is_fresh)
 
     def _settled(self, raws: Sequence[bytes], future: Future[Fingerprints]) -> Fingerprints:
         """Return the fingerprints; isolate the record that kills or stalls its worker."""
@@ -103,9 +106,22 @@ class LocalEngine:
             middle = len(raws) // 2
             halves = [(half, self._submit(worker.work, half)) for half in (raws[:middle], raws[middle:])]
             return Fingerprints.join([self._settled(*half) for half in halves])
-        # A second chance: the worker may have died of another record, or of something else.
-        again = _outcome(self._submit(worker.work, raws))
-        return again or self._recipe.unjudged(POISON, raws[0])
+        return self._again(worker.work, raws) or self._recipe.unjudged(POISON, raws[0])
+
+    def _again(self, work: Work[T], raws: Sequence[bytes]) -> T | None:
+        """Do work again in a fresh worker; return None where that one, too, crashes or uses its time up.
+
+        Raises StorageFull for a worker that is lost otherwise, which says nothing of the records.
+        """
+        try:
+            return FLAG.result(self._submit(work, raws, is_fresh=True))
+        except WorkerLost as lost:
+            if lost.is_of_work:
+                return None
+            raise StorageFull(
+                f"a worker was killed, stood still or got no memory, alone with {len(raws)} records and "
+                f"not for the first time; probably {NO_MEMORY}"
+            ) from lost
 
 
 def _outcome_bytes(future: Future[Any]) -> int:
@@ -115,7 +131,7 @@ def _outcome_bytes(future: Future[Any]) -> int:
 
 
 def _outcome(future: Future[T]) -> T | None:
-    """Return a result, or None when the worker died of these records or took too long over them."""
+    """Return a result, or None when the worker was lost over these records."""
     try:
         return FLAG.result(future)
     except WorkerLost:

@@ -2,59 +2,100 @@
 
 Pools whose workers share a pipe wait for ever when one is killed or stopped while it holds the pipe's lock
 (pebble, issue 163; `concurrent.futures` alike), which the kernel does when memory is short.
+
+All threads start with the pool: one for each worker, and a watchdog.  Work that takes too much processor time
+is ended by the kernel; the watchdog kills a worker that gets none, as it is stopped or waits for ever.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from queue import SimpleQueue
-from threading import Timer
+from threading import Event, Lock
 from typing import Any, TypeVar
 
 from dedup_job.engine import worker
-from dedup_job.errors import DedupError
+from dedup_job.engine.resident import cpu_seconds
+from dedup_job.errors import NO_MEMORY, DedupError, StorageFull, is_shortage
 from dedup_job.fingerprint.recipe import Recipe
+from dedup_job.threads import Threads, start_thread
 
-BEGIN_SECONDS = 60.0  # a worker that is not ready by then is replaced
+STILL_SECONDS = 30.0  # a worker that gets no processor time for so long is replaced
+LOOK_SECONDS = 0.5  # between two looks of the watchdog
 PAUSE_SECONDS = 0.2  # before another one is started
-END_SECONDS = 1.0  # until a killed process is gone
+END_SECONDS = 5.0  # until a killed process is gone
 MOST_LOST = 3  # processes in a row that were lost before they had anything to do
+
+# Ends of a process that its work may have caused.  SIGPROF comes when its processor time is used up; the
+# others are crashes.  C++ and Rust abort, too, where they get no memory, which `worker.check_room` rules out.
+# SIGKILL is the kernel's, when memory is short, or the watchdog's.
+CAUSED_BY_WORK = frozenset(
+    -one
+    for one in (
+        signal.SIGPROF,
+        signal.SIGSEGV,
+        signal.SIGABRT,
+        signal.SIGBUS,
+        signal.SIGILL,
+        signal.SIGFPE,
+    )
+)
 
 T = TypeVar("T")
 Work = Callable[[Sequence[bytes]], T]
 
 
 class WorkerLost(Exception):
-    """A worker died over its work, or took too long and was killed."""
+    """A worker died over its work, was killed, or got no memory.
+
+    is_of_work  whether the work may be the cause: else something else on this machine is
+    """
+
+    def __init__(self, is_of_work: bool = False) -> None:
+        super().__init__(is_of_work)
+        self.is_of_work = is_of_work
 
 
 class Pool:
-    """So many workers for a recipe; threads start their processes at once, which stay until `stop`."""
+    """So many workers for a recipe, whose processes stay until `stop`."""
 
     def __init__(self, recipe: Recipe, workers: int, context: ForkServerContext) -> None:
-        self._threads = ThreadPoolExecutor(workers, "worker")  # each talks to one worker at a time
         self._workers = [_Worker(context, recipe) for _ in range(workers)]
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
+        self._stopped = Event()
+        self._threads = Threads(workers)  # each talks to one worker at a time
+        try:
+            start_thread(self._watch)
+        except BaseException:
+            self._threads.stop()
+            raise
         for one in self._workers:
             self._idle.put(one)
             self._threads.submit(self._prepare)
 
-    def submit(self, work: Work[T], raws: Sequence[bytes], seconds: float) -> Future[T]:
-        """Give records to the next idle worker, and no more than so many seconds to be done with them.
+    def submit(
+        self, work: Work[T], raws: Sequence[bytes], seconds: float, is_fresh: bool = False
+    ) -> Future[T]:
+        """Give records to the next idle worker, and no more than so much processor time.
 
-        The future raises WorkerLost for a worker that died or was too slow, DedupError for one that failed.
+        is_fresh  whether a process takes them that has done nothing before
+
+        The future raises WorkerLost for a worker that was lost, DedupError for one that failed.
         """
-        return self._threads.submit(self._ask, work, raws, seconds)
+        return self._threads.submit(self._ask, work, raws, seconds, is_fresh)
 
     def stop(self) -> None:
         """Kill the workers, whatever they are doing; what waits for them is cancelled."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._stopped.set()
+        self._threads.stop()
         for one in self._workers:
             one.stop()
 
@@ -66,13 +107,15 @@ class Pool:
         finally:
             self._idle.put(prepared)
 
-    def _ask(self, work: Work[T], raws: Sequence[bytes], seconds: float) -> T:
+    def _ask(self, work: Work[T], raws: Sequence[bytes], seconds: float, is_fresh: bool) -> T:
         asked = self._idle.get()
         try:
-            answer: T = asked.ask((work, raws), seconds)
+            answer: T = asked.ask((work, raws, seconds), is_fresh)
         except (WorkerLost, DedupError):
             raise
         except Exception as error:
+            if is_shortage(error):
+                raise StorageFull(NO_MEMORY) from error
             raise DedupError(
                 f"a worker's answer was lost: {type(error).__name__}; please report this"
             ) from error
@@ -82,6 +125,11 @@ class Pool:
             raise answer
         return answer
 
+    def _watch(self) -> None:
+        while not self._stopped.wait(LOOK_SECONDS):
+            for one in self._workers:
+                one.kill_if_still()
+
 
 class _Worker:
     """A process at the other end of a pipe; when it is lost, another one takes its place."""
@@ -90,9 +138,16 @@ class _Worker:
         self._context, self._recipe = context, recipe
         self._process: BaseProcess | None = None
         self._is_stopped = self._is_ready = False
+        self._lock = Lock()  # of the process's end: two that ask how it ended would get half an answer each
+        self._talk: _Progress | None = None
 
-    def ask(self, question: object, seconds: float) -> Any:
-        """Return the answer to a question; raise WorkerLost when there is none in time."""
+    def ask(self, question: object, is_fresh: bool) -> Any:
+        """Return the answer to a question; raise WorkerLost when the process dies over it or stands still.
+
+        is_fresh  whether to ask a process that has done nothing before
+        """
+        if is_fresh:
+            self._end()
         for _ in range(MOST_LOST):
             try:
                 self.prepare()
@@ -100,9 +155,9 @@ class _Worker:
             except WorkerLost:
                 time.sleep(PAUSE_SECONDS)  # what they are forked from may be dying as well
         else:
-            raise DedupError("the workers die as soon as they start; is there enough memory?")
+            raise StorageFull(f"the workers die as soon as they start; probably {NO_MEMORY}")
         try:
-            return self._within(seconds, lambda: self._answer(question))
+            return self._within(lambda: self._answer(question))
         except BaseException:
             self._end()
             raise
@@ -112,19 +167,13 @@ class _Worker:
         self._is_stopped = True
         self._kill()
 
-    def _start(self) -> None:
-        try:
-            self._pipe, end = self._context.Pipe()
-            process = self._context.Process(
-                target=_serve, args=(end, self._recipe), name="dedup-worker", daemon=True
-            )
-            process.start()
-            end.close()  # the worker has the only one: its death is the end of the pipe
-        except (OSError, EOFError) as error:  # no room for it, or nothing to fork it from
-            raise WorkerLost from error
-        except TypeError as error:  # so multiprocessing tells that another thread starts the server anew
-            raise WorkerLost from error
-        self._process, self._is_ready = process, False
+    def kill_if_still(self) -> None:
+        """Kill a process that somebody talks to and that has done nothing for too long."""
+        talk, process = self._talk, self._process
+        if talk and process and process.pid and talk.is_still(process.pid):
+            with self._lock:
+                if self._talk is talk:  # else it has answered in this moment
+                    self._kill_now()
 
     def prepare(self) -> None:
         """Have a process that waits for a question; raises WorkerLost where there is none."""
@@ -140,38 +189,63 @@ class _Worker:
         if self._is_stopped:
             raise WorkerLost
         if not self._is_ready:
-            self._within(BEGIN_SECONDS, self._pipe.recv)
+            self._within(self._pipe.recv)
             self._is_ready = True
-        if self._process and not self._process.is_alive():
-            raise WorkerLost
+        with self._lock:
+            if self._process and not self._process.is_alive():
+                raise WorkerLost
+
+    def _start(self) -> None:
+        try:
+            self._pipe, end = self._context.Pipe()
+            process = self._context.Process(
+                target=_serve, args=(end, self._recipe), name="dedup-worker", daemon=True
+            )
+            process.start()
+            end.close()  # the worker has the only one: its death is the end of the pipe
+        except (OSError, EOFError) as error:  # no room for it, or nothing to fork it from
+            raise WorkerLost from error
+        except TypeError as error:  # so multiprocessing tells that another thread starts the server anew
+            raise WorkerLost from error
+        self._process, self._is_ready = process, False
 
     def _answer(self, question: object) -> Any:
         self._pipe.send(question)
         return self._pipe.recv()
 
-    def _within(self, seconds: float, talk: Callable[[], Any]) -> Any:
-        """Talk to the process; killing it when the time is over ends the talk, wherever it got stuck."""
-        timer = Timer(seconds, self._kill)
-        timer.daemon = True
-        timer.start()
+    def _within(self, talk: Callable[[], Any]) -> Any:
+        """Talk to the process under the watchdog's eyes: a kill ends the talk, wherever it got stuck."""
+        self._talk = _Progress()
         try:
             return talk()
         except (OSError, EOFError):
             pass
         finally:
-            timer.cancel()
-        raise WorkerLost
+            with self._lock:
+                self._talk = None
+        raise WorkerLost(self._exit_code() in CAUSED_BY_WORK)
+
+    def _exit_code(self) -> int | None:
+        """Return how a process ended whose pipe has ended: its code, or -n for signal n."""
+        with self._lock:
+            if self._process is None:
+                return None
+            self._process.join(END_SECONDS)
+            return self._process.exitcode
 
     def _kill(self) -> None:
-        process = self._process
-        with suppress(ValueError):  # it is closed
-            if process and process.is_alive():  # else its number may be another's by now
-                process.kill()
+        with self._lock:
+            self._kill_now()
+
+    def _kill_now(self) -> None:
+        if self._process and self._process.is_alive():  # else its number may be another's by now
+            self._process.kill()
 
     def _end(self) -> None:
         """Let nothing remain of a process."""
-        self._kill()
-        process, self._process = self._process, None
+        with self._lock:
+            self._kill_now()
+            process, self._process = self._process, None
         if process:
             self._pipe.close()
             process.join(END_SECONDS)
@@ -179,16 +253,37 @@ class _Worker:
                 process.close()
 
 
+class _Progress:
+    """Whether a process gets on: by the processor time that it takes, or by the clock where nobody tells."""
+
+    def __init__(self) -> None:
+        self._cpu: float | None = None
+        self._since = time.monotonic()
+
+    def is_still(self, pid: int) -> bool:
+        """Return whether the process has taken no processor time for too long."""
+        cpu = cpu_seconds(pid)
+        if cpu != self._cpu:
+            self._cpu, self._since = cpu, time.monotonic()
+        return time.monotonic() - self._since > STILL_SECONDS
+
+
 def _serve(pipe: Connection, recipe: Recipe) -> None:
     """Be a worker: answer until nobody asks any more."""
-    worker.begin(recipe)
-    try:
-        pipe.send(None)
-        while True:
-            work, raws = pipe.recv()
-            pipe.send(_answered(work, raws))
-    except (OSError, EOFError):
-        pass
+    with suppress(OSError, EOFError):
+        try:
+            worker.begin(recipe)
+            pipe.send(None)
+            while True:
+                work, raws, seconds = pipe.recv()
+                signal.setitimer(signal.ITIMER_PROF, seconds)  # at its end the kernel sends SIGPROF
+                answer = _answered(work, raws)
+                signal.setitimer(signal.ITIMER_PROF, 0)
+                pipe.send(answer)
+        except Exception as error:
+            if is_shortage(error):
+                os._exit(StorageFull.exit_code)
+            raise
 
 
 def _answered(work: Work[object], raws: Sequence[bytes]) -> object:
@@ -197,4 +292,6 @@ def _answered(work: Work[object], raws: Sequence[bytes]) -> object:
     except DedupError as error:
         return error
     except Exception as error:
+        if is_shortage(error):
+            raise
         return DedupError(f"a worker failed with {type(error).__name__}; please report this")

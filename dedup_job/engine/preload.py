@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 
 from dedup_job.engine.forks import end_with_parent
+from dedup_job.errors import StorageFull, is_shortage
 
 # Bytes.  A batch of usual records takes pieces of up to 8 MiB.  To ask the system for each of them anew, and
 # to give it back, took a quarter of a worker's time (scripts/README.md has the figures).
@@ -34,5 +36,10 @@ def _nothing(*_: object) -> None:
 for signum in (signal.SIGINT, signal.SIGTERM):
     signal.signal(signum, signal.SIG_IGN)  # the parent's business
 end_with_parent()  # else it lives as long as the last of its children, the workers
-_load()
+try:
+    _load()
+except Exception as error:
+    if is_shortage(error):
+        os._exit(StorageFull.exit_code)  # the parent finds no process to fork workers from, and says why
+    raise
 sys.excepthook = _nothing

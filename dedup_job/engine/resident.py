@@ -5,16 +5,25 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import resource
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from dedup_job.errors import StorageFull
+
 PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
 PEAK = ("VmHWM", "VmRSS")
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # parameters of glibc's mallopt
+TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8  # parameters of glibc's mallopt
 KEPT = 32 << 20
 NEW_OBJECTS = 50_000  # after which Python looks for cycles
+
+# What a run takes before its first record; docs/operations.md has the measurements.
+LEAST_FREE = 256 << 20  # of all its processes
+LEAST_SPACE, LEAST_DATA = 640 << 20, 384 << 20  # of the process that workers are forked from
+OWN_SPACE, OWN_DATA, OWN_THREADS = 480 << 20, 224 << 20, 16  # of the deciding one, without stacks and workers
+USUAL_STACK = 8 << 20
 
 
 def resident_bytes(pid: int) -> int | None:
@@ -36,20 +45,29 @@ def peak_bytes(pid: int) -> int | None:
     return None
 
 
+def cpu_seconds(pid: int) -> float | None:
+    """Return the processor time that a process has taken; None where nobody tells."""
+    with suppress(OSError, IndexError, ValueError):
+        fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return None
+
+
 def available_bytes() -> int | None:
     """Return the bytes that processes may still take: of the machine's, and of what a container is allowed.
 
     None where nobody tells.
     """
-    rooms = [_on_machine(), *map(_in_group, _groups())]
+    rooms = [_in_machine("MemAvailable") or None, *map(_in_group, _groups())]
     return min((room for room in rooms if room is not None), default=None)
 
 
-def _on_machine() -> int | None:
+def _in_machine(name: str) -> int:
+    """Return bytes of the machine's memory, by the system's name for them; 0 where it does not tell."""
     with suppress(OSError, IndexError, ValueError, StopIteration):
         lines = (PROC / "meminfo").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10
-    return None
+        return int(next(line for line in lines if line.startswith(f"{name}:")).split()[1]) << 10
+    return 0
 
 
 def _groups() -> Iterator[Path]:
@@ -71,9 +89,35 @@ def _in_group(folder: Path) -> int | None:
     return None
 
 
+def check_least(workers: int) -> None:
+    """Raise StorageFull where a run with so many workers has too little memory to begin.
+
+    Compiled libraries abort, or try for ever, where they get no memory while they load: so this runs before.
+    """
+    stack, _ = resource.getrlimit(resource.RLIMIT_STACK)  # which threads have as well
+    stacks = (OWN_THREADS + workers) * (USUAL_STACK if stack == resource.RLIM_INFINITY else stack)
+    for kind, name, least in (
+        (resource.RLIMIT_AS, "address space (ulimit -v)", max(LEAST_SPACE, OWN_SPACE + stacks)),
+        (resource.RLIMIT_DATA, "data (ulimit -d)", max(LEAST_DATA, OWN_DATA + stacks)),
+    ):
+        limit, _ = resource.getrlimit(kind)
+        if limit != resource.RLIM_INFINITY and limit < least:
+            raise StorageFull(
+                f"the limit on a process's {name} is {limit >> 20:,} MiB, and a run with {workers} workers "
+                f"needs {least >> 20:,} MiB; raise the limit"
+            )
+    free = available_bytes()
+    if free is not None and free + _in_machine("SwapFree") < LEAST_FREE:
+        raise StorageFull(
+            f"{free >> 20:,} MiB of memory are free on this machine or in its container, and a run needs "
+            f"{LEAST_FREE >> 20:,} MiB; free some, or raise the container's limit"
+        )
+
+
 def work_in_batches(large: int) -> None:
     """Set the memory of this process up for work on batches; `large` as in `return_large_blocks`."""
     return_large_blocks(large)
+    share_arena()
     collect_rarely()
 
 
@@ -89,6 +133,16 @@ def return_large_blocks(large: int) -> None:
         library = ctypes.CDLL(None)
         library.mallopt(MMAP_THRESHOLD, large)
         library.mallopt(TRIM_THRESHOLD, KEPT)
+
+
+def share_arena() -> None:
+    """Let all threads of this process allocate from one arena, where the C library has several.
+
+    glibc reserves 64 MiB of address space for each thread.  A run has about fifteen threads, hardly two of
+    which allocate at once: under `ulimit -v` it needed twice the address space for nothing.
+    """
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(ARENA_MAX, 1)
 
 
 def collect_rarely() -> None:

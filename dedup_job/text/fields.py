@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -15,6 +14,7 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
 from dedup_job.document import RAW, Unjudged
+from dedup_job.errors import is_shortage
 
 _ABSENT: Final = object()
 _REPEATED: Final = object()
@@ -109,6 +109,7 @@ class TextFields:
             record = self._record(raw)
             values = [_value(record, path) for path in self._parts]
         except (BSONError, IndexError) as error:  # IndexError: bson, for a negative length
+            _check_no_shortage(error)
             raise Unjudged("undecodable") from error
         texts = [_text(value) for value in values if value is not _ABSENT and value is not None]
         if not texts:
@@ -123,8 +124,10 @@ class TextFields:
         matter: then RawBSONDocument is used after all.
         """
         if any(raw.count(name) > 1 for name in self._names_in_bson):
-            with suppress(BSONError, RecursionError):
+            try:
                 return decode(raw, COUNTED)
+            except (BSONError, RecursionError) as error:
+                _check_no_shortage(error)
         return RawBSONDocument(raw, RAW)
 
     def _extract(self, raw: bytes) -> ExtractedText:
@@ -172,6 +175,12 @@ def _decode_utf8(octets: bytes) -> ExtractedText:
         return ExtractedText(octets.decode())
     except UnicodeDecodeError:
         return ExtractedText("", "invalid_utf8")
+
+
+def _check_no_shortage(error: Exception) -> None:
+    """Raise MemoryError for an error of bson that hides one: the record may well be sound."""
+    if is_shortage(error):
+        raise MemoryError from error
 
 
 def _says_something(text: str) -> bool:

@@ -19,7 +19,7 @@ class InlinePool:
     def __init__(self, recipe: Recipe, _workers: int, _context: object) -> None:
         vars(worker)["_fingerprinter"] = _fingerprinter(recipe)
 
-    def submit(self, work: Work[Any], raws: Sequence[bytes], _seconds: float) -> Future[Any]:
+    def submit(self, work: Work[Any], raws: Sequence[bytes], _seconds: float, _is_fresh: bool) -> Future[Any]:
         """Return the answer, or what went wrong."""
         future: Future[Any] = Future()
         try:

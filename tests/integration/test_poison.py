@@ -83,7 +83,7 @@ def test_no_kind_of_bad_record_takes_much_memory_or_loses_the_end_of_its_text() 
     assert [name for name, poison in KINDS.items() if poison.tail and not trials[name]["saw_tail"]] == []
 
 
-@pytest.mark.parametrize("order", ["KILL ME", "STALL ME"])
+@pytest.mark.parametrize("order", ["CRASH ME", "SPIN ME"])
 def test_a_record_that_takes_its_worker_down_is_copied_as_poison(
     job: Job, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
