@@ -37,7 +37,7 @@ def added(rule: Rule, keys: np.ndarray, batch: int) -> KeyMap:
 def test_keys_stay_what_they_are_while_buckets_are_split(batch: int) -> None:
     keys = np.random.default_rng(1).integers(0, 1 << 32, 300_000, dtype=np.uint32)
     keys[150_000:] = keys[:150_000]
-    whole = added(Rule(ANY, listed=10, found=10, load=1), keys, batch)
+    whole = added(Rule(ANY, max_texts=10, max_hits=10, load=1), keys, batch)
     assert whole.buckets >= 2**18
     pairs = set(found(whole, keys[150_000:], np.arange(150_000, 300_000), 300_000))
     assert all((row, row) in pairs for row in range(150_000))

@@ -1,16 +1,16 @@
-"""The entries of a key map: how they lie in memory, and how one is added.
+"""The memory layout of a key map: buckets of entries, and how an entry is inserted.
 
-A key has 32 bits.  Its upper bits choose a bucket, in which the rest is kept beside the number of the text:
-the lowest 8 as a tag, in an array of its own that is looked through first, what is left of them above the
-number.  With 16 bits for the bucket, the text number 9 with the key 0x1234_5678 stands in bucket 0x1234 with
-the tag 0x78 and the number 0x56_000009; in a map that has grown to 20 bits, in bucket 0x12345 with the same
-tag and the number 0x6_0000009.  The more buckets, the more bits are there for a number: 256 for each bucket,
-several times as many texts as there are.  So an entry takes 5 bytes.
+A key has 32 bits.  Its highest bits choose a bucket.  The rest is stored in the bucket next to the number of
+the text: the lowest 8 bits as a tag, in an array of its own that is searched first; the bits in between above
+the text's number.  With 16 bits for the bucket, the text number 9 with the key 0x1234_5678 is in bucket
+0x1234 with the tag 0x78 and the number 0x56_000009; in a map that has grown to 20 bits, it is in bucket
+0x12345 with the same tag and the number 0x6_0000009.  More buckets leave more bits for text numbers: 256
+numbers for each bucket, several times as many as there are texts.  So an entry takes 5 bytes.
 
-Buckets lie one behind the other, each with some free places at its end.  A full one takes a place from the
-nearest bucket behind it that has one free; those between move up.  (Such gaps are what makes insertion cheap
-in library sort: Bender, Farach-Colton and Mosteiro, "Insertion sort is O(n log n)", 2006.)  The order of
-entries within a bucket means nothing.
+Buckets lie one behind the other, each with some free slots at its end.  A full bucket takes a slot from the
+nearest bucket behind it that has a free one; the buckets in between shift by one slot.  (Such gaps are what
+makes insertion cheap in library sort: Bender, Farach-Colton and Mosteiro, "Insertion sort is O(n log n)",
+2006.)  The order of entries within a bucket has no meaning.
 """
 
 from __future__ import annotations
@@ -27,18 +27,23 @@ Keys = npt.NDArray[np.uint32]
 Flags = npt.NDArray[np.bool_]
 
 KEY_BITS, TAG_BITS = 32, 8
-FIRST_BITS = 8  # by which keys are sorted before they are entered
-LEAST_WIDTH, MOST_WIDTH = 8, 24  # bits that choose a bucket
-FREE = 0xFFFF_FFFF  # where an entry can be put
-AHEAD = 4  # keys by which a loop looks ahead of itself, in two steps
+# Keys are grouped by this many highest bits before they are inserted.
+PARTITION_BITS = 8
+# Least and greatest number of bits that choose a bucket.
+LEAST_WIDTH, MOST_WIDTH = 8, 24
+# The number of a free slot.
+FREE = 0xFFFF_FFFF
+# A loop prefetches the memory of the key this many rows later, and the directory of the key twice as far.
+AHEAD = 4
 
 
 class Entries(NamedTuple):
-    """The entries of a map.
+    """The entries of a key map.
 
-    directory  uint32 (buckets + 1,): bucket k has the places from directory[k] to directory[k + 1]
-    tags       uint8 (places,), and some more so that there is a whole number of words
-    numbers    uint32, as many: FREE for all places of a bucket behind the last one taken
+    Attributes:
+        directory: uint32, shape (buckets + 1,); bucket k has the slots directory[k] to directory[k + 1].
+        tags: uint8, shape (slots,), padded to a whole number of 8-byte words.
+        numbers: uint32, same shape as `tags`; FREE in every slot of a bucket behind its last entry.
     """
 
     directory: npt.NDArray[np.uint32]
@@ -47,55 +52,57 @@ class Entries(NamedTuple):
 
 
 @inlined
-def width_of(directory: npt.NDArray[np.uint32]) -> np.int64:
-    """The bits that choose a bucket."""
+def bucket_width(directory: npt.NDArray[np.uint32]) -> np.int64:
+    """Return how many bits of a key choose its bucket."""
+    # There are 2**width buckets and one more offset: len - 2 is 2**width - 1, a number of `width` set bits.
     return np.int64(popcount(np.uint64(len(directory) - 2)))
 
 
 @inlined
 def bucket_of(key: int, width: int) -> np.int64:
-    """The bucket of a key."""
+    """Return the bucket of a key: its highest bits."""
     return np.int64(np.uint64(key) >> np.uint64(KEY_BITS - width))
 
 
 @inlined
 def tag_of(key: int) -> np.uint8:
-    """The lowest bits of a key."""
+    """Return the tag of a key: its lowest bits."""
     return np.uint8(np.uint64(key) & np.uint64((1 << TAG_BITS) - 1))
 
 
 @inlined
 def middle_of(key: int, width: int) -> np.uint32:
-    """The bits of a key between those that choose the bucket and those of the tag, above a text's number."""
-    number = np.uint64(number_mask(width))
+    """Return the bits of a key between bucket and tag, shifted above the bits of a text's number."""
+    number = np.uint64(text_mask(width))
     return np.uint32(np.uint64(key) << np.uint64(width) & np.uint64(0xFFFF_FFFF) & ~number)
 
 
 @inlined
-def number_mask(width: int) -> np.uint32:
-    """The bits of an entry's number that are the text's."""
+def text_mask(width: int) -> np.uint32:
+    """Return a mask of the bits in an entry's number that hold the text's number."""
     return np.uint32((np.uint64(1) << np.uint64(width + TAG_BITS)) - np.uint64(1))
 
 
 @inlined
-def key_at(bucket: int, place: int, entries: Entries) -> np.uint64:
-    """The key of an entry in a bucket."""
-    width = width_of(entries.directory)
-    middle = np.uint64(entries.numbers[place] & ~number_mask(width)) >> np.uint64(width)
-    return np.uint64(bucket) << np.uint64(KEY_BITS - width) | middle | np.uint64(entries.tags[place])
+def key_at(bucket: int, slot: int, entries: Entries) -> np.uint64:
+    """Return the key of the entry in a slot of a bucket."""
+    width = bucket_width(entries.directory)
+    middle = np.uint64(entries.numbers[slot] & ~text_mask(width)) >> np.uint64(width)
+    return np.uint64(bucket) << np.uint64(KEY_BITS - width) | middle | np.uint64(entries.tags[slot])
 
 
 @inlined
-def put(key: int, number: int, place: int, entries: Entries) -> None:
-    """Put an entry where a place is free."""
-    entries.tags[place] = tag_of(key)
-    entries.numbers[place] = middle_of(key, width_of(entries.directory)) | np.uint32(number)
+def write_entry(key: int, text: int, slot: int, entries: Entries) -> None:
+    """Write the entry of a key and a text's number into a slot."""
+    entries.tags[slot] = tag_of(key)
+    entries.numbers[slot] = middle_of(key, bucket_width(entries.directory)) | np.uint32(text)
 
 
 @inlined
-def first_free(bucket: int, entries: Entries) -> np.int64:
-    """The first free place of a bucket; that behind it when there is none."""
+def find_free_slot(bucket: int, entries: Entries) -> np.int64:
+    """Return the first free slot of a bucket, or the end of the bucket if it is full."""
     low, high = np.int64(entries.directory[bucket]), np.int64(entries.directory[bucket + 1])
+    # Binary search: all entries of a bucket come before its free slots.
     while low < high:
         half = (low + high) >> 1
         if entries.numbers[half] == np.uint32(FREE):
@@ -106,101 +113,118 @@ def first_free(bucket: int, entries: Entries) -> np.int64:
 
 
 @inlined
-def times_there(key: int, begin: int, end: int, entries: Entries) -> np.int64:
-    """How many of these places have the key; all are in its bucket."""
-    width = width_of(entries.directory)
-    tag, middle, times = tag_of(key), middle_of(key, width), np.int64(0)
-    for place in range(begin, end):
-        if entries.tags[place] == tag:
-            times += entries.numbers[place] & ~number_mask(width) == middle
-    return times
+def count_key(key: int, begin: int, end: int, entries: Entries) -> np.int64:
+    """Count the entries that have a key, among slots that all belong to the key's bucket."""
+    width = bucket_width(entries.directory)
+    tag, middle, count = tag_of(key), middle_of(key, width), np.int64(0)
+    for slot in range(begin, end):
+        if entries.tags[slot] == tag:
+            count += entries.numbers[slot] & ~text_mask(width) == middle
+    return count
 
 
-def roughly_sorted(keys: Keys, has_key: Flags, first: int) -> tuple[Keys, Keys]:
-    """Return the keys of the texts that have one, by their first 8 bits, and these texts' numbers.
+def partition_keys(keys: Keys, has_key: Flags, first: int) -> tuple[Keys, Keys]:
+    """Group keys by their highest 8 bits, and leave out texts without a key.
 
-    Texts whose keys begin alike stay in their order.  Entered so they meet one part of a map after the other,
-    and each part stays in the processor's cache.
+    Inserted in this order, keys fill one part of a map after the other, and each part stays in the
+    processor's cache.  Within a group the texts keep their order.
 
-    keys     uint32 (n,)
-    has_key  bool (n,)
-    first    the number of the first text
+    Args:
+        keys: uint32, shape (n,).
+        has_key: bool, shape (n,).
+        first: Number of the first text; the others have the numbers that follow.
+
+    Returns:
+        Keys and text numbers, both uint32, shape (texts with a key,).
     """
-    # Made here, not in compiled code: numpy asks for large pages, which makes filling a third faster.
-    by_key, numbers = np.empty_like(keys), np.empty_like(keys)
-    count = _sort_roughly(keys, has_key, first, by_key, numbers)
-    return by_key[:count], numbers[:count]
+    # Allocated here and not in compiled code: numpy asks for large memory pages, which makes filling the
+    # arrays a third faster.
+    by_key, texts = np.empty_like(keys), np.empty_like(keys)
+    count = _write_partitions(keys, has_key, first, by_key, texts)
+    return by_key[:count], texts[:count]
 
 
 @compiled
-def _sort_roughly(keys: Keys, has_key: Flags, first: int, by_key: Keys, numbers: Keys) -> int:
-    """Write keys and numbers as `roughly_sorted` returns them; returns how many there are."""
-    unsorted = np.uint32(KEY_BITS - FIRST_BITS)
-    ends = np.zeros(1 << FIRST_BITS, np.int64)
+def _write_partitions(keys: Keys, has_key: Flags, first: int, by_key: Keys, texts: Keys) -> int:
+    """Write keys and text numbers in the order of `partition_keys`, by counting sort; return their count."""
+    shift = np.uint32(KEY_BITS - PARTITION_BITS)
+    ends = np.zeros(1 << PARTITION_BITS, np.int64)
     for row in range(len(keys)):
-        ends[keys[row] >> unsorted] += has_key[row]
+        ends[keys[row] >> shift] += has_key[row]
     ends[:] = np.cumsum(ends)
-    places = np.append(0, ends[:-1])
+    next_places = np.append(0, ends[:-1])
     for row in range(len(keys)):
         if has_key[row]:
-            place = places[keys[row] >> unsorted]
-            by_key[place], numbers[place] = keys[row], first + row
-            places[keys[row] >> unsorted] += 1
+            place = next_places[keys[row] >> shift]
+            by_key[place], texts[place] = keys[row], first + row
+            next_places[keys[row] >> shift] += 1
     return int(ends[-1])
 
 
 @compiled
-def enter(keys: Keys, numbers: Keys, listed: int, entries: Entries) -> tuple[int, int]:
-    """Add an entry for each key, unless `listed` texts have it already.
+def insert_entries(keys: Keys, texts: Keys, max_texts: int, entries: Entries) -> tuple[int, int]:
+    """Insert an entry for each key, except for keys that `max_texts` texts have already.
 
-    keys     uint32 (n,)
-    numbers  uint32 (n,), of the texts
+    Args:
+        keys: uint32, shape (n,).
+        texts: uint32, shape (n,), numbers of the texts.
+        max_texts: Entries that one key may have.
+        entries: Changed in place.
 
-    Returns how many keys were done until there was no place, n when all were; and how many were added.
+    Returns:
+        The row of the first key that found no free slot, n if every key found one; and the number of
+        entries inserted before that.
     """
-    width, added = width_of(entries.directory), 0
+    width, inserted = bucket_width(entries.directory), 0
     for row in range(len(keys)):
-        _ask_ahead(row, keys, entries)
+        _prefetch_buckets(row, keys, entries)
         bucket = bucket_of(keys[row], width)
-        begin, place = np.int64(entries.directory[bucket]), first_free(bucket, entries)
-        if place - begin >= listed and times_there(keys[row], begin, place, entries) >= listed:
+        begin, slot = np.int64(entries.directory[bucket]), find_free_slot(bucket, entries)
+        # A bucket with fewer than `max_texts` entries cannot hold `max_texts` of this key: most need no
+        # count.
+        if slot - begin >= max_texts and count_key(keys[row], begin, slot, entries) >= max_texts:
             continue
-        if place == entries.directory[bucket + 1] and not _take_place(bucket, entries):
-            return row, added
-        put(keys[row], numbers[row], place, entries)
-        added += 1
-    return len(keys), added
+        if slot == entries.directory[bucket + 1] and not _take_slot(bucket, entries):
+            return row, inserted
+        write_entry(keys[row], texts[row], slot, entries)
+        inserted += 1
+    return len(keys), inserted
 
 
 @inlined
-def _ask_ahead(row: int, keys: Keys, entries: Entries) -> None:
-    """Ask for the memory that later texts need: first where their buckets lie, then what is in them."""
-    width = width_of(entries.directory)
+def _prefetch_buckets(row: int, keys: Keys, entries: Entries) -> None:
+    """Prefetch what later keys need: first where their buckets lie, then the buckets themselves."""
+    width = bucket_width(entries.directory)
     if row + 2 * AHEAD < len(keys):
         prefetch(entries.directory, bucket_of(keys[row + 2 * AHEAD], width))
     if row + AHEAD < len(keys):
         bucket = bucket_of(keys[row + AHEAD], width)
         begin, end = np.int64(entries.directory[bucket]), np.int64(entries.directory[bucket + 1])
+        # The search for a free slot begins in the middle of a bucket, the comparison of tags at its start.
         prefetch(entries.numbers, (begin + end) >> 1)
         prefetch(entries.tags, begin)
 
 
 @compiled
-def _take_place(bucket: int, entries: Entries) -> bool:
-    """Let a full bucket have one place more, from the nearest one behind it that has a free one.
+def _take_slot(bucket: int, entries: Entries) -> bool:
+    """Give a full bucket one more slot, from the nearest bucket behind it that has a free one.
 
-    Each bucket between moves up: what is in its first place goes to its end.
+    Every bucket in between shifts by one slot: its first entry moves to its end.
+
+    Returns:
+        False if no bucket behind it has a free slot.
     """
     directory, tags, numbers = entries.directory, entries.tags, entries.numbers
     giver = bucket + 1
-    while giver < len(directory) - 1 and first_free(giver, entries) == directory[giver + 1]:
+    while giver < len(directory) - 1 and find_free_slot(giver, entries) == directory[giver + 1]:
         giver += 1
     if giver == len(directory) - 1:
         return False
-    for moved in range(giver, bucket, -1):
-        first, free = np.int64(directory[moved]), first_free(moved, entries)
+    # From the giver backwards, so that the end of each bucket is free before its first entry moves there.
+    for shifted in range(giver, bucket, -1):
+        first, free = np.int64(directory[shifted]), find_free_slot(shifted, entries)
         if first < free:
             tags[free], numbers[free] = tags[first], numbers[first]
         numbers[first] = np.uint32(FREE)
-        directory[moved] += np.uint32(1)
+        directory[shifted] += np.uint32(1)
     return True

@@ -1,4 +1,4 @@
-"""What the compiled loops of the index find: texts that are near, written down as they are met."""
+"""Hits of the index's compiled loops: near texts, packed into one integer each."""
 
 from __future__ import annotations
 
@@ -13,62 +13,70 @@ from dedup_job.native.instructions import popcount
 
 Fingerprints = npt.NDArray[np.uint64]  # (n, words)
 
-
-NO_DISTANCE = 255  # where one of the texts has no fingerprint
+# The distance noted when one of the two texts has no fingerprint.
+NO_DISTANCE = 255
 
 
 class Found(NamedTuple):
-    """Neighbours, as numbers that sort by query, distance, position: 24, 8 and 32 bits."""
+    """A buffer of hits; each hit is one integer that sorts by query, then distance, then text.
 
-    numbers: npt.NDArray[np.uint64]  # those that there is room for
-    total: npt.NDArray[np.int64]  # (1,), how many there are
+    Attributes:
+        numbers: uint64, shape (capacity,); query in the upper 24 bits, distance in 8, text in the lower 32.
+        total: int64, shape (1,), hits counted, which may be more than fit.
+    """
+
+    numbers: npt.NDArray[np.uint64]
+    total: npt.NDArray[np.int64]
 
 
-def gathered(search: Callable[[Found], None], room: int) -> npt.NDArray[np.uint64]:
-    """Return what a search notes, in the order in which it does; it is done again where there is more."""
-    found = Found(np.empty(room, np.uint64), np.zeros(1, np.int64))
-    search(found)
-    total = int(found.total[0])
-    return found.numbers[:total] if total <= room else gathered(search, total)
+def gathered(search: Callable[[Found], None], capacity: int) -> npt.NDArray[np.uint64]:
+    """Run a search and return its packed hits, in the order of recording.
+
+    A search with more than `capacity` hits is run a second time, with room for all of them.
+    """
+    hits = Found(np.empty(capacity, np.uint64), np.zeros(1, np.int64))
+    search(hits)
+    total = int(hits.total[0])
+    return hits.numbers[:total] if total <= capacity else gathered(search, total)
 
 
 def told_apart(
     numbers: npt.NDArray[np.uint64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the queries, distances and positions that such numbers hold.
+    """Unpack hits into queries, distances and texts.
 
     >>> [column.tolist() for column in told_apart(np.array([7 << 40 | 3 << 32 | 11], np.uint64))]
     [[7], [3], [11]]
     """
-    queries, nearness = numbers >> np.uint64(40), numbers >> np.uint64(32) & np.uint64(0xFF)
-    positions = numbers & np.uint64(0xFFFF_FFFF)
-    return queries.astype(np.int64), nearness.astype(np.int64), positions.astype(np.int64)
+    queries, distances = numbers >> np.uint64(40), numbers >> np.uint64(32) & np.uint64(0xFF)
+    texts = numbers & np.uint64(0xFFFF_FFFF)
+    return queries.astype(np.int64), distances.astype(np.int64), texts.astype(np.int64)
 
 
 @inlined
-def note(query: int, distance: int, position: int, found: Found) -> None:
-    """Count one neighbour, and write it down if there is room."""
-    if found.total[0] < len(found.numbers):
-        nearness = np.uint64(query) << np.uint64(8) | np.uint64(distance)
-        found.numbers[found.total[0]] = nearness << np.uint64(32) | np.uint64(position)
-    found.total[0] += 1
+def note(query: int, distance: int, text: int, hits: Found) -> None:
+    """Count a hit, and store it if it fits."""
+    if hits.total[0] < len(hits.numbers):
+        upper = np.uint64(query) << np.uint64(8) | np.uint64(distance)
+        hits.numbers[hits.total[0]] = upper << np.uint64(32) | np.uint64(text)
+    hits.total[0] += 1
 
 
 @inlined
-def differing_bits(ones: Fingerprints, one: int, others: Fingerprints, other: int) -> np.int64:
-    """The Hamming distance of two rows."""
+def differing_bits(left: Fingerprints, left_row: int, right: Fingerprints, right_row: int) -> np.int64:
+    """Return the Hamming distance of two fingerprints, given by array and row."""
     distance = np.int64(0)
-    for word in range(ones.shape[1]):
-        distance += np.int64(popcount(ones[one, word] ^ others[other, word]))
+    for word in range(left.shape[1]):
+        distance += np.int64(popcount(left[left_row, word] ^ right[right_row, word]))
     return distance
 
 
 @compiled
 def offsets(numbers: npt.NDArray[np.uint64], queries: int) -> npt.NDArray[np.int64]:
-    """Where the neighbours of each query begin in sorted numbers, and where the last end: (queries + 1,)."""
+    """Return where each query's hits begin in sorted hits, and where they end: int64 (queries + 1,)."""
     ends = np.zeros(queries + 1, np.int64)
     for number in numbers:
         ends[(number >> np.uint64(40)) + np.uint64(1)] += 1
-    for q in range(queries):
-        ends[q + 1] += ends[q]
+    for query in range(queries):
+        ends[query + 1] += ends[query]
     return ends

@@ -1,20 +1,21 @@
-"""The index: which other texts are candidates for these ones, found by equal keys.
+"""The candidate index: which other texts share a key with these texts and are near by fingerprint.
 
-Two kinds of keys are looked at side by side.
+Two kinds of keys are searched side by side.
 
 A fingerprint is cut into segments of 16 bits.  Two fingerprints of s segments that differ in fewer than s
-bits agree in one segment and differ in one bit at most in the next one (the last is followed by the first):
-else each segment without a difference would be followed by one with two, and there would be s of them at
-least.  So a map for each segment, with the segment and the next one for a key, finds all that is within the
-radius, when it is asked for the key itself and for the 16 that differ in one bit of the lower half (Manku,
-Jain and Das Sarma, "Detecting near-duplicates for web crawling", WWW 2007, section 3, has such maps).
+bits agree in one segment and differ in at most one bit of the next one (the last segment is followed by the
+first): otherwise each equal segment would be followed by a segment with two differing bits, and the
+fingerprints would differ in at least s bits.  So each segment has a map whose key is that segment with the
+next one.  A search with the key itself and with the 16 keys that differ in one bit of the lower half finds
+every fingerprint within the radius (Manku, Jain and Das Sarma, "Detecting near-duplicates for web crawling",
+WWW 2007, section 3, has such maps).
 
-Bands find what is similar and not that near; `fingerprint.bands` has them.
+Bands find texts that are similar but differ in more bits than the radius; see `fingerprint.bands`.
 
 A form that was filled in a hundred thousand times has the same keys a hundred thousand times.  So a key is
-remembered with the first texts alone that have it, and the keys of one map find the first near enough ones
-alone.  What is found depends on the texts and their order, never on which of them were kept: all are in the
-index, kept or not.
+stored only for the first texts that have it, and a search in one map returns only the first near texts.  The
+candidates depend on the texts and their order, never on which of them were kept: every text is in the index,
+kept or not.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from dedup_job.fingerprint.recipe import Matching
 from dedup_job.match import found as _found
 from dedup_job.match.column import extended, with_room
 from dedup_job.match.keymap import KeyMap, Rule
-from dedup_job.match.search import LOWER, SEGMENT_BITS, Prints, Queries, segment_of
+from dedup_job.match.search import KEY_LOWER_BITS, SEGMENT_BITS, Prints, Queries, segment_of
 from dedup_job.native.compiled import compiled, inlined
 from dedup_job.threads import Threads
 
@@ -39,157 +40,183 @@ Numbers = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint32]
 
 WORD_BITS = 64
-LARGEST_COUNT = 1 << 31  # places of entries are uint32
-QUERIES_AT_ONCE = (1 << 24) - 1  # as many as a number in Found can tell apart
-FEW = 4  # candidates of a query, at least
-MANY = 1 << 16  # texts that are entered into several maps side by side
-MOST_WAITING = 1 << 23  # texts that wait to be entered, or half as many as there are
-LISTED = 64  # texts that a key is remembered with
-FOUND = 16  # texts that the keys of one map find for another text
-# Entries of a bucket: segments are looked for in several, a band in one.  With less than 8 for segments there
-# would be more buckets than their keys have bits for, before there are 2**32 texts.
+# Texts in an index: a key map counts its slots in uint32.
+LARGEST_COUNT = 1 << 31
+# Queries of one search: a packed hit has 24 bits for the query.
+QUERIES_AT_ONCE = (1 << 24) - 1
+# Hits per query that a search has room for at first.
+FEW = 4
+# From this many texts on, several maps are filled at the same time.
+MANY = 1 << 16
+# Texts that wait to be inserted: at most this many, or half as many as are in the maps.
+MOST_WAITING = 1 << 23
+# Texts stored for one key.
+LISTED = 64
+# Hits returned for one query by one map.
+FOUND = 16
+# Average entries in a bucket.  A search for a segment reads several buckets, a search for a band only one.
+# With a load of less than 8, segment maps would need more buckets than their keys have bits for, before there
+# are 2**32 texts.
 SEGMENT_LOAD, BAND_LOAD = 8, 32
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The candidates of n texts: those of text i are rows offsets[i] to offsets[i+1].
+    """The candidates of n texts; text i has the rows offsets[i] to offsets[i + 1].
 
-    Within a text they ascend by distance, then by number: the nearest and earliest comes first.
+    The rows of a text ascend by distance, then by number: the nearest and earliest candidate comes first.
+
+    Attributes:
+        offsets: int64, shape (n + 1,).
+        texts: uint32, numbers of the candidates.
+        distances: uint8, Hamming distances; NO_DISTANCE where one of the two texts has no fingerprint.
     """
 
-    offsets: npt.NDArray[np.int64]  # (n + 1,)
-    texts: Keys  # numbers
-    distances: npt.NDArray[np.uint8]  # in bits; NO_DISTANCE where one of the two has no fingerprint
+    offsets: npt.NDArray[np.int64]
+    texts: Keys
+    distances: npt.NDArray[np.uint8]
 
 
 class Index:
-    """All texts so far by their keys; texts are numbered in the order in which they are added.
+    """All texts so far, by key; texts are numbered in order of arrival.
 
-    Belongs to one thread at a time.
+    Not thread-safe.
     """
 
     def __init__(self, bits: int, matching: Matching) -> None:
-        """Make an empty index for fingerprints of 64 or 128 bits; ValueError for others."""
+        """Create an empty index.
+
+        Raises:
+            ValueError: If fingerprints have neither 64 nor 128 bits.
+        """
         if bits not in (64, 128):
             raise ValueError(f"bits must be 64 or 128, not {bits}")
-        self._radius, self._found = matching.radius, FOUND
+        self._radius, self._max_hits = matching.radius, FOUND
         self._count = 0
-        self._usual = FEW  # candidates of a query, twice as many as there were last time
-        self._mapped = 0  # texts before this number are in the maps,
-        self._waiting: list[Keys] = []  # the keys of the others' bands are here
+        # Hits per query to make room for: twice as many as in the last search.
+        self._hits_per_query = FEW
+        # Texts before this number are in the maps; the band keys of the others wait in a list.
+        self._mapped = 0
+        self._waiting: list[Keys] = []
         self._bits = np.empty((0, bits // WORD_BITS), np.uint64)
-        self._has_print = np.empty(0, np.bool_)
+        self._has_fingerprint = np.empty(0, np.bool_)
+        # With a radius of as many bits as there are segments, two near fingerprints may share no segment key.
         self._is_exhaustive = matching.radius >= bits // SEGMENT_BITS
         by_segment, by_band = rules(bits, matching)
         self._segments = [] if self._is_exhaustive else [KeyMap(rule) for rule in by_segment]
         self._bands = [KeyMap(rule) for rule in by_band]
 
     def __len__(self) -> int:
-        """Texts added so far."""
+        """Number of texts added so far."""
         return self._count
 
     @property
     def parts(self) -> dict[str, int]:
-        """Bytes held by each part, all texts being in the maps."""
+        """Bytes in memory by part; inserts waiting texts first."""
         self.fill_maps()
         return {
-            "fingerprints": self._bits.nbytes + self._has_print.nbytes,
-            "segments": sum(one.nbytes for one in self._segments),
-            "bands": sum(one.nbytes for one in self._bands),
+            "fingerprints": self._bits.nbytes + self._has_fingerprint.nbytes,
+            "segments": sum(key_map.nbytes for key_map in self._segments),
+            "bands": sum(key_map.nbytes for key_map in self._bands),
         }
 
     def add(self, bits: Fingerprints, has_fingerprint: npt.NDArray[np.bool_], keys: Keys) -> None:
-        """Add n texts at the next n numbers; OverflowError when there would be more than 2**31.
+        """Add n texts, which get the next n numbers.
 
-        They wait to be entered into the maps until there are many, or until something is looked for.
+        They are inserted into the maps later: when many of them wait, or before the next search.
 
-        bits       uint64 (n, words), their fingerprints
-        has_fingerprint  bool (n,), which of them have one
-        keys       uint32 (n, bands), zeros for one that has none
+        Args:
+            bits: uint64, shape (n, words), fingerprints.
+            has_fingerprint: bool, shape (n,).
+            keys: uint32, shape (n, bands), band keys; a row of zeros for a text without any.
+
+        Raises:
+            OverflowError: If the index would hold more than 2**31 texts.
         """
         last = self._count + len(bits)
         if last > LARGEST_COUNT:
             raise OverflowError(f"an index holds at most {LARGEST_COUNT:,} texts")
         self._bits = extended(self._bits, self._count, bits)
-        self._has_print = extended(self._has_print, self._count, has_fingerprint)
+        self._has_fingerprint = extended(self._has_fingerprint, self._count, has_fingerprint)
         self._count = last
         self._waiting.append(keys)
         if self._count - self._mapped > max(MOST_WAITING, self._mapped // 2):
             self.fill_maps()
 
     def reserve(self, texts: int) -> None:
-        """Have room for so many texts in all."""
+        """Make room for this many texts in all."""
         self._bits = with_room(self._bits, texts)
-        self._has_print = with_room(self._has_print, texts)
+        self._has_fingerprint = with_room(self._has_fingerprint, texts)
 
     def fill_maps(self) -> None:
-        """Enter the texts that wait into all maps.  The more there are, the less each costs."""
+        """Insert all waiting texts into the maps; the more texts at once, the less each costs."""
         bits, has_fingerprint = (
             self._bits[self._mapped : self._count],
-            self._has_print[self._mapped : self._count],
+            self._has_fingerprint[self._mapped : self._count],
         )
         if not len(bits):
             return
         waiting = self._waiting
-        has_keys = np.concatenate([one.any(axis=1) for one in waiting])
+        has_keys = np.concatenate([keys.any(axis=1) for keys in waiting])
 
         def fill_segment(place: int) -> None:
             self._segments[place].add(segment_keys(bits, place), has_fingerprint)
 
         def fill_band(place: int) -> None:
-            self._bands[place].add(np.concatenate([one[:, place] for one in waiting]), has_keys)
+            self._bands[place].add(np.concatenate([keys[:, place] for keys in waiting]), has_keys)
 
         _for_each(fill_segment, range(len(self._segments)), len(bits))
         _for_each(fill_band, range(len(self._bands)), len(bits))
         self._mapped, self._waiting = self._count, []
 
     def candidates(self, texts: Numbers, keys: Keys) -> Candidates:
-        """Return what the keys of some of the texts find among all others.
+        """Find the candidates of texts of this index, among all other texts.
 
-        texts  int64 (n,), their numbers
-        keys   uint32 (n, bands), as they were added
+        Args:
+            texts: int64, shape (n,), their numbers.
+            keys: uint32, shape (n, bands), the band keys with which they were added.
         """
-        return self.candidates_of(Queries(texts, Prints(self._bits[texts], self._has_print[texts])), keys)
+        prints = Prints(self._bits[texts], self._has_fingerprint[texts])
+        return self.candidates_of(Queries(texts, prints), keys)
 
     def candidates_of(self, queries: Queries, keys: Keys) -> Candidates:
-        """Return what some texts find that need not be among these; it is what each would find if added next.
+        """Find the candidates of texts that may be new: those each would have if it were added next.
 
-        queries  the number of one that is not among them is that of the next text, `len(self)`
-        keys     uint32 (n, bands)
+        Args:
+            queries: The texts; a new text has the number `len(self)`.
+            keys: uint32, shape (n, bands), band keys.
+
+        Raises:
+            ValueError: If there are more than QUERIES_AT_ONCE queries.
         """
         texts, own = queries
         if len(texts) > QUERIES_AT_ONCE:
             raise ValueError(f"look for at most {QUERIES_AT_ONCE:,} texts at once, not {len(texts):,}")
         self.fill_maps()
-        prints = Prints(self._bits[: self._count], self._has_print[: self._count])
+        prints = Prints(self._bits[: self._count], self._has_fingerprint[: self._count])
         by_print = Queries(np.where(own.is_there, texts, -1), own)
         by_band = Queries(np.where(keys.any(axis=1), texts, -1), own)
 
-        def search(found: _found.Found) -> None:
+        def search(hits: _found.Found) -> None:
             for place, segment_map in enumerate(self._segments):
-                segment_map.search(segment_keys(own.bits, place), by_print, prints, found)
+                segment_map.search(segment_keys(own.bits, place), by_print, prints, hits)
             if self._is_exhaustive:
-                compare_all(by_print, prints, self._radius, self._found, found)
+                compare_all(by_print, prints, self._radius, self._max_hits, hits)
             for place, band_map in enumerate(self._bands):
-                band_map.search(np.ascontiguousarray(keys[:, place]), by_band, prints, found)
+                # Compiled code expects contiguous columns.
+                band_map.search(np.ascontiguousarray(keys[:, place]), by_band, prints, hits)
 
-        return self._gathered(len(texts), search)
-
-    def _gathered(self, queries: int, search: Callable[[_found.Found], None]) -> Candidates:
-        """Search with room for about as many as last time."""
-        numbers = _found.gathered(search, self._usual * queries)
-        self._usual = max(FEW, 2 * len(numbers) // max(1, queries))
-        numbers.sort()
-        numbers = numbers[
-            np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)]
-        ]  # keys may find the same
-        distances = (numbers >> np.uint64(32)).astype(np.uint8)
-        return Candidates(_found.offsets(numbers, queries), numbers.astype(np.uint32), distances)
+        packed = _found.gathered(search, self._hits_per_query * len(texts))
+        self._hits_per_query = max(FEW, 2 * len(packed) // max(1, len(texts)))
+        packed.sort()
+        # Several maps may return the same hit.
+        packed = packed[np.append(True, packed[1:] != packed[:-1])[: len(packed)]]
+        distances = (packed >> np.uint64(32)).astype(np.uint8)
+        return Candidates(_found.offsets(packed, len(texts)), packed.astype(np.uint32), distances)
 
 
 def rules(bits: int, matching: Matching) -> tuple[list[Rule], list[Rule]]:
-    """Return what the keys of each segment's map find in fingerprints of so many bits, and of each band's."""
+    """Return the rules of the segment maps and of the band maps, for fingerprints of `bits` bits."""
     by_segment = Rule(matching.radius, LISTED, FOUND, SEGMENT_LOAD)
     by_band = Rule(matching.band_radius, LISTED, FOUND, BAND_LOAD)
     places = range(bits // SEGMENT_BITS)
@@ -197,62 +224,77 @@ def rules(bits: int, matching: Matching) -> tuple[list[Rule], list[Rule]]:
 
 
 def _for_each(work: Callable[[int], None], places: range, texts: int) -> None:
-    """Do work at each place, on all processors where there are many texts: compiled code holds no lock."""
+    """Call a function for each place, on all processors if there are many texts.
+
+    Threads do run at the same time here: compiled code releases the interpreter's lock.
+    """
     if texts < MANY:
+        # A list, because `map` is lazy.
         list(map(work, places))
         return
     threads = Threads(os.cpu_count() or 1)
     try:
+        # A list, because an error in a thread shows only when its result is read.
         list(threads.map(work, places))
     finally:
         threads.stop()
 
 
 def segment_keys(bits: Fingerprints, place: int) -> Keys:
-    """Return keys made of a segment of each fingerprint and the next one, uint32 (n,).
+    """Make keys from one segment of each fingerprint and the next segment.
 
-    The segment is scattered, because segments of real texts crowd: first come its upper 14 bits, then the
-    next segment as it is, then the lower 2 bits.
+    The segment is scattered, because segments of real texts are far from evenly distributed.  A key has its
+    upper 14 bits, then the next segment unchanged, then its lower 2 bits.
+
+    Args:
+        bits: uint64, shape (n, words), fingerprints.
+        place: Index of the segment.
+
+    Returns:
+        uint32, shape (n,).
 
     >>> keys = segment_keys(np.array([[0x1111], [0x2_1111], [0x1_0000_1111]], np.uint64), 0)
     >>> [hex(key ^ keys[0]) for key in keys]
     ['0x0', '0x8', '0x0']
     """
-    keys = np.empty(len(bits), np.uint32)  # in large pages, as in `roughly_sorted`
+    # Allocated by numpy for the sake of large memory pages, as in `partition_keys`.
+    keys = np.empty(len(bits), np.uint32)
     _write_segment_keys(bits, place, keys)
     return keys
 
 
 @compiled
 def _write_segment_keys(bits: Fingerprints, place: int, keys: Keys) -> None:
+    """Write the keys of `segment_keys` into an array."""
     following = (place + 1) % (bits.shape[1] * 4)
     for row in range(len(bits)):
-        own = _scattered(np.uint32(segment_of(bits, row, place)))
-        upper, lower = own >> np.uint32(LOWER), own & np.uint32((1 << LOWER) - 1)
-        middle = np.uint32(segment_of(bits, row, following)) << np.uint32(LOWER)
-        keys[row] = upper << np.uint32(SEGMENT_BITS + LOWER) | middle | lower
+        own = _scatter(np.uint32(segment_of(bits, row, place)))
+        upper, lower = own >> np.uint32(KEY_LOWER_BITS), own & np.uint32((1 << KEY_LOWER_BITS) - 1)
+        middle = np.uint32(segment_of(bits, row, following)) << np.uint32(KEY_LOWER_BITS)
+        keys[row] = upper << np.uint32(SEGMENT_BITS + KEY_LOWER_BITS) | middle | lower
 
 
 @inlined
-def _scattered(segment: np.uint32) -> np.uint32:
-    """Another number of 16 bits for a segment, different ones for different ones."""
+def _scatter(segment: np.uint32) -> np.uint32:
+    """Map 16-bit segments to 16-bit numbers, one to one, so that crowded segments spread over the buckets."""
+    # Multiplications by odd numbers and shifts by xor can both be undone, so no two segments collide.
     first = (segment ^ segment >> np.uint32(8)) * np.uint32(0x88B5) & np.uint32(0xFFFF)
     second = (first ^ first >> np.uint32(7)) * np.uint32(0xDB2D) & np.uint32(0xFFFF)
     return np.uint32(second ^ second >> np.uint32(9))
 
 
 @compiled
-def compare_all(queries: Queries, prints: Prints, radius: int, most: int, found: _found.Found) -> None:
-    """Note the first `most` texts within the radius of each query, comparing it with all of them."""
+def compare_all(queries: Queries, prints: Prints, radius: int, max_hits: int, hits: _found.Found) -> None:
+    """Compare each query with every text, and record the first `max_hits` texts within the radius."""
     texts = queries.texts
     for query in range(len(texts)):
-        noted = 0
+        count = 0
         for other in range(len(prints.bits) if texts[query] >= 0 else 0):
             if other == texts[query] or not prints.is_there[other]:
                 continue
             distance = _found.differing_bits(queries.prints.bits, query, prints.bits, other)
             if distance <= radius:
-                _found.note(query, distance, other, found)
-                noted += 1
-                if noted == most:
+                _found.note(query, distance, other, hits)
+                count += 1
+                if count == max_hits:
                     break

@@ -1,8 +1,8 @@
-"""The judge: which records of one batch are unique, given all that each of them may be near; compiled.
+"""Decide which records of one batch are unique, given the candidates of each; compiled.
 
-Records are judged in order, because a record stands for others only when it is kept itself.  The texts that
-a batch has to do with are numbered from 0 in the order in which they first came, so of two equally near ones
-the lower number is the earlier.
+Records are judged in order, because a record is a keeper for others only if it is kept itself.  The texts
+that matter for a batch are numbered from 0 in order of first arrival, so of two equally near
+texts the lower number is the earlier one.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Rows(NamedTuple):
-    """What is known of each of n records.
+    """The n records of a batch.
 
-    text          int64 (n,), number of its text; -1 where it cannot be judged
-    is_droppable  bool (n,), whether it may be dropped
+    Attributes:
+        text: int64, shape (n,), number of the record's text; -1 if it cannot be judged.
+        is_droppable: bool, shape (n,), whether the record may be dropped.
     """
 
     text: Numbers
@@ -30,31 +31,41 @@ class Rows(NamedTuple):
 
 
 class Near(NamedTuple):
-    """The candidates of text t, at offsets[t] to offsets[t + 1]: nearest and earliest first.
+    """The candidates of m texts, nearest and earliest first; text t has rows offsets[t] to offsets[t + 1].
 
-    distances     in bits
-    similarities  float64, where they are known; NaN for two texts of the batch, which may never be compared
+    Attributes:
+        offsets: int64, shape (m + 1,).
+        texts: int64, numbers of the candidates.
+        distances: int64, Hamming distances.
+        similarities: float64; NaN for two texts of the batch, which are compared only when necessary.
     """
 
-    offsets: Numbers  # (m + 1,)
+    offsets: Numbers
     texts: Numbers
     distances: Numbers
     similarities: npt.NDArray[np.float64]
 
 
 class Own(NamedTuple):
-    """The shingles of the batch: text t has those of row rows[t]; -1 for a text that is not in the batch."""
+    """The shingles of a batch, by text.
 
-    rows: Numbers  # (m,)
+    Attributes:
+        rows: int64, shape (m,), row of each text in `sets`; -1 for a text that is not in the batch.
+        sets: The shingle sets.
+    """
+
+    rows: Numbers
     sets: Sets
 
 
 class Judgement(NamedTuple):
-    """What was found for each record.
+    """The results for n records.
 
-    keeper      int64 (n,), the text that stands for it, maybe its own; -1 for a unique record
-    distance    int64 (n,), in bits
-    similarity  float64 (n,), of the sets; NaN where they were not compared
+    Attributes:
+        keeper: int64, shape (n,), text of the record's keeper, which may be its own text; -1 for a unique
+            record.
+        distance: int64, shape (n,), Hamming distance from the keeper.
+        similarity: float64, shape (n,), similarity to the keeper; NaN where the texts were not compared.
     """
 
     keeper: Numbers
@@ -64,46 +75,52 @@ class Judgement(NamedTuple):
 
 @compiled
 def judge(
-    rows: Rows, near: Near, own: Own, stands: npt.NDArray[np.bool_], min_similarity: float
+    rows: Rows, near: Near, own: Own, has_keeper: npt.NDArray[np.bool_], min_similarity: float
 ) -> Judgement:
-    """Judge the records of a batch; with `min_similarity` 0 the nearest candidate is taken unseen.
+    """Judge the records of a batch, in order.
 
-    stands  bool (m,), the texts for which a keeper stands; those of unique records are added to them
+    Worked example: text 0 has a keeper and the shingles {1, 2, 3}; text 1 has {1, 2, 3, 4} and the candidate
+    0, text 2 has {7, 8} and no candidate, text 3 has {7, 8, 9, 10} and the candidate 2.  With
+    `min_similarity` 0.7 and records with the texts 1, 2, 3 and 2, the keepers are 0, -1, -1 and 2.
 
-    Worked example: text 0 stands and has the shingles {1, 2, 3}; text 1 has {1, 2, 3, 4} and the candidate 0,
-    text 2 has {7, 8} and none, text 3 has {7, 8, 9, 10} and the candidate 2.  With `min_similarity` 0.7 and
-    records with the texts 1, 2, 3 and 2, the keepers are 0, -1, -1 and 2.
+    Args:
+        rows: The records.
+        near: The candidates of their texts.
+        own: The shingles of their texts.
+        has_keeper: bool, shape (m,), whether a record was kept for the text; set for texts of unique records.
+        min_similarity: Least similarity of duplicates; with 0 the nearest candidate is taken without
+            comparing.
     """
     n = len(rows.text)
-    found = Judgement(np.full(n, -1), np.zeros(n, np.int64), np.full(n, np.nan))
+    judgement = Judgement(np.full(n, -1), np.zeros(n, np.int64), np.full(n, np.nan))
     for row in range(n):
         text = rows.text[row]
         if text < 0:
             continue
         if rows.is_droppable[row]:
-            if stands[text]:
-                found.keeper[row], found.similarity[row] = text, 1.0
+            if has_keeper[text]:
+                judgement.keeper[row], judgement.similarity[row] = text, 1.0
                 continue
-            if _nearest(row, text, near, own, stands, min_similarity, found):
+            if _match_nearest(row, text, near, own, has_keeper, min_similarity, judgement):
                 continue
-        stands[text] = True
-    return found
+        has_keeper[text] = True
+    return judgement
 
 
 @compiled
-def _nearest(
+def _match_nearest(
     row: int,
     text: int,
     near: Near,
     own: Own,
-    stands: npt.NDArray[np.bool_],
+    has_keeper: npt.NDArray[np.bool_],
     min_similarity: float,
-    found: Judgement,
+    judgement: Judgement,
 ) -> bool:
-    """Note the nearest candidate that stands and is similar enough; returns whether there is one."""
+    """Write the nearest candidate that has a keeper and is similar enough; return whether there is one."""
     for place in range(near.offsets[text], near.offsets[text + 1]):
         other = near.texts[place]
-        if not stands[other]:
+        if not has_keeper[other]:
             continue
         similarity = near.similarities[place]
         if min_similarity > 0:
@@ -111,8 +128,8 @@ def _nearest(
                 similarity = similarity_from(_shingles(own, text), _shingles(own, other), min_similarity)
             if similarity < min_similarity:
                 continue
-        found.keeper[row], found.distance[row] = other, near.distances[place]
-        found.similarity[row] = similarity
+        judgement.keeper[row], judgement.distance[row] = other, near.distances[place]
+        judgement.similarity[row] = similarity
         return True
     return False
 

@@ -1,4 +1,4 @@
-"""The raw ids of keepers, by ordinal: an ObjectId takes 12 bytes here, as a Python object 63."""
+"""Raw ids of keepers, by ordinal: an ObjectId takes 12 bytes here, a Python object 63."""
 
 from __future__ import annotations
 
@@ -12,22 +12,32 @@ import numpy.typing as npt
 from dedup_job.match.column import extended, with_room
 from dedup_job.plan import RawIds
 
-# The BSON document {"_id": ObjectId}: its length, the type, the name, 12 bytes of value, the end.
+# The BSON document {"_id": ObjectId}: its length, the type, the name; 12 bytes of value; the end.
 BEFORE, VALUE, AFTER = b"\x16\0\0\0\x07_id\0", 12, b"\0"
 OBJECT_ID = len(BEFORE) + VALUE + len(AFTER)
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Consecutive ids that are all ObjectIds, or all something else."""
+    """Consecutive ids that are all ObjectIds, or all of other types.
 
-    first: int  # ordinal
-    at: int  # place of the first among those of this kind
-    object_ids: bool
+    Attributes:
+        first: Ordinal of the first id.
+        place: Index of the first id among all ObjectIds, or among all other ids.
+        has_object_ids: Whether the ids are ObjectIds.
+    """
+
+    first: int
+    place: int
+    has_object_ids: bool
 
 
 class Ids:
-    """Grows at the end.  Records come in `_id` order, where types are apart, so that there are few runs."""
+    """A compact sequence of raw ids that grows at the end.
+
+    ObjectIds and other ids are stored apart, and a list of runs says which ids are where.  Records come in
+    `_id` order, which keeps ids of one type together; so there are few runs.
+    """
 
     def __init__(self) -> None:
         self._count = self._reserved = 0
@@ -45,34 +55,35 @@ class Ids:
         if not 0 <= ordinal < self._count:
             raise IndexError(ordinal)
         run = self._runs[bisect_right(self._runs, ordinal, key=lambda run: run.first) - 1]
-        at = run.at + ordinal - run.first
-        if run.object_ids:
-            value: bytes = self._object_ids[at].tobytes()
+        place = run.place + ordinal - run.first
+        if run.has_object_ids:
+            value: bytes = self._object_ids[place].tobytes()
             return BEFORE + value + AFTER
-        return bytes(self._others[int(self._ends[at]) : int(self._ends[at + 1])])
+        return bytes(self._others[int(self._ends[place]) : int(self._ends[place + 1])])
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Bytes in memory."""
         return self._object_ids.nbytes + len(self._others) + self._ends.nbytes
 
     def reserve(self, ids: int) -> None:
-        """Have room for so many ids of each kind that comes, as soon as one does."""
+        """Make room for this many ids of each kind, when the first id of that kind comes."""
         self._reserved = ids
 
     def extend(self, ids: RawIds) -> None:
-        """Add ids at the end."""
-        kinds = _are_object_ids(ids)
-        changes = (np.flatnonzero(np.diff(kinds)) + 1).tolist()
+        """Append ids."""
+        are_object_ids = _are_object_ids(ids)
+        changes = (np.flatnonzero(np.diff(are_object_ids)) + 1).tolist()
         for start, stop in pairwise([0, *changes, len(ids)]):
             if stop > start:
-                self._extend(ids.between(start, stop), bool(kinds[start]))
+                self._extend(ids.between(start, stop), bool(are_object_ids[start]))
 
-    def _extend(self, ids: RawIds, object_ids: bool) -> None:
-        if not self._runs or self._runs[-1].object_ids != object_ids:
-            at = self._object_id_count if object_ids else self._other_count
-            self._runs.append(_Run(self._count, at, object_ids))
-        if object_ids:
+    def _extend(self, ids: RawIds, are_object_ids: bool) -> None:
+        """Append ids of one kind."""
+        if not self._runs or self._runs[-1].has_object_ids != are_object_ids:
+            place = self._object_id_count if are_object_ids else self._other_count
+            self._runs.append(_Run(self._count, place, are_object_ids))
+        if are_object_ids:
             values = ids.joined.reshape(-1, OBJECT_ID)[:, len(BEFORE) : len(BEFORE) + VALUE]
             room = with_room(self._object_ids, self._reserved)
             self._object_ids = extended(room, self._object_id_count, values)
@@ -86,12 +97,13 @@ class Ids:
 
 
 def _are_object_ids(ids: RawIds) -> npt.NDArray[np.bool_]:
-    """Return of each id whether it is an ObjectId, bool (n,)."""
-    kinds: npt.NDArray[np.bool_] = np.diff(ids.offsets) == OBJECT_ID
-    if kinds.all():
+    """Return for each id whether it is an ObjectId, bool (n,)."""
+    result: npt.NDArray[np.bool_] = np.diff(ids.offsets) == OBJECT_ID
+    # The usual case: all ids have the length of an ObjectId, so that they form a table.
+    if result.all():
         heads = ids.joined.reshape(-1, OBJECT_ID)[:, : len(BEFORE)] == np.frombuffer(BEFORE, np.uint8)
-        return kinds if heads.all() else np.asarray(heads.all(axis=1))
-    places = np.flatnonzero(kinds)
-    heads = ids.values[ids.offsets[places][:, None] + np.arange(len(BEFORE))]
-    kinds[places] = (heads == np.frombuffer(BEFORE, np.uint8)).all(axis=1)
-    return kinds
+        return result if heads.all() else np.asarray(heads.all(axis=1))
+    rows = np.flatnonzero(result)
+    heads = ids.values[ids.offsets[rows][:, None] + np.arange(len(BEFORE))]
+    result[rows] = (heads == np.frombuffer(BEFORE, np.uint8)).all(axis=1)
+    return result

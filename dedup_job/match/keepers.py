@@ -1,11 +1,10 @@
-"""Keepers: every different text so far, and the kept records that stand for it."""
+"""Keepers: every distinct text so far, and the kept records that have it."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -27,12 +26,14 @@ from dedup_job.text.characters import offsets_of
 Fetch = Callable[[Sequence[bytes]], Iterable[Mapping[bytes, bytes]]]
 Numbers = npt.NDArray[np.int64]
 
-PIECE_BYTES = 8 << 20  # of shingles at hand that are looked at together
-DRAWS = 8  # texts drawn for each keeper of a sample
+# Bytes of cached shingles that are yielded together.
+PIECE_BYTES = 8 << 20
+# Texts drawn for each keeper of a sample: most texts have a keeper, but not all.
+DRAWS = 8
 
 
 class Refetched(NamedTuple):
-    """The ids of some records that were fetched again, and their fingerprints."""
+    """Records that were fetched again: their ids, and their fingerprints in the same order."""
 
     ids: Sequence[bytes]
     prints: Fingerprints
@@ -40,22 +41,30 @@ class Refetched(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OlderKeepers:
-    """How the shingles of older keepers are had again: fetch the records, fingerprint them once more.
+    """Re-fetches and re-fingerprints keepers whose shingles are no longer cached.
 
-    fetch  yields the records that exist of some ids, by id, in pieces that fit into memory; of each record
-           what its text is in
+    Attributes:
+        fetch: Yields the records that exist for some ids, by id, in pieces that fit into memory; a record has
+            only the fields that its text is made of.
+        fingerprint: Fingerprints raw records.
     """
 
     fetch: Fetch
     fingerprint: Callable[[Sequence[bytes]], Fingerprints]
 
-    def refetched(self, ids: Sequence[bytes]) -> Iterator[Refetched]:
-        """Yield these keepers in pieces, those that are gone left out."""
-        return (Refetched(list(found), self.fingerprint(list(found.values()))) for found in self.fetch(ids))
+    def refetch(self, ids: Sequence[bytes]) -> Iterator[Refetched]:
+        """Yield the keepers that still exist, in pieces."""
+        for records in self.fetch(ids):
+            yield Refetched(list(records), self.fingerprint(list(records.values())))
 
 
 class Known(NamedTuple):
-    """The shingles of some texts: row i of `sets` are those of `texts[i]`."""
+    """The shingles of some texts.
+
+    Attributes:
+        texts: int64, shape (n,), numbers of the texts.
+        sets: Their shingle sets; row i has those of `texts[i]`.
+    """
 
     texts: Numbers
     sets: Ragged
@@ -64,8 +73,9 @@ class Known(NamedTuple):
 class Entered(NamedTuple):
     """The texts of n records.
 
-    texts   int64 (n,), their numbers; -1 where there is none to judge
-    is_new  bool (n,), whether the text came for the first time
+    Attributes:
+        texts: int64, shape (n,), their numbers; -1 where there is none to judge.
+        is_new: bool, shape (n,), whether the record is the first with its text.
     """
 
     texts: Numbers
@@ -73,9 +83,10 @@ class Entered(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """A kept record and the text that it stands for, by number.
+    """A kept record, together with the number of the text it was kept for.
 
-    An adopted record that is gone from the target may come again from the source, with another text.
+    Both, because a record that was adopted from the target and then deleted there may come again from the
+    source, with another text.
     """
 
     text: int
@@ -83,40 +94,46 @@ class Standing(NamedTuple):
 
 
 class Keepers:
-    """Texts are numbered in the order in which they first came, those of dropped records too.
+    """All distinct texts so far, numbered in order of first arrival, and their keepers.
 
-    What a key finds depends on how many texts have it, kept or not.  So a text is entered before it is
-    decided on, and `keep` says afterwards which records were kept.
+    The candidates of a text depend on how many texts have its keys, kept or not.  So each batch's texts are
+    added before the batch is decided, and `keep` says afterwards which records were kept.
     """
 
     def __init__(self, recipe: Recipe, cache_bytes: int, older: OlderKeepers) -> None:
-        """Make an empty set.
+        """Create an empty set.
 
-        The shingles of recent keepers are held within `cache_bytes`; those of others come from `older`.
+        Args:
+            recipe: The recipe of the fingerprints.
+            cache_bytes: Memory for the shingles of recent keepers.
+            older: Where the shingles of other keepers come from.
         """
         self._texts = TextIndex()
         self._index = Index(recipe.bits, recipe.matching)
-        self._ids = Ids()  # of the record that a text first came with
+        # The record that each text first came with, and whether the text has a keeper.
+        self._ids = Ids()
         self._is_kept = np.empty(0, np.bool_)
-        self._others: dict[int, list[bytes]] = {}  # kept records of a text, where they are not just the first
+        # All kept records of a text, where they are not just the record it first came with: rarely needed.
+        self._others: dict[int, list[bytes]] = {}
         self._kept = 0
         self._recent = RecentShingles(cache_bytes)
         self._older = older
-        self._gone: set[Standing] = set()
-        self._past = 0  # texts that plans of the ledger had
+        self._missing: set[Standing] = set()
+        # Texts in plans of the ledger, which other runs have decided.
+        self._texts_before = 0
 
     def __len__(self) -> int:
-        """Records kept."""
+        """Return the number of kept records."""
         return self._kept
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, the shingles of recent keepers left out."""
+        """Bytes in memory, without the cache of shingles."""
         return sum(self.parts.values())
 
     @property
     def parts(self) -> dict[str, int]:
-        """Bytes held by each part."""
+        """Bytes in memory by part, without the cache of shingles."""
         return {
             **self._index.parts,
             "texts": self._texts.nbytes,
@@ -125,23 +142,23 @@ class Keepers:
 
     @property
     def texts(self) -> int:
-        """Different texts."""
+        """Number of distinct texts."""
         return len(self._index)
 
     @property
     def summary(self) -> str:
-        """How many texts there are, for people."""
+        """Counts of texts and records, for people."""
         return f"{self.texts:,} different texts, {len(self):,} records kept"
 
     def reserve(self, texts: int) -> None:
-        """Have room for about so many texts in all: nothing is made anew while they come."""
+        """Make room for about this many texts in all, so that nothing is rebuilt while they come."""
         self._texts.reserve(texts)
         self._index.reserve(texts)
         self._ids.reserve(texts)
         self._is_kept = with_room(self._is_kept, texts)
 
     def enter(self, ids: RawIds, prints: Fingerprints | Texts) -> Entered:
-        """Number the texts of some records; new texts are entered."""
+        """Add the texts of some records, and return their numbers."""
         entered = self._add(ids, prints)
         self._index.fill_maps()
         return entered
@@ -157,22 +174,30 @@ class Keepers:
         return Entered(numbers, is_new)
 
     def keep(self, entered: Entered, is_kept: npt.NDArray[np.bool_], ids: Sequence[bytes] | RawIds) -> None:
-        """Let those of the records that were kept, bool (n,), stand for their texts."""
-        firsts = entered.texts[is_kept & entered.is_new]
-        self._is_kept[firsts] = True
-        self._kept += len(firsts)
+        """Make records the keepers of their texts.
+
+        Args:
+            entered: The texts of n records.
+            is_kept: bool, shape (n,), which of the records were kept.
+            ids: The records' raw ids.
+        """
+        first = entered.texts[is_kept & entered.is_new]
+        self._is_kept[first] = True
+        self._kept += len(first)
         for row in np.flatnonzero(is_kept & ~entered.is_new).tolist():
             self._keep_another(int(entered.texts[row]), ids[row])
 
     def _keep_another(self, text: int, raw_id: bytes) -> None:
-        """Let a record stand for a text that an earlier one came with first, be that one kept or not."""
+        """Make a record a keeper of a text with which an earlier record came, kept or not."""
         kept = self._others.get(text) or ([self._ids[text]] if self._is_kept[text] else [])
-        again = Standing(text, raw_id)
-        if again in self._gone:  # it comes after those that were kept meanwhile
-            self._gone.remove(again)
+        keeper = Standing(text, raw_id)
+        if keeper in self._missing:
+            # It was deleted and is kept again: now it comes after the records kept in between.
+            self._missing.remove(keeper)
             kept = [other for other in kept if other != raw_id]
             self._kept -= 1
-        elif kept[:1] == [raw_id]:  # it was adopted, and is in the source, too
+        elif kept[:1] == [raw_id]:
+            # It was adopted from the target, and the source has it, too: counted already.
             return
         kept.append(raw_id)
         self._others[text] = kept
@@ -180,121 +205,130 @@ class Keepers:
         self._kept += 1
 
     def restore(self, texts: Texts) -> None:
-        """Take in what a plan that was carried out has decided."""
+        """Load the decisions of a finished plan."""
         self.keep(self._add(texts.ids, texts), texts.is_kept, texts.ids)
-        self._past = self.texts
+        self._texts_before = self.texts
 
     def remember(self, texts: Numbers, shingles: Ragged) -> None:
-        """Have the shingles of these keepers at hand."""
+        """Cache the shingles of these keepers."""
         self._recent.put(texts.tolist(), shingles)
 
     def candidates(self, texts: Numbers, keys: npt.NDArray[np.uint32]) -> Candidates:
-        """Return the candidates of each of these among all texts, kept or not, later ones too."""
+        """Find the candidates of texts among all other texts, kept or not, later ones included.
+
+        Args:
+            texts: int64, shape (n,), their numbers.
+            keys: uint32, shape (n, bands), their band keys.
+        """
         return self._index.candidates(texts, keys)
 
     def numbers(self, digests: npt.NDArray[np.uint64]) -> Numbers:
-        """Return the number of the text with each of these digests, int64 (n,); -1 where none has come."""
+        """Return the number of the text with each of these digests, int64 (n,); -1 for an unknown text."""
         return self._texts.find(digests)
 
     def candidates_of(self, texts: Numbers, prints: Fingerprints) -> Candidates:
-        """Return the candidates of texts that need not have been entered; those have the next number.
+        """Find the candidates of records whose texts need not have been added.
 
-        texts  int64 (n,), the numbers of the texts of these records
+        Args:
+            texts: int64, shape (n,), numbers of the records' texts; a new text has the number `self.texts`.
+            prints: The n records.
         """
         return self._index.candidates_of(
             Queries(texts, Prints(prints.bits, prints.has_fingerprint)), prints.keys
         )
 
     def shingles(self, texts: Iterable[int]) -> Iterator[Known]:
-        """Yield the shingles of these keepers, some megabytes at a time: all of them may be too much at once.
+        """Yield the shingles of these texts' keepers, some megabytes at a time: all may not fit into memory.
 
-        One that is gone or has another text now is left out.
+        Keepers that are missing from the target or were changed there are left out.
         """
         texts = list(dict.fromkeys(texts))
-        missing = dict.fromkeys(Standing(text, self.id(text)) for text in texts if text not in self._recent)
-        yield from self._at_hand(texts)
-        yield from self._looked_up(missing)
+        uncached = dict.fromkeys(Standing(text, self.id(text)) for text in texts if text not in self._recent)
+        yield from self._cached(texts)
+        yield from self._refetched(uncached)
 
-    def _at_hand(self, texts: Iterable[int]) -> Iterator[Known]:
-        some: dict[int, Shingles] = {}
+    def _cached(self, texts: Iterable[int]) -> Iterator[Known]:
+        """Yield the shingles of those texts that are cached."""
+        piece: dict[int, Shingles] = {}
         nbytes = 0
         for text in texts:
             if (shingles := self._recent.get(text)) is None:
                 continue
-            some[text] = shingles
+            piece[text] = shingles
             nbytes += shingles.nbytes
             if nbytes >= PIECE_BYTES:
-                yield _joined(some)
-                some, nbytes = {}, 0
-        if some:
-            yield _joined(some)
+                yield _join(piece)
+                piece, nbytes = {}, 0
+        if piece:
+            yield _join(piece)
 
-    def outdated(self, standings: Collection[Standing]) -> set[Standing]:
-        """Return those whose record is gone or has another text now."""
-        missing = dict.fromkeys(standings)
-        for _ in self._looked_up(missing):
+    def outdated(self, keepers: Collection[Standing]) -> set[Standing]:
+        """Re-fetch keepers, and return those that are missing from the target or were changed there."""
+        unconfirmed = dict.fromkeys(keepers)
+        for _ in self._refetched(unconfirmed):
             pass
-        return set(missing)
+        return set(unconfirmed)
 
-    def _looked_up(self, missing: dict[Standing, None]) -> Iterator[Known]:
-        """Yield the shingles of these in pieces; what is left of them is gone or has another text now."""
-        refetched = self._older.refetched([one.id for one in missing]) if missing else ()
-        yield from map(partial(self._known_again, missing), refetched)
+    def _refetched(self, unconfirmed: dict[Standing, None]) -> Iterator[Known]:
+        """Yield the shingles of keepers in pieces, and cache them.
 
-    def _known_again(self, missing: dict[Standing, None], refetched: Refetched) -> Known:
-        """Return the shingles of those that have the texts they had; these are missing no more."""
-        numbers = self._texts.find(refetched.prints.digests).tolist()
-        again = list(map(Standing, numbers, refetched.ids))
-        rows = [row for row, standing in enumerate(again) if standing in missing]
-        known = Known(
-            np.array([numbers[row] for row in rows], np.int64), refetched.prints.shingles.take(rows)
-        )
-        self._recent.put(known.texts.tolist(), known.sets)
-        for row in rows:
-            del missing[again[row]]
-        return known
+        Keepers that still have their texts are removed from `unconfirmed`; the others remain in it.
+        """
+        if not unconfirmed:
+            return
+        for refetched in self._older.refetch([keeper.id for keeper in unconfirmed]):
+            numbers = self._texts.find(refetched.prints.digests).tolist()
+            present = list(map(Standing, numbers, refetched.ids))
+            rows = [row for row, keeper in enumerate(present) if keeper in unconfirmed]
+            texts = np.array([numbers[row] for row in rows], np.int64)
+            known = Known(texts, refetched.prints.shingles.take(rows))
+            self._recent.put(known.texts.tolist(), known.sets)
+            for row in rows:
+                del unconfirmed[present[row]]
+            yield known
 
-    def has_seen(self, standing: Standing) -> bool:
-        """Return whether the record was kept, or its text looked up, since the past was taken in."""
-        text = standing.text
-        return text not in self._others and (text >= self._past or text in self._recent)
+    def has_seen(self, keeper: Standing) -> bool:
+        """Return whether this run kept the record or has re-fetched it, so that its text needs no check."""
+        text = keeper.text
+        return text not in self._others and (text >= self._texts_before or text in self._recent)
 
-    def forget(self, standings: Iterable[Standing]) -> None:
-        """Let these records stand for these texts no more: they are gone, or have other texts now."""
-        self._gone.update(standings)
+    def forget(self, keepers: Iterable[Standing]) -> None:
+        """Mark keepers as missing: deleted from the target, or changed there."""
+        self._missing.update(keepers)
 
     @property
     def gone(self) -> int:
-        """Records that were kept and stand for nothing any more."""
-        return len(self._gone)
+        """Number of records that were kept and are now missing or changed."""
+        return len(self._missing)
 
     def standing(self, texts: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-        """Tell for which of these texts a record stands."""
-        stands: npt.NDArray[np.bool_] = self._is_kept[texts]
-        if self._gone:
-            for place in np.flatnonzero(stands).tolist():
-                text = int(texts[place])
-                stands[place] = Standing(text, self.id(text)) not in self._gone
-        return stands
+        """Return which of these texts have a keeper that is not missing, bool (n,)."""
+        has_keeper: npt.NDArray[np.bool_] = self._is_kept[texts]
+        if self._missing:
+            for row in np.flatnonzero(has_keeper).tolist():
+                text = int(texts[row])
+                has_keeper[row] = Standing(text, self.id(text)) not in self._missing
+        return has_keeper
 
     def id(self, text: int) -> bytes:
-        """Return the raw id of the first record that stands for a text; of the first one where none does."""
+        """Return the raw id of a text's first keeper that is not missing, or of its first record."""
         kept = self._others.get(text)
         if kept is None:
             return self._ids[text]
-        return next((raw_id for raw_id in kept if Standing(text, raw_id) not in self._gone), kept[0])
+        return next((raw_id for raw_id in kept if Standing(text, raw_id) not in self._missing), kept[0])
 
     def sample(self, count: int) -> list[bytes]:
-        """Return the ids of about so many keepers, taken at random; they decide nothing."""
+        """Return the ids of about `count` random keepers; no decision depends on them."""
         drawn = random.sample(range(self.texts), min(DRAWS * count, self.texts))
         return list(islice((self.id(text) for text in drawn if self._is_kept[text]), count))
 
     def newest(self, count: int) -> list[bytes]:
-        """Return the ids of about the last so many keepers, in order."""
+        """Return the ids of about the last `count` keepers, in order."""
         last = range(max(0, self.texts - DRAWS * count), self.texts)
         return [self.id(text) for text in last if self._is_kept[text]][-count:]
 
 
-def _joined(some: Mapping[int, Shingles]) -> Known:
-    sets = list(some.values())
-    return Known(np.array(list(some)), Ragged(offsets_of(sets), np.concatenate(sets)))
+def _join(shingles: Mapping[int, Shingles]) -> Known:
+    """Return the shingles of texts, given by number, in one array."""
+    sets = list(shingles.values())
+    return Known(np.array(list(shingles)), Ragged(offsets_of(sets), np.concatenate(sets)))

@@ -1,84 +1,99 @@
-"""A key map: the texts that have a key, in the order in which they came."""
+"""A key map: the texts that share a key, in order of arrival."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dedup_job.match.entries import LEAST_WIDTH, MOST_WIDTH, Flags, Keys, enter, roughly_sorted
+from dedup_job.match.entries import LEAST_WIDTH, MOST_WIDTH, Flags, Keys, insert_entries, partition_keys
 from dedup_job.match.found import Found
 from dedup_job.match.search import Limits, Prints, Queries, search
 from dedup_job.match.settling import laid_out, no_entries
 
-FULL = 0.95  # of the places taken: then all entries are laid out anew
+# Rebuild a map when this share of its slots is used.
+FULL = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What keys find: the first `found` of the near enough texts, a key being remembered with `listed` texts.
+    """How a key map stores keys and what a search in it returns.
 
-    distance  bits by which the fingerprints may differ
-    load      entries of a bucket at most, on the average
-    segment   which segment of the fingerprints the keys are made of, with the next one: then a key finds
-              those too that differ in one bit of the next one; None for keys that find only their own
+    Attributes:
+        distance: Greatest Hamming distance of two fingerprints that count as near.
+        max_texts: Texts stored for one key, the first ones.
+        max_hits: Near texts returned for one query, the first ones.
+        load: Average number of entries in a bucket above which there are more buckets.
+        segment: Index of the fingerprint segment that the keys are made of, together with the segment after
+            it; a search then also returns texts whose second segment differs in one bit.  None for keys that
+            must be equal.
     """
 
     distance: int
-    listed: int
-    found: int
+    max_texts: int
+    max_hits: int
     load: int
     segment: int | None = None
 
 
 class KeyMap:
-    """Finds texts by one of their keys, and forgets none."""
+    """A map from a 32-bit key to the first texts that have it; texts are never removed."""
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
-        self._count = 0
-        self._taken = 0
+        self._texts = 0
+        self._used_slots = 0
         self._entries = no_entries(LEAST_WIDTH)
 
     @property
     def nbytes(self) -> int:
-        """Bytes held."""
+        """Bytes in memory."""
         return sum(column.nbytes for column in self._entries)
 
     @property
     def buckets(self) -> int:
-        """Buckets that keys are shared out to."""
+        """Number of buckets."""
         return len(self._entries.directory) - 1
 
     def add(self, keys: Keys, has_key: Flags) -> None:
-        """Enter n texts by their keys, uint32 (n,), at the next numbers; one without a key takes one too."""
-        keys, numbers = roughly_sorted(keys, has_key, self._count)
-        self._count += len(has_key)
-        done = 0
-        if not self._is_full(len(keys)):
-            done, added = enter(keys, numbers, self._rule.listed, self._entries)
-            self._taken += added
-        if done < len(keys):
-            self._entries, self._taken = laid_out(
-                self._entries, self._width, keys[done:], numbers[done:], self._rule.listed
+        """Add n texts, which get the next n numbers; a text without a key gets a number, too.
+
+        Args:
+            keys: uint32, shape (n,).
+            has_key: bool, shape (n,).
+        """
+        keys, texts = partition_keys(keys, has_key, self._texts)
+        self._texts += len(has_key)
+        inserted = 0
+        if not self._needs_rebuild(len(keys)):
+            inserted, added = insert_entries(keys, texts, self._rule.max_texts, self._entries)
+            self._used_slots += added
+        if inserted < len(keys):
+            self._entries, self._used_slots = laid_out(
+                self._entries, self._width, keys[inserted:], texts[inserted:], self._rule.max_texts
             )
 
-    def _is_full(self, coming: int) -> bool:
-        """Return whether so many entries more would leave few places free, or need many more buckets."""
-        is_crowded = self._width > int(self.buckets).bit_length()
-        return is_crowded or self._taken + coming > FULL * len(self._entries.tags)
+    def _needs_rebuild(self, new: int) -> bool:
+        """Return whether `new` more entries would leave few free slots, or call for many more buckets."""
+        # True from four times the present buckets on, so that a growing map is rebuilt rarely.
+        has_few_buckets = self._width > int(self.buckets).bit_length()
+        return has_few_buckets or self._used_slots + new > FULL * len(self._entries.tags)
 
     @property
     def _width(self) -> int:
-        """How many bits are to choose a bucket."""
-        buckets = self._count // self._rule.load
+        """Bits that should choose a bucket, for the present number of texts."""
+        buckets = self._texts // self._rule.load
         return min(max(buckets.bit_length(), LEAST_WIDTH), MOST_WIDTH)
 
-    def search(self, keys: Keys, queries: Queries, prints: Prints, found: Found) -> None:
-        """Note for each query what its key finds among the other texts.
+    def search(self, keys: Keys, queries: Queries, prints: Prints, hits: Found) -> None:
+        """Record for each query the near texts that have its key, without the query itself.
 
-        keys    uint32 (n,), those of the queries
-        prints  of all texts
+        Args:
+            keys: uint32, shape (n,), one for each query.
+            queries: The n texts to search for.
+            prints: Fingerprints of all texts, by number.
+            hits: Receives the hits.
         """
         rule = self._rule
+        # Compiled code takes no None.
         segment = -1 if rule.segment is None else rule.segment
-        limits = Limits(rule.distance, rule.found, segment)
-        search(keys, queries, limits, prints, self._entries, found)
+        limits = Limits(rule.distance, rule.max_hits, segment)
+        search(keys, queries, limits, prints, self._entries, hits)

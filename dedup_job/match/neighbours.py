@@ -1,9 +1,8 @@
-"""Neighbours of the records of a batch: the texts that each of them may be a duplicate of."""
+"""Find the neighbours of a batch's records: the texts that each record may be a duplicate of."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,150 +15,184 @@ from dedup_job.match.similarity import Sets, similarities_from
 
 Numbers = npt.NDArray[np.int64]
 
-GONE = -1.0  # the similarity to a text whose record is gone
+# The similarity to a text whose keeper is missing, so that its shingles could not be fetched.
+GONE = -1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """All that a batch of n records is judged by; the m texts in it are counted from 0 here, as in `judge`.
+    """Everything that decides a batch of n records.
 
-    texts  int64 (m,), their numbers among all texts, ascending: those of the batch and what they may match
-    stood  bool (m,), whether a record stood for the text before this batch
-    rows   int64 (n,), which of them each record has; -1 for none
+    It concerns m texts: the batch's own and their candidates.  They are counted from 0 here, as in
+    `judge`, in ascending order of their numbers.
+
+    Attributes:
+        texts: int64, shape (m,), their numbers among all texts.
+        had_keeper: bool, shape (m,), whether a record was kept for the text before this batch.
+        rows: int64, shape (n,), index of each record's text; -1 for a record without a text.
+        near: The candidates of each text.
+        own: The shingles of the batch.
     """
 
     texts: Numbers
-    stood: npt.NDArray[np.bool_]
+    had_keeper: npt.NDArray[np.bool_]
     rows: Numbers
     near: Near
     own: Own
 
-    def judged(self, is_droppable: npt.NDArray[np.bool_], min_similarity: float) -> Judgement:
-        """Judge the records in their order."""
-        rows = Rows(self.rows, is_droppable)
-        judgement: Judgement = judge(rows, self.near, self.own, self.stood.copy(), min_similarity)
+    def judge(self, is_droppable: npt.NDArray[np.bool_], min_similarity: float) -> Judgement:
+        """Judge the records in order.
+
+        Args:
+            is_droppable: bool, shape (n,), whether the record may be dropped.
+            min_similarity: Least similarity of duplicates.
+        """
+        records = Rows(self.rows, is_droppable)
+        # A copy: the judge marks the texts that get a keeper.
+        has_keeper = self.had_keeper.copy()
+        judgement: Judgement = judge(records, self.near, self.own, has_keeper, min_similarity)
         return judgement
 
-    def relied_on(self, judgement: Judgement) -> Numbers:
-        """Return the texts that stood before and are relied on, int64: by a match, or by an absence of one.
+    def earlier_keepers_of(self, judgement: Judgement) -> Numbers:
+        """Return the texts whose earlier keepers a judgement relies on, int64.
 
-        That is where shingles could not be had, of a record that is gone: another one may have this text.
+        Those are the keepers of duplicates, and keepers whose shingles could not be fetched: such a record is
+        missing or changed, and another one may have this text.
         """
-        is_relied = np.zeros(len(self.texts), np.bool_)
-        is_relied[self.near.texts[self.near.similarities == GONE]] = True
-        is_relied[judgement.keeper[judgement.keeper >= 0]] = True
-        texts: Numbers = self.texts[is_relied & self.stood]
+        is_relied_on = np.zeros(len(self.texts), np.bool_)
+        is_relied_on[self.near.texts[self.near.similarities == GONE]] = True
+        is_relied_on[judgement.keeper[judgement.keeper >= 0]] = True
+        texts: Numbers = self.texts[is_relied_on & self.had_keeper]
         return texts
-
-
-class _Pairs(NamedTuple):
-    """Texts of the batch and their candidates.
-
-    rows    int64 (p,), the row of the text
-    others  int64 (p,), the number of the candidate
-    """
-
-    rows: Numbers
-    others: Numbers
 
 
 def neighbours_of_batch(
     prints: Fingerprints, texts: Numbers, matching: Matching, keepers: Keepers
 ) -> Neighbours:
-    """Find all that the records may be duplicates of, and compare them with what is not in the batch itself.
+    """Find everything that the records of a batch may be duplicates of.
 
-    texts  int64 (n,), the numbers of their texts; -1 for a record without one
+    Candidates outside the batch are compared here; two texts of the batch only when the judge needs it.
+
+    Args:
+        prints: The records, n of them.
+        texts: int64, shape (n,), the numbers of their texts; -1 for a record without a text.
+        matching: What counts as a duplicate.
+        keepers: All texts so far, including the batch's own.
     """
-    own, first = np.unique(texts, return_index=True)
-    own, first = own[own >= 0], first[own >= 0]
+    own, first_row = np.unique(texts, return_index=True)
+    own, first_row = own[own >= 0], first_row[own >= 0]
+    # A text that has a keeper already is an exact duplicate: no candidates needed.
     is_open = ~keepers.standing(own)
-    found = keepers.candidates(own[is_open], prints.keys[first[is_open]])
-    counts = np.diff(found.offsets)
-    of_text, of_row = np.repeat(own[is_open], counts), np.repeat(first[is_open], counts)
-    others = found.texts.astype(np.int64)
+    candidates = keepers.candidates(own[is_open], prints.keys[first_row[is_open]])
+    counts = np.diff(candidates.offsets)
+    of_text, of_row = np.repeat(own[is_open], counts), np.repeat(first_row[is_open], counts)
+    others = candidates.texts.astype(np.int64)
     is_own = _are_in(own, others)
-    may_stand = keepers.standing(others) | is_own
-    of_text, of_row, others = of_text[may_stand], of_row[may_stand], others[may_stand]
-    is_elsewhere = ~is_own[may_stand]
+    # A text without a keeper gets one only in this batch, or never.
+    is_possible = keepers.standing(others) | is_own
+    of_text, of_row, others = of_text[is_possible], of_row[is_possible], others[is_possible]
+    is_elsewhere = ~is_own[is_possible]
 
     all_texts = np.union1d(own, others)
     rows = np.where(texts < 0, -1, np.searchsorted(all_texts, texts))
-    of_batch = np.full(len(all_texts), -1)
-    of_batch[np.searchsorted(all_texts, own)] = first
+    own_rows = np.full(len(all_texts), -1)
+    own_rows[np.searchsorted(all_texts, own)] = first_row
     sets = Sets(prints.shingles.offsets, prints.shingles.values)
     similarities = np.full(len(others), np.nan)
     if matching.min_similarity:
-        pairs = _Pairs(of_row[is_elsewhere], others[is_elsewhere])
-        similarities[is_elsewhere] = _similarities(pairs, sets, matching.min_similarity, keepers)
+        similarities[is_elsewhere] = _compare(
+            of_row[is_elsewhere], others[is_elsewhere], sets, matching.min_similarity, keepers
+        )
     return Neighbours(
         texts=all_texts,
-        stood=keepers.standing(all_texts),
+        had_keeper=keepers.standing(all_texts),
         rows=rows,
         near=Near(
+            # `of_text` ascends; `keepers.texts` is above every number and ends the last text's candidates.
             offsets=np.searchsorted(of_text, np.append(all_texts, keepers.texts)),
             texts=np.searchsorted(all_texts, others),
-            distances=found.distances[may_stand].astype(np.int64),
+            distances=candidates.distances[is_possible].astype(np.int64),
             similarities=similarities,
         ),
-        own=Own(of_batch, sets),
+        own=Own(own_rows, sets),
     )
 
 
 def neighbours_of_each(prints: Fingerprints, matching: Matching, keepers: Keepers) -> Neighbours:
-    """Find all that the records would be duplicates of if each of them, alone, came next; enter none.
+    """Find everything that each record would be a duplicate of if it alone came next; add no text.
 
-    A record whose text does not stand has a text of its own here, behind all others, which nothing finds.
+    A record whose text has no keeper gets a text of its own here, numbered behind all others, which is
+    nobody's candidate.
+
+    Args:
+        prints: The records.
+        matching: What counts as a duplicate.
+        keepers: All texts so far.
     """
-    known = keepers.numbers(prints.digests)
-    stands = known >= 0
-    stands[stands] = keepers.standing(known[stands])
-    is_open = prints.digests.any(axis=1) & ~stands
-    asked = np.flatnonzero(is_open)
-    texts = np.where(known < 0, keepers.texts, known)
-    found = keepers.candidates_of(texts[asked], prints.take(asked.tolist()))
-    of_row, others = np.repeat(asked, np.diff(found.offsets)), found.texts.astype(np.int64)
-    may_stand = keepers.standing(others)
-    of_row, others = of_row[may_stand], others[may_stand]
+    numbers = keepers.numbers(prints.digests)
+    is_kept = numbers >= 0
+    is_kept[is_kept] = keepers.standing(numbers[is_kept])
+    is_open = prints.digests.any(axis=1) & ~is_kept
+    open_rows = np.flatnonzero(is_open)
+    queries = np.where(numbers < 0, keepers.texts, numbers)[open_rows]
+    candidates = keepers.candidates_of(queries, prints.take(open_rows.tolist()))
+    of_row, others = np.repeat(open_rows, np.diff(candidates.offsets)), candidates.texts.astype(np.int64)
+    is_possible = keepers.standing(others)
+    of_row, others = of_row[is_possible], others[is_possible]
 
-    standing = np.union1d(known[stands], others)
+    kept_texts = np.union1d(numbers[is_kept], others)
     rows = np.full(len(prints), -1)
-    rows[stands] = np.searchsorted(standing, known[stands])
-    rows[asked] = len(standing) + np.arange(len(asked))
+    rows[is_kept] = np.searchsorted(kept_texts, numbers[is_kept])
+    rows[open_rows] = len(kept_texts) + np.arange(len(open_rows))
     sets = Sets(prints.shingles.offsets, prints.shingles.values)
     similarities = np.full(len(others), np.nan)
     if matching.min_similarity:
-        similarities = _similarities(_Pairs(of_row, others), sets, matching.min_similarity, keepers)
+        similarities = _compare(of_row, others, sets, matching.min_similarity, keepers)
+    # Texts with a keeper have no candidates; the candidates of the open rows follow.
+    no_candidates = np.zeros(len(kept_texts), np.int64)
     return Neighbours(
-        texts=np.append(standing, keepers.texts + np.arange(len(asked))),
-        stood=np.arange(len(standing) + len(asked)) < len(standing),
+        texts=np.append(kept_texts, keepers.texts + np.arange(len(open_rows))),
+        had_keeper=np.arange(len(kept_texts) + len(open_rows)) < len(kept_texts),
         rows=rows,
         near=Near(
-            offsets=np.append(
-                np.zeros(len(standing), np.int64), np.searchsorted(of_row, np.append(asked, len(prints)))
-            ),
-            texts=np.searchsorted(standing, others),
-            distances=found.distances[may_stand].astype(np.int64),
+            offsets=np.append(no_candidates, np.searchsorted(of_row, np.append(open_rows, len(prints)))),
+            texts=np.searchsorted(kept_texts, others),
+            distances=candidates.distances[is_possible].astype(np.int64),
             similarities=similarities,
         ),
-        own=Own(np.append(np.full(len(standing), -1), asked), sets),
+        own=Own(np.append(np.full(len(kept_texts), -1), open_rows), sets),
     )
 
 
 def _are_in(ascending: Numbers, values: Numbers) -> npt.NDArray[np.bool_]:
-    """Tell which values are among others that are sorted."""
+    """Return which values are in a sorted array of numbers from 0 on."""
     places = np.searchsorted(ascending, values)
-    found: npt.NDArray[np.bool_] = np.append(ascending, -1)[places] == values
-    return found
+    # The appended -1 equals no value: it stands behind the array for values above its last number.
+    is_in: npt.NDArray[np.bool_] = np.append(ascending, -1)[places] == values
+    return is_in
 
 
-def _similarities(pairs: _Pairs, sets: Sets, least: float, keepers: Keepers) -> npt.NDArray[np.float64]:
-    """Compare each pair, float64 (p,), some of the keepers' shingles at a time; GONE where there are none."""
-    similarities = np.full(len(pairs.rows), GONE)
-    for known in keepers.shingles(np.unique(pairs.others).tolist()):
+def _compare(
+    rows: Numbers, others: Numbers, sets: Sets, least: float, keepers: Keepers
+) -> npt.NDArray[np.float64]:
+    """Compare records with texts of keepers, some of the keepers' shingles at a time.
+
+    Args:
+        rows: int64, shape (p,), a row in `sets` for each pair.
+        others: int64, shape (p,), the number of a text for each pair.
+        sets: The shingles of the batch.
+        least: Similarity from which exact values are needed.
+        keepers: Where the shingles of the other texts come from.
+
+    Returns:
+        float64, shape (p,); GONE where a keeper's shingles are not available.
+    """
+    similarities = np.full(len(rows), GONE)
+    for known in keepers.shingles(np.unique(others).tolist()):
         order = np.argsort(known.texts)
         texts = known.texts[order]
-        here = np.flatnonzero(_are_in(texts, pairs.others))
-        places = order[np.searchsorted(texts, pairs.others[here])]
-        others = Sets(known.sets.offsets, known.sets.values)
-        similarities[here] = similarities_from(sets, pairs.rows[here], others, places, least)
+        pairs = np.flatnonzero(_are_in(texts, others))
+        other_rows = order[np.searchsorted(texts, others[pairs])]
+        other_sets = Sets(known.sets.offsets, known.sets.values)
+        similarities[pairs] = similarities_from(sets, rows[pairs], other_sets, other_rows, least)
     return similarities

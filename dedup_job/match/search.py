@@ -1,8 +1,8 @@
-"""Searching a key map: the texts that have a key and are near enough.
+"""Search a key map for texts that share a key and are near enough.
 
-Nearly all of the time would be spent waiting for memory, so it is asked for some queries ahead.  A search
-goes over its queries in three passes, for some thousand entries at a time: which entries have the key, which
-texts these belong to, how far those are.  In each pass what is asked for next is known well ahead.
+Nearly all of the time would be spent waiting for memory, so the memory is prefetched some queries ahead.  A
+search goes over its queries in three passes, about a thousand entries at a time: which entries may have the
+key, which texts they belong to, how far these are.  In each pass the next addresses are known well ahead.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dedup_job.match.entries import (
     Flags,
     Keys,
     bucket_of,
+    bucket_width,
     middle_of,
-    number_mask,
     tag_of,
-    width_of,
+    text_mask,
 )
 from dedup_job.match.found import NO_DISTANCE, Fingerprints, Found, differing_bits, note
 from dedup_job.match.tags import EIGHT, alike, first_of, repeated, without_first
@@ -31,38 +31,49 @@ from dedup_job.native.instructions import popcount, prefetch
 Numbers = npt.NDArray[np.int64]
 
 SEGMENT_BITS = 16
-UPPER, LOWER = 14, 2  # bits of the scattered segment above the next one in a key, and below it
-AHEAD = 4  # queries by which the first pass looks ahead of itself, in two steps
-PAIRS_AHEAD = 16  # pairs by which the last one does
-MET_AT_ONCE = 1 << 10  # pairs that a pass goes over: they stay in the processor's first cache
+# A segment key: upper bits of the scattered segment, all bits of the next segment, the segment's lower bits.
+KEY_UPPER_BITS, KEY_LOWER_BITS = 14, 2
+# The first pass prefetches the buckets of the query this many places later, and their directory twice as far.
+AHEAD = 4
+# The last pass prefetches the fingerprint of the pair this many places later.
+PAIRS_AHEAD = 16
+# Pairs that a pass goes over: they fit into the processor's first-level cache.
+PAIRS_AT_ONCE = 1 << 10
 
 
 class Prints(NamedTuple):
-    """The fingerprints of some texts: uint64 (n, words), and whether there is one."""
+    """The fingerprints of some texts.
+
+    Attributes:
+        bits: uint64, shape (n, words).
+        is_there: bool, shape (n,), whether the text has a fingerprint.
+    """
 
     bits: Fingerprints
     is_there: Flags
 
 
 class Limits(NamedTuple):
-    """What a search goes by.
+    """What counts as near in a search, and how many hits it returns.
 
-    distance  bits by which the fingerprints may differ
-    found     texts that are noted for a query, the first ones
-    segment   place of the segment that the keys are made of, -1 for keys of another kind
+    Attributes:
+        distance: Greatest Hamming distance of two near fingerprints.
+        max_hits: Hits recorded for one query, the first texts.
+        segment: Index of the segment that the keys are made of; -1 for keys that must be equal.
     """
 
     distance: int
-    found: int
+    max_hits: int
     segment: int
 
 
 class Met(NamedTuple):
-    """What queries have met, a row for each pair; those of a query lie together.
+    """Work space of a search: pairs of a query and a text; the pairs of one query are contiguous.
 
-    queries  int64 (n,)
-    others   int64 (n,), first places of entries, then the numbers of their texts
-    near     uint64 (n,), of one query: what is near enough, as numbers that sort by the text
+    Attributes:
+        queries: int64, shape (capacity,).
+        others: int64, shape (capacity,); after the first pass slots of entries, then text numbers.
+        near: uint64, shape (capacity,), near texts of one query, packed so that they sort by text.
     """
 
     queries: Numbers
@@ -71,10 +82,11 @@ class Met(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """The texts that are looked for, n rows.
+    """The n texts to search for.
 
-    texts   int64 (n,), their own numbers, which are not found; -1 for one that is not looked up
-    prints  their fingerprints
+    Attributes:
+        texts: int64, shape (n,), their own numbers, which are never hits; -1 for a query to skip.
+        prints: Their fingerprints.
     """
 
     texts: Numbers
@@ -83,167 +95,204 @@ class Queries(NamedTuple):
 
 @compiled
 def search(
-    keys: Keys, queries: Queries, limits: Limits, prints: Prints, entries: Entries, found: Found
+    keys: Keys, queries: Queries, limits: Limits, prints: Prints, entries: Entries, hits: Found
 ) -> None:
-    """Note the texts that each query's key finds, and are not the query itself.
+    """Record the near texts that have each query's key, without the query itself.
 
-    keys    uint32 (n,), those of the queries
-    prints  of all texts, by number
+    Args:
+        keys: uint32, shape (n,), one for each query.
+        queries: The texts to search for.
+        limits: What counts as near, and how many hits to record.
+        prints: Fingerprints of all texts, by number.
+        entries: The entries of the map.
+        hits: Receives the hits.
     """
-    met, query, texts = _room_for(MET_AT_ONCE), 0, queries.texts
+    pairs, query, texts = _allocate_pairs(PAIRS_AT_ONCE), 0, queries.texts
     while query < len(keys):
-        after, count = _meet(keys, texts, query, limits.segment, entries, met)
-        if after == query:  # one query has met more than there is room for
-            met = _room_for(2 * len(met.queries))
-        query, count = after, _name(keys, texts, 0 if limits.segment < 0 else 1, entries, met, count)
-        _note_near(queries.prints, limits, prints, met, count, found)
+        next_query, count = _collect_slots(keys, texts, query, limits.segment, entries, pairs)
+        if next_query == query:  # the work space is too small for a single query
+            pairs = _allocate_pairs(2 * len(pairs.queries))
+        flips = 0 if limits.segment < 0 else 1
+        query, count = next_query, _resolve_texts(keys, texts, flips, entries, pairs, count)
+        _record_near(queries.prints, limits, prints, pairs, count, hits)
 
 
 @compiled
-def _room_for(pairs: int) -> Met:
-    return Met(np.empty(pairs, np.int64), np.empty(pairs, np.int64), np.empty(pairs, np.uint64))
+def _allocate_pairs(capacity: int) -> Met:
+    return Met(np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.empty(capacity, np.uint64))
 
 
 @compiled
-def _meet(
-    keys: Keys, texts: Numbers, query: int, segment: int, entries: Entries, met: Met
+def _collect_slots(
+    keys: Keys, texts: Numbers, query: int, segment: int, entries: Entries, pairs: Met
 ) -> tuple[int, int]:
-    """Write down the places that have the tag of a query's key, from this query on, as long as there is room.
+    """Collect the slots whose tag matches a query's key, from one query on, until the work space is full.
 
-    Returns the query to go on with, and how many places were written down for those before it.
+    Returns:
+        The query to continue with, and the number of slots collected for the queries before it.
     """
     directory, words = entries.directory, entries.tags.view(np.uint64)
-    width, count = width_of(directory), 0
-    buckets, fixed = _looked_through(segment, width)
+    width, count = bucket_width(directory), 0
+    buckets, fixed = _searched_buckets(segment, width)
     while query < len(keys):
-        _ask_ahead(query, keys, buckets, entries)
-        before, wanted = count, repeated(tag_of(keys[query]))
+        _prefetch_buckets(query, keys, buckets, entries)
+        count_before, tags = count, repeated(tag_of(keys[query]))
         for flip in range(buckets if texts[query] >= 0 else 0):
-            bucket = _flipped(keys[query], flip, width)
+            bucket = _flipped_bucket(keys[query], flip, width)
             begin, end = np.int64(directory[bucket]), np.int64(directory[bucket + 1])
             for word in range(begin // EIGHT, (end + EIGHT - 1) // EIGHT):
-                marks = alike(words[word], wanted, repeated(fixed if flip == 0 else 0xFF))
+                # With one bit of the bucket flipped already, the tag must be equal.
+                marks = alike(words[word], tags, repeated(fixed if flip == 0 else 0xFF))
                 while marks:
-                    place = word * EIGHT + first_of(marks)
+                    slot = word * EIGHT + first_of(marks)
                     marks = without_first(marks)
-                    if begin <= place < end:
-                        if count == len(met.others):
-                            return query, before
-                        met.queries[count], met.others[count] = query, place
-                        prefetch(entries.numbers, place)
+                    # The first and last word may hold tags of neighbouring buckets.
+                    if begin <= slot < end:
+                        if count == len(pairs.others):
+                            return query, count_before
+                        pairs.queries[count], pairs.others[count] = query, slot
+                        prefetch(entries.numbers, slot)
                         count += 1
         query += 1
     return query, count
 
 
 @inlined
-def _looked_through(segment: int, width: int) -> tuple[int, int]:
-    """How many buckets a key is looked for in, and which bits of the tag must be its own in the first.
+def _searched_buckets(segment: int, width: int) -> tuple[int, int]:
+    """Return how many buckets to search for a key, and which bits of the tag must be equal in the first.
 
-    Bits of the next segment that choose the bucket are flipped one by one; of the others, one may differ.
+    Those bits of the second segment that choose the bucket are flipped one by one, each in a bucket of its
+    own; of the bits in the tag, one may differ.
     """
     if segment < 0:
         return 1, 0xFF
-    return 1 + max(0, width - UPPER), (1 << LOWER) - 1
+    return 1 + max(0, width - KEY_UPPER_BITS), (1 << KEY_LOWER_BITS) - 1
 
 
 @inlined
-def _flipped(key: int, flip: int, width: int) -> np.int64:
-    """The bucket of a key, and after it those that differ in one bit."""
+def _flipped_bucket(key: int, flip: int, width: int) -> np.int64:
+    """Return the bucket of a key for flip 0, and with bit `flip - 1` flipped for others."""
     return np.int64(bucket_of(key, width) ^ (1 << flip >> 1))
 
 
 @inlined
-def _ask_ahead(query: int, keys: Keys, buckets: int, entries: Entries) -> None:
-    """Ask for the memory that later queries need: first where their buckets lie, then what is in them."""
-    width = width_of(entries.directory)
+def _prefetch_buckets(query: int, keys: Keys, buckets: int, entries: Entries) -> None:
+    """Prefetch what later queries need: first where their buckets lie, then the buckets' tags."""
+    width = bucket_width(entries.directory)
     for flip in range(buckets if query + 2 * AHEAD < len(keys) else 0):
-        prefetch(entries.directory, _flipped(keys[query + 2 * AHEAD], flip, width))
+        prefetch(entries.directory, _flipped_bucket(keys[query + 2 * AHEAD], flip, width))
     for flip in range(buckets if query + AHEAD < len(keys) else 0):
-        bucket = _flipped(keys[query + AHEAD], flip, width)
+        bucket = _flipped_bucket(keys[query + AHEAD], flip, width)
         prefetch(entries.tags, np.int64(entries.directory[bucket]))
-        prefetch(entries.tags, np.int64(entries.directory[bucket + 1]) - 1)  # may lie in another line
+        # The end of the bucket may lie in another cache line.
+        prefetch(entries.tags, np.int64(entries.directory[bucket + 1]) - 1)
 
 
 @compiled
-def _name(keys: Keys, texts: Numbers, apart: int, entries: Entries, met: Met, count: int) -> int:
-    """Put numbers of texts where places were; leave out free ones, other keys, and queries' own texts.
+def _resolve_texts(keys: Keys, texts: Numbers, flips: int, entries: Entries, pairs: Met, count: int) -> int:
+    """Replace slots by text numbers, without free slots, other keys and the queries' own texts.
 
-    apart  bits by which the keys may differ
+    Args:
+        keys: uint32, shape (n,), one for each query.
+        texts: int64, shape (n,), the queries' own numbers.
+        flips: Number of bits that may differ between two keys.
+        entries: The entries of the map.
+        pairs: Changed in place.
+        count: Pairs to resolve.
 
-    Returns how many are left.
+    Returns:
+        How many pairs remain.
     """
-    left, width = 0, width_of(entries.directory)
-    mask = number_mask(width)
+    remaining, width = 0, bucket_width(entries.directory)
+    mask = text_mask(width)
     for pair in range(count):
-        query, place = met.queries[pair], met.others[pair]
-        number = entries.numbers[place]
+        query, slot = pairs.queries[pair], pairs.others[pair]
+        number = entries.numbers[slot]
         other = np.int64(number & mask)
         if number == np.uint32(FREE) or other == texts[query]:
             continue
         middle = (number ^ middle_of(keys[query], width)) & ~mask
-        tag = entries.tags[place] ^ tag_of(keys[query])
-        if popcount(np.uint64(middle)) + popcount(np.uint64(tag)) <= np.uint64(apart):
-            met.queries[left], met.others[left] = query, other
-            left += 1
-    return left
+        tag = entries.tags[slot] ^ tag_of(keys[query])
+        if popcount(np.uint64(middle)) + popcount(np.uint64(tag)) <= np.uint64(flips):
+            pairs.queries[remaining], pairs.others[remaining] = query, other
+            remaining += 1
+    return remaining
 
 
 @compiled
-def _note_near(own: Prints, limits: Limits, prints: Prints, met: Met, count: int, found: Found) -> None:
-    """Note those that are near enough, or have no fingerprint to tell: the first ones for each query."""
+def _record_near(own: Prints, limits: Limits, prints: Prints, pairs: Met, count: int, hits: Found) -> None:
+    """Record for each query the first texts that are near, or that cannot be measured by fingerprint.
+
+    Args:
+        own: Fingerprints of the queries.
+        limits: What counts as near, and how many hits to record.
+        prints: Fingerprints of all texts.
+        pairs: Pairs of a query and a text.
+        count: Pairs to compare.
+        hits: Receives the hits.
+    """
     pair = 0
     while pair < count:
-        query, near = met.queries[pair], 0
-        while pair < count and met.queries[pair] == query:
+        query, near = pairs.queries[pair], 0
+        while pair < count and pairs.queries[pair] == query:
             if pair + PAIRS_AHEAD < count:
-                prefetch(prints.bits, met.others[pair + PAIRS_AHEAD] * prints.bits.shape[1])
+                prefetch(prints.bits, pairs.others[pair + PAIRS_AHEAD] * prints.bits.shape[1])
                 if limits.segment < 0:
-                    prefetch(prints.is_there, met.others[pair + PAIRS_AHEAD])
-            other = met.others[pair]
+                    prefetch(prints.is_there, pairs.others[pair + PAIRS_AHEAD])
+            other = pairs.others[pair]
             distance = _distance(own, query, prints, other, limits.segment)
             if distance <= limits.distance or distance == NO_DISTANCE:
-                met.near[near] = np.uint64(other) << np.uint64(8) | np.uint64(distance)
+                pairs.near[near] = np.uint64(other) << np.uint64(8) | np.uint64(distance)
                 near += 1
             pair += 1
-        if near > limits.found:
-            met.near[:near].sort()
-        for one in met.near[: min(near, limits.found)]:
-            note(query, np.int64(one & np.uint64(0xFF)), np.int64(one >> np.uint64(8)), found)
+        # Entries of a bucket have no order; only where there are too many does it matter which come first.
+        if near > limits.max_hits:
+            pairs.near[:near].sort()
+        for packed in pairs.near[: min(near, limits.max_hits)]:
+            note(query, np.int64(packed & np.uint64(0xFF)), np.int64(packed >> np.uint64(8)), hits)
 
 
 @inlined
 def _distance(own: Prints, query: int, prints: Prints, other: int, segment: int) -> np.int64:
-    """The bits in which two fingerprints differ, NO_DISTANCE without them; too many where keys differ.
+    """Return the Hamming distance of two fingerprints.
 
-    What is in the map of a segment has a fingerprint.
+    NO_DISTANCE where one of the texts has no fingerprint; a distance above every limit where the segments do
+    not match.
     """
+    # Every text in the map of a segment has a fingerprint.
     if segment < 0 and not (own.is_there[query] and prints.is_there[other]):
         return np.int64(NO_DISTANCE)
-    if segment >= 0 and not _share_segments(own.bits, query, prints.bits, other, segment):
+    # The passes before allow one differing bit per stored key: it may be a bit of the first segment, or a
+    # second bit of the next one beside the flipped bit of the bucket.
+    if segment >= 0 and not _segments_match(own.bits, query, prints.bits, other, segment):
         return np.int64(NO_DISTANCE - 1)
     return np.int64(differing_bits(own.bits, query, prints.bits, other))
 
 
 @inlined
-def _share_segments(ones: Fingerprints, one: int, others: Fingerprints, other: int, segment: int) -> bool:
-    """Whether two fingerprints agree in a segment, and differ in one bit at most in the next one."""
-    following = (segment + 1) % (ones.shape[1] * 4)
+def _segments_match(
+    left: Fingerprints, left_row: int, right: Fingerprints, right_row: int, segment: int
+) -> bool:
+    """Return whether two fingerprints agree in a segment and differ in at most one bit of the next one."""
+    following = (segment + 1) % (left.shape[1] * 4)
     return bool(
-        _apart(ones, one, others, other, segment) == np.uint64(0)
-        and popcount(_apart(ones, one, others, other, following)) <= np.uint64(1)
+        _segment_difference(left, left_row, right, right_row, segment) == np.uint64(0)
+        and popcount(_segment_difference(left, left_row, right, right_row, following)) <= np.uint64(1)
     )
 
 
 @inlined
-def _apart(ones: Fingerprints, one: int, others: Fingerprints, other: int, segment: int) -> np.uint64:
-    """The bits of a segment in which two fingerprints differ."""
-    return segment_of(ones, one, segment) ^ segment_of(others, other, segment)  # type: ignore[no-any-return]
+def _segment_difference(
+    left: Fingerprints, left_row: int, right: Fingerprints, right_row: int, segment: int
+) -> np.uint64:
+    """Return the differing bits of two fingerprints in one segment."""
+    difference: np.uint64 = segment_of(left, left_row, segment) ^ segment_of(right, right_row, segment)
+    return difference
 
 
 @inlined
 def segment_of(bits: Fingerprints, row: int, place: int) -> np.uint64:
-    """A segment of a fingerprint, a number of 16 bits."""
+    """Return a segment of a fingerprint, a 16-bit number; segment 0 has the lowest bits of the first word."""
     shift = np.uint64(SEGMENT_BITS * (place % 4))
     segment: np.uint64 = bits[row, place // 4] >> shift & np.uint64(0xFFFF)
     return segment

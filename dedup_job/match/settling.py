@@ -1,4 +1,4 @@
-"""Laying the entries of a key map out anew: with new ones, free places in each bucket, and more buckets."""
+"""Rebuild the buckets of a key map: insert new entries, leave free slots in each bucket, add buckets."""
 
 from __future__ import annotations
 
@@ -10,79 +10,92 @@ from dedup_job.match.entries import (
     Entries,
     Keys,
     bucket_of,
-    first_free,
+    bucket_width,
+    count_key,
+    find_free_slot,
     key_at,
-    number_mask,
-    put,
-    times_there,
-    width_of,
+    text_mask,
+    write_entry,
 )
 from dedup_job.match.tags import EIGHT
 from dedup_job.native.compiled import compiled
 
-LEAST_USED = 0.9  # of the places that were counted
-SPARE = 4  # one free place for so many taken ones, and one for each bucket
+Counts = npt.NDArray[np.uint32]
+
+# Rebuild a second time when less than this share of the slots counted for entries is used.
+LEAST_USED = 0.9
+# A rebuilt bucket has one free slot per this many entries, and one more.
+ENTRIES_PER_FREE_SLOT = 4
 
 
 def no_entries(width: int) -> Entries:
-    """Return no entries, in buckets chosen by so many bits."""
-    return _with_places(np.zeros(1 << width, np.uint32))
+    """Build an empty map whose buckets are chosen by `width` bits of a key."""
+    return _allocate(np.zeros(1 << width, np.uint32))
 
 
-def laid_out(entries: Entries, width: int, keys: Keys, numbers: Keys, listed: int) -> tuple[Entries, int]:
-    """Return all entries and some more in buckets chosen by so many bits, and how many there are.
+def laid_out(entries: Entries, width: int, keys: Keys, texts: Keys, max_texts: int) -> tuple[Entries, int]:
+    """Copy all entries and some new ones into buckets that are chosen by `width` bits of a key.
 
-    keys     uint32 (n,), of the new ones; a key that `listed` texts have already is left out
-    numbers  uint32 (n,), of their texts
+    Args:
+        entries: The present entries; not changed.
+        width: Bits that choose a bucket.
+        keys: uint32, shape (n,), keys of the new entries.
+        texts: uint32, shape (n,), numbers of their texts.
+        max_texts: Entries that one key may have; further ones are left out.
+
+    Returns:
+        The new map and the number of entries in it.
     """
     counts = np.zeros(1 << width, np.uint32)
-    _count(entries, keys, width, counts)
-    anew, taken = _with_places(counts), np.zeros_like(counts)
-    _move(entries, anew, taken)
-    _fill(keys, numbers, listed, anew, taken)
-    if taken.sum() < LEAST_USED * counts.sum():  # of crowded keys: their places are not needed
-        return laid_out(anew, width, keys[:0], numbers[:0], listed)
-    return anew, int(taken.sum())
+    _count_entries(entries, keys, width, counts)
+    rebuilt, used = _allocate(counts), np.zeros_like(counts)
+    _copy_entries(entries, rebuilt, used)
+    _insert_new(keys, texts, max_texts, rebuilt, used)
+    # Keys with more than `max_texts` texts were counted for every text, and most of their slots stay unused.
+    if used.sum() < LEAST_USED * counts.sum():
+        return laid_out(rebuilt, width, keys[:0], texts[:0], max_texts)
+    return rebuilt, int(used.sum())
 
 
-def _with_places(counts: npt.NDArray[np.uint32]) -> Entries:
-    """Return no entries in buckets with places for so many, and free ones behind them."""
+def _allocate(counts: Counts) -> Entries:
+    """Build empty buckets with room for `counts` entries each, and some free slots."""
     directory = np.zeros(len(counts) + 1, np.uint32)
-    np.cumsum(counts + counts // SPARE + 1, out=directory[1:])
-    places = -(-int(directory[-1]) // EIGHT) * EIGHT
-    return Entries(directory, np.zeros(places, np.uint8), np.full(places, FREE, np.uint32))
+    np.cumsum(counts + counts // ENTRIES_PER_FREE_SLOT + 1, out=directory[1:])
+    # Rounded up to whole words, because a search compares eight tags at once.
+    slots = -(-int(directory[-1]) // EIGHT) * EIGHT
+    return Entries(directory, np.zeros(slots, np.uint8), np.full(slots, FREE, np.uint32))
 
 
 @compiled
-def _count(entries: Entries, keys: Keys, width: int, counts: npt.NDArray[np.uint32]) -> None:
-    """Count the entries that each bucket will have."""
+def _count_entries(entries: Entries, keys: Keys, width: int, counts: Counts) -> None:
+    """Count the entries that each new bucket will get at most."""
     for bucket in range(len(entries.directory) - 1):
-        for place in range(entries.directory[bucket], first_free(bucket, entries)):
-            counts[bucket_of(key_at(bucket, place, entries), width)] += np.uint32(1)
+        for slot in range(entries.directory[bucket], find_free_slot(bucket, entries)):
+            counts[bucket_of(key_at(bucket, slot, entries), width)] += np.uint32(1)
     for key in keys:
         counts[bucket_of(key, width)] += np.uint32(1)
 
 
 @compiled
-def _move(entries: Entries, anew: Entries, taken: npt.NDArray[np.uint32]) -> None:
-    """Put all entries into other buckets, `taken` being how many places of each are taken."""
-    width, mask = width_of(anew.directory), number_mask(width_of(entries.directory))
+def _copy_entries(entries: Entries, rebuilt: Entries, used: Counts) -> None:
+    """Copy all entries into the new buckets, and count in `used` how many slots of each are used."""
+    width, mask = bucket_width(rebuilt.directory), text_mask(bucket_width(entries.directory))
     for bucket in range(len(entries.directory) - 1):
-        for place in range(entries.directory[bucket], first_free(bucket, entries)):
-            key, number = key_at(bucket, place, entries), entries.numbers[place] & mask
+        for slot in range(entries.directory[bucket], find_free_slot(bucket, entries)):
+            key, text = key_at(bucket, slot, entries), entries.numbers[slot] & mask
             to = bucket_of(key, width)
-            put(key, number, np.int64(anew.directory[to]) + np.int64(taken[to]), anew)
-            taken[to] += np.uint32(1)
+            write_entry(key, text, np.int64(rebuilt.directory[to]) + np.int64(used[to]), rebuilt)
+            used[to] += np.uint32(1)
 
 
 @compiled
-def _fill(keys: Keys, numbers: Keys, listed: int, anew: Entries, taken: npt.NDArray[np.uint32]) -> None:
-    """Put new entries behind those that are there."""
-    width = width_of(anew.directory)
+def _insert_new(keys: Keys, texts: Keys, max_texts: int, rebuilt: Entries, used: Counts) -> None:
+    """Write new entries behind the copied ones, up to `max_texts` for each key."""
+    width = bucket_width(rebuilt.directory)
     for row in range(len(keys)):
         bucket = bucket_of(keys[row], width)
-        begin = np.int64(anew.directory[bucket])
-        place = begin + np.int64(taken[bucket])
-        if taken[bucket] < listed or times_there(keys[row], begin, place, anew) < listed:
-            put(keys[row], numbers[row], place, anew)
-            taken[bucket] += np.uint32(1)
+        begin = np.int64(rebuilt.directory[bucket])
+        slot = begin + np.int64(used[bucket])
+        if used[bucket] < max_texts or count_key(keys[row], begin, slot, rebuilt) < max_texts:
+            write_entry(keys[row], texts[row], slot, rebuilt)
+            used[bucket] += np.uint32(1)
