@@ -79,7 +79,7 @@ def test_a_keeper_put_again_is_found_as_it_was_put_last() -> None:
 def test_a_keeper_put_again_may_be_forgotten_before_the_block_that_it_was_in_first() -> None:
     """That block was used since, for another keeper in it."""
     recent = RecentShingles(4 * (20 + ENTRY))
-    recent._enter(_Block([1, 2], ragged([shingles(5), shingles(5)])))
+    recent._store(_Block([1, 2], ragged([shingles(5), shingles(5)])))
     put(recent, 1, 5, 7)
     assert recent.get(2) is not None
     for ordinal in range(3, 9):

@@ -1,4 +1,4 @@
-"""The shingle sets of keepers that may be needed again: recent ones, within a bound of bytes."""
+"""A bounded cache of keepers' shingle sets, the most recently used ones."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from dedup_job.native.ragged import Ragged
 
 Shingles = npt.NDArray[np.uint32]
 
-ENTRY = 150  # bytes of an entry beside its hashes: its end among them, and its place in a dictionary
-BLOCKS = 16  # that the bound has room for, at least
-ROWS = 1 << 32  # more than a block has
+# Bytes of a cached set beside its hashes: its offset in the block, and its entry in a dictionary.
+ENTRY = 150
+# The cache has room for at least this many blocks.
+BLOCKS = 16
+# More rows than a block has: a block's number and a row are packed into one integer.
+ROWS = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Sets that came together."""
+    """Shingle sets that were cached together, and are evicted together."""
 
     ordinals: Sequence[int]
     sets: Ragged
@@ -32,34 +35,40 @@ class _Block:
 
     def between(self, start: int, stop: int) -> _Block:
         offsets = self.sets.offsets[start : stop + 1]
+        # A copy, not a view: a view would keep the memory of the whole block.
         values = self.sets.values[offsets[0] : offsets[-1]].copy()
         return _Block(self.ordinals[start:stop], Ragged(offsets - offsets[0], values))
 
 
 class RecentShingles:
-    """A cache from keeper ordinal to its sorted shingle hashes.
+    """A cache from keeper ordinal to the keeper's sorted shingle hashes.
 
-    Sets come and go in blocks, and the block not used for longest goes first: large pieces of memory, which
-    the allocator gives back.
+    Sets are cached and evicted in blocks, the least recently used block first: blocks are large pieces of
+    memory, which the allocator returns to the system.
     """
 
     def __init__(self, nbytes: int) -> None:
-        self._most = nbytes
-        self._held = 0
-        self._numbers = count()
+        self._capacity = nbytes
+        self._nbytes = 0
+        self._block_numbers = count()
         self._blocks: OrderedDict[int, _Block] = OrderedDict()
-        self._places: dict[int, int] = {}  # by ordinal: the number of a block times ROWS, plus a row in it
+        # By ordinal: a block's number times ROWS, plus the row in the block.
+        self._places: dict[int, int] = {}
 
     def __contains__(self, ordinal: int) -> bool:
         return ordinal in self._places
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, about."""
-        return self._held
+        """Bytes in memory, approximately."""
+        return self._nbytes
 
     def get(self, ordinal: int) -> Shingles | None:
-        """Return a keeper's shingles if they are at hand: a view that is not to be kept."""
+        """Return a keeper's shingles if they are cached.
+
+        Returns:
+            A view of the cache; a caller that kept it would keep the whole block in memory.
+        """
         place = self._places.get(ordinal)
         if place is None:
             return None
@@ -68,27 +77,38 @@ class RecentShingles:
         return self._blocks[number].sets[row]
 
     def put(self, ordinals: Sequence[int], sets: Ragged) -> None:
-        """Remember the shingles of keepers, which share memory with nothing; forget the least recent ones."""
+        """Cache the shingles of keepers, and evict the least recently used blocks.
+
+        Args:
+            ordinals: The keepers, one for each row of `sets`.
+            sets: Their shingles; the arrays must not be views of larger ones, whose memory would not be
+                counted.
+        """
         self._put(_Block(ordinals, sets))
 
     def _put(self, block: _Block) -> None:
         rows = len(block.ordinals)
-        if rows > 1 and block.nbytes > self._most // BLOCKS:
+        # Large blocks are halved: evicting one must not empty much of the cache.
+        if rows > 1 and block.nbytes > self._capacity // BLOCKS:
             self._put(block.between(0, rows // 2))
             self._put(block.between(rows // 2, rows))
-        elif rows and block.nbytes <= self._most:
-            self._enter(block)
+        elif rows and block.nbytes <= self._capacity:
+            self._store(block)
+        elif rows:
+            # Too large to be cached; an older set of this keeper is out of date.
+            self._places.pop(block.ordinals[0], None)
 
-    def _enter(self, block: _Block) -> None:
-        number = next(self._numbers)
+    def _store(self, block: _Block) -> None:
+        number = next(self._block_numbers)
         self._blocks[number] = block
         self._places.update(zip(block.ordinals, count(number * ROWS), strict=False))
-        self._held += block.nbytes
-        while self._held > self._most:
-            self._forget(*self._blocks.popitem(last=False))
+        self._nbytes += block.nbytes
+        while self._nbytes > self._capacity:
+            self._evict(*self._blocks.popitem(last=False))
 
-    def _forget(self, number: int, block: _Block) -> None:
-        self._held -= block.nbytes
+    def _evict(self, number: int, block: _Block) -> None:
+        self._nbytes -= block.nbytes
         for row, ordinal in enumerate(block.ordinals):
-            if self._places.get(ordinal) == number * ROWS + row:  # else it was put again
+            # A keeper that was cached again is in a later block.
+            if self._places.get(ordinal) == number * ROWS + row:
                 del self._places[ordinal]
