@@ -1,4 +1,4 @@
-"""The values that travel: batches of records, their fingerprints, the matches and the verdicts."""
+"""Batches of records, their fingerprints, and the verdicts on them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from bson.raw_bson import RawBSONDocument
 
 from dedup_job.native.ragged import Ragged
 
-# So that no field can raise: dates stay integers, bad UTF-8 becomes surrogates, embedded documents stay raw.
+# Decoding must never fail because of one field: dates stay integers (Python has no year 10,000), invalid
+# UTF-8 becomes surrogates, embedded documents stay raw.
 RAW: CodecOptions[Any] = CodecOptions(
     document_class=RawBSONDocument,
     datetime_conversion=DatetimeConversion.DATETIME_MS,
@@ -26,9 +27,10 @@ RAW: CodecOptions[Any] = CodecOptions(
 
 
 class Unjudged(Exception):
-    """A record that cannot be judged; it is copied, never dropped.
+    """A record that cannot be judged; it is copied to the target and never dropped.
 
-    `reason` names why: missing, null, not_text:*, invalid_utf8, undecodable, empty, hidden, too_long ...
+    Attributes:
+        reason: Why: missing, null, not_text:*, invalid_utf8, undecodable, empty, hidden, too_long ...
     """
 
     def __init__(self, reason: str) -> None:
@@ -38,9 +40,11 @@ class Unjudged(Exception):
 
 @dataclass(frozen=True)
 class Batch:
-    """Some records as they came from the source: the unit of reading, shipping, deciding and committing.
+    """Records of the source: the unit of reading, fingerprinting, deciding and committing.
 
-    `ids[i]` is the raw BSON document `{"_id": value}` of record i, `raws[i]` the whole record as raw BSON.
+    Attributes:
+        ids: The raw BSON document `{"_id": value}` of each record.
+        raws: Each whole record as raw BSON.
     """
 
     ids: Sequence[bytes]
@@ -56,9 +60,9 @@ class Batch:
 
 
 def digest(value: bytes) -> bytes:
-    """Return the 128-bit BLAKE2b of a value, by which the job concludes that two values are equal.
+    """Return the 128-bit BLAKE2b of a value; the job treats values with equal digests as equal.
 
-    A fast hash would not do: different texts with one XXH3 are made in milliseconds.
+    A fast hash would not do: somebody can produce different texts with one XXH3 in milliseconds.
     """
     return hashlib.blake2b(value, digest_size=16).digest()
 
@@ -75,16 +79,17 @@ def digests(values: Iterable[bytes]) -> npt.NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprints:
-    """What a worker says of n records, as columns; row i belongs to record i of the batch.
+    """The results of fingerprinting n records, as columns; row i belongs to record i of the batch.
 
-    reasons   n strings; "" for a record that can be judged, else why it is unjudged
-    bits      uint64 (n, bits / 64), the simhash, least significant word first; 0 where it has none
-    has_fingerprint  bool (n,), whether the text has terms enough for one
-    keys      uint32 (n, bands), the keys of its bands; zeros where it has no shingles
-    digests   uint64 (n, 2), `digest` of the cleaned text; zeros where there is none to judge
-    hashes    uint64 (n, 2), `digest` of the raw record
-    shingles  the sorted distinct 32-bit shingle hashes of each text
-    partial   bool (n,), whether the text is that of some of its fields, as the others are missing or empty
+    Attributes:
+        reasons: n strings: "" for a record that can be judged, otherwise why it cannot.
+        bits: uint64, shape (n, bits / 64), simhashes, least significant word first; 0 where there is none.
+        has_fingerprint: bool, shape (n,), whether the text has enough terms for a simhash.
+        keys: uint32, shape (n, bands), band keys; zeros where the text has no shingles.
+        digests: uint64, shape (n, 2), `digest` of the cleaned text; zeros where there is no text to judge.
+        hashes: uint64, shape (n, 2), `digest` of the raw record.
+        shingles: The sorted distinct 32-bit shingle hashes of each text.
+        partial: bool, shape (n,), whether some fields of the text are missing or empty.
     """
 
     reasons: Sequence[str]
@@ -101,12 +106,12 @@ class Fingerprints:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the columns, about: nearly all are those of the shingles."""
+        """Bytes in memory, approximately: nearly all of them are shingles."""
         return self.shingles.values.nbytes + self.keys.nbytes
 
     @classmethod
     def join(cls, parts: Sequence[Fingerprints]) -> Fingerprints:
-        """Put the rows of all parts one after the other."""
+        """Concatenate the rows of all parts."""
         return cls(
             reasons=[reason for part in parts for reason in part.reasons],
             bits=np.concatenate([part.bits for part in parts]),
@@ -119,7 +124,7 @@ class Fingerprints:
         )
 
     def take(self, rows: Sequence[int]) -> Fingerprints:
-        """Return some of the rows."""
+        """Return these rows, in this order."""
         return Fingerprints(
             reasons=[self.reasons[row] for row in rows],
             bits=self.bits[rows],
@@ -133,7 +138,7 @@ class Fingerprints:
 
     @classmethod
     def unjudged(cls, reason: str, words: int, bands: int, raw: bytes) -> Fingerprints:
-        """Return the row of one record that could not be looked at."""
+        """Return the row of one record that could not be fingerprinted."""
         return cls(
             reasons=[reason],
             bits=np.zeros((1, words), np.uint64),
@@ -147,7 +152,7 @@ class Fingerprints:
 
 
 class Action(IntEnum):
-    """What is done with a record."""
+    """What happens to a record."""
 
     UNIQUE = 0
     DUPLICATE = 1
@@ -157,10 +162,12 @@ class Action(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A confirmed candidate: the keeper that stands for a record, and how near it is.
+    """The keeper of a dropped record, and how near the two are.
 
-    distance  bits in which the fingerprints differ; None where one of the two has none
-    similarity   similarity of the shingle sets; None where the texts were not compared
+    Attributes:
+        keeper: Raw id of the keeper.
+        distance: Hamming distance of the fingerprints; None if one of the texts has no fingerprint.
+        similarity: Jaccard similarity of the shingle sets; None if the texts were not compared.
     """
 
     keeper: bytes
@@ -170,7 +177,14 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was decided for one record; `reason` is "" for a unique one, "exact" or "near" for a duplicate."""
+    """The decision on one record.
+
+    Attributes:
+        action: What happens to the record.
+        reason: "" for a unique record, "exact" or "near" for a duplicate, otherwise why it was not judged or
+            why the target refused it.
+        match: The keeper of a duplicate.
+    """
 
     action: Action
     reason: str = ""
@@ -178,17 +192,28 @@ class Verdict:
 
 
 UNIQUE = Verdict(Action.UNIQUE)
-CONFLICT = Verdict(Action.REFUSED, "conflict")  # the target has another record of the same id
-NOT_ALONE = Verdict(Action.REFUSED, "unique_index")  # another record has a value that one alone may have
-VANISHED = Verdict(Action.REFUSED, "vanished")  # the source has no such record any more
-COPIED = (Action.UNIQUE, Action.UNJUDGED)  # what puts a record into the target
+# The target has a different record with the same id.
+CONFLICT = Verdict(Action.REFUSED, "conflict")
+# A unique index of the target has a value of this record already.
+NOT_ALONE = Verdict(Action.REFUSED, "unique_index")
+# The source no longer has the record.
+VANISHED = Verdict(Action.REFUSED, "vanished")
+# The actions that copy a record to the target.
+COPIED = (Action.UNIQUE, Action.UNJUDGED)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many records had which verdict; counts add up, and `read` is their sum.
+    """Number of records by verdict.
 
-    `partial` are those that were judged by some of their fields alone; a ledger has no such count.
+    Attributes:
+        unique: Records kept.
+        exact: Duplicates with a keeper's text.
+        near: Other duplicates.
+        unjudged: Records copied without being judged, by reason.
+        refused: Records that the target refused, by reason.
+        partial: Records judged by only some of their fields; they are in the other counts, too, and a ledger
+            does not store this one.
     """
 
     unique: int = 0
@@ -200,17 +225,17 @@ class Counts:
 
     @property
     def duplicate(self) -> int:
-        """Records dropped because a keeper stands for them."""
+        """Records dropped because of a keeper."""
         return self.exact + self.near
 
     @property
     def read(self) -> int:
-        """Records decided."""
+        """All records decided: the sum of the other counts."""
         return self.unique + self.duplicate + sum(self.unjudged.values()) + sum(self.refused.values())
 
     @property
     def in_source(self) -> int:
-        """Records decided that the source had then: all but those that are noted as vanished."""
+        """Records decided that the source had at that time: all but the vanished ones."""
         return self.read - self.refused.get(VANISHED.reason, 0)
 
     def as_json(self) -> dict[str, Any]:
@@ -246,19 +271,20 @@ class Counts:
 
     @classmethod
     def of(cls, verdicts: Iterable[Verdict]) -> Counts:
-        """Count verdicts."""
+        """Count verdicts by action and reason."""
         verdicts = list(verdicts)
-        others = [verdict for verdict in verdicts if verdict is not UNIQUE]  # most are not looked at again
-        seen = Counter((verdict.action, verdict.reason) for verdict in others)
-        seen[Action.UNIQUE, ""] += len(verdicts) - len(others)
+        # Most verdicts are the one object UNIQUE, and are counted without a key for each.
+        others = [verdict for verdict in verdicts if verdict is not UNIQUE]
+        counts = Counter((verdict.action, verdict.reason) for verdict in others)
+        counts[Action.UNIQUE, ""] += len(verdicts) - len(others)
 
-        def reasons(action: Action) -> dict[str, int]:
-            return {reason: n for (kind, reason), n in sorted(seen.items()) if kind == action}
+        def by_reason(action: Action) -> dict[str, int]:
+            return {reason: n for (other, reason), n in sorted(counts.items()) if other == action}
 
         return cls(
-            seen[Action.UNIQUE, ""],
-            seen[Action.DUPLICATE, "exact"],
-            seen[Action.DUPLICATE, "near"],
-            reasons(Action.UNJUDGED),
-            reasons(Action.REFUSED),
+            counts[Action.UNIQUE, ""],
+            counts[Action.DUPLICATE, "exact"],
+            counts[Action.DUPLICATE, "near"],
+            by_reason(Action.UNJUDGED),
+            by_reason(Action.REFUSED),
         )

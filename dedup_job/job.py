@@ -1,8 +1,8 @@
 """The job on one page: read, fingerprint, decide, commit.  Read this first.
 
-A record is a duplicate when an earlier kept record has the same cleaned text, or is a candidate and, when
-texts are compared, has enough shingles in common.  The nearest keeper wins, the earliest of the nearest.  A
-record that is a duplicate itself stands for nothing: a chain A ~ B ~ C never drops C for A.
+A record is a duplicate if an earlier kept record has the same cleaned text, or is a candidate for it and,
+when texts are compared, shares enough shingles with it.  The nearest keeper wins, and among equally near
+keepers the earliest.  A duplicate is never a keeper itself: a chain A ~ B ~ C never drops C because of A.
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from dedup_job.match.neighbours import Neighbours, neighbours_of_batch, neighbou
 from dedup_job.plan import Plan, RawIds
 
 Observe = Callable[[Batch, Plan], object]
-"""Told of each batch and its plan, for the report."""
+"""Called with each batch and its final plan, for the report."""
 
-PLAN_BYTES = 6 << 20  # a document has 16 MiB at most, and so has a command that names a plan's ids
+# Bytes of ids and keepers in one plan.  A BSON document has 16 MiB at most, and so has a command that names a
+# plan's ids.
+PLAN_BYTES = 6 << 20
 
 
 class Engine(Protocol):
-    """Where fingerprinting runs."""
+    """Fingerprints batches: in local processes, or by a wrapper around them."""
 
     def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
         """Yield each batch with its fingerprints, in order."""
@@ -38,36 +40,40 @@ class Engine(Protocol):
 
 
 class Checking(Protocol):
-    """What is asked whether keepers still stand; see `Job`."""
+    """The parts of a job that check whether keepers are still valid; see `Job`."""
 
     @property
     def keepers(self) -> Keepers:
-        """Everything that was kept before."""
+        """All records kept so far."""
         ...
 
     @property
     def absent(self) -> Callable[[Collection[bytes]], set[bytes]]:
-        """Tells which of some keepers are not in the target any more."""
+        """Returns the ids that the target no longer has."""
         ...
 
     @property
     def adopted(self) -> Callable[[Sequence[bytes]], Collection[bytes]]:
-        """Tells which of some ids the target held before the job began."""
+        """Returns the ids that the target had before the job first ran."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a run works with; a dry run is handed a `commit` that writes nothing.
+    """Everything a run works with.  A dry run is the same with a `commit` that writes nothing.
 
-    batches   what to decide, in order
-    keepers   everything that was kept before
-    absent    tells which of some keepers are not in the target any more
-    adopted   tells which of some ids the target held before the job began
-    conflicting  tells the ids of those raw records that the target has another record of
-    commit    carries out a plan for these raw records, and returns the plan as it ended; the rows that tell
-              of it may be written later
-    observe   is told of each batch and its plan, for the report
+    Attributes:
+        batches: The batches to decide, in order.
+        engine: Fingerprints them.
+        matching: What counts as a duplicate.
+        keepers: All records kept so far.
+        absent: Returns the ids that the target no longer has.
+        commit: Applies a plan to these raw records, and returns the plan as applied: records may have been
+            refused.  The ledger's rows about it may be written later.
+        observe: Called with each batch and its final plan.
+        adopted: Returns the ids that the target had before the job first ran.
+        conflicting: Returns the ids of those raw records that differ from the target's record with the same
+            id.
     """
 
     batches: Iterable[Batch]
@@ -83,10 +89,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """Which ids of a batch the target held before the job began; they are never dropped.
+    """The ids of a batch that the target had before the job first ran; their records are never dropped.
 
-    ids          all of them
-    conflicting  those of which it has another record: it is known beforehand that these are refused
+    Attributes:
+        ids: All of them.
+        conflicting: Those whose record in the target is a different one, so that it will refuse this one.
     """
 
     ids: Collection[bytes] = ()
@@ -94,19 +101,26 @@ class Adopted:
 
 
 class Decision(NamedTuple):
-    """The verdict of each record of a batch, in order, and the keepers from before it that they rely on."""
+    """The decision on a batch.
+
+    Attributes:
+        verdicts: One for each record, in order.
+        relied_on: Keepers from before the batch that decide whether records are dropped.
+    """
 
     verdicts: list[Verdict]
     relied_on: set[Standing]
 
 
 def run(job: Job) -> Counts:
-    """Decide every batch in turn and make each plan final before the next is decided."""
+    """Decide every batch in turn, and commit its plan before the next one is decided."""
     counts = Counts()
     for batch, prints in job.engine.fingerprinted(job.batches):
         entered = job.keepers.enter(RawIds.of(batch.ids), prints)
-        adopted = adopted_of(batch, job)
+        adopted = _find_adopted(batch, job)
         decision = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, adopted)
+        # Somebody may have deleted or changed a keeper in the target.  Without it others take its place, and
+        # these must be checked as well.
         while outdated := outdated_of(decision.relied_on, job):
             job.keepers.forget(outdated)
             decision = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, adopted)
@@ -117,49 +131,58 @@ def run(job: Job) -> Counts:
     return counts
 
 
-def in_parts(plan: Plan, raws: Sequence[bytes], commit: Callable[[Plan, Sequence[bytes]], Plan]) -> Plan:
-    """Commit a plan, in parts where it is too large to be stored; returns the whole as it ended.
+def _find_adopted(batch: Batch, job: Job) -> Adopted:
+    ids = job.adopted(batch.ids)
+    raws = [raw for raw_id, raw in zip(batch.ids, batch.raws, strict=True) if raw_id in ids]
+    return Adopted(ids, job.conflicting(raws) if raws else ())
 
-    What a part's refusal of a keeper means for later parts is what it means within one.
+
+def in_parts(plan: Plan, raws: Sequence[bytes], commit: Callable[[Plan, Sequence[bytes]], Plan]) -> Plan:
+    """Commit a plan, in several parts if it is too large for one document.
+
+    If the target refuses a keeper in one part, its duplicates in later parts are promoted as within one part.
+
+    Args:
+        plan: The plan of a batch.
+        raws: The batch's raw records.
+        commit: Applies a plan to raw records, and returns the plan as applied.
+
+    Returns:
+        The whole plan as applied.
     """
     for start, stop in plan.bounds(PLAN_BYTES):
-        done = commit(plan.part(start, stop), raws[start:stop])
-        refused = {start + row: done.verdicts[row] for row in done.rows(Action.REFUSED)}
-        if failed := {row: one for row, one in refused.items() if one != plan.verdicts[row]}:
-            plan = plan.without(failed)
+        applied = commit(plan.part(start, stop), raws[start:stop])
+        refused = {start + row: applied.verdicts[row] for row in applied.rows(Action.REFUSED)}
+        # Conflicts were in the plan already, and nothing depends on them.
+        new = {row: verdict for row, verdict in refused.items() if verdict != plan.verdicts[row]}
+        if new:
+            plan = plan.without(new)
     return plan
 
 
-def adopted_of(batch: Batch, job: Job) -> Adopted:
-    """Return what the target held before of the ids of a batch."""
-    there = job.adopted(batch.ids)
-    raws = [raw for raw_id, raw in zip(batch.ids, batch.raws, strict=True) if raw_id in there]
-    return Adopted(there, job.conflicting(raws) if raws else ())
+def outdated_of(keepers: Collection[Standing], job: Checking) -> set[Standing]:
+    """Return the keepers that are no longer valid: deleted from the target, or changed there.
 
-
-def outdated_of(standings: Collection[Standing], job: Checking) -> set[Standing]:
-    """Return those that are no keepers any more: their record is gone, or has another text now.
-
-    What this run put there, or read there, need only be there.  Of what earlier runs put there the text is
-    looked at, as somebody may have altered it since; and always of a record that was held before, as it may
-    have been deleted and have come again from the source.
+    A keeper that this run inserted or read needs only to be there still.  The text of a keeper from an
+    earlier run is fetched and compared, as somebody may have changed it since.  An adopted record is always
+    fetched: it may have been deleted, and have come again from the source with another text.
     """
-    adopted = job.adopted([standing.id for standing in standings])
-    seen = {one for one in standings if one.id not in adopted and job.keepers.has_seen(one)}
-    gone = job.absent({standing.id for standing in seen})
-    changed = job.keepers.outdated([standing for standing in standings if standing not in seen])
-    return changed | {standing for standing in seen if standing.id in gone}
+    adopted = job.adopted([keeper.id for keeper in keepers])
+    seen = {keeper for keeper in keepers if keeper.id not in adopted and job.keepers.has_seen(keeper)}
+    absent = job.absent({keeper.id for keeper in seen})
+    changed = job.keepers.outdated([keeper for keeper in keepers if keeper not in seen])
+    return changed | {keeper for keeper in seen if keeper.id in absent}
 
 
 def planned(batch: Batch, prints: Fingerprints, verdicts: Sequence[Verdict]) -> Plan:
-    """Return the plan for a batch: its verdicts, and what the index is later rebuilt from."""
+    """Build the plan of a batch: its verdicts, and the columns from which the index can be rebuilt."""
     return Plan(
         batch.ids, verdicts, prints.bits, prints.has_fingerprint, prints.keys, prints.digests, prints.hashes
     )
 
 
 def admit(plan: Plan, entered: Entered, prints: Fingerprints, keepers: Keepers) -> None:
-    """Let what a plan has kept, now that it is carried out, stand for later records."""
+    """Add the records that an applied plan has kept to the keepers."""
     rows = plan.rows(Action.UNIQUE)
     is_kept = np.zeros(len(plan), np.bool_)
     is_kept[rows] = True
@@ -168,7 +191,7 @@ def admit(plan: Plan, entered: Entered, prints: Fingerprints, keepers: Keepers) 
 
 
 def in_memory(batch: Batch, prints: Fingerprints, matching: Matching, keepers: Keepers) -> Plan:
-    """Decide a batch against keepers that no target holds, and let what is unique be one of them."""
+    """Decide a batch without a target: its unique records are added to the keepers at once."""
     entered = keepers.enter(RawIds.of(batch.ids), prints)
     verdicts = decide(batch.ids, prints, entered.texts, matching, keepers).verdicts
     plan = planned(batch, prints, verdicts)
@@ -184,64 +207,75 @@ def decide(
     keepers: Keepers,
     adopted: Adopted = Adopted(),
 ) -> Decision:
-    """Decide the records, in order, against the keepers and the batch's earlier records.
+    """Decide records, in order, against the keepers and the earlier records of the batch.
 
-    texts  int64 (n,), the numbers of their texts among those of the keepers, where they have been entered
+    Args:
+        ids: The raw ids of n records.
+        prints: Their fingerprints.
+        texts: int64, shape (n,), the numbers of their texts, which have been added to the keepers.
+        matching: What counts as a duplicate.
+        keepers: All records kept so far.
+        adopted: Records that are never dropped.
     """
     is_droppable = np.array([raw_id not in adopted.ids for raw_id in ids], np.bool_)
     is_conflicting = np.array([raw_id in adopted.conflicting for raw_id in ids], np.bool_)
+    # The target will refuse these records, so they must neither be dropped nor become keepers.
     texts = np.where(is_conflicting, -1, texts)
     neighbours = neighbours_of_batch(prints, texts, matching, keepers)
-    found = neighbours.judged(is_droppable, matching.min_similarity)
-    relied_on = _relied_on(neighbours, found, keepers)
-    kept_here = _first_ids(ids, texts, np.flatnonzero((texts >= 0) & (found.keeper < 0)))
-    keeper_of = kept_here | dict(relied_on)  # where a record stands for a text already, it goes on to do so
+    judgement = neighbours.judge(is_droppable, matching.min_similarity)
+    relied_on = _earlier_keepers(neighbours, judgement, keepers)
+    # Backwards, so that the first record with a text overwrites the later ones.
+    rows = np.flatnonzero((texts >= 0) & (judgement.keeper < 0))[::-1]
+    own_keepers = {text: ids[row] for text, row in zip(texts[rows].tolist(), rows.tolist(), strict=True)}
+    # A text that has a keeper already keeps it, also when an adopted record of the batch has the same text.
+    keeper_of = own_keepers | dict(relied_on)
 
-    verdicts = _verdicts(found, neighbours, prints.reasons, keeper_of)
+    verdicts = _make_verdicts(judgement, neighbours, prints.reasons, keeper_of)
     for row in np.flatnonzero(is_conflicting).tolist():
         verdicts[row] = CONFLICT
     return Decision(verdicts, relied_on)
 
 
 def find(prints: Fingerprints, matching: Matching, keepers: Keepers) -> Decision:
-    """Tell what would be decided of each of these records if it came next, alone; nothing is entered."""
+    """Decide each record as if it alone came next; nothing is added to the keepers."""
     neighbours = neighbours_of_each(prints, matching, keepers)
-    judgement = neighbours.judged(np.ones(len(prints), np.bool_), matching.min_similarity)
-    relied_on = _relied_on(neighbours, judgement, keepers)
-    return Decision(_verdicts(judgement, neighbours, prints.reasons, dict(relied_on)), relied_on)
+    judgement = neighbours.judge(np.ones(len(prints), np.bool_), matching.min_similarity)
+    relied_on = _earlier_keepers(neighbours, judgement, keepers)
+    return Decision(_make_verdicts(judgement, neighbours, prints.reasons, dict(relied_on)), relied_on)
 
 
-def _verdicts(
-    found: Judgement, neighbours: Neighbours, reasons: Sequence[str], keeper_of: Mapping[int, bytes]
+def _earlier_keepers(neighbours: Neighbours, judgement: Judgement, keepers: Keepers) -> set[Standing]:
+    """Return the keepers from before a batch that its judgement relies on."""
+    texts = neighbours.earlier_keepers_of(judgement).tolist()
+    return {Standing(text, keepers.id(text)) for text in texts}
+
+
+def _make_verdicts(
+    judgement: Judgement, neighbours: Neighbours, reasons: Sequence[str], keeper_of: Mapping[int, bytes]
 ) -> list[Verdict]:
-    """Return the verdict on each record; `keeper_of` tells which record stands for a text."""
+    """Return the verdict on each record.
 
-    def verdict(row: int) -> Verdict:
-        place = int(found.keeper[row])
-        if place < 0:
+    Args:
+        judgement: The keeper's text of each record.
+        neighbours: The texts that were judged.
+        reasons: Why a record cannot be judged.
+        keeper_of: Raw id of each text's keeper, by the text's number.
+    """
+
+    def make_verdict(row: int) -> Verdict:
+        text = int(judgement.keeper[row])
+        if text < 0:
             return Verdict(Action.UNJUDGED, reasons[row])
-        reason = "exact" if place == neighbours.rows[row] else "near"
-        return Verdict(Action.DUPLICATE, reason, _match(found, row, keeper_of[int(neighbours.texts[place])]))
+        distance, similarity = int(judgement.distance[row]), float(judgement.similarity[row])
+        match = Match(
+            keeper_of[int(neighbours.texts[text])],
+            None if distance == NO_DISTANCE else distance,
+            None if isnan(similarity) else similarity,
+        )
+        return Verdict(Action.DUPLICATE, "exact" if text == neighbours.rows[row] else "near", match)
 
+    # Most records are unique and share one verdict.
     verdicts = [UNIQUE] * len(reasons)
-    for row in np.flatnonzero((neighbours.rows < 0) | (found.keeper >= 0)).tolist():
-        verdicts[row] = verdict(row)
+    for row in np.flatnonzero((neighbours.rows < 0) | (judgement.keeper >= 0)).tolist():
+        verdicts[row] = make_verdict(row)
     return verdicts
-
-
-def _relied_on(neighbours: Neighbours, found: Judgement, keepers: Keepers) -> set[Standing]:
-    return {Standing(text, keepers.id(text)) for text in neighbours.relied_on(found).tolist()}
-
-
-def _first_ids(
-    ids: Sequence[bytes], texts: npt.NDArray[np.int64], rows: npt.NDArray[np.intp]
-) -> dict[int, bytes]:
-    """Return for each text the id of the first of these rows that has it."""
-    return {text: ids[row] for text, row in zip(texts[rows][::-1].tolist(), rows[::-1].tolist(), strict=True)}
-
-
-def _match(found: Judgement, row: int, keeper: bytes) -> Match:
-    distance, similarity = int(found.distance[row]), float(found.similarity[row])
-    return Match(
-        keeper, None if distance == NO_DISTANCE else distance, None if isnan(similarity) else similarity
-    )

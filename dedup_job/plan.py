@@ -1,4 +1,4 @@
-"""A plan: one batch's verdicts, written down before they are carried out."""
+"""A plan: one batch's verdicts, stored before they are applied."""
 
 from __future__ import annotations
 
@@ -16,17 +16,21 @@ from dedup_job.document import COPIED, UNIQUE, Action, Counts, Match, Verdict
 BACKFILL = "backfill"
 NIGHTLY = "run"
 RECONCILE = "reconcile"
-APPLY = "apply"  # its records were decided before, by plans from which they are taken out
-RENEW = "renew"  # decides nothing: its records are as they were, but for what is not in their text
-ADOPT = "adopt"  # its records are the target's own, all kept; none of them is decided for the source
+# Decides records a second time; they are removed from the plans that decided them before.
+APPLY = "apply"
+# Decides nothing: its records have changed only outside the fields of their text.
+RENEW = "renew"
+# Keeps the target's own records; none of them counts as a decided record of the source.
+ADOPT = "adopt"
 
 
 @dataclass(frozen=True, slots=True)
 class RawIds:
-    """Raw ids end to end: id i is `values[offsets[i]:offsets[i + 1]]`.
+    """Raw ids in one array: id i is `values[offsets[i]:offsets[i + 1]]`.
 
-    offsets  int64 (n + 1,)
-    values   uint8
+    Attributes:
+        offsets: int64, shape (n + 1,); the first need not be 0.
+        values: uint8; may have more bytes than these ids.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -34,7 +38,7 @@ class RawIds:
 
     @classmethod
     def of(cls, ids: Iterable[bytes]) -> RawIds:
-        """Put ids end to end."""
+        """Pack ids into one array."""
         ids = list(ids)
         offsets = np.cumsum([0, *map(len, ids)], dtype=np.int64)
         return cls(offsets, np.frombuffer(b"".join(ids), np.uint8))
@@ -46,29 +50,32 @@ class RawIds:
         return self.values[self.offsets[row] : self.offsets[row + 1]].tobytes()
 
     def __iter__(self) -> Iterator[bytes]:
-        whole, ends = self.values.tobytes(), self.offsets.tolist()
-        return (whole[start:end] for start, end in pairwise(ends))
+        # One copy of all bytes and slices of it: much faster than a numpy slice for each id.
+        content, offsets = self.values.tobytes(), self.offsets.tolist()
+        return (content[start:stop] for start, stop in pairwise(offsets))
 
     @property
     def joined(self) -> npt.NDArray[np.uint8]:
-        """The bytes of these ids alone."""
+        """The bytes of these ids, without other bytes of `values`."""
         return self.values[self.offsets[0] : self.offsets[-1]]
 
     def between(self, start: int, stop: int) -> RawIds:
-        """Return the ids from `start` on, `stop` not included."""
+        """Return the ids from row `start` up to, and not including, row `stop`."""
         return RawIds(self.offsets[start : stop + 1], self.values)
 
     def not_before(self, first: bytes) -> RawIds:
-        """Return the ids whose bytes do not sort before these."""
+        """Return the ids whose bytes sort like `first` or behind it."""
         size = len(first)
         if len(self) and (np.diff(self.offsets) == size).all():
-            fixed = self.joined.view(f"S{size}")  # padded with zeros, as bytes of one length sort
-            return self.take(np.flatnonzero(fixed >= np.array(first, f"S{size}")))
+            # numpy's strings ignore zeros at the end; among strings of one length that changes no order.
+            strings = self.joined.view(f"S{size}")
+            return self.take(np.flatnonzero(strings >= np.array(first, f"S{size}")))
         return RawIds.of(raw_id for raw_id in self if raw_id >= first)
 
     def take(self, rows: npt.NDArray[np.intp]) -> RawIds:
-        """Return some of the ids."""
+        """Return the ids in these rows, in this order."""
         lengths = np.diff(self.offsets)
+        # The usual case, ids of one length, is a plain selection of rows.
         if len(self) and (lengths == lengths[0]).all():
             values = self.joined.reshape(len(self), -1).take(rows, axis=0)
             return RawIds(np.arange(len(rows) + 1) * lengths[0], values.ravel())
@@ -79,9 +86,15 @@ class RawIds:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """The records of a plan that could be judged, as columns in the order of decision; n rows, as in Plan.
+    """The n records of a plan that could be judged, in the order of decision.
 
-    is_kept  bool (n,), those that are unique
+    Attributes:
+        ids: Their raw ids.
+        bits: uint64, shape (n, words), fingerprints.
+        has_fingerprint: bool, shape (n,).
+        keys: uint32, shape (n, bands), band keys; zeros where there are none.
+        digests: uint64, shape (n, 2), digests of the cleaned texts.
+        is_kept: bool, shape (n,), whether the record is unique.
     """
 
     ids: RawIds
@@ -95,7 +108,7 @@ class Texts:
         return len(self.ids)
 
     def take(self, rows: npt.NDArray[np.intp]) -> Texts:
-        """Return these of them."""
+        """Return the records in these rows."""
         columns = {
             name: getattr(self, name)[rows]
             for name in ("bits", "has_fingerprint", "keys", "digests", "is_kept")
@@ -105,15 +118,16 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The verdicts of one batch, and what is needed to finish it and to rebuild the index from it.
+    """The verdicts of one batch of n records, and the columns from which the index can be rebuilt.
 
-    ids       raw BSON `{"_id": value}` of each record, in the order of decision
-    verdicts  one for each record
-    bits      uint64 (n, bits / 64), the fingerprints
-    has_fingerprint  bool (n,)
-    keys      uint32 (n, bands), the keys of their bands; zeros where there are none
-    digests   uint64 (n, 2), of the cleaned texts; zeros where there is none to judge
-    hashes    uint64 (n, 2), of the raw records
+    Attributes:
+        ids: Raw BSON `{"_id": value}` of each record, in the order of decision.
+        verdicts: One for each record.
+        bits: uint64, shape (n, bits / 64), fingerprints.
+        has_fingerprint: bool, shape (n,).
+        keys: uint32, shape (n, bands), band keys; zeros where there are none.
+        digests: uint64, shape (n, 2), digests of the cleaned texts; zeros where there is no text to judge.
+        hashes: uint64, shape (n, 2), digests of the raw records.
     """
 
     ids: Sequence[bytes]
@@ -129,29 +143,34 @@ class Plan:
 
     @property
     def counts(self) -> Counts:
-        """How many records have which verdict."""
+        """Number of records by verdict."""
         return Counts.of(self.verdicts)
 
     def bounds(self, nbytes: int) -> list[tuple[int, int]]:
-        """Return where to cut it so that no part has more bytes of ids and keepers, or a single record."""
-        ends = [0]
-        size = 0
+        """Divide the plan into parts with at most `nbytes` of ids and keepers, or with a single record.
+
+        Returns:
+            First row and end of each part.
+        """
+        starts = [0]
+        part_size = 0
         for row, (raw_id, verdict) in enumerate(zip(self.ids, self.verdicts, strict=True)):
-            own = len(raw_id) + (len(verdict.match.keeper) if verdict.match is not None else 0)
-            if row > ends[-1] and size + own > nbytes:
-                ends.append(row)
-                size = 0
-            size += own
-        return list(pairwise([*ends, len(self)]))
+            size = len(raw_id) + (len(verdict.match.keeper) if verdict.match is not None else 0)
+            if row > starts[-1] and part_size + size > nbytes:
+                starts.append(row)
+                part_size = 0
+            part_size += size
+        return list(pairwise([*starts, len(self)]))
 
     def part(self, start: int, stop: int) -> Plan:
-        """Return some of its records, in their order."""
+        """Return the plan of the records from row `start` up to, and not including, row `stop`."""
         if (start, stop) == (0, len(self)):
             return self
-        return replace(self, **{one.name: getattr(self, one.name)[start:stop] for one in fields(self)})
+        columns = {column.name: getattr(self, column.name)[start:stop] for column in fields(self)}
+        return replace(self, **columns)
 
     def take(self, rows: Sequence[int]) -> Plan:
-        """Return these of its records."""
+        """Return the plan of the records in these rows."""
         columns = {
             name: getattr(self, name)[rows]
             for name in ("bits", "has_fingerprint", "keys", "digests", "hashes")
@@ -160,7 +179,7 @@ class Plan:
         return replace(self, ids=ids, verdicts=verdicts, **columns)
 
     def rows(self, *actions: Action) -> list[int]:
-        """Rows whose verdict has one of these actions."""
+        """Return the rows whose verdict has one of these actions."""
         return [row for row, verdict in enumerate(self.verdicts) if verdict.action in actions]
 
     @property
@@ -179,13 +198,16 @@ class Plan:
         )
 
     def without(self, failed: Mapping[int, Verdict], gone: Iterable[bytes] = ()) -> Plan:
-        """Give these rows another verdict and promote what was dropped because of them.
+        """Give some rows another verdict, and promote duplicates that were dropped because of these rows.
 
-        gone  keepers from before this plan that stand for nothing any more; it is the same with theirs
+        No record may be dropped because of a keeper that is not in the target.  Of such a keeper's duplicates
+        the first of each distinct text becomes unique, and further copies of that text become its exact
+        duplicates.  (Two different texts near the lost keeper need not be near each other, so neither is
+        dropped because of the other.)
 
-        A keeper that is not in the target cannot stand for what follows it: of its duplicates there the first
-        of each distinct text becomes unique, further copies of that text its exact duplicates.  (Two
-        different texts near the lost keeper need not be near each other: neither is dropped for the other.)
+        Args:
+            failed: The new verdicts, by row.
+            gone: Keepers from before this plan that are missing; their duplicates are promoted, too.
 
         >>> a = Match(b"a", 2, 0.9)
         >>> verdicts = [UNIQUE, Verdict(Action.DUPLICATE, "near", a), Verdict(Action.DUPLICATE, "near", a)]
