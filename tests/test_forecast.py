@@ -122,11 +122,15 @@ def test_records_that_cannot_be_judged_are_never_dropped() -> None:
 
 
 def test_the_text_says_what_is_known_of_duplicates_and_what_would_say_more() -> None:
-    assert "only 0 groups of duplicates were met twice; --sample" in text_of(FORECAST)
+    assert (
+        "only 0 groups of duplicates occur more than once in the sample; for a closer estimate: --sample"
+        in text_of(FORECAST)
+    )
     whole = changed("sampled", records=1_000, copies=replace(HALF, records=1_000))
-    assert "50.0 %: all records were looked at" in text_of(whole)
+    assert "50.0 %: the sample has all records" in text_of(whole)
     pairs = Copies.of(10_000, [[b"%d" % (n + 700 * s) for n in range(1_000)] for s in range(2)])
-    assert "300 groups were met twice" in text_of(changed("sampled", records=10_000, copies=pairs))
+    text = text_of(changed("sampled", records=10_000, copies=pairs))
+    assert "300 groups occur more than once in the sample" in text
 
 
 def test_the_json_object_is_json_without_infinities() -> None:

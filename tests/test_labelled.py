@@ -130,4 +130,4 @@ def test_an_evaluation_says_which_threshold_the_labels_ask_for() -> None:
     assert evaluation.as_json()["asked"] == {
         "min_similarity": 0.86, "above": 0.82, "up_to": 0.9, "wrong": 0, "wrong_now": 1, "pairs": 2,
     }  # fmt: skip
-    assert "these labels ask for min_similarity = 0.86: 0 of 2" in evaluation.as_text()
+    assert "min_similarity = 0.86 fits these labels best: 0 of 2" in evaluation.as_text()

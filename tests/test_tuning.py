@@ -302,7 +302,7 @@ def test_settings_whose_level_is_another_are_marked_too(
     assert present[2:].split()[:3] == ["8", "4", "16"]
     assert level[2:].split()[0] == "none"
     assert "min_similarity = 0.8" in told
-    assert "must be made anew" in told
+    assert "must be rebuilt" in told
 
 
 def test_the_table_as_values_holds_every_row(
@@ -323,6 +323,6 @@ def test_few_pairs_are_said_to_be_few() -> None:
     def text(pairs: int) -> str:
         return tuned(NO_SHINGLES, [row(found=pairs)], pairs).as_text()
 
-    assert "from 29 pairs alone" in text(29)
+    assert "only 29 pairs" in text(29)
     assert "pairs alone" not in text(30)
-    assert "no near-duplicates to find" in text(0)
+    assert "the sample has no near-duplicates" in text(0)

@@ -1,1 +1,1 @@
-"""Measuring settings; not needed to run."""
+"""Measure settings, compare records and forecast a backfill; no run needs this."""

@@ -1,14 +1,14 @@
-"""All pairs: every two shingle sets of a sample that are similar enough, exactly, without comparing all.
+"""Find all pairs of a sample's shingle sets that are similar enough, exactly, without comparing every pair.
 
 Shingles are ranked from the rarest to the commonest.  Of two sets with Jaccard similarity t or more, the
-smaller has at least t times the size of the greater, and the n - ceil(t n) + 1 rarest shingles of one have
-one in common with those of the other.  So an inverted index of these prefixes finds all candidates, rare
+smaller has at least t times the size of the larger; and among the n - ceil(t n) + 1 rarest shingles of each
+set, its prefix, the two share at least one.  So an inverted index of the prefixes finds all candidates.  Rare
 shingles find few wrong ones, and each candidate is compared in full (Chaudhuri, Ganti and Kaushik, "A
 primitive operator for similarity joins", ICDE 2006; Bayardo, Ma and Srikant, "Scaling up all pairs similarity
 search", WWW 2007, section 3).
 
-Worked example for t = 0.8: sets of 10 shingles have prefixes of 10 - 8 + 1 = 3.  Two that shared none of them
-could share 7 at most, of 13: 0.54.
+Worked example for t = 0.8: sets of 10 shingles have prefixes of 10 - 8 + 1 = 3.  Two sets that share no
+shingle of their prefixes share at most 7 of 13: 0.54.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dedup_job.native.ragged import Ragged
 
 Rows = npt.NDArray[np.int64]
 
+# Subtracted from bounds, so that a product like 0.7 * 10 that comes out too large excludes no set.
 ROUNDING = 1e-9
 
 
@@ -31,8 +32,10 @@ ROUNDING = 1e-9
 class Pairs:
     """Pairs of rows, `left` before `right`, in ascending order of right and then left.
 
-    left, right  int64 (n,)
-    jaccard      float64 (n,), similarity of their shingle sets
+    Attributes:
+        left: int64, shape (n,).
+        right: int64, shape (n,).
+        similarity: float64, shape (n,), Jaccard similarity of their shingle sets.
     """
 
     left: Rows
@@ -46,20 +49,24 @@ class Pairs:
 def similar_pairs(sets: Ragged, at: float) -> Pairs:
     """Return all pairs of rows whose sets have Jaccard similarity `at` or more.
 
-    sets  sorted distinct values in each row; an empty row is like nothing
-    at    greater than 0, at most 1; ValueError for others
-
     >>> sets = Ragged(np.array([0, 3, 6, 7]), np.array([1, 2, 3, 2, 3, 4, 9], np.uint32))
     >>> similar_pairs(sets, 0.5)
     Pairs(left=array([0]), right=array([1]), similarity=array([0.5]))
+
+    Args:
+        sets: Sorted distinct values in each row; an empty row is similar to none.
+        at: Least similarity, greater than 0 and at most 1.
+
+    Raises:
+        ValueError: If `at` is out of range.
     """
     if not 0 < at <= 1:
-        raise ValueError(f"a similarity greater than 0 and at most 1 is needed, not {at}")
+        raise ValueError(f"at must be greater than 0 and at most 1, not {at}")
     sizes = np.diff(sets.offsets)
     order = np.argsort(sizes, kind="stable")
     offsets, prefixes = _prefixes(sets, sizes, order, at)
-    one, other, similarity = _joined(sets.offsets, sets.values, order, offsets, prefixes, at)
-    left, right = np.minimum(one, other), np.maximum(one, other)
+    rows, others, similarity = _join(sets.offsets, sets.values, order, offsets, prefixes, at)
+    left, right = np.minimum(rows, others), np.maximum(rows, others)
     ascending = np.lexsort((left, right))
     return Pairs(left[ascending], right[ascending], similarity[ascending])
 
@@ -68,22 +75,40 @@ def similar_pairs(sets: Ragged, at: float) -> Pairs:
 def similarities(
     offsets: Rows, values: npt.NDArray[np.uint32], left: Rows, right: Rows
 ) -> npt.NDArray[np.float64]:
-    """Return the Jaccard similarity of each pair of rows of a Ragged's columns, float64 (len(left),)."""
-    found = np.empty(len(left), np.float64)
+    """Return the Jaccard similarity of each pair of rows, float64 (n,).
+
+    Args:
+        offsets: Offsets of a `Ragged` with a set in each row.
+        values: Its values.
+        left: int64, shape (n,), rows.
+        right: int64, shape (n,), rows.
+    """
+    result = np.empty(len(left), np.float64)
     for pair in range(len(left)):
         a, b = left[pair], right[pair]
-        found[pair] = jaccard(values[offsets[a] : offsets[a + 1]], values[offsets[b] : offsets[b + 1]])
-    return found
+        result[pair] = jaccard(values[offsets[a] : offsets[a + 1]], values[offsets[b] : offsets[b + 1]])
+    return result
 
 
 def _prefixes(sets: Ragged, sizes: Rows, order: Rows, at: float) -> tuple[Rows, Rows]:
-    """Return the offsets and the ranks of each row's rarest shingles, the rows in order of size."""
-    distinct, tokens, frequencies = np.unique(sets.values, return_inverse=True, return_counts=True)
+    """Return the prefix of each row: the ranks of its rarest shingles.
+
+    Args:
+        sets: The shingle sets.
+        sizes: Size of each row.
+        order: The rows in order of size.
+        at: Least similarity.
+
+    Returns:
+        Offsets and ranks; the rows are in order of size.
+    """
+    distinct, shingles, frequencies = np.unique(sets.values, return_inverse=True, return_counts=True)
     ranks = np.empty(len(distinct), np.int64)
     ranks[np.argsort(frequencies, kind="stable")] = np.arange(len(distinct))
     place = np.empty(len(sizes), np.int64)
     place[order] = np.arange(len(sizes))
-    keys = np.repeat(place, sizes) * (len(distinct) + 1) + ranks[tokens]
+    # One sort for all rows: a key has the row's place above the shingle's rank.
+    keys = np.repeat(place, sizes) * (len(distinct) + 1) + ranks[shingles]
     keys.sort()
     sizes = sizes[order]
     lengths = np.where(sizes, sizes - np.ceil(at * sizes - ROUNDING).astype(np.int64) + 1, 0)
@@ -94,7 +119,7 @@ def _prefixes(sets: Ragged, sizes: Rows, order: Rows, at: float) -> tuple[Rows, 
 
 
 @compiled
-def _joined(  # the compiler wants columns, not values
+def _join(
     offsets: Rows,
     values: npt.NDArray[np.uint32],
     order: Rows,
@@ -102,42 +127,56 @@ def _joined(  # the compiler wants columns, not values
     prefixes: Rows,
     at: float,
 ) -> tuple[Rows, Rows, npt.NDArray[np.float64]]:
-    """Go through the rows from the smallest, look each up by its prefix, and enter it."""
-    tokens = prefixes.max() + 1 if len(prefixes) else 0
-    starts = np.zeros(tokens + 1, np.int64)  # of each shingle's owners
-    for token in prefixes:
-        starts[token + 1] += 1
+    """Search for each row by its prefix among the smaller rows, then add it to the inverted index.
+
+    Args:
+        offsets: Offsets of the shingle sets; plain arrays, because numba takes no dataclass.
+        values: Their values.
+        order: The rows in order of size.
+        prefix_offsets: Offsets of the prefixes, in that order.
+        prefixes: Ranks of shingles.
+        at: Least similarity.
+
+    Returns:
+        Rows, other rows and similarities of the pairs.
+    """
+    shingles = prefixes.max() + 1 if len(prefixes) else 0
+    # The inverted index: the rows with shingle s in their prefix are owners[starts[s]:ends[s]].
+    starts = np.zeros(shingles + 1, np.int64)
+    for shingle in prefixes:
+        starts[shingle + 1] += 1
     starts = np.cumsum(starts)
     ends = starts[:-1].copy()
     owners = np.empty(len(prefixes), np.int64)
-    seen = np.full(len(order), -1, np.int64)
-    one, other, similarity = np.empty(64, np.int64), np.empty(64, np.int64), np.empty(64, np.float64)
-    found = 0
+    # The place of the last row that each row was compared with: two rows may share several shingles.
+    compared_at = np.full(len(order), -1, np.int64)
+    rows, others, similarity = np.empty(64, np.int64), np.empty(64, np.int64), np.empty(64, np.float64)
+    count = 0
     for place in range(len(order)):
         row = order[place]
-        mine = values[offsets[row] : offsets[row + 1]]
-        least = at * len(mine) - ROUNDING
+        own = values[offsets[row] : offsets[row + 1]]
+        least_size = at * len(own) - ROUNDING
         for entry in range(prefix_offsets[place], prefix_offsets[place + 1]):
-            token = prefixes[entry]
-            # Owners come by size: those too small for this row are so for all that follow.
-            while starts[token] < ends[token]:
-                owner = owners[starts[token]]
-                if offsets[owner + 1] - offsets[owner] >= least:
+            shingle = prefixes[entry]
+            # Owners come by size: those too small for this row are too small for all that follow.
+            while starts[shingle] < ends[shingle]:
+                owner = owners[starts[shingle]]
+                if offsets[owner + 1] - offsets[owner] >= least_size:
                     break
-                starts[token] += 1
-            for owner in owners[starts[token] : ends[token]]:
-                if seen[owner] == place:
+                starts[shingle] += 1
+            for owner in owners[starts[shingle] : ends[shingle]]:
+                if compared_at[owner] == place:
                     continue
-                seen[owner] = place
-                shared = jaccard(mine, values[offsets[owner] : offsets[owner + 1]])
-                if shared < at:
+                compared_at[owner] = place
+                measured = jaccard(own, values[offsets[owner] : offsets[owner + 1]])
+                if measured < at:
                     continue
-                if found == len(one):
-                    one = np.concatenate((one, np.empty_like(one)))
-                    other = np.concatenate((other, np.empty_like(other)))
+                if count == len(rows):
+                    rows = np.concatenate((rows, np.empty_like(rows)))
+                    others = np.concatenate((others, np.empty_like(others)))
                     similarity = np.concatenate((similarity, np.empty_like(similarity)))
-                one[found], other[found], similarity[found] = row, owner, shared
-                found += 1
-            owners[ends[token]] = row
-            ends[token] += 1
-    return one[:found].copy(), other[:found].copy(), similarity[:found].copy()
+                rows[count], others[count], similarity[count] = row, owner, measured
+                count += 1
+            owners[ends[shingle]] = row
+            ends[shingle] += 1
+    return rows[:count].copy(), others[:count].copy(), similarity[:count].copy()

@@ -1,4 +1,4 @@
-"""An explanation: why two records match or not, in all that was measured of them, as JSON values."""
+"""Explain why two records match or not: every measured value, as JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,13 @@ from dedup_job.lab.votes import WEIGHT, Weighing, flips
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One of the two: its id as JSON values, where it was found, its cleaned text ("" when unjudged)."""
+    """One of the two records.
+
+    Attributes:
+        id: Its id as JSON values.
+        place: Where it was found.
+        text: Its cleaned text; "" if it cannot be judged.
+    """
 
     id: Any
     place: str
@@ -33,13 +39,19 @@ class Record:
 
 
 def as_json(records: tuple[Record, Record], prints: Fingerprints, recipe: Recipe) -> dict[str, Any]:
-    """Return the whole explanation of two records as JSON values; `prints` has a row for each."""
+    """Return the explanation of two records as JSON values.
+
+    Args:
+        records: The two records.
+        prints: Their fingerprints, two rows.
+        recipe: The recipe of the fingerprints.
+    """
     texts = [record.text for record in records]
     weighing = Weighing.of(texts, recipe)
     applied = [] if any(prints.reasons) else rules(texts, prints, recipe.matching, weighing.distinct)
     judgement = judged(prints.reasons, applied)
     counts, shared = np.diff(prints.shingles.offsets).tolist(), shared_shingles(prints)
-    bits, alike = distance(prints), similarity(prints)
+    bits, measured = distance(prints), similarity(prints)
     return {
         "verdict": judgement.action.name.lower(),
         "reason": judgement.reason,
@@ -64,8 +76,8 @@ def as_json(records: tuple[Record, Record], prints: Fingerprints, recipe: Recipe
         "distance": bits,
         "segments": None if bits is None else segment_distances(prints),
         "shared_keys": asdict(SharedKeys.of(prints, recipe.matching)),
-        "band_chance": round(band_chance(alike, recipe.matching), 4),
-        "similarity": round(alike, 4),
+        "band_chance": round(band_chance(measured, recipe.matching), 4),
+        "similarity": round(measured, 4),
         "cosine": round(weighing.cosine, 4),
         "containment": [round(shared / count, 4) if count else 0.0 for count in counts],
         "terms": [

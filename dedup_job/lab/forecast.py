@@ -1,8 +1,8 @@
-"""A forecast: how long a backfill takes and what it holds, from rates that were measured on a sample.
+"""Forecast time, memory and disk of a backfill, from rates measured on a sample.
 
-A run reads ahead, decides and commits in one process while workers fingerprint.  A record takes as long as it
-is read, or decided and committed, or its share of the workers' time, or its share of all the work on the
-machine's processors, whichever is longest; what is longest is what limits the run.
+A run reads ahead, decides and commits in one process while workers fingerprint.  The time per record is the
+longest of four: to read it; to decide and commit it; its share of the workers' time; its share of all work on
+the machine's processors.  The longest one limits the run.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ from math import inf
 from dedup_job.lab.unseen import Copies, Span
 from dedup_job.match.recent import ENTRY
 
-# A commit is not measured, for nothing is written.  Taken instead: so many writes a chunk, each a round trip
-# and a flush of the journal to a solid-state disk, and so many bytes a second into the target.
+# A commit is not measured, because an estimate writes nothing.  Assumed instead: writes per chunk, each a
+# round trip and a flush of the journal to a solid-state disk; and the rate at which records reach the target.
 WRITES, FLUSH_SECONDS, BYTES_PER_SECOND = 6, 0.004, 60e6
-LATER = 3  # of these writes, while the next chunk is decided
+# Those of these writes that happen while the next chunk is decided.
+LATER = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where the job runs.
+    """The machine that the job runs on.
 
-    workers  processes that fingerprint
-    cores    processors
-    shared   whether the server runs on them as well
+    Attributes:
+        workers: Processes that fingerprint.
+        cores: Processors.
+        shared: Whether the MongoDB server runs on the same processors.
     """
 
     workers: int
@@ -36,15 +38,16 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds for a record.
+    """Measured costs, in seconds; per record unless it says otherwise.
 
-    start        once for a run: workers that come to life
-    read         a page's time at the server, by its records
-    alone        one worker that has the machine to itself
-    together     all workers at once, each record's share
-    ship         the parent's part in that
-    decide       entering, look-up, comparison, and taking in, when half of the collection is decided
-    round_trip   one, for a chunk of records
+    Attributes:
+        start: Once for a run: starting the workers.
+        read: The server's time for a page, divided by its records.
+        alone: Fingerprinting by one worker that has the machine to itself.
+        together: Fingerprinting by all workers at once, divided by all their records.
+        ship: The main process's part in fingerprinting.
+        decide: Adding, lookup, comparison and keeping, when half of the collection is decided.
+        round_trip: One round trip to the server, per chunk of records.
     """
 
     start: float
@@ -58,16 +61,18 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes, for a record where nothing else is said.
+    """Measured sizes, in bytes; per record unless it says otherwise.
 
-    record     as the server sends it
-    stored     of it on disk, with its entry in the index on `_id`
-    plan       its part of a plan on disk
-    dropped    the row on a duplicate, on disk
-    shingles   of a text, as they are sent and kept
-    process    of the parent, with nothing in it yet; in all
-    worker     of one worker, in all, with its part of what they are forked from; None where nobody tells
-    keepers    of the index over all different texts; in all
+    Attributes:
+        record: As the server sends it.
+        stored: On disk, with its entry in the `_id` index.
+        plan: Its part of a plan on disk.
+        dropped: The ledger's row about a duplicate, on disk.
+        shingles: Shingles of a text, when sent and when cached.
+        process: The whole main process before it has read anything.
+        worker: One whole worker, with its part of the memory it shares with other workers; None if the system
+            does not report it.
+        keepers: The whole index of all distinct texts.
     """
 
     record: float
@@ -80,14 +85,22 @@ class Sizes:
     keepers: int
 
     @property
-    def at_hand(self) -> float:
-        """Of a text in the cache."""
+    def cached_text(self) -> float:
+        """Bytes of a text in the cache."""
         return self.shingles + ENTRY
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the settings allow: records of a chunk, bytes in flight and in the cache, and rates of reading."""
+    """Limits from the settings.
+
+    Attributes:
+        chunk: Records of a chunk.
+        in_flight: Bytes of records in flight.
+        cache: Bytes of cached shingles.
+        records_per_second: Read rate.
+        bytes_per_second: Read rate.
+    """
 
     chunk: int
     in_flight: int
@@ -98,16 +111,17 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What was sampled, and what it shows.
+    """Statistics of a sample.
 
-    source     name of the collection
-    records    records of the collection, about
-    read       records of the sample
-    stretches  stretches of the collection that they come from
-    judged     share of them that can be judged
-    copies     what they show of duplicates
-    near       share of the duplicates that are not exact
-    wrong      how likely a keeper is a candidate for a record that it does not stand for
+    Attributes:
+        source: Name of the collection.
+        records: Records of the collection, approximately.
+        read: Records of the sample.
+        stretches: Stretches of consecutive records that the sample consists of.
+        judged: Share of the sample that can be judged.
+        copies: Duplicates in the sample.
+        near: Share of the duplicates that are not exact.
+        wrong: Probability that a keeper is a candidate for a record that is no duplicate of it.
     """
 
     source: str
@@ -121,24 +135,24 @@ class Sampled:
 
     @property
     def dropped(self) -> Span:
-        """The share of all records that are dropped."""
+        """Share of all records that a backfill drops."""
         of_judged = self.copies.dropped()
         return Span(*(self.judged * share for share in (of_judged.low, of_judged.likely, of_judged.high)))
 
     @property
     def unique(self) -> float:
-        """The records that are likely to be kept or copied."""
+        """Likely number of records that are kept or copied."""
         return self.records * (1 - self.dropped.likely)
 
     @property
     def texts(self) -> float:
-        """The different texts that there are likely to be: those of near-duplicates are remembered too."""
+        """Likely number of distinct texts; texts of near-duplicates count, because the index holds them."""
         return self.records * (self.judged - self.dropped.likely * (1 - self.near))
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a backfill of the whole collection would take on this machine."""
+    """Time, memory and disk of a backfill of the whole collection on this machine."""
 
     sampled: Sampled
     machine: Machine
@@ -149,40 +163,41 @@ class Forecast:
 
     @property
     def dropped(self) -> Span:
-        """The share of all records that are dropped."""
+        """Share of all records that a backfill drops."""
         return self.sampled.dropped
 
     @property
     def reread(self) -> float:
-        """How many keepers' texts are read again for a record, because they are not at hand any more.
+        """Keepers' texts that are read again per record, because their shingles are no longer cached.
 
-        Each near duplicate needs one, and each candidate that is none; the cache holds some.
+        A near duplicate is compared with one keeper, and further keepers may be candidates without a match.
         """
-        held = self.limits.cache / max(1.0, self.sizes.at_hand * self.sampled.unique)
-        wanted = self.dropped.likely * self.sampled.near + self.sampled.wrong * self.sampled.unique / 2
-        return max(0.0, 1 - held) * wanted
+        cached = self.limits.cache / max(1.0, self.sizes.cached_text * self.sampled.unique)
+        compared = self.dropped.likely * self.sampled.near + self.sampled.wrong * self.sampled.unique / 2
+        return max(0.0, 1 - cached) * compared
 
     @property
     def commit(self) -> float:
-        """Seconds to commit a record; taken, not measured."""
+        """Seconds to commit a record; assumed, not measured."""
         written = (1 - self.dropped.likely) * self.sizes.record / BYTES_PER_SECOND
         return WRITES * (self.costs.round_trip + FLUSH_SECONDS) / self.limits.chunk + written
 
     @property
     def deciding(self) -> float:
-        """Seconds for a record in the process that decides."""
-        costs, again = self.costs, self.reread
+        """Seconds per record in the process that decides and commits."""
+        costs = self.costs
         later = LATER * (costs.round_trip + FLUSH_SECONDS) / self.limits.chunk
-        decided = costs.ship + costs.decide + again * (costs.read + costs.alone)
+        decided = costs.ship + costs.decide + self.reread * (costs.read + costs.alone)
         return max(decided, later) + self.commit - later
 
     @property
     def bounds(self) -> dict[str, float]:
-        """Seconds for a record by each of what may limit the run."""
+        """Seconds per record, by each step or limit that may be the slowest."""
         costs, machine = self.costs, self.machine
-        again = self.reread
-        server = (1 + again) * costs.read + self.commit
-        fingerprinting = (1 + again) * costs.together
+        # Every record is read and fingerprinted once, and keepers that are no longer cached again.
+        readings = 1 + self.reread
+        server = readings * costs.read + self.commit
+        fingerprinting = readings * costs.together
         busy = costs.decide + fingerprinting * min(machine.workers, machine.cores)
         return {
             "reading": costs.read,
@@ -195,32 +210,33 @@ class Forecast:
 
     @property
     def limit(self) -> str:
-        """What limits the run."""
+        """Name of the step or limit that is the slowest."""
         return max(self.bounds, key=self.bounds.__getitem__)
 
     @property
     def seconds(self) -> float:
-        """How long the run takes."""
+        """Seconds that the run takes."""
         return self.costs.start + self.sampled.records * max(self.bounds.values())
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes by what holds them."""
+        """Bytes of memory, by use."""
         sizes, unique = self.sizes, self.sampled.unique
+        # Two chunks for each worker, and the one that is being decided.
         chunks = 2 * self.machine.workers + 1
         ahead = min(self.limits.in_flight, chunks * self.limits.chunk * sizes.record)
         shipped = ahead / sizes.record * sizes.shingles if sizes.record else 0.0
         return {
             "process": sizes.process,
             "index": sizes.keepers,
-            "cache": int(min(self.limits.cache, unique * sizes.at_hand)),
+            "cache": int(min(self.limits.cache, unique * sizes.cached_text)),
             "in_flight": int(ahead + shipped),
             "workers": (sizes.worker or 0) * self.machine.workers,
         }
 
     @property
     def disk(self) -> dict[str, int]:
-        """Bytes on disk by what takes them; the journal and the oplog are left out."""
+        """Bytes on disk, by use, without the journal and the oplog."""
         records, sizes = self.sampled.records, self.sizes
         return {
             "target": int(records * (1 - self.dropped.likely) * sizes.stored),
@@ -229,7 +245,7 @@ class Forecast:
 
     @property
     def rates(self) -> dict[str, float]:
-        """Records a second of each step."""
+        """Records per second, by step."""
         costs = self.costs
         seconds: Mapping[str, float] = {
             "reading": costs.read,

@@ -1,4 +1,4 @@
-"""What a forecast says, for people and for scripts."""
+"""A forecast, as text and JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MB, GB = 1 << 20, 1 << 30
 
 
 def json_of(forecast: Forecast) -> dict[str, Any]:
-    """Return the forecast as one JSON object; seconds, bytes, and records a second."""
+    """Return the forecast as one JSON object, in seconds, bytes, and records per second."""
     sampled = forecast.sampled
     return {
         "source": sampled.source,
@@ -38,7 +38,7 @@ def json_of(forecast: Forecast) -> dict[str, Any]:
 
 
 def text_of(forecast: Forecast) -> str:
-    """Return the forecast for people."""
+    """Return the forecast as text."""
     sampled, disk = forecast.sampled, forecast.disk
     return "\n".join(
         [
@@ -50,7 +50,7 @@ def text_of(forecast: Forecast) -> str:
             f"limited by {forecast.limit}",
             f"  memory    {_memory(forecast)}",
             f"  disk      {shown(sum(disk.values()))}: target {shown(disk['target'])}, "
-            f"ledger {shown(disk['ledger'])}; journal and oplog not counted in",
+            f"ledger {shown(disk['ledger'])}; without journal and oplog",
             f"  dropped   {_dropped(forecast)}",
             *_measured(forecast),
         ]
@@ -60,23 +60,23 @@ def text_of(forecast: Forecast) -> str:
 def _memory(forecast: Forecast) -> str:
     memory = forecast.memory
     own = sum(size for name, size in memory.items() if name != "workers")
-    parts = f"{shown(memory['index'])} of them the index, {shown(memory['cache'])} texts at hand"
+    parts = f"{shown(memory['index'])} of them the index, {shown(memory['cache'])} the cache"
     if forecast.sizes.worker is None:
-        return f"{shown(own)}, {parts}; the workers are not counted in"
+        return f"{shown(own)}, {parts}; without the workers"
     workers = f"{forecast.machine.workers} workers of {shown(forecast.sizes.worker)}"
-    return f"{shown(own)}, {parts}; {workers} beside it"
+    return f"{shown(own)}, {parts}; plus {workers}"
 
 
 def _measured(forecast: Forecast) -> list[str]:
     rates, machine = forecast.rates, forecast.machine
-    here = f"{machine.cores} processors{', MongoDB on them too' if machine.shared else ''}"
+    hardware = f"{machine.cores} processors{', shared with MongoDB' if machine.shared else ''}"
     return [
-        f"  measured, documents/s, {machine.workers} workers on {here}:",
+        f"  measured, documents/s, {machine.workers} workers on {hardware}:",
         f"    reading {rates['reading']:,.0f}, deciding {rates['deciding']:,.0f}, "
         f"fingerprinting {rates['fingerprinting']:,.0f} "
         f"({rates['fingerprinting_one_worker']:,.0f} by one worker)",
-        "  taken, for nothing is written:",
-        f"    committing {rates['committing']:,.0f}, by {WRITES} writes a chunk "
+        "  assumed, because nothing is written:",
+        f"    committing {rates['committing']:,.0f}, with {WRITES} writes per chunk "
         f"at {FLUSH_SECONDS * 1000:.0f} ms and {BYTES_PER_SECOND / 1e6:.0f} MB/s",
     ]
 
@@ -85,21 +85,24 @@ def _dropped(forecast: Forecast) -> str:
     copies, span = forecast.sampled.copies, forecast.dropped
     ends = f"between {100 * span.low:.1f} and {100 * span.high:.1f} %"
     if forecast.sampled.read >= forecast.sampled.records:
-        return f"{100 * span.likely:.1f} %: all records were looked at"
+        return f"{100 * span.likely:.1f} %: the sample has all records"
     if copies.repeated < FEW:
         size = pairs_needed(forecast.sampled.records, span.likely)
-        more = f"; --sample {size} would say more" if size > forecast.sampled.read else ""
-        return f"{ends}: only {copies.repeated} groups of duplicates were met twice{more}"
-    return f"{ends}, most likely {100 * span.likely:.1f} %; {copies.repeated:,} groups were met twice"
+        hint = f"; for a closer estimate: --sample {size}" if size > forecast.sampled.read else ""
+        return f"{ends}: only {copies.repeated} groups of duplicates occur more than once in the sample{hint}"
+    return (
+        f"{ends}, most likely {100 * span.likely:.1f} %; "
+        f"{copies.repeated:,} groups occur more than once in the sample"
+    )
 
 
 def rounded(rate: float) -> float | None:
-    """Return a rate as JSON has it: none for one without end."""
+    """Return a rate for JSON: None for an infinite one."""
     return None if rate == inf else round(rate, 1)
 
 
 def shown(nbytes: float | None) -> str:
-    """Return bytes as people read them."""
+    """Return a number of bytes as text: GB, MB or bytes."""
     nbytes = nbytes or 0
     if nbytes >= GB:
         return f"{nbytes / GB:,.1f} GB"
@@ -107,7 +110,7 @@ def shown(nbytes: float | None) -> str:
 
 
 def spent(seconds: float) -> str:
-    """Return a time as people read it."""
+    """Return a duration as text: hours, minutes or seconds."""
     if seconds >= HOUR:
         return f"{seconds / HOUR:,.1f} hours"
     return f"{seconds / MINUTE:,.0f} minutes" if seconds >= 5 * MINUTE else f"{seconds:,.0f} seconds"

@@ -1,4 +1,4 @@
-"""Growth: what the texts of a collection cost when they are many, tried out with made-up ones."""
+"""Measure what many texts cost in time and memory, with made-up texts."""
 
 from __future__ import annotations
 
@@ -13,17 +13,22 @@ import numpy.typing as npt
 from dedup_job.match.keepers import Keepers
 from dedup_job.plan import Plan, RawIds, Texts
 
-LARGEST = 400_000  # made-up texts
-A_PLAN = 5_000  # of them at once
+# Made-up texts at most; what more of them cost is extrapolated.
+LARGEST = 400_000
+# Made-up texts added at once.
+BATCH = 5_000
+# Times that a lookup is measured; the median counts.
 TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What many texts cost.
+    """The cost of many texts.
 
-    look_up  seconds more that it takes to enter a text and look for it among half of them than among few
-    nbytes   held when all are there
+    Attributes:
+        look_up: Additional seconds to add a text and find its candidates when half of all texts are in the
+            index, compared with a nearly empty index.
+        nbytes: Bytes in memory when all texts are in the index.
     """
 
     look_up: float
@@ -31,39 +36,44 @@ class Growth:
 
 
 def grown(keepers: Keepers, plans: Sequence[Plan], texts: float) -> Growth:
-    """Fill empty keepers with made-up texts, as many as there will be or as serve, and look up; then go on.
+    """Measure an index of up to 400,000 made-up texts, and extrapolate to a given number.
 
-    plans  what the made-up ones are like
-    texts  different texts that there will be
+    Args:
+        keepers: Empty; receives the made-up texts.
+        plans: Plans whose texts the made-up ones resemble.
+        texts: Distinct texts that the collection has.
     """
     model = _Model.of(plans)
     trial = int(min(texts, LARGEST))
-    at_once = _look_up(keepers, model)
-    marks = []
+    when_empty = _measure_lookup(keepers, model)
+    measured = []
     for goal in (trial // 2, trial):
         while keepers.texts < goal:
-            keepers.restore(model.texts(min(A_PLAN, goal - keepers.texts)))
-        marks.append((keepers.texts, keepers.nbytes, _look_up(keepers, model)))
-    (few, small, fast), (many, large, slow) = marks
+            keepers.restore(model.texts(min(BATCH, goal - keepers.texts)))
+        measured.append((keepers.texts, keepers.nbytes, _measure_lookup(keepers, model)))
+    # A straight line through two points.
+    (few, small, fast), (many, large, slow) = measured
     steps = max(1, many - few)
-    among_half = fast + max(0.0, slow - fast) / steps * (texts / 2 - few)
+    when_half_full = fast + max(0.0, slow - fast) / steps * (texts / 2 - few)
     return Growth(
-        look_up=max(0.0, among_half - at_once),
+        look_up=max(0.0, when_half_full - when_empty),
         nbytes=int(large + (large - small) / steps * (texts - many)),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """Makes texts up that are like some that were decided: as many with a fingerprint, ids as long.
+    """Makes up texts that resemble decided ones: the same share has a fingerprint, ids are as long.
 
-    Each byte of a fingerprint is that of another real one, so that they crowd in the index as real ones do.
-    Keys of bands are random.
+    Each byte of a fingerprint is taken from a random real fingerprint, so that made-up fingerprints are as
+    unevenly distributed in the index as real ones.  Band keys are random.
 
-    raw_id  one of the ids
-    bits    uint64 (n, words), the fingerprints
-    fingerprinted  share of texts that have one
-    bands   keys of each text
+    Attributes:
+        raw_id: One of the real ids.
+        bits: uint64, shape (n, words), the real fingerprints.
+        fingerprinted: Share of texts that have a fingerprint.
+        bands: Band keys of each text.
+        rng: Random numbers; seeded, so that a forecast can be repeated.
     """
 
     raw_id: bytes
@@ -74,17 +84,18 @@ class _Model:
 
     @classmethod
     def of(cls, plans: Sequence[Plan]) -> _Model:
-        """Take the texts of some plans."""
+        """Model the texts of some plans."""
         decided = [plan.texts for plan in plans]
-        has_fingerprint = np.concatenate([one.has_fingerprint for one in decided])
-        bits = np.concatenate([one.bits for one in decided])
-        kept = np.concatenate([one.is_kept for one in decided])  # repeated ones would crowd too much
+        has_fingerprint = np.concatenate([texts.has_fingerprint for texts in decided])
+        bits = np.concatenate([texts.bits for texts in decided])
+        # Only kept ones: duplicates would repeat the same bytes too often.
+        kept = np.concatenate([texts.is_kept for texts in decided])
         bands = plans[0].keys.shape[1]
         share = float(has_fingerprint.mean()) if len(has_fingerprint) else 0.0
         return cls(plans[0].ids[0], bits[has_fingerprint & kept], share, bands)
 
     def texts(self, rows: int) -> Texts:
-        """Return so many texts, all kept."""
+        """Make up `rows` texts, all kept."""
         return Texts(
             ids=RawIds.of(self._id() for _ in range(rows)),
             bits=self._bits(rows),
@@ -102,17 +113,18 @@ class _Model:
         return real[chosen, np.arange(real.shape[1])].view(np.uint64)
 
     def _id(self) -> bytes:
-        """Return an id of the same type and length, the document that it is in left as it was."""
+        """Make up an id of the same type and length."""
+        # Only bytes of the value change; length, type and name before it and the end of the document stay.
         return self.raw_id[:9] + self.rng.bytes(max(0, len(self.raw_id) - 10)) + self.raw_id[-1:]
 
 
-def _look_up(keepers: Keepers, model: _Model) -> float:
-    """Return the seconds that it takes to enter a text and to look for its candidates."""
+def _measure_lookup(keepers: Keepers, model: _Model) -> float:
+    """Return the seconds it takes to add a text and to find its candidates."""
     times = []
     for _ in range(TRIES):
-        texts = model.texts(A_PLAN)
-        began = time.perf_counter()
+        texts = model.texts(BATCH)
+        start = time.perf_counter()
         entered = keepers.enter(texts.ids, texts)
         keepers.candidates(entered.texts, texts.keys)
-        times.append((time.perf_counter() - began) / len(texts))
+        times.append((time.perf_counter() - start) / len(texts))
     return median(times)

@@ -1,6 +1,6 @@
 """Labelled pairs: two ids and whether their texts are the same, and how the settings judge them.
 
-A file has a pair a line: `id1 <tab> id2 <tab> label` (further columns are left alone, a header line may come
+A file has one pair per line: `id1 <tab> id2 <tab> label` (further columns are ignored, a header line may come
 first), the same with commas, or JSON objects `{"id1": ..., "id2": ..., "label": ...}`.  The page of a report
 saves such a file.
 """
@@ -21,13 +21,22 @@ WORDS = {
     "same": True, "true": True, "yes": True, "duplicate": True,
     "different": False, "false": False, "no": False, "unique": False,
 }  # fmt: skip
-UNSURE = "unsure"  # a person could not say: the pair is left out
+# The label of a pair that a person could not judge; it is skipped.
+UNSURE = "unsure"
+# Names of the third column that mark a header line.
 HEADERS = {"label", "similarity", "jaccard", "score", "match", "is_duplicate", "is_same"}
 
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A pair as its line has it: ids as text (JSON where they are no plain strings), and the label."""
+    """A labelled pair as read from a file.
+
+    Attributes:
+        line: Number of its line.
+        first: Id as text; JSON if it is not a plain string.
+        second: Id as text; JSON if it is not a plain string.
+        same: The label.
+    """
 
     line: int
     first: str
@@ -36,13 +45,20 @@ class Labelled:
 
 
 class _Malformed(ValueError):
-    """What is wrong with a line."""
+    """A line that is not a labelled pair; the message says why."""
 
 
 def read(lines: Sequence[str], at: float) -> list[Labelled]:
-    """Return the pairs of a file; raises UsageError that names the first line which is none.
+    """Return the pairs of a file.
 
-    A label is 1 or 0, same or different, true or false, or a similarity: from `at` on it counts as same.
+    A label is 1 or 0, same or different, true or false, or a similarity.
+
+    Args:
+        lines: The lines of the file.
+        at: Similarity from which a label counts as the same.
+
+    Raises:
+        UsageError: If a line is not a pair, or there are no pairs.
     """
     filled = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     pairs = []
@@ -52,7 +68,7 @@ def read(lines: Sequence[str], at: float) -> list[Labelled]:
         if str(fields[-1]).strip().lower() == UNSURE:
             continue
         try:
-            pairs.append(_pair(number, fields, at))
+            pairs.append(_parse_pair(number, fields, at))
         except _Malformed as error:
             raise UsageError(f"line {number}: {error}") from None
     if not pairs:
@@ -61,15 +77,15 @@ def read(lines: Sequence[str], at: float) -> list[Labelled]:
 
 
 def _fields(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, Sequence[Any]]]:
-    """Yield the first three fields of each line; the first line tells which kind of file this is."""
+    """Yield the number and the first three fields of each line; the first line decides the file's format."""
     first = lines[0][1] if lines else ""
     parse = _json_fields if _is_json(first) else _tab_fields if "\t" in first else _comma_fields
     for number, line in lines:
         try:
             yield number, parse(line)
         except (_Malformed, ValueError, csv.Error) as error:
-            wrong = error if isinstance(error, _Malformed) else "cannot be read as the first line was"
-            raise UsageError(f"line {number}: {wrong}") from None
+            problem = error if isinstance(error, _Malformed) else "cannot be read like the first line"
+            raise UsageError(f"line {number}: {problem}") from None
 
 
 def _is_json(line: str) -> bool:
@@ -84,56 +100,60 @@ def _json_fields(line: str) -> Sequence[Any]:
     if not isinstance(pair, dict) or not {"id1", "id2", "label"} <= pair.keys():
         raise _Malformed('expected an object with "id1", "id2" and "label"')
     ids = (pair["id1"], pair["id2"])
-    return [*(one if isinstance(one, str) else json.dumps(one) for one in ids), pair["label"]]
+    return [*(value if isinstance(value, str) else json.dumps(value) for value in ids), pair["label"]]
 
 
 def _tab_fields(line: str) -> Sequence[Any]:
-    return _three(line.rstrip("\r\n").split("\t"))
+    return _first_three(line.rstrip("\r\n").split("\t"))
 
 
 def _comma_fields(line: str) -> Sequence[Any]:
-    return _three(next(csv.reader([line], strict=True)))
+    return _first_three(next(csv.reader([line], strict=True)))
 
 
-def _three(fields: Sequence[str]) -> Sequence[str]:
+def _first_three(fields: Sequence[str]) -> Sequence[str]:
     if len(fields) < 3:
         raise _Malformed(f"expected two ids and a label, with tabs or commas, not {len(fields)} fields")
     return fields[:3]
 
 
-def _pair(number: int, fields: Sequence[Any], at: float) -> Labelled:
+def _parse_pair(number: int, fields: Sequence[Any], at: float) -> Labelled:
     first, second = (field.strip() for field in fields[:2])
     if not first or not second:
         raise _Malformed("an id is empty")
     if first == second:
         raise _Malformed("names the same record twice")
-    return Labelled(number, first, second, _label(fields[2], at))
+    return Labelled(number, first, second, _parse_label(fields[2], at))
 
 
-def _label(value: Any, at: float) -> bool:
+def _parse_label(value: Any, at: float) -> bool:
     word = str(value).strip().lower()
     if word in WORDS:
         return WORDS[word]
     try:
         similarity = float(word)
     except ValueError:
+        # Out of range, so that there is one error for all labels.
         similarity = -1.0
     if not 0 <= similarity <= 1:
         raise _Malformed("expected a label: 1 or 0, same or different, true or false, or a similarity")
     return similarity >= at
 
 
-MOST_ERRORS = 10  # of each kind are shown
+# Wrongly judged pairs of each kind that are shown.
+MOST_ERRORS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What the settings make of a labelled pair.
+    """A labelled pair, and how the settings judge it.
 
-    found       whether the second would be dropped for the first
-    distance    bits in which the fingerprints differ; None where a text has too few terms to have one
-    similarity  of the shingle sets
-    unjudged    why a text cannot be judged; "" where both can
+    Attributes:
+        pair: The labelled pair.
+        found: Whether the second record would be dropped because of the first.
+        distance: Hamming distance of the fingerprints; None if a text has too few terms for one.
+        similarity: Jaccard similarity of the shingle sets.
+        unjudged: Why a text cannot be judged; "" if both can.
     """
 
     pair: Labelled
@@ -144,11 +164,11 @@ class Judged:
 
     @property
     def score(self) -> Score:
-        """Count this pair."""
+        """The score of this pair alone."""
         return Score.of(self.pair.same, self.found)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the pair as JSON values."""
         return {
             "line": self.pair.line,
             "id1": self.pair.first,
@@ -169,25 +189,25 @@ class Evaluation:
 
     @property
     def score(self) -> Score:
-        """All pairs counted."""
-        return sum((one.score for one in self.judged), Score())
+        """The score of all pairs."""
+        return sum((pair.score for pair in self.judged), Score())
 
     @property
     def false_alarms(self) -> list[Judged]:
-        """Different, and found: those that are least alike first."""
-        wrong = [one for one in self.judged if one.found and not one.pair.same]
-        return sorted(wrong, key=lambda one: one.similarity)[:MOST_ERRORS]
+        """Pairs that are different and were found, the least similar first."""
+        wrong = [judged for judged in self.judged if judged.found and not judged.pair.same]
+        return sorted(wrong, key=lambda judged: judged.similarity)[:MOST_ERRORS]
 
     @property
     def misses(self) -> list[Judged]:
-        """The same, and not found: those that are most alike first."""
-        wrong = [one for one in self.judged if one.pair.same and not one.found]
-        return sorted(wrong, key=lambda one: -one.similarity)[:MOST_ERRORS]
+        """Pairs that are the same and were missed, the most similar first."""
+        wrong = [judged for judged in self.judged if judged.pair.same and not judged.found]
+        return sorted(wrong, key=lambda judged: -judged.similarity)[:MOST_ERRORS]
 
     @property
     def asked(self) -> LabelAdvice | None:
-        """The threshold that the labels ask for."""
-        labels = [(one.similarity, one.pair.same) for one in self.judged if not one.unjudged]
+        """The threshold that fits the labels best; None if no pair can be judged."""
+        labels = [(judged.similarity, judged.pair.same) for judged in self.judged if not judged.unjudged]
         return asked(labels, self.setting.min_similarity)
 
     def as_json(self) -> dict[str, Any]:
@@ -196,46 +216,46 @@ class Evaluation:
         return {
             "pairs": score.pairs,
             **score.as_json(),
-            "worst_false_alarms": [one.as_json() for one in self.false_alarms],
-            "worst_misses": [one.as_json() for one in self.misses],
+            "worst_false_alarms": [judged.as_json() for judged in self.false_alarms],
+            "worst_misses": [judged.as_json() for judged in self.misses],
             "asked": self.asked.as_json() if self.asked else None,
             "settings": asdict(self.setting),
             "recipe": self.recipe,
         }
 
     def as_text(self) -> str:
-        """Return the evaluation for people."""
+        """Return the evaluation as text."""
         score = self.score
         same = score.hits + score.misses
         lines = [
             f"evaluate: {score.pairs:,} pairs, {same:,} of them the same; recipe {self.recipe[:12]}",
-            f"  the same     {score.hits:>9,} found  {score.misses:>9,} missed",
-            f"  different    {score.false_alarms:>9,} found  {score.rejections:>9,} told apart",
+            f"  the same     {score.hits:>9,} found  {score.misses:>9,} not found",
+            f"  different    {score.false_alarms:>9,} found  {score.rejections:>9,} not found",
             "",
             "               share   (95 % interval)",
             f"  precision    {score.precision}",
             f"  recall       {score.recall}",
             f"  F1           {score.f1}",
         ]
-        lines += _listed("found, though labelled different (the least alike first)", self.false_alarms)
-        lines += _listed("missed, though labelled the same (the most alike first)", self.misses)
+        lines += _list_errors("found but labelled different, the least similar first", self.false_alarms)
+        lines += _list_errors("not found but labelled the same, the most similar first", self.misses)
         if self.asked:
             lines += ["", self.asked.as_text()]
-        return "\n".join([*lines, "", "these are the settings", "", self.setting.as_toml()])
+        return "\n".join([*lines, "", "the present settings:", "", self.setting.as_toml()])
 
 
-def _listed(title: str, wrong: Sequence[Judged]) -> list[str]:
+def _list_errors(title: str, wrong: Sequence[Judged]) -> list[str]:
+    """Return lines about wrongly judged pairs, with a title."""
     if not wrong:
         return []
-    return [
-        "",
-        title,
-        *(f"  line {one.pair.line}: {one.pair.first}  {one.pair.second}: {_why(one)}" for one in wrong),
-    ]
+    return ["", title, *map(_error_line, wrong)]
 
 
-def _why(one: Judged) -> str:
-    if one.unjudged:
-        return f"cannot be judged ({one.unjudged})"
-    distance = "too few terms" if one.distance is None else f"distance {one.distance}"
-    return f"{distance}, similarity {one.similarity:.3f}"
+def _error_line(judged: Judged) -> str:
+    pair = judged.pair
+    if judged.unjudged:
+        reason = f"cannot be judged ({judged.unjudged})"
+    else:
+        distance = "too few terms" if judged.distance is None else f"distance {judged.distance}"
+        reason = f"{distance}, similarity {judged.similarity:.3f}"
+    return f"  line {pair.line}: {pair.first}  {pair.second}: {reason}"

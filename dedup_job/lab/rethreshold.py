@@ -1,10 +1,10 @@
-"""Other thresholds: how many of the near duplicates would stay, were `min_similarity` higher than it is.
+"""Estimate how many near duplicates would be kept if `min_similarity` were higher.
 
-A duplicate that is less similar to its keeper than a threshold need not stay: it goes all the same when an
-earlier one that stays is similar enough to it.  So groups of the sample are decided again, each by itself,
-and what is found of them is carried over to all (a ratio estimate, with the interval of Cochran, "Sampling
-Techniques", 1977, section 2.11).  Were a duplicate kept, it might in turn stand for records that are unique
-now; that is not seen.
+A duplicate that is less similar to its keeper than a new threshold need not be kept: an earlier duplicate
+that is kept then may be similar enough to it.  So the groups of a sample are decided again, each by itself,
+and the result is extrapolated to all groups (a ratio estimate, with the interval of Cochran, "Sampling
+Techniques", 1977, section 2.11).  A duplicate that is kept might also become the keeper of records that are
+unique now; this estimate does not include them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Regrouped:
-    """The near duplicates of one keeper, m of them, in the order of decision.
+    """The near duplicates of one keeper, or m of them, in the order of decision.
 
-    similarity  float (m,), to the keeper
-    among       float (m, m), to one another
-    near        how many there are in all; more than m where a group is large
+    Attributes:
+        similarity: float64, shape (m,), similarity to the keeper.
+        among: float64, shape (m, m), similarity to each other.
+        near: All near duplicates of the keeper; more than m if the group is large.
     """
 
     similarity: Floats
@@ -35,11 +36,11 @@ class Regrouped:
     near: int
 
     def below(self, threshold: float) -> float:
-        """Return how many are less similar to the keeper."""
-        return float((self.similarity < threshold).sum()) * self._each
+        """Return how many near duplicates are less similar to the keeper than a threshold."""
+        return float((self.similarity < threshold).sum()) * self._weight
 
     def staying(self, threshold: float) -> float:
-        """Return how many would stay.
+        """Return how many near duplicates would be kept with a threshold.
 
         >>> two = Regrouped(np.array([0.8, 0.82, 0.95]), np.array([[1, 0.9, 0], [0.9, 1, 0], [0, 0, 1]]), 3)
         >>> [two.staying(threshold) for threshold in (0.8, 0.81, 0.85, 0.91, 0.96)]
@@ -49,20 +50,24 @@ class Regrouped:
         for row in np.flatnonzero(self.similarity < threshold).tolist():
             if not (self.among[row, kept] >= threshold).any():
                 kept.append(row)
-        return len(kept) * self._each
+        return len(kept) * self._weight
 
     @property
-    def _each(self) -> float:
+    def _weight(self) -> float:
+        """Near duplicates that each measured one represents."""
         return self.near / max(1, len(self.similarity))
 
 
 @dataclass(frozen=True, slots=True)
 class Staying:
-    """What one threshold would change.
+    """The effect of a threshold.
 
-    threshold  of similarity
-    below      near duplicates that are less similar to their keeper
-    likely     how many of them would stay; it lies between `low` and `high` in 95 % of all cases
+    Attributes:
+        threshold: Least similarity.
+        below: Near duplicates that are less similar to their keeper.
+        likely: How many of them would be kept; between `low` and `high` in 95 % of all samples.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
     """
 
     threshold: float
@@ -73,22 +78,28 @@ class Staying:
 
 
 def staying(groups: Sequence[Regrouped], threshold: float, below: int, drawn: float) -> Staying:
-    """Return what a threshold would change.
+    """Estimate the effect of a threshold on the whole collection.
 
-    below  near duplicates of the whole collection that are less similar to their keeper
-    drawn  share of all groups that the sample has
+    Args:
+        groups: A random sample of groups.
+        threshold: Least similarity.
+        below: Near duplicates of the whole collection that are less similar to their keeper.
+        drawn: Share of all groups that the sample has.
     """
-    seen, near = sum(len(one.similarity) for one in groups), sum(one.near for one in groups)
-    drawn *= seen / max(1, near)
-    found = np.array([(one.below(threshold), one.staying(threshold)) for one in groups]).reshape(-1, 2)
-    found = found[found[:, 0] > 0]
-    if not len(found) or not below:
+    measured, near = sum(len(group.similarity) for group in groups), sum(group.near for group in groups)
+    drawn *= measured / max(1, near)
+    counts = np.array([(group.below(threshold), group.staying(threshold)) for group in groups]).reshape(-1, 2)
+    counts = counts[counts[:, 0] > 0]
+    # Without any group below the threshold nothing can be excluded.
+    if not len(counts) or not below:
         return Staying(threshold, below, float(below), 0.0, float(below))
-    share = float(found[:, 1].sum() / found[:, 0].sum())
-    if len(found) == 1 and drawn < 1:
+    share = float(counts[:, 1].sum() / counts[:, 0].sum())
+    # One group says nothing about how much groups vary.
+    if len(counts) == 1 and drawn < 1:
         return Staying(threshold, below, below * share, 0.0, float(below))
-    apart = found[:, 1] - share * found[:, 0]
-    spread = float((apart**2).sum()) * len(found) / max(1, len(found) - 1) * (1 - drawn)
-    reach = Z95 * sqrt(spread) / float(found[:, 0].sum())
-    low, high = max(0.0, share - reach), min(1.0, share + reach)
+    residuals = counts[:, 1] - share * counts[:, 0]
+    # With the finite population correction: a sample of everything is exact.
+    variance = float((residuals**2).sum()) * len(counts) / max(1, len(counts) - 1) * (1 - drawn)
+    margin = Z95 * sqrt(variance) / float(counts[:, 0].sum())
+    low, high = max(0.0, share - margin), min(1.0, share + margin)
     return Staying(threshold, below, below * share, below * low, below * high)

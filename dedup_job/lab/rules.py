@@ -1,7 +1,7 @@
-"""Rules: what two texts must fulfil to match, and the verdict that follows.
+"""The conditions of a match, one by one, for two given texts, and the verdict that follows from them.
 
-They are those of `job.decide` for two records alone, the first decided before the second.  There they are
-applied to millions of records at once; here each says for itself whether it is met.
+They are the conditions of `job.decide` for two records alone, the first decided before the second.  `decide`
+applies them to millions of records at once; here each condition says whether it is met, and why.
 """
 
 from __future__ import annotations
@@ -21,7 +21,13 @@ from dedup_job.match.similarity import jaccard
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One condition of a match, named after its setting; `what` says it in numbers."""
+    """One condition of a match.
+
+    Attributes:
+        name: Name of its setting.
+        is_met: Whether the two texts meet it.
+        what: The values that were compared, as text.
+    """
 
     name: str
     is_met: bool
@@ -30,7 +36,13 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class PairJudgement:
-    """The verdict of the second record when only the first was decided before, and the rules that decided."""
+    """The verdict on the second of two records, if only the first was decided before.
+
+    Attributes:
+        action: What happens to the second record.
+        reason: The verdict's reason.
+        by: Names of the conditions that decided.
+    """
 
     action: Action
     reason: str
@@ -39,26 +51,30 @@ class PairJudgement:
 
 @dataclass(frozen=True, slots=True)
 class SharedKeys:
-    """The keys that two texts have in common; segments and bands are counted from 1."""
+    """The keys that two texts share.
+
+    Attributes:
+        segments: Shared segments, counted from 1.
+        bands: Shared bands, counted from 1.
+    """
 
     segments: Sequence[int]
     bands: Sequence[int]
 
     @classmethod
     def of(cls, prints: Fingerprints, matching: Matching) -> SharedKeys:
-        """Take them from the segments and bands that are looked at."""
-        segments = (
-            segments_searched(64 * prints.bits.shape[1], matching.radius)
-            if prints.has_fingerprint.all()
-            else 0
-        )
-        alike = [not apart for apart in segment_distances(prints)[:segments]]
+        """Compare the segments and bands that a search uses as keys."""
+        count = 0
+        if prints.has_fingerprint.all():
+            count = segments_searched(64 * prints.bits.shape[1], matching.radius)
+        segments = [distance == 0 for distance in segment_distances(prints)[:count]]
+        # A text without shingles has zeros for keys, which match nothing.
         bands = (prints.keys[0] == prints.keys[1]) & prints.keys.any(axis=1).all()
-        return cls(_places(alike), _places(bands.tolist()))
+        return cls(_number_set(segments), _number_set(bands.tolist()))
 
 
 def shared_shingles(prints: Fingerprints) -> int:
-    """Return how many shingles two texts have in common."""
+    """Return how many shingles two texts share."""
     return len(np.intersect1d(prints.shingles[0], prints.shingles[1], assume_unique=True))
 
 
@@ -68,19 +84,19 @@ def similarity(prints: Fingerprints) -> float:
 
 
 def distance(prints: Fingerprints) -> int | None:
-    """Return in how many bits two fingerprints differ; None when one of the texts has none."""
+    """Return the Hamming distance of two fingerprints; None if one of the texts has no fingerprint."""
     return int(hamming(prints.bits[0], prints.bits[1])) if prints.has_fingerprint.all() else None
 
 
 def segment_distances(prints: Fingerprints) -> list[int]:
-    """Return in how many bits each 16-bit segment differs, the least significant of the first word first."""
+    """Return the Hamming distance of each 16-bit segment, beginning with the lowest of the first word."""
     differing = np.ascontiguousarray(prints.bits[0] ^ prints.bits[1], "<u8").view("<u2")
     distances: list[int] = np.bitwise_count(differing).tolist()
     return distances
 
 
 def segments_searched(bits: int, radius: int) -> int:
-    """Return how many segments of a fingerprint are keys; 0 where all fingerprints are compared.
+    """Return how many segments of a fingerprint are keys; 0 if a search compares all fingerprints.
 
     >>> segments_searched(64, 3), segments_searched(128, 3), segments_searched(64, 4)
     (4, 8, 0)
@@ -89,70 +105,80 @@ def segments_searched(bits: int, radius: int) -> int:
     return segments if radius < segments else 0
 
 
-def band_chance(alike: float, matching: Matching) -> float:
-    """Return the chance that two texts of this similarity share a band: 1 - (1 - s^rows)^bands.
+def band_chance(similarity: float, matching: Matching) -> float:
+    """Return the probability that two texts of this similarity share a band: 1 - (1 - s^rows)^bands.
 
     >>> round(band_chance(0.8, Matching(bands=8, rows=4)), 4)
     0.9852
     """
-    return float(1 - (1 - alike**matching.rows) ** matching.bands)
+    return float(1 - (1 - similarity**matching.rows) ** matching.bands)
 
 
 def rules(
     texts: Sequence[str], prints: Fingerprints, matching: Matching, distinct: tuple[int, int]
 ) -> list[Rule]:
-    """Return what two texts must fulfil to match, in the order in which it is looked at.
+    """Return the conditions of a match of two texts, in the order of checking.
 
-    distinct  how many terms each text has
+    Args:
+        texts: The two cleaned texts.
+        prints: Their fingerprints.
+        matching: What counts as a duplicate.
+        distinct: How many distinct terms each text has.
     """
     same = prints.digests[0].tobytes() == prints.digests[1].tobytes()
     shared = SharedKeys.of(prints, matching)
-    found = [
+    conditions = [
         Rule("same_text", same, f"the cleaned texts {'are the same' if same else 'differ'}"),
         _radius(prints, matching, shared, distinct),
     ]
     if matching.bands:
-        found.append(_bands(prints, matching, shared))
+        conditions.append(_bands(prints, matching, shared))
     if not matching.min_similarity:
-        return found
+        return conditions
     if matching.numbers == "distinguish":
         seeds = number_seeds(texts)
         equal = bool(seeds[0] == seeds[1])
-        found.append(Rule("numbers", equal, f"the numbers in them {'are the same' if equal else 'differ'}"))
-    alike, least = similarity(prints), matching.min_similarity
-    what = f"similarity {alike:.4f}, at least {least:g} is needed"
-    return [*found, Rule("min_similarity", alike >= least, what)]
+        what = f"the numbers in them {'are the same' if equal else 'differ'}"
+        conditions.append(Rule("numbers", equal, what))
+    measured, least = similarity(prints), matching.min_similarity
+    what = f"similarity {measured:.4f}, at least {least:g} is needed"
+    return [*conditions, Rule("min_similarity", measured >= least, what)]
 
 
 def _radius(prints: Fingerprints, matching: Matching, shared: SharedKeys, distinct: tuple[int, int]) -> Rule:
-    apart = distance(prints)
-    if apart is None:
+    bits = distance(prints)
+    if bits is None:
         lacking = " and ".join(
             f"the {name} has {terms:,} terms"
             for name, terms, has in zip(("first", "second"), distinct, prints.has_fingerprint, strict=True)
             if not has
         )
         return Rule("radius", False, f"{lacking}, a fingerprint takes at least {matching.min_terms}")
-    what = f"the fingerprints are {apart} bits apart, at most {matching.radius} count as near"
+    what = f"the fingerprints are {bits} bits apart, at most {matching.radius} count as near"
     if count := segments_searched(64 * prints.bits.shape[1], matching.radius):
-        what += f"; {_listed('segment', shared.segments, count)}"
-    return Rule("radius", apart <= matching.radius, what)
+        what += f"; {_describe_shared('segment', shared.segments, count)}"
+    return Rule("radius", bits <= matching.radius, what)
 
 
 def _bands(prints: Fingerprints, matching: Matching, shared: SharedKeys) -> Rule:
-    apart, what = distance(prints), _listed("band", shared.bands, matching.bands)
+    bits, what = distance(prints), _describe_shared("band", shared.bands, matching.bands)
     if not shared.bands:
         return Rule("bands", False, what)
-    if apart is None:
+    if bits is None:
         return Rule("bands", True, f"{what}; a text without a fingerprint is not checked by distance")
-    near = apart <= matching.band_radius
+    near = bits <= matching.band_radius
     return Rule("bands", near, f"{what}, {'' if near else 'but not '}within {matching.band_radius} bits")
 
 
 def judged(reasons: Sequence[str], rules: Sequence[Rule]) -> PairJudgement:
-    """Return the verdict that follows from the rules, and the names of those that decided.
+    """Return the verdict that follows from the conditions.
 
-    A match is the same text, or else a candidate by one of its keys that all other rules confirm.
+    Two records match if they have the same text, or if one is a candidate by some key (radius or bands) and
+    all other conditions are met.
+
+    Args:
+        reasons: Why each of the two records cannot be judged; "" if it can.
+        rules: The conditions of `rules`; empty if a record cannot be judged.
     """
     if any(reasons):
         return PairJudgement(Action.UNJUDGED if reasons[1] else Action.UNIQUE, reasons[1], ["unjudged"])
@@ -169,15 +195,16 @@ def judged(reasons: Sequence[str], rules: Sequence[Rule]) -> PairJudgement:
     return PairJudgement(Action.DUPLICATE, "near", [*found_by, *(["min_similarity"] if met else [])])
 
 
-def _places(flags: Iterable[bool]) -> list[int]:
+def _number_set(flags: Iterable[bool]) -> list[int]:
+    """Return the numbers of the flags that are set, counted from 1."""
     return [place for place, is_set in enumerate(flags, 1) if is_set]
 
 
-def _listed(name: str, places: Sequence[int], count: int) -> str:
-    """Say which of some keys are the same.
+def _describe_shared(name: str, places: Sequence[int], count: int) -> str:
+    """Return a sentence about the keys that two texts share.
 
-    >>> _listed("band", [], 8), _listed("band", [2], 8), _listed("band", [2, 3, 7], 8)
-    ('none of 8 bands is the same', 'band 2 of 8 is the same', 'bands 2, 3 and 7 of 8 are the same')
+    >>> [_describe_shared("band", shared, 8) for shared in ([], [2], [2, 3, 7])]
+    ['none of 8 bands is the same', 'band 2 of 8 is the same', 'bands 2, 3 and 7 of 8 are the same']
     """
     if not places:
         return f"none of {count} {name}s is the same"

@@ -1,11 +1,11 @@
-"""Scores: how many pairs were judged right and wrong, and what that says of precision, recall and F1.
+"""Precision, recall and F1 of judged pairs, with confidence intervals.
 
 The intervals are Wilson's at 95 % ("Probable inference, the law of succession, and statistical inference",
-JASA 22, 1927): they stay within 0 and 1 and say something of a few pairs too.  F1 = 2 s / (1 + s) grows with
-s = hits / (hits + false alarms + misses), which is a plain share; so the interval of F1 is that of s, carried
-over (Lam, Gopal and Qian, "Confidence intervals for the F1 score: a comparison of four methods",
-arXiv:2309.14621, the Wilson indirect method).  All of them take the pairs as drawn one by one; pairs that
-come from one large group say less than their number.
+JASA 22, 1927): they stay within 0 and 1 and are meaningful for few pairs, too.  F1 = 2 s / (1 + s) grows with
+s = hits / (hits + false alarms + misses), which is a plain share; so the interval of F1 is the interval of s,
+transformed (Lam, Gopal and Qian, "Confidence intervals for the F1 score: a comparison of four methods",
+arXiv:2309.14621, the Wilson indirect method).  All intervals assume independent pairs; pairs from one large
+group are worth less than their number.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from typing import Any
 
 from dedup_job.fingerprint.recipe import Matching
 
-Z95 = 1.959963984540054  # a standard normal lies within so many deviations in 95 % of all cases
+# A normal distribution lies within this many standard deviations of its mean in 95 % of all cases.
+Z95 = 1.959963984540054
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A share, and the interval that holds the true one; all three None where nothing was counted."""
+    """A share and its 95 % confidence interval; all three are None if nothing was counted."""
 
     value: float | None
     low: float | None
@@ -33,7 +34,7 @@ class Share:
         return f"{self.value:.4f}  ({self.low:.4f} to {self.high:.4f})"
 
     def as_json(self) -> dict[str, float | None]:
-        """Return it as JSON values."""
+        """Return the share as JSON values."""
         return {"value": _rounded(self.value), "low": _rounded(self.low), "high": _rounded(self.high)}
 
 
@@ -42,7 +43,7 @@ NOTHING = Share(None, None, None)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The settings that decide how much is found; `Matching` says what they are."""
+    """The settings that decide which near duplicates are found; see `Matching`."""
 
     radius: int
     bands: int
@@ -52,22 +53,23 @@ class Setting:
 
     @classmethod
     def of(cls, matching: Matching) -> Setting:
-        """Take them from a recipe."""
+        """Take the settings from a recipe."""
         return cls(**{field.name: getattr(matching, field.name) for field in fields(cls)})
 
     def as_toml(self) -> str:
-        """Return them as they stand in a configuration file."""
+        """Return the settings as lines of a settings file."""
         return "\n".join(["[match]", *(f"{name} = {value}" for name, value in asdict(self).items())])
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How pairs were judged.
+    """Number of pairs by label and result.
 
-    hits          the same, and found
-    false_alarms  different, and found
-    misses        the same, and not found
-    rejections    different, and not found
+    Attributes:
+        hits: The same, and found.
+        false_alarms: Different, and found.
+        misses: The same, and not found.
+        rejections: Different, and not found.
     """
 
     hits: int = 0
@@ -95,24 +97,24 @@ class Score:
 
     @property
     def pairs(self) -> int:
-        """Pairs counted."""
+        """All pairs."""
         return self.hits + self.false_alarms + self.misses + self.rejections
 
     @property
     def precision(self) -> Share:
-        """Of the pairs that were found, those that are the same."""
+        """Share of the found pairs that are the same."""
         return wilson(self.hits, self.hits + self.false_alarms)
 
     @property
     def recall(self) -> Share:
-        """Of the pairs that are the same, those that were found."""
+        """Share of the pairs that are the same that were found."""
         return wilson(self.hits, self.hits + self.misses)
 
     @property
     def f1(self) -> Share:
         """The harmonic mean of precision and recall."""
         share = wilson(self.hits, self.hits + self.false_alarms + self.misses)
-        return Share(_as_f1(share.value), _as_f1(share.low), _as_f1(share.high))
+        return Share(_f1_of(share.value), _f1_of(share.low), _f1_of(share.high))
 
     def as_json(self) -> dict[str, Any]:
         """Return counts and shares as JSON values."""
@@ -128,9 +130,10 @@ class Score:
 
 
 def wilson(hits: int, trials: int) -> Share:
-    """Return the share of hits with its 95 % interval.
+    """Return the share of hits with its 95 % confidence interval.
 
-    With p = hits / n, z = 1.96, q = z^2 / n, the ends are (p + q/2 -+ sqrt(p (1 - p) q + q^2/4)) / (1 + q).
+    With p = hits / n, z = 1.96 and q = z^2 / n, the interval ends at
+    (p + q/2 -+ sqrt(p (1 - p) q + q^2/4)) / (1 + q).
 
     >>> str(wilson(8, 10))
     '0.8000  (0.4902 to 0.9433)'
@@ -139,15 +142,13 @@ def wilson(hits: int, trials: int) -> Share:
         return NOTHING
     share, square = hits / trials, Z95 * Z95 / trials
     centre = (share + square / 2) / (1 + square)
-    reach = sqrt(share * (1 - share) * square + square * square / 4) / (1 + square)
-    return Share(
-        share,
-        centre - reach,
-        1.0 if hits == trials else centre + reach,  # exactly, which rounding would miss
-    )
+    margin = sqrt(share * (1 - share) * square + square * square / 4) / (1 + square)
+    # Exactly 1 if all are hits, which the formula misses by rounding.
+    high = 1.0 if hits == trials else centre + margin
+    return Share(share, centre - margin, high)
 
 
-def _as_f1(share: float | None) -> float | None:
+def _f1_of(share: float | None) -> float | None:
     return None if share is None else 2 * share / (1 + share)
 
 

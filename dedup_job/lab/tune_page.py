@@ -1,4 +1,4 @@
-"""The tables of `dedup-job tune`, and the settings to take from them, for people and for scripts."""
+"""The tables of `tune` and the settings they suggest, as text and JSON."""
 
 from __future__ import annotations
 
@@ -10,26 +10,29 @@ from dedup_job.lab.rules import segments_searched
 from dedup_job.lab.scoring import Setting
 from dedup_job.lab.tuning import Level, Row, Sample, best
 
+# With fewer pairs than this the text says that the result is uncertain.
 FEW_PAIRS = 30
 LEGEND = (
-    "  > present settings   * the best: the cheapest of those whose recall is within 0.002 of the highest;",
-    "  the present ones, where others save less than a tenth and find no more than may be chance.  For each",
-    "  text: with how many others it is compared, how many of them are no near-duplicates, and bytes in",
-    "  memory of its fingerprint and keys.",
+    "  > present settings   * suggested settings: the cheapest whose recall is within 0.002 of the highest,",
+    "  or the present ones if others save less than a tenth and find no more than chance explains.  For each",
+    "  text: comparisons with other texts; those in vain, with no near-duplicate; bytes in memory of its",
+    "  fingerprint and keys.",
 )
-LEVELS_LEGEND = "  all of them with the present keys; dropped are texts, exact copies not counted"
+LEVELS_LEGEND = "  with the present keys; dropped texts, without exact copies"
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """The tables, and what to make of them.
+    """The tables of `tune`.
 
-    at       least similarity of near-duplicates
-    present  the settings as they are
-    records  size of the whole collection
-    pairs    near-duplicates in the sample, as pairs of different texts
-    rows     what bands of several shapes find
-    levels   what several levels of `min_similarity` drop
+    Attributes:
+        sample: The sample.
+        at: Least similarity of near-duplicates.
+        present: The present settings.
+        records: Size of the whole collection.
+        pairs: Near-duplicates in the sample, as pairs of distinct texts.
+        rows: Results of several shapes of bands.
+        levels: Results of several values of `min_similarity`.
     """
 
     sample: Sample
@@ -42,16 +45,16 @@ class Tuning:
 
     @property
     def best(self) -> Row | None:
-        """The keys to take; None where the sample has no near-duplicates."""
+        """The suggested keys; None if the sample has no near-duplicates."""
         return best(self.rows, self.records, self._now)
 
     @property
     def _now(self) -> Setting:
-        """The present keys as the rows have them."""
+        """The present settings with the `min_similarity` of the rows, for comparison with them."""
         return replace(self.present, min_similarity=self.at)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as one JSON object."""
+        """Return the tables as one JSON object."""
         sample, chosen = self.sample, self.best
         return {
             "read": sample.read,
@@ -68,19 +71,19 @@ class Tuning:
         }
 
     def as_text(self) -> str:
-        """Return the tables for people, and the best settings as lines for the configuration file."""
+        """Return the tables and the suggested settings as text."""
         sample = self.sample
         return "\n".join(
             [
-                f"tune: the first {sample.read:,} records in `_id` order: {len(sample):,} different texts, "
-                f"{sample.same_text:,} with an earlier one's text, {sample.unjudged:,} unjudged",
-                f"  {self.pairs:,} pairs of these are near-duplicates: similarity {self.at:g} or more",
+                f"tune: the first {sample.read:,} records in `_id` order: {len(sample):,} distinct texts, "
+                f"{sample.same_text:,} exact copies of these, {sample.unjudged:,} unjudged",
+                f"  {self.pairs:,} pairs of texts are near-duplicates: similarity {self.at:g} or more",
                 "",
                 "   bands  rows  band_radius  recall  compared  in vain  bytes",
-                *map(self._line, self.rows),
+                *map(self._row_line, self.rows),
                 "",
                 *LEGEND,
-                f"  {self._beside}",
+                f"  {self._segments_line}",
                 "",
                 "   min_similarity  recall  precision  dropped",
                 *map(self._level_line, self.levels),
@@ -92,13 +95,13 @@ class Tuning:
         )
 
     @property
-    def _beside(self) -> str:
+    def _segments_line(self) -> str:
         radius = self.present.radius
         segments = segments_searched(self.sample.width, radius)
-        by = f"{segments} segments" if segments else "comparing all"
-        return f"Beside the bands, {by} find all fingerprints within radius {radius}."
+        found_by = f"{segments} segments find" if segments else "a comparison with every text finds"
+        return f"In addition to the bands, {found_by} all fingerprints within radius {radius}."
 
-    def _line(self, row: Row) -> str:
+    def _row_line(self, row: Row) -> str:
         setting, chosen = row.setting, self.best
         mark = (">" if setting == self._now else " ") + ("*" if row == chosen else " ")
         limit = "any" if setting.band_radius >= row.bits else setting.band_radius
@@ -117,12 +120,16 @@ class Tuning:
     def _advice(self) -> str:
         chosen = self.best
         if chosen is None:
-            return "the sample has no near-duplicates to find; raise --sample"
-        lines = [f"with its 95 % interval: recall {chosen.recall}, for", "", chosen.setting.as_toml()]
+            return "the sample has no near-duplicates; try a larger --sample"
+        lines = [
+            f"suggested settings, with a recall of {chosen.recall} (95 % interval):",
+            "",
+            chosen.setting.as_toml(),
+        ]
         if self.pairs < FEW_PAIRS:
-            lines.append(f"\nfrom {self.pairs} pairs alone: raise --sample before you rely on it")
+            lines.append(f"\nonly {self.pairs} pairs: try a larger --sample before you rely on this")
         if chosen.setting != self.present:
-            lines.append("\na target made with other settings must be made anew")
+            lines.append("\na target made with other settings must be rebuilt with these")
         return "\n".join(lines)
 
 

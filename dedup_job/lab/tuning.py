@@ -1,13 +1,13 @@
-"""Tuning: what bands of several shapes would find among the near-duplicates of a sample.
+"""Try other band shapes and thresholds on a sample, and measure which near duplicates they find.
 
-The sample is the beginning of the source in `_id` order.  Two copies are both in a random sample of a share p
-only p times p of the time, so a random sample of a large collection holds next to none; and a stretch from
-the middle holds copies without what they were copied from.  The beginning holds for every copy in it the
-earlier record too, wherever `_id` grows with time, and is what a backfill decides first.
+The sample is the beginning of the source in `_id` order.  A random sample of a share p contains both of two
+copies with probability p times p, so a random sample of a large collection has hardly any copies; and a
+stretch from the middle has copies without their originals.  Where `_id` grows with time, the beginning has
+the original of every copy in it, and is what a backfill decides first.
 
-Which pairs are near-duplicates is found without keys, so recall is measured, not assumed: all pairs of
-different texts whose shingle sets are similar enough.  What the keys find is found by the index itself.
-Identical texts are found by any settings, and are counted apart.
+Near-duplicates are determined without keys, so recall is measured, not assumed: all pairs of distinct texts
+whose shingle sets are similar enough.  The index itself finds the pairs that share keys.  Identical texts are
+found with any settings, and are counted separately.
 """
 
 from __future__ import annotations
@@ -30,29 +30,37 @@ from dedup_job.match.index import FOUND, Index
 from dedup_job.native.compiled import compiled
 from dedup_job.native.ragged import Ragged
 
-SHAPES = ((4, 4), (6, 4), (8, 4), (8, 5), (9, 4), (10, 4), (16, 4), (20, 4), (8, 3))  # bands, rows
-LIMITS = (12, 16, 20, 64)  # of the distance, in bits of 64
-LEVELS = (0.0, 0.7, 0.8, 0.9)  # of min_similarity
-AS_GOOD = 0.002  # a recall that is lower by this much at most is as good
-WORTH = 0.9  # other settings that cost more than this share of the present ones are not worth a change
+# Bands and rows to try.
+SHAPES = ((4, 4), (6, 4), (8, 4), (8, 5), (9, 4), (10, 4), (16, 4), (20, 4), (8, 3))
+# Band radii to try, in bits of 64.
+LIMITS = (12, 16, 20, 64)
+# Values of min_similarity to try.
+LEVELS = (0.0, 0.7, 0.8, 0.9)
+# A recall that is lower by at most this much counts as equal.
+AS_GOOD = 0.002
+# Other settings are worth a change if they cost at most this share of the present ones.
+WORTH = 0.9
 
-# Nanoseconds: what a record takes anyway; to enter a key and look for it among many; to compare a text that
-# is at hand; to read it again where it is not.
+# Nanoseconds: each record without any key; adding a key and searching for it in a large index; comparing a
+# cached text; reading a text again that is not cached.
 RECORD_COST, KEY_COST, TEXT_COST, READ_COST = 50_000, 300, 5_000, 100_000
-AT_HAND = 150_000  # texts, about
-KEY_BYTES = 7  # in memory, the directory of its map included
+# Texts that the cache holds, approximately.
+AT_HAND = 150_000
+# Bytes of a key in memory, with its share of the map's directory.
+KEY_BYTES = 7
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The n different texts of a sample that can be judged, in the order of decision.
+    """The n distinct texts of a sample that can be judged, in the order of decision.
 
-    read       records looked at
-    unjudged   those of them that cannot be judged
-    same_text  those with the text of an earlier one
-    bits       uint64 (n, words), their fingerprints
-    near       bool (n,), whether the text has one
-    shingles   the shingle set of each text
+    Attributes:
+        read: Records of the sample.
+        unjudged: Records that cannot be judged.
+        same_text: Records with the text of an earlier record.
+        bits: uint64, shape (n, words), fingerprints.
+        has_fingerprint: bool, shape (n,).
+        shingles: The shingle set of each text.
     """
 
     read: int
@@ -72,10 +80,11 @@ class Sample:
 
     @classmethod
     def of(cls, prints: Fingerprints) -> Sample:
-        """Take records as fingerprinted."""
+        """Take the distinct texts of fingerprinted records."""
         judged = [row for row, reason in enumerate(prints.reasons) if not reason]
-        first = {prints.digests[row].tobytes(): row for row in reversed(judged)}
-        rows = sorted(first.values())
+        # Backwards, so that the first row with a text overwrites the later ones.
+        first_rows = {prints.digests[row].tobytes(): row for row in reversed(judged)}
+        rows = sorted(first_rows.values())
         return cls(
             read=len(prints),
             unjudged=len(prints) - len(judged),
@@ -86,29 +95,32 @@ class Sample:
         )
 
     def candidates(self, setting: Setting) -> Pairs:
-        """Return the pairs that share a key and are near enough, as the index finds them."""
+        """Return the pairs that the index finds with some settings: they share a key and are near enough."""
         keys = band_keys(self.shingles, setting.bands, setting.rows)
-        found_by = Matching(setting.radius, setting.bands, setting.rows, setting.band_radius)
-        index = Index(self.width, found_by)
+        matching = Matching(setting.radius, setting.bands, setting.rows, setting.band_radius)
+        index = Index(self.width, matching)
         index.add(self.bits, self.has_fingerprint, keys)
-        found = index.candidates(np.arange(len(self)), keys)
-        left, right = found.texts.astype(np.int64), np.repeat(np.arange(len(self)), np.diff(found.offsets))
+        candidates = index.candidates(np.arange(len(self)), keys)
+        left = candidates.texts.astype(np.int64)
+        right = np.repeat(np.arange(len(self)), np.diff(candidates.offsets))
         ascending = np.lexsort((left, right))
-        ascending = ascending[left[ascending] < right[ascending]]  # what came before alone
+        # Each pair once: a run sees only earlier texts.
+        ascending = ascending[left[ascending] < right[ascending]]
         left, right = left[ascending], right[ascending]
         return Pairs(left, right, similarities(self.shingles.offsets, self.shingles.values, left, right))
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one set of keys finds in a sample.
+    """The candidates in a sample with one set of keys.
 
-    setting  the keys; `min_similarity` is the similarity of near-duplicates
-    bits     of a fingerprint
-    found    near-duplicates that are candidates, as pairs of different texts
-    missed   those that are not
-    wrong    candidates that are no near-duplicates
-    texts    of the sample
+    Attributes:
+        setting: The keys; `min_similarity` is the least similarity of near-duplicates.
+        bits: Bits of a fingerprint.
+        found: Near-duplicates that are candidates, as pairs of distinct texts.
+        missed: Near-duplicates that are no candidates.
+        wrong: Candidates that are no near-duplicates.
+        texts: Distinct texts of the sample.
     """
 
     setting: Setting
@@ -120,40 +132,40 @@ class Row:
 
     @property
     def recall(self) -> Share:
-        """Of the near-duplicates, those that are candidates."""
+        """Share of the near-duplicates that are candidates."""
         return wilson(self.found, self.found + self.missed)
 
     @property
     def keys(self) -> int:
-        """Keys of a text."""
+        """Number of keys of a text."""
         return segments_searched(self.bits, self.setting.radius) + self.setting.bands
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory for a text: its fingerprint and its keys."""
+        """Bytes in memory of a text: its fingerprint and its keys."""
         return self.bits // 8 + 1 + KEY_BYTES * self.keys
 
     @property
     def compared(self) -> float:
-        """Candidates of a text, on average."""
+        """Average number of candidates of a text."""
         return (self.found + self.wrong) / max(1, self.texts)
 
     @property
     def in_vain(self) -> float:
-        """Those of them that are no near-duplicates."""
+        """Average number of candidates of a text that are no near-duplicates."""
         return self.wrong / max(1, self.texts)
 
     def cost(self, records: int) -> float:
-        """Return what a record costs among so many, in nanoseconds.
+        """Return the cost of a record in a collection of this size, in nanoseconds.
 
-        What is compared in vain grows with the collection, until no key finds more.
+        Comparisons in vain grow with the collection, until each key returns as many candidates as it may.
         """
         in_vain = min(self.in_vain * records / max(1, self.texts), FOUND * self.keys)
         text_cost = TEXT_COST + READ_COST * max(0.0, 1 - AT_HAND / max(1, records))
         return RECORD_COST + KEY_COST * self.keys + text_cost * in_vain
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the result as JSON values."""
         return {
             "settings": asdict(self.setting),
             "found": self.found,
@@ -167,10 +179,12 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What one `min_similarity` makes of the candidates of the present keys.
+    """The effect of one `min_similarity` on the candidates of the present keys.
 
-    score    pairs of different texts, matched or not
-    dropped  different texts that would be dropped
+    Attributes:
+        min_similarity: The threshold.
+        score: Pairs of distinct texts, by whether they match.
+        dropped: Distinct texts that would be dropped.
     """
 
     min_similarity: float
@@ -178,28 +192,34 @@ class Level:
     dropped: int
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the result as JSON values."""
         return {"min_similarity": self.min_similarity, **self.score.as_json(), "dropped": self.dropped}
 
 
 def near_duplicates(sample: Sample, at: float) -> int:
-    """Return how many pairs of texts have similarity `at` or more."""
+    """Return how many pairs of texts have a similarity of `at` or more."""
     return len(similar_pairs(sample.shingles, at))
 
 
 def grid(present: Setting, bits: int) -> list[Setting]:
-    """Return the keys to try: the present ones, no bands, and each shape of bands with each limit."""
-    tried = {
+    """Return the keys to try: the present ones, no bands, and each shape of bands with each band radius."""
+    settings = {
         replace(present, bands=bands, rows=rows, band_radius=limit * bits // 64)
         for bands, rows in SHAPES
         for limit in LIMITS
     }
-    tried |= {present, replace(present, bands=0)}
-    return sorted(tried, key=lambda one: (one.bands, one.rows, one.band_radius))
+    settings |= {present, replace(present, bands=0)}
+    return sorted(settings, key=lambda setting: (setting.bands, setting.rows, setting.band_radius))
 
 
 def rows(sample: Sample, settings: Iterable[Setting], pairs: int) -> Iterator[Row]:
-    """Yield what each set of keys finds; a pair as similar as its `min_similarity` is one of `pairs`."""
+    """Yield the candidates with each set of keys.
+
+    Args:
+        sample: The sample.
+        settings: The keys; pairs as similar as their `min_similarity` are near-duplicates.
+        pairs: Near-duplicates in the sample.
+    """
     for setting in settings:
         candidates = sample.candidates(setting)
         found = int((candidates.similarity >= setting.min_similarity).sum())
@@ -209,7 +229,14 @@ def rows(sample: Sample, settings: Iterable[Setting], pairs: int) -> Iterator[Ro
 
 
 def levels(sample: Sample, present: Setting, at: float, pairs: int) -> Iterator[Level]:
-    """Yield what each `min_similarity` makes of what the present keys find."""
+    """Yield the effect of each `min_similarity` on the candidates of the present keys.
+
+    Args:
+        sample: The sample.
+        present: The present settings.
+        at: Least similarity of near-duplicates.
+        pairs: Near-duplicates in the sample.
+    """
     candidates = sample.candidates(present)
     for level in sorted({*LEVELS, at, present.min_similarity}):
         is_matched = candidates.similarity >= level
@@ -221,10 +248,15 @@ def levels(sample: Sample, present: Setting, at: float, pairs: int) -> Iterator[
 
 
 def best(tried: Sequence[Row], records: int, present: Setting) -> Row | None:
-    """Return the keys to take: the cheapest of those that find as much as the most; None without pairs.
+    """Return the cheapest keys whose recall is about the highest.
 
-    records  size of the whole collection
-    present  taken where others save little, and find no more than may be chance
+    Args:
+        tried: Results of several sets of keys.
+        records: Size of the whole collection.
+        present: The present keys, which win if others save little and find no more than chance explains.
+
+    Returns:
+        The result of the suggested keys, or None if nothing was found.
     """
     most = max(tried, key=lambda row: row.found, default=None)
     if most is None or not most.found:
@@ -239,7 +271,13 @@ def best(tried: Sequence[Row], records: int, present: Setting) -> Row | None:
 
 @compiled
 def _dropped(texts: int, left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return which texts are dropped: those that match an earlier one which is not; pairs ascend by right."""
+    """Return which texts are dropped: those that match an earlier text that is kept.
+
+    Args:
+        texts: Number of texts.
+        left: int64, shape (n,), the earlier text of each match.
+        right: int64, shape (n,), the later text, ascending.
+    """
     dropped = np.zeros(texts, np.bool_)
     for pair in range(len(left)):
         if not dropped[left[pair]]:
