@@ -68,7 +68,7 @@ def digest(value: bytes) -> bytes:
 
 
 def is_failure(reason: str) -> bool:
-    """Return whether a record is unjudged because the job failed on it, not for what is in the record."""
+    """Return whether a record is unjudged because the job failed on it, not because of its content."""
     return reason == "poison" or reason.startswith("failed:")
 
 

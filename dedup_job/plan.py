@@ -223,36 +223,43 @@ class Plan:
 
 
 class Promotions:
-    """Finds, round after round, which duplicates take the place of kept records that are lost.
+    """Decides, round after round, which duplicates replace keepers that are lost.
 
-    `Plan.without` is one round.  A round costs as much as it promotes, however many records a plan has: a
-    target may refuse thousands of copies of one text, each in a round of its own.
+    `Plan.without` is a single round.  The cost of a round depends on what it promotes, not on the size of the
+    plan: a target may refuse thousands of copies of one text, each in a round of its own.
     """
 
     def __init__(self, plan: Plan) -> None:
         self._ids, self._verdicts = plan.ids, list(plan.verdicts)
-        # The rows that are dropped for a keeper, by text: for a row of the plan, or an id from before it.
-        self._waiting: dict[int | bytes, dict[bytes, deque[int]]] = {}
+        # The rows of each keeper's duplicates, by text.  A keeper is a row of the plan, or an id from before
+        # it.
+        self._duplicates: dict[int | bytes, dict[bytes, deque[int]]] = {}
         self._promoted: set[int] = set()
         kept: dict[bytes, int] = {}
         for row, (raw_id, verdict) in enumerate(zip(plan.ids, plan.verdicts, strict=True)):
             if verdict.action in COPIED:
                 kept[raw_id] = row
             elif verdict.match is not None:
-                # A keeper that comes later in the plan is not this one: the target had another of its id.
+                # A later record of the plan with the keeper's id is another record: the target had a
+                # different one with this id.
                 keeper = kept.get(verdict.match.keeper, verdict.match.keeper)
                 text = plan.digests[row].tobytes()
-                self._waiting.setdefault(keeper, {}).setdefault(text, deque()).append(row)
+                self._duplicates.setdefault(keeper, {}).setdefault(text, deque()).append(row)
 
     def lose(self, failed: Mapping[int, Verdict], gone: Iterable[bytes] = ()) -> list[int]:
-        """Give these rows another verdict; returns the rows that are promoted because of them, in order.
+        """Give some rows another verdict, and promote their duplicates.
 
-        gone  keepers from before the plan that are lost, too
+        Args:
+            failed: The new verdicts, by row.
+            gone: Keepers from before the plan that are missing; their duplicates are promoted, too.
+
+        Returns:
+            The rows that are promoted, in order.
         """
         orphans: dict[bytes, deque[int]] = {}
         lost: list[int | bytes] = [*gone, *failed]
         for keeper in lost:
-            for text, rows in self._waiting.pop(keeper, {}).items():
+            for text, rows in self._duplicates.pop(keeper, {}).items():
                 others = orphans.get(text)
                 orphans[text] = rows if others is None else deque(sorted((*others, *rows)))
         for row, verdict in failed.items():
@@ -262,26 +269,30 @@ class Promotions:
         return sorted(row for row in promoted if row is not None)
 
     def _promote(self, text: bytes, rows: deque[int]) -> int | None:
-        """Keep the first of these rows, which have one text; the others wait behind it."""
+        """Keep the first of some rows with the same text; the others become its duplicates."""
+        # A row may have failed itself.
         while rows and self._verdicts[rows[0]].action is not Action.DUPLICATE:
-            rows.popleft()  # it failed itself
+            rows.popleft()
         if not rows:
             return None
         first = rows.popleft()
         self._verdicts[first] = UNIQUE
         self._promoted.add(first)
         if rows:
-            self._waiting[first] = {text: rows}
+            self._duplicates[first] = {text: rows}
         return first
 
     def waiting(self, rows: Iterable[int]) -> list[int]:
-        """Return the rows that may be promoted should these promoted ones be lost."""
-        return [other for row in rows for others in self._waiting.get(row, {}).values() for other in others]
+        """Return the rows that may be promoted next if these promoted rows are lost as well."""
+        texts = (rows_of_text for row in rows for rows_of_text in self._duplicates.get(row, {}).values())
+        return [row for rows_of_text in texts for row in rows_of_text]
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """The verdicts after all that was lost."""
+        """The verdicts after all rounds."""
         verdicts = list(self._verdicts)
+        # Written here and not in each round: a long chain of refusals changes the keeper of every copy each
+        # time.
         for first in self._promoted:
             copy = Verdict(Action.DUPLICATE, "exact", Match(self._ids[first], 0, 1.0))
             for row in self.waiting([first]):
