@@ -29,7 +29,7 @@ from dedup_job.fingerprint.idf import jieba_idf_path
 from dedup_job.match.similarity import jaccard
 from dedup_job.mongo.client import members_answer
 from dedup_job.mongo.outage import describe_failure
-from dedup_job.native.compiled import FOLDER, inlined, part
+from dedup_job.native.compiled import CACHE_FOLDER, inlined, part
 from dedup_job.native.instructions import popcount, prefetch
 from dedup_job.report.page import charts
 
@@ -125,8 +125,8 @@ def test_numba_lets_compiled_code_have_instructions_of_the_machine() -> None:
 
 def test_numba_keeps_machine_code_in_the_folder_that_it_is_told() -> None:
     place = jaccard.stats.cache_path  # type: ignore[attr-defined]
-    assert FOLDER is not None
-    assert Path(place).is_relative_to(FOLDER), (
+    assert CACHE_FOLDER is not None
+    assert Path(place).is_relative_to(CACHE_FOLDER), (
         f"{NUMBA} does not look at `numba.config.CACHE_DIR` when a function is decorated: machine code "
         "is kept where a changed helper does not make it anew; see native/cache.py"
     )
