@@ -14,14 +14,14 @@ from tests import fragile
 from tests.integration.conftest import Job
 from tests.integration.test_apply import A, B, C, differences, dropped, due, exceptions, in_target, up_to_date
 
-KILL = f"KILL {C}"  # a text over which a worker dies while `fragile.work` is what it does
+CRASH = f"CRASH {C}"  # a text over which a worker crashes while `fragile.work` is what it does
 
 
 @pytest.fixture
 def poisoned(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
     """A job whose workers die over two records of one text; they do not any more once this is set up."""
     job.set("limits", batch_records=4)
-    job.source.insert_many([{"_id": n, "text": text} for n, text in enumerate([A, KILL, B, A, KILL, B])])
+    job.source.insert_many([{"_id": n, "text": text} for n, text in enumerate([A, CRASH, B, A, CRASH, B])])
     with monkeypatch.context() as patch:
         patch.setattr(worker, "work", fragile.work)
         job.decide("backfill")
@@ -29,7 +29,7 @@ def poisoned(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
     return job
 
 
-def test_the_reason_of_a_record_that_kills_its_worker_is_a_failure() -> None:
+def test_the_reason_of_a_record_that_crashes_its_worker_is_a_failure() -> None:
     assert is_failure(POISON)
 
 
@@ -41,7 +41,7 @@ def test_what_the_job_failed_on_is_decided_by_an_apply(poisoned: Job) -> None:
     assert done.applied is not None
     assert (done.exit_code, done.applied.removed) == (0, 1)
     assert (done.applied.counts.unique, done.applied.counts.exact) == (1, 1)
-    assert in_target(poisoned) == {0: A, 1: KILL, 2: B}
+    assert in_target(poisoned) == {0: A, 1: CRASH, 2: B}
     assert (dropped(poisoned), exceptions(poisoned)) == ({3: 0, 4: 1, 5: 2}, {})
     assert differences(poisoned) == []
     assert due(poisoned)["decide_again"]["failed"] == 0
@@ -67,7 +67,7 @@ def test_an_apply_stops_where_it_fails_on_records_that_were_judged_before(
 ) -> None:
     monkeypatch.setattr(worker, "work", fragile.work)
     poisoned.set("limits", max_failed_share=0)
-    poisoned.source.update_one({"_id": 0}, {"$set": {"text": f"KILL {A}"}})
+    poisoned.source.update_one({"_id": 0}, {"$set": {"text": f"CRASH {A}"}})
     with pytest.raises(GuardStop, match=r"the job failed on 1 of 4 records \(poison 1\)"):
         up_to_date(poisoned)
     assert in_target(poisoned)[0] == A
@@ -88,8 +88,8 @@ def test_a_run_that_fails_on_too_many_records_stops_before_it_copies_them(
 ) -> None:
     monkeypatch.setattr(worker, "work", fragile.work)
     job.set("limits", batch_records=2, max_failed_share=0.0001)  # one of 10,000
-    job.source.insert_many([{"_id": n, "text": text} for n, text in enumerate([A, KILL, B, A, KILL, B])])
+    job.source.insert_many([{"_id": n, "text": text} for n, text in enumerate([A, CRASH, B, A, CRASH, B])])
     for _ in range(2):
         with pytest.raises(GuardStop, match=r"the job failed on 2 of 6 records \(poison 2\)"):
             job.decide("backfill")
-        assert in_target(job) == {0: A, 1: KILL, 2: B}, "the first failure was allowed, and counts on"
+        assert in_target(job) == {0: A, 1: CRASH, 2: B}, "the first failure was allowed, and counts on"
