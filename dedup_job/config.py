@@ -33,23 +33,27 @@ TARGET_URI = "DEDUP_TARGET_URI"
 
 
 class Deciding(Section):
-    """The tables that decide a verdict, wherever the texts come from."""
+    """The tables that affect a verdict; the library uses them too."""
 
     clean: CleanSettings = CleanSettings()
     recipe: RecipeSettings = RecipeSettings()
     match: MatchSettings = MatchSettings()
 
     def recipe_for(self, texts: TextFields) -> Recipe:
-        """Return the recipe for texts in these fields; raises ConfigError for a value or file of no use."""
-        # Not loaded before, as it needs compiled code, which takes long to load: so a mistake in a settings
-        # file is told sooner, and workers can begin sooner.
+        """Return the recipe for texts in these fields.
+
+        Raises:
+            ConfigError: If values contradict each other, or a file cannot be used.
+        """
+        # Imported late because it loads compiled code, which is slow: a mistake in the settings file is
+        # reported sooner, and workers start sooner.
         from dedup_job.settings.chosen_recipe import chosen_recipe
 
         return chosen_recipe(texts, self.clean, self.recipe, self.match)
 
 
 class Settings(Deciding):
-    """A whole configuration file."""
+    """A whole settings file."""
 
     source: SourceSettings
     target: TargetSettings
@@ -58,7 +62,11 @@ class Settings(Deciding):
     report: ReportSettings = ReportSettings()
 
     def make_recipe(self) -> Recipe:
-        """Return the recipe; raises ConfigError as `recipe_for` does."""
+        """Return the recipe of these settings.
+
+        Raises:
+            ConfigError: As `recipe_for` does.
+        """
         from dedup_job.text.fields import TextFields
 
         return self.recipe_for(TextFields(self.source.fields))
@@ -68,28 +76,39 @@ class Settings(Deciding):
         return connection_string(SOURCE_URI, self.source.uri_file)
 
     def target_uri(self) -> str:
-        """Return the connection string of the target, by default the source's."""
+        """Return the connection string of the target; without one of its own, the source's."""
         if self.target.uri_file is None and TARGET_URI not in os.environ:
             return self.source_uri()
         return connection_string(TARGET_URI, self.target.uri_file)
 
 
 def load(path: Path) -> Settings:
-    """Read a configuration file; raises ConfigError with one line that says what to mend."""
+    """Read and check a settings file.
+
+    Raises:
+        ConfigError: In one line that says what to correct.
+    """
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
-        named = "-c" if ":/" in str(path) else path  # a connection string is not repeated
-        raise ConfigError(f"{named}: {error.strerror}; name a configuration file with -c") from None
+        # A connection string given by mistake may hold a password, so it is not repeated.
+        name = "-c" if ":/" in str(path) else path
+        raise ConfigError(f"{name}: {error.strerror}; name a configuration file with -c") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
     return check(table, str(path), path.absolute().parent)
 
 
 def check(table: dict[str, Any], name: str, folder: Path = Path()) -> Settings:
-    """Check a configuration that was read; raises ConfigError with one line that says what to mend.
+    """Check settings that were read from a file.
 
-    Paths in it are relative to the folder.
+    Args:
+        table: The parsed TOML.
+        name: The file's name, for messages.
+        folder: Paths in the settings are relative to it.
+
+    Raises:
+        ConfigError: In one line that says what to correct.
     """
     try:
         return Settings.model_validate(table, context={"folder": folder})
@@ -98,7 +117,11 @@ def check(table: dict[str, Any], name: str, folder: Path = Path()) -> Settings:
 
 
 def check_deciding(table: dict[str, Any]) -> Deciding:
-    """Check the tables that decide, put together by a program; raises ConfigError as `check` does."""
+    """Check the tables that affect a verdict, as passed by a program.
+
+    Raises:
+        ConfigError: In one line that says what to correct.
+    """
     try:
         return Deciding.model_validate(table)
     except ValidationError as error:
@@ -106,45 +129,50 @@ def check_deciding(table: dict[str, Any]) -> Deciding:
 
 
 def with_workers(settings: Settings, workers: int) -> Settings:
-    """Return the settings with another number of workers."""
+    """Return a copy of the settings with another number of workers."""
     return settings.model_copy(update={"engine": settings.engine.model_copy(update={"workers": workers})})
 
 
 def with_engine(settings: Settings, kind: str) -> Settings:
-    """Return the settings with another kind of engine."""
+    """Return a copy of the settings with another kind of engine."""
     return settings.model_copy(update={"engine": settings.engine.model_copy(update={"kind": kind})})
 
 
 def with_pace(settings: Settings, docs_per_second: float | None, mb_per_second: float | None) -> Settings:
-    """Return the settings with the source read at most so fast; None leaves a rate as it is."""
-    asked = {"max_docs_per_second": docs_per_second, "max_mb_per_second": mb_per_second}
-    given = {name: rate for name, rate in asked.items() if rate is not None}
-    return settings.model_copy(update={"limits": settings.limits.model_copy(update=given)})
+    """Return a copy of the settings with other read rates; None keeps a rate unchanged."""
+    rates = {"max_docs_per_second": docs_per_second, "max_mb_per_second": mb_per_second}
+    changes = {name: rate for name, rate in rates.items() if rate is not None}
+    return settings.model_copy(update={"limits": settings.limits.model_copy(update=changes)})
 
 
 def deciding_as(settings: Settings, other: Settings) -> Settings:
-    """Return the settings with all that decides a verdict taken from others: fields, clean, recipe, match."""
+    """Return a copy with everything that affects a verdict from `other`: fields, clean, recipe, match."""
     source = settings.source.model_copy(update={"fields": other.source.fields})
-    deciding = {name: getattr(other, name) for name in Deciding.model_fields}
-    return settings.model_copy(update={"source": source, **deciding})
+    sections = {name: getattr(other, name) for name in Deciding.model_fields}
+    return settings.model_copy(update={"source": source, **sections})
 
 
 def connection_string(variable: str, path: Path | None) -> str:
-    """Return a connection string from the environment, or from a file that only its owner can read."""
-    uri = os.environ.get(variable, "").strip() or (_secret(path) if path else "")
+    """Return a connection string from the environment, or from a file that only its owner can read.
+
+    Raises:
+        ConfigError: If there is none, or others can read the file.
+    """
+    uri = os.environ.get(variable, "").strip() or (_read_secret(path) if path else "")
     if not uri:
         raise ConfigError(f"set {variable} to the connection string, e.g. mongodb://127.0.0.1:27017/")
     return uri
 
 
-def _secret(path: Path) -> str:
+def _read_secret(path: Path) -> str:
+    # A connection string instead of a file name may hold a password, so no message repeats it.
     if ":/" in str(path):
         raise ConfigError(
             "uri_file: expected the name of a file of mode 0600 that holds the connection string"
         )
     try:
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise ConfigError(f"{path}: others can read it; run chmod 600 {path}")
+            raise ConfigError(f"{path}: other users can read it; run chmod 600 {path}")
         return path.read_text("utf-8").strip()
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None

@@ -1,14 +1,14 @@
-"""The errors of a run, each with the exit code that cron sees.
+"""Errors that end a command, each with the exit code that cron sees.
 
 DedupError                70  a bug
-+-- GuardStop              5  a guard of `[limits]` stopped the run, a person must look
++-- GuardStop              5  a guard of `[limits]` stopped the run; a person must check
 +-- UsageError            64  wrong command line
-+-- StateError            65  state and data disagree, a person must look
++-- StateError            65  ledger, target and source disagree; a person must check
 +-- Unreachable           69  MongoDB did not answer before the deadline
 +-- StorageFull           74  disk full, I/O error or too little memory; see also `is_shortage`
 +-- LeaseHeld             75  another run holds the lease
-+-- NotPermitted          77  the MongoDB user lacks a right
-+-- ConfigError           78  configuration or recipe mismatch
++-- NotPermitted          77  the MongoDB user lacks a privilege
++-- ConfigError           78  wrong settings, or a recipe that differs from the ledger's
 Stopped              130/143  SIGINT or SIGTERM, safe to run again
 """
 
@@ -27,9 +27,11 @@ NO_MEMORY = (
 
 
 class DedupError(Exception):
-    """Something that ends a run; the message says what to do about it.
+    """An error that ends a command; its message says what to do about it.
 
-    `done` is the report of a run that was done all the same.
+    Attributes:
+        exit_code: The exit code of the process.
+        done: The report of the run if its work was finished before the error, otherwise empty.
     """
 
     exit_code = 70
@@ -37,19 +39,19 @@ class DedupError(Exception):
 
 
 class GuardStop(DedupError):
-    """A run was about to do what a limit of the settings forbids; a person must look."""
+    """A run was about to exceed a limit of the settings; a person must check."""
 
     exit_code = 5
 
 
 class UsageError(DedupError):
-    """The command line asks for something that cannot be done."""
+    """The command line asks for something impossible."""
 
     exit_code = 64
 
 
 class StateError(DedupError):
-    """The ledger, the target and the source disagree; a person must look."""
+    """The ledger, the target and the source disagree; a person must check."""
 
     exit_code = 65
 
@@ -61,7 +63,7 @@ class Unreachable(DedupError):
 
 
 class StorageFull(DedupError):
-    """The server or this machine has no room left or cannot write."""
+    """The server or this machine is out of space, or cannot write."""
 
     exit_code = 74
 
@@ -73,22 +75,24 @@ class LeaseHeld(DedupError):
 
 
 class NotPermitted(DedupError):
-    """The MongoDB user lacks a right that the command needs."""
+    """The MongoDB user lacks a privilege that the command needs."""
 
     exit_code = 77
 
 
 class ConfigError(DedupError):
-    """The configuration is wrong, or differs from the one the ledger was made with."""
+    """The settings are wrong, or differ from the ones the ledger was made with."""
 
     exit_code = 78
 
 
+# Derived from BaseException, so that no library catches it with `except Exception`.
 class Stopped(BaseException):
-    """A signal asked the run to end; it is safe to run again.  No Exception, lest a library swallows it."""
+    """A signal asked the run to end; it is safe to run again."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signum).name}; it is safe to run again")
+        # As shells report a process that was ended by a signal.
         self.exit_code = 128 + signum
 
 
@@ -106,10 +110,11 @@ def is_shortage(error: BaseException) -> bool:
 
 
 def exit_code_of(error: BaseException) -> int:
-    """Return the code with which an error ends a run: 70 for what nobody foresaw.
+    """Return the exit code of a command that an error ended; 70 for an unexpected error.
 
-    It is 74 for want of memory, and for a file that cannot be read or written.
+    Too little memory counts as full storage (74), as does an OSError of a file.
     """
+    # An OSError without a file name comes from a socket or a pipe, so it is a bug here.
     if is_shortage(error) or (isinstance(error, OSError) and error.filename is not None):
         return StorageFull.exit_code
     code: int = getattr(error, "exit_code", DedupError.exit_code)

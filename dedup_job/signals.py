@@ -1,8 +1,8 @@
-"""SIGINT and SIGTERM: a flag that the work looks at, and a watch that ends what does not look.
+"""SIGINT and SIGTERM: end the run cleanly if it reacts within five seconds, otherwise end the process.
 
-The work looks before each command to the server and while it waits for another thread; it gives the lease
-back and ends.  What hangs is ended five seconds after the signal, or at the second one: a run may be ended at
-any moment, so nothing is lost by not waiting.
+A signal only sets a flag.  The run checks the flag before each command to the server and while it waits for
+another thread; then it releases the lease and ends.  A thread ends the process five seconds after the signal,
+or at a second signal.  Nothing is lost by that: a run may be killed at any moment.
 """
 
 from __future__ import annotations
@@ -19,32 +19,42 @@ from typing import TypeVar
 from dedup_job.errors import Stopped
 from dedup_job.threads import start_thread
 
-GRACE_SECONDS = 5.0  # for giving the lease back and stopping the workers
-LOOK_SECONDS = 0.1  # between two looks while the main thread waits
+GRACE_SECONDS = 5.0  # to release the lease and to stop the workers
+LOOK_SECONDS = 0.1  # between two checks of the flag while the main thread waits
 
 T = TypeVar("T")
 Tell = Callable[[Stopped], object]
 
 
 class Flag:
-    """The signal that came, if one did."""
+    """The first signal received, if any."""
 
     def __init__(self) -> None:
-        self._came: int | None = None
+        self._signum: int | None = None
         self._is_raised = False
 
     def set(self, signum: int, frame: FrameType | None = None) -> None:
-        """Note a signal; a handler for `signal.signal`."""
-        self._came = self._came or signum
+        """Store a signal; a handler for `signal.signal`."""
+        self._signum = self._signum or signum
 
     def check(self) -> None:
-        """Raise Stopped if a signal came: in the main thread, and once, for what cleans up looks too."""
-        if self._came is not None and not self._is_raised and get_ident() == main_thread().ident:
+        """Raise Stopped if a signal was received.
+
+        Raises:
+            Stopped: Only in the main thread, and only once.
+        """
+        # Only once, because cleanup talks to the server too, and so checks the flag.
+        if self._signum is not None and not self._is_raised and get_ident() == main_thread().ident:
             self._is_raised = True
-            raise Stopped(self._came)
+            raise Stopped(self._signum)
 
     def result(self, future: Future[T]) -> T:
-        """Wait for a result, looking at the flag meanwhile."""
+        """Wait for a result, and check the flag while waiting.
+
+        Raises:
+            Stopped: As `check` does.
+        """
+        # A wait without timeout would not return at a signal: the handler only sets the flag.
         while not future.done():
             self.check()
             wait([future], LOOK_SECONDS)
@@ -55,24 +65,29 @@ FLAG = Flag()
 
 
 def end_soon(tell: Tell) -> None:
-    """Set the flag at a signal; where that does not end the process, end it.
+    """Install handlers that set the flag, and a thread that ends the process if the run does not.
 
-    `tell` is called from another thread before the process is ended like that.
+    Args:
+        tell: Called from that thread before it ends the process after the grace period.
     """
     reader, writer = socket.socketpair()
     writer.setblocking(False)
+    # Python writes each signal's number to this socket at once, even while the main thread is in C code and
+    # its handlers cannot run.
     signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    start_thread(_watch, reader, writer, tell)
+    start_thread(_end_process, reader, writer, tell)
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, FLAG.set)
 
 
-def _watch(reader: socket.socket, _writer: socket.socket, tell: Tell) -> None:
-    """End the process at the second signal, or a while after the first.  Holds both sockets open."""
+# `_writer` is passed only to keep it open: a closed one would end the wait for signals.
+def _end_process(reader: socket.socket, _writer: socket.socket, tell: Tell) -> None:
+    """Wait for a signal, then end the process at the second one or after the grace period."""
     first = Stopped(reader.recv(1)[0])
     reader.settimeout(GRACE_SECONDS)
     try:
         reader.recv(1)
     except TimeoutError:
         tell(first)
+    # Not sys.exit, which would wait for the threads and workers that hang.
     os._exit(first.exit_code)

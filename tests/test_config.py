@@ -117,7 +117,7 @@ def test_what_is_missing_is_named(file: Path, cut: str, where: str) -> None:
         ({"match": {"radius": 129}}, "[match] radius: expected 128 or less, not 129"),
         ({"match": 3}, "[match]: expected a table of settings, not 3"),
         ({"source": {"fields": "body"}}, '[source] fields: expected a list, not "body"'),
-        ({"source": {"fields": []}}, "[source] fields: expected one at least, not []"),
+        ({"source": {"fields": []}}, "[source] fields: expected at least one, not []"),
         ({"source": {"fields": ["a", 1]}}, "[source] fields, number 2: expected a text in quotes, not 1"),
         ({"source": {"database": ""}}, "[source] database: expected the name of a database, without"),
         ({"source": {"lookback_hours": float("nan")}}, "[source] lookback_hours: "),

@@ -1,1 +1,1 @@
-"""What a settings file says, and how what is wrong with it is told."""
+"""The sections of a settings file, their checks and error messages, and drafts of new files."""

@@ -1,4 +1,4 @@
-"""The recipe that settings choose: a profile's, with what they set themselves in its place."""
+"""Build the recipe: a profile's values, overridden by the settings file."""
 
 from __future__ import annotations
 
@@ -29,30 +29,42 @@ T = TypeVar("T", TermRule, Matching)
 def chosen_recipe(
     texts: TextFields, clean: CleanSettings, recipe: RecipeSettings, match: MatchSettings
 ) -> Recipe:
-    """Return the recipe for texts in these fields; raises ConfigError for a value or file of no use."""
+    """Build the recipe for texts in these fields.
+
+    Raises:
+        ConfigError: If values contradict each other, or a file cannot be used; it lists all of these.
+    """
     profile = PROFILES[recipe.profile]
     bits = recipe.bits or profile.bits
-    matching = _with(_with(profile.matching, recipe), match)
-    faults = list(_contradictions(matching, bits))
-    made = {"cleaner": _tried(lambda: Cleaner(**dict(clean)), faults)}
+    matching = _override(_override(profile.matching, recipe), match)
+    errors = list(_find_contradictions(matching, bits))
+    parts: dict[str, Any] = {}
+    # Every part is tried even after an error, so that one message names everything to correct.
+    try:
+        parts["cleaner"] = Cleaner(**dict(clean))
+    except (ConfigError, ValueError) as error:
+        errors.append(str(error))
     for name, read in READERS.items():
-        made[name] = _tried(lambda: _resource(getattr(recipe, name), read), faults, f"[recipe] {name}: ")  # noqa: B023
-    if faults:
-        raise ConfigError("; ".join(faults))
+        try:
+            parts[name] = _load_resource(getattr(recipe, name), read)
+        except ConfigError as error:
+            errors.append(f"[recipe] {name}: {error}")
+    if errors:
+        raise ConfigError("; ".join(errors))
     return Recipe(
-        reader=Reader(texts, made["cleaner"]),
+        reader=Reader(texts, parts["cleaner"]),
         segmenter=recipe.segmenter,
-        terms=_with(profile.terms, recipe),
+        terms=_override(profile.terms, recipe),
         bits=bits,
         matching=matching,
-        idf_table=made["idf_table"] or Resource.at(jieba_idf_path()),
-        stop_words=made["stop_words"],
-        user_words=made["user_words"],
+        idf_table=parts["idf_table"] or Resource.at(jieba_idf_path()),
+        stop_words=parts["stop_words"],
+        user_words=parts["user_words"],
     )
 
 
-def _contradictions(matching: Matching, bits: int) -> Iterator[str]:
-    """Yield what is wrong with settings together, each of which is right."""
+def _find_contradictions(matching: Matching, bits: int) -> Iterator[str]:
+    """Yield an error for each combination of settings that are valid alone but not together."""
     for name in ("radius", "band_radius"):
         if (radius := getattr(matching, name)) > bits:
             yield f"[match] {name}: {radius} is more than the {bits} bits of a fingerprint"
@@ -60,34 +72,30 @@ def _contradictions(matching: Matching, bits: int) -> Iterator[str]:
         return
     if matching.bands:
         yield (
-            "[match] min_similarity: with 0 no texts are compared, and bands bring unlike ones: "
+            "[match] min_similarity: with 0 no texts are compared, but bands also find dissimilar texts: "
             "set bands = 0 too, or min_similarity above 0"
         )
     if matching.numbers == "distinguish":
-        yield "[match] numbers: texts are told apart by comparing them: set min_similarity above 0"
+        yield "[match] numbers: numbers are only compared in texts that are: set min_similarity above 0"
 
 
-def _tried(make: Callable[[], Any], faults: list[str], where: str = "") -> Any:
-    """Return what is made, or None, and what is wrong with it among the faults."""
-    try:
-        return make()
-    except (ConfigError, ValueError) as error:
-        faults.append(f"{where}{error}")
-        return None
+def _override(values: T, section: Section) -> T:
+    """Return a profile's values, replaced by the settings of the same names in a section."""
+    names = {field.name for field in fields(values)} & set(type(section).model_fields)
+    return replace(values, **{name: value for name in names if (value := getattr(section, name)) is not None})
 
 
-def _with(chosen: T, section: Section) -> T:
-    """Return what a profile has chosen, with what a section sets of the same names in its place."""
-    names = {field.name for field in fields(chosen)} & set(type(section).model_fields)
-    return replace(chosen, **{name: value for name in names if (value := getattr(section, name)) is not None})
+def _load_resource(path: Path | None, read: Callable[[Path], object]) -> Resource | None:
+    """Return a file of the recipe, None if none is set.
 
-
-def _resource(path: Path | None, read: Callable[[Path], object]) -> Resource | None:
-    """Return a file of the recipe after a look into it; raises ConfigError when it cannot be used."""
+    Raises:
+        ConfigError: If the file cannot be read or parsed.
+    """
     if path is None:
         return None
     path = path.resolve()
     try:
+        # Parsed only to check it now; each worker reads the file again by its path and digest.
         read(path)
         return Resource.at(path)
     except OSError as error:

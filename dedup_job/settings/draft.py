@@ -1,4 +1,4 @@
-"""A draft of a settings file, from a few answers; what is not asked for is there as a comment."""
+"""A draft of a settings file, made from a few answers; other common settings are in it as comments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 PAGE = """\
 # Settings of dedup-job; docs/settings.md has all of them.
-# First: dedup-job doctor -c {name}     then: dedup-job report -c {name}
+# Next: dedup-job doctor -c {name}     then: dedup-job report -c {name}
 
 [source]
 database = {source_database}
@@ -25,35 +25,39 @@ collection = {target_collection}   # the ledger lives beside it
 
 [clean]
 # drop_after = ["收录:"]           # cut the text at the first of these
-# remove = ["nav", "footer"]      # CSS selectors of what is no text: docs/boilerplate.md
+# remove = ["nav", "footer"]      # CSS selectors of elements to leave out: docs/boilerplate.md
 
 [limits]
 {allow_plaintext}
-# max_docs_per_second = 500       # spare a server that others use
+# max_docs_per_second = 500       # limit the load on a server that others use
 
 [report]
 {directory}
 """
-# What stands in the place of an answer that nobody gave.
+# Lines for settings without an answer.
 UNSET = {
     "filter": """# filter = '{"lang": "zh"}'       # only these records, in extended JSON""",
     "uri_file": '# uri_file = "source.uri"         # holds the connection string, mode 0600; '
-    "else DEDUP_SOURCE_URI does",
-    "allow_plaintext": "# allow_plaintext = true          # another machine may be spoken to without TLS",
-    "directory": '# directory = "reports"           # each run leaves its report here, as JSON',
+    "instead of DEDUP_SOURCE_URI",
+    "allow_plaintext": "# allow_plaintext = true          # allow connections to other machines without TLS",
+    "directory": '# directory = "reports"           # each run writes its report here, as JSON',
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A collection in a database."""
+    """The name of a collection and of its database."""
 
     database: str
     collection: str
 
     @classmethod
     def named(cls, name: str) -> Place:
-        """Take DATABASE.COLLECTION apart; ValueError for what has no dot in it."""
+        """Parse DATABASE.COLLECTION.
+
+        Raises:
+            ValueError: If either name is missing.
+        """
         database, dot, collection = name.partition(".")
         if not (database and dot and collection):
             raise ValueError(f"expected DATABASE.COLLECTION, as in shop.pages, not {name!r}")
@@ -61,7 +65,7 @@ class Place:
 
     @property
     def proposed_target(self) -> Place:
-        """The place beside it that is proposed for its unique records."""
+        """The collection beside it that `init` proposes for the unique records."""
         return replace(self, collection=f"{self.collection}_unique")
 
     def __str__(self) -> str:
@@ -70,7 +74,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What the settings are to be; None for what is left as it is if not set."""
+    """The answers that a new settings file is made from; None leaves a setting at its default."""
 
     source: Place
     fields: Sequence[str]
@@ -81,31 +85,37 @@ class Draft:
     allow_plaintext: bool = False
 
     def as_toml(self, name: str) -> str:
-        """Return the file of this name."""
-        given = {
+        """Return the text of a settings file.
+
+        Args:
+            name: The file's name, for the commands in its first lines.
+        """
+        answers = {
             "filter": self.filter,
             "uri_file": self.uri_file and str(self.uri_file),
             "allow_plaintext": self.allow_plaintext or None,
             "directory": self.reports and str(self.reports),
         }
         lines = {
-            key: UNSET[key] if value is None else f"{key} = {_value(value)}" for key, value in given.items()
+            key: UNSET[key] if value is None else f"{key} = {_to_toml(value)}"
+            for key, value in answers.items()
         }
         return PAGE.format(
             name=name,
-            source_database=_value(self.source.database),
-            source_collection=_value(self.source.collection),
-            fields=_value(list(self.fields)),
-            target_database=_value(self.target.database),
-            target_collection=_value(self.target.collection),
+            source_database=_to_toml(self.source.database),
+            source_collection=_to_toml(self.source.collection),
+            fields=_to_toml(list(self.fields)),
+            target_database=_to_toml(self.target.database),
+            target_collection=_to_toml(self.target.collection),
             **lines,
         )
 
 
-def _value(value: Any) -> str:
-    """Return a value as TOML has it: as JSON, but that nothing outside of ASCII is told by halves.
+def _to_toml(value: Any) -> str:
+    """Return a string, a list or a boolean as TOML.
 
-    >>> _value(["正文", "a\\x7f"])
+    >>> _to_toml(["正文", "a\\x7f"])
     '["正文", "a\\\\u007f"]'
     """
+    # TOML accepts JSON's strings, except for escaped halves of a character (surrogates) and an unescaped DEL.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

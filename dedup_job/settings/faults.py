@@ -1,4 +1,4 @@
-"""Faults of a settings file, all at once, in its own names and in sentences that say what to mend."""
+"""Turn pydantic's errors into sentences about the settings file: the fault, and how to correct it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-LONGEST = 60  # characters of a value that is shown
+MAX_SHOWN = 60  # characters of a value that a message repeats
 
 EXPECTED: Mapping[str, str] = {
     "int_type": "a whole number",
@@ -24,69 +24,77 @@ EXPECTED: Mapping[str, str] = {
     "path_type": "the name of a file in quotes",
     "tuple_type": "a list",
     "dict_type": "a table",
-    "too_short": "one at least",
+    "too_short": "at least one",
     "greater_than": "more than {gt:g}",
     "greater_than_equal": "{ge:g} or more",
     "less_than_equal": "{le:g} or less",
     "literal_error": "{expected}",
     "model_type": "a table of settings",
 }
-"""What pydantic's kinds of errors mean to whoever wrote the file; a test holds it to the settings' rules."""
+"""What each kind of pydantic error expects of the file's author; a test checks that no kind is missing."""
 
 
 def faults_of(error: ValidationError, tables: type[BaseModel]) -> str:
-    """Return everything that is wrong as `[section] key: what is wrong`, one after the other.
+    """Return all errors of a settings file in one line, each as `[section] key: the fault`.
 
-    A key that is missing because it was misspelt is told of once.
+    Args:
+        error: The errors that pydantic found.
+        tables: The model of the whole file.
     """
-    found = sorted(error.errors(), key=lambda fault: fault["type"] == "missing")
-    proposed = {(*fault["loc"][:-1], near) for fault in found if (near := _meant(fault, tables))}
-    kept = (fault for fault in found if fault["type"] != "missing" or fault["loc"] not in proposed)
-    return "; ".join(_message(fault, tables) for fault in kept)
+    # Unknown keys come first: a key that is missing because it was misspelt is then reported once.
+    errors = sorted(error.errors(), key=lambda details: details["type"] == "missing")
+    proposed = {
+        (*details["loc"][:-1], key) for details in errors if (key := _find_similar_key(details, tables))
+    }
+    kept = (details for details in errors if details["type"] != "missing" or details["loc"] not in proposed)
+    return "; ".join(_describe(details, tables) for details in kept)
 
 
-def _message(fault: ErrorDetails, tables: type[BaseModel]) -> str:
-    place = fault["loc"]
-    where = f"[{place[0]}] {place[1] if len(place) > 1 else ''}".rstrip()
-    if fault["type"] == "missing":
+def _describe(details: ErrorDetails, tables: type[BaseModel]) -> str:
+    path = details["loc"]
+    where = f"[{path[0]}] {path[1] if len(path) > 1 else ''}".rstrip()
+    if details["type"] == "missing":
         return f"{where}: is missing"
-    if fault["type"] == "extra_forbidden":
-        near = _meant(fault, tables)
+    if details["type"] == "extra_forbidden":
+        similar = _find_similar_key(details, tables)
         return f"{where}: unknown key, " + (
-            f"did you mean {near}?" if near else f"known: {', '.join(_known(place, tables))}"
+            f"did you mean {similar}?" if similar else f"known: {', '.join(_list_keys(path, tables))}"
         )
-    which = "".join(f", number {part + 1}" if isinstance(part, int) else f".{part}" for part in place[2:])
-    return f"{where}{which}: expected {_expected(fault, tables)}, not {_shown(fault['input'])}"
+    item = "".join(f", number {part + 1}" if isinstance(part, int) else f".{part}" for part in path[2:])
+    return (
+        f"{where}{item}: expected {_describe_expected(details, tables)}, not {_show_value(details['input'])}"
+    )
 
 
-def _meant(fault: ErrorDetails, tables: type[BaseModel]) -> str | None:
-    """Return the key that a misspelt one is nearest to."""
-    if fault["type"] != "extra_forbidden":
+def _find_similar_key(details: ErrorDetails, tables: type[BaseModel]) -> str | None:
+    """Return the key that an unknown key resembles most, None for other errors."""
+    if details["type"] != "extra_forbidden":
         return None
-    known = _known(fault["loc"], tables)
-    return next(iter(difflib.get_close_matches(str(fault["loc"][-1]), known, 1)), None)
+    known = _list_keys(details["loc"], tables)
+    return next(iter(difflib.get_close_matches(str(details["loc"][-1]), known, 1)), None)
 
 
-def _known(place: Sequence[int | str], tables: type[BaseModel]) -> list[str]:
-    """Return the keys of the section that a place is in, or the sections."""
-    *_, innermost = _models(place[:-1], tables)
+def _list_keys(path: Sequence[int | str], tables: type[BaseModel]) -> list[str]:
+    """Return the keys of the section that a path is in; for the path of a section, all sections."""
+    *_, innermost = _walk_models(path[:-1], tables)
     return list(innermost.model_fields)
 
 
-def _expected(fault: ErrorDetails, tables: type[BaseModel]) -> str:
-    kind, context = fault["type"], fault.get("ctx", {})
+def _describe_expected(details: ErrorDetails, tables: type[BaseModel]) -> str:
+    kind, context = details["type"], details.get("ctx", {})
     if kind == "value_error":
         return str(context["error"])
     if kind == "string_pattern_mismatch":
-        *_, section = _models(fault["loc"][:1], tables)
-        return str(section.model_fields[str(fault["loc"][1])].description)
-    return EXPECTED[kind].format(**context) if kind in EXPECTED else fault["msg"]
+        # The pattern itself would help nobody, so its field has a description.
+        *_, section = _walk_models(details["loc"][:1], tables)
+        return str(section.model_fields[str(details["loc"][1])].description)
+    return EXPECTED[kind].format(**context) if kind in EXPECTED else details["msg"]
 
 
-def _models(place: Sequence[int | str], tables: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """Yield the tables on the way to a place."""
+def _walk_models(path: Sequence[int | str], tables: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Yield the model of the whole file, and then each nested model along a path."""
     yield tables
-    for name in place:
+    for name in path:
         annotation = tables.model_fields[str(name)].annotation
         assert isinstance(annotation, type)
         assert issubclass(annotation, BaseModel)
@@ -94,12 +102,13 @@ def _models(place: Sequence[int | str], tables: type[BaseModel]) -> Iterator[typ
         yield tables
 
 
-def _shown(value: Any) -> str:
-    """Return a value about as a settings file has it; a connection string is not repeated."""
+def _show_value(value: Any) -> str:
+    """Return a value nearly as the settings file has it, cut off if it is long."""
     try:
         shown = json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError):  # dates, for example, which TOML has and JSON has not
         shown = str(value)
+    # A connection string in the wrong place may hold a password.
     if ":/" in shown:
         return "a connection string"
-    return shown if len(shown) <= LONGEST else f"{shown[:LONGEST]}..."
+    return shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}..."

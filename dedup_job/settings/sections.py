@@ -1,4 +1,4 @@
-"""The tables of a settings file: which keys there are, what they may be, and what they are if not set."""
+"""The sections of a settings file: their keys, allowed values and defaults."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, Va
 
 from dedup_job.errors import ConfigError
 
-# What a description says is what a message expects.
+# Error messages quote the descriptions: "expected the name of ...".
 Name = Annotated[str, Field(min_length=1)]
 DatabaseName = Annotated[
     str,
@@ -31,29 +31,30 @@ CollectionName = Annotated[
 ]
 
 
-def _beside(path: Path, info: ValidationInfo) -> Path:
-    """Return a path as it is meant: beside the settings file, unless it says otherwise."""
+def _resolve_path(path: Path, info: ValidationInfo) -> Path:
+    """Expand `~`, and resolve a relative path against the folder of the settings file."""
     try:
         path = path.expanduser()
     except RuntimeError:
-        raise ValueError("the path of a file, in a home directory that there is") from None
+        raise ValueError("the path of a file, in a home directory that exists") from None
     return Path((info.context or {}).get("folder", "")) / path
 
 
-def _as_uri(folder: str, info: ValidationInfo) -> str:
-    """Return a folder as Spark takes it: a path as a URI, since its default file system may be another."""
-    return folder if "://" in folder else _beside(Path(folder), info).resolve().as_uri()
+def _convert_to_uri(folder: str, info: ValidationInfo) -> str:
+    """Return the URI of a folder that is given as a URI or as a path of this machine."""
+    # Spark would read a plain path in its default file system, which may be HDFS.
+    return folder if "://" in folder else _resolve_path(Path(folder), info).resolve().as_uri()
 
 
-File = Annotated[Path, Field(strict=False), AfterValidator(_beside)]
-Folder = Annotated[str, Field(min_length=1), AfterValidator(_as_uri)]
+File = Annotated[Path, Field(strict=False), AfterValidator(_resolve_path)]
+Folder = Annotated[str, Field(min_length=1), AfterValidator(_convert_to_uri)]
 
 
 def parsed_filter(text: str) -> dict[str, Any] | None:
-    """Return a filter that is written in extended JSON as the server takes it; None where it is none."""
+    """Parse a filter in extended JSON; None if it is malformed, or not an object."""
     try:
         parsed = loads(text)
-    except Exception:  # the parser raises whatever a malformed value leads it to
+    except Exception:  # for malformed values the parser raises errors of many kinds
         return None
     return parsed if isinstance(parsed, dict) else None
 
@@ -72,13 +73,13 @@ def javascript_in(condition: object) -> str | None:
 
 
 class Section(BaseModel):
-    """A table of the configuration file."""
+    """A table of the settings file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class SourceSettings(Section):
-    """`[source]`: where the records come from, and which text of them counts."""
+    """`[source]`: the collection to read, and the fields that hold the text."""
 
     database: DatabaseName
     collection: CollectionName
@@ -108,28 +109,28 @@ class SourceSettings(Section):
 
     @property
     def condition(self) -> dict[str, Any]:
-        """Return the filter as the server takes it."""
+        """Return the filter as a query for the server."""
         condition: dict[str, Any] = loads(self.filter)
         return condition
 
     @property
     def plain_filter(self) -> str:
-        """Return the filter as two that mean the same are written alike."""
+        """Return the filter in canonical extended JSON, so that equal filters are equal strings."""
         return dumps(self.condition, json_options=CANONICAL_JSON_OPTIONS)
 
     @property
     def lookback(self) -> timedelta:
-        """Return how far behind the last run a nightly run begins."""
+        """Return how long before the last scan a nightly run begins to read."""
         return timedelta(hours=self.lookback_hours)
 
     @property
     def full_look(self) -> timedelta:
-        """Return for how long the number of records is believed when it is as it should be."""
+        """Return how long runs rely on a matching record count before they compare all ids again."""
         return timedelta(days=self.full_look_days)
 
 
 class TargetSettings(Section):
-    """`[target]`: where unique records go; the ledger lives beside it."""
+    """`[target]`: the collection for unique records; the ledger is stored beside it."""
 
     database: DatabaseName
     collection: CollectionName
@@ -137,7 +138,7 @@ class TargetSettings(Section):
 
 
 class CleanSettings(Section):
-    """`[clean]`: how the visible text is taken from a record."""
+    """`[clean]`: how the visible text is extracted from a record."""
 
     select: tuple[Name, ...] = Field((), strict=False)
     remove: tuple[Name, ...] = Field((), strict=False)
@@ -146,7 +147,7 @@ class CleanSettings(Section):
 
 
 class RecipeSettings(Section):
-    """`[recipe]`: how a text becomes a fingerprint; what is not set here is the profile's choice."""
+    """`[recipe]`: how a text becomes a fingerprint; None means the profile's value."""
 
     segmenter: Literal["rjieba", "jieba"] = "rjieba"
     profile: Literal["default", "thorough", "classic"] = "default"
@@ -167,7 +168,7 @@ class RecipeSettings(Section):
 
 
 class MatchSettings(Section):
-    """`[match]`: what makes two texts match; what is not set here is the profile's choice."""
+    """`[match]`: when two texts match; None means the profile's value."""
 
     radius: int | None = Field(None, ge=0, le=128)
     bands: int | None = Field(None, ge=0, le=64)
@@ -180,7 +181,7 @@ class MatchSettings(Section):
 
 
 class EngineSettings(Section):
-    """`[engine]`: where the work runs; all but the first two say how a backfill runs on Spark."""
+    """`[engine]`: where fingerprints are made; all but `kind` and `workers` configure a backfill on Spark."""
 
     kind: Literal["local", "spark"] = "local"
     workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1, le=1024)
@@ -191,17 +192,21 @@ class EngineSettings(Section):
 
     @property
     def work_folder(self) -> str:
-        """Return the folder for Spark's stages; raises ConfigError where none is set."""
+        """Return the folder for Spark's stages.
+
+        Raises:
+            ConfigError: If none is set.
+        """
         if self.work is None:
             raise ConfigError(
-                "[engine] work: Spark needs a folder for its stages that all executors reach, such as "
+                "[engine] work: Spark needs a folder for its stages that all executors can reach, such as "
                 '"hdfs://host/dedup", "s3a://bucket/dedup" or, on one machine, "/var/tmp/dedup"'
             )
         return self.work
 
 
 class LimitSettings(Section):
-    """`[limits]`: how much is taken on at once, how long a fault is waited out, when a person must look."""
+    """`[limits]`: batch sizes, timeouts, read rates, and the shares at which guards stop a run."""
 
     batch_records: int = Field(2_000, ge=1, le=5_000)
     batch_mb: int = Field(16, ge=1)
@@ -221,7 +226,7 @@ class LimitSettings(Section):
 
 
 class ReportSettings(Section):
-    """`[report]`: where reports are left, what they show, and who is told of a run."""
+    """`[report]`: where reports are saved, what they show, and which monitoring is notified."""
 
     directory: File | None = None
     samples: int = Field(10, ge=0)
