@@ -12,7 +12,7 @@ import pytest
 
 from dedup_job.document import Counts
 from dedup_job.report.differences import differences, excerpt
-from dedup_job.report.page import writing
+from dedup_job.report.page import charts, writing
 from dedup_job.report.page.contents import (
     Contents,
     Estimate,
@@ -73,7 +73,7 @@ def page_of(pairs: Sequence[ShownPair], name: str = "shop.pages") -> Contents:
     )
 
 
-draw = writing._charts
+draw = charts.draw_all
 
 
 class Reader(HTMLParser):
@@ -108,7 +108,7 @@ def charts_of_all() -> dict[str, Any]:
 @pytest.fixture
 def drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw the charts of these pages once: they have no texts in them."""
-    monkeypatch.setattr(writing, "_charts", lambda _: charts_of_all())
+    monkeypatch.setattr(charts, "draw_all", lambda _: charts_of_all())
 
 
 @cache
@@ -162,7 +162,7 @@ def test_the_sentence_says_what_goes() -> None:
 def test_numbers_of_samples_are_told_with_their_intervals_and_counts_without() -> None:
     text = " ".join(Reader(html(page_of([shown_pair("a 1", "a 2")]))).text.split())
     assert "About 9 (7 to 11) of 20 near duplicates differ from their keeper in a number" in text
-    assert "16 kept records stand for 30 duplicates" in text
+    assert "16 kept records are the keepers of 30 duplicates" in text
     about = replace(page_of([]), group_count=Estimate(16, 0, inf))
     assert "About 16 kept records" in " ".join(Reader(html(about)).text.split())
 

@@ -200,7 +200,7 @@ def test_a_run_that_was_is_told_from_the_ledger(job: Job) -> None:
         written = file.read_text("utf-8")
         assert "What a run did" in written
         assert f"<b>{expected['read']:,}</b> records" in written
-        assert "This record is not there any more" not in written
+        assert "This record was deleted" not in written
     assert job.hash() == before
 
 
@@ -214,7 +214,7 @@ def test_a_run_is_shown_as_far_as_its_records_are_still_there(job: Job) -> None:
     file = job.folder / "page.html"
     done = job.command("report", "--of", run, "--html", str(file))
     assert done.returncode == 0, done.stderr
-    assert file.read_text("utf-8").count("This record is not there any more, or has no text any more") == 3
+    assert file.read_text("utf-8").count("This record was deleted, or no longer has any text") == 3
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""The page: what would go, or what a run did, as one HTML file that loads nothing from anywhere."""
+"""The HTML page of a report or a run: one file that loads nothing from the network."""

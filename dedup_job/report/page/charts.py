@@ -1,13 +1,14 @@
-"""The charts of a page: described with Altair, drawn as SVG by vl-convert, so that the page needs no library.
+"""The charts of the page: described with Altair and drawn as SVG by vl-convert, so that it needs no library.
 
-Colours are names of the page's style sheet, so a chart follows light and dark; each mark has a title that the
-browser shows.  Nothing of a record is in a chart: the values are numbers, dates and reasons.
+Colours are variables of the page's style sheet, so the charts follow its light and dark modes.  Each mark has
+a title, which the browser shows as a tooltip.  Charts contain numbers, dates and reasons only, and
+nothing else of a record.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -17,12 +18,13 @@ from markupsafe import Markup
 from dedup_job.report.page.contents import Contents, Weighted
 from dedup_job.report.page.timeline import Stretch
 
-WIDTH, HEIGHT = 400, 150  # as on a telephone; the page scales them
+WIDTH, HEIGHT = 400, 150  # as on a phone; the page scales them
+# Vega accepts only real colours, so each variable is drawn in a colour of its own, and replaced in the SVG.
 COLOURS = {
     "kept": "#0000a1", "near": "#0000a2", "exact": "#0000a3", "unjudged": "#0000a4", "refused": "#0000a5",
     "ink": "#0000a6", "faint": "#0000a7",
 }  # fmt: skip
-NAMES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
+VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
 FONT = "inherit"
 AXIS = {
     "labelColor": COLOURS["ink"], "titleColor": COLOURS["ink"], "titleFontWeight": "normal",
@@ -30,12 +32,25 @@ AXIS = {
     "gridOpacity": 0.5, "labelFontSize": 11, "titleFontSize": 11, "labelFont": FONT, "titleFont": FONT,
 }  # fmt: skip
 LENGTHS = [base * 10**power for power in range(7) for base in (1, 2, 5)]  # edges of bins, in characters
-SIZES = (2, 3, 4, 5, 6, 11, 21, 51, 101, 1001)  # where classes of groups begin
+SIZES = (2, 3, 4, 5, 6, 11, 21, 51, 101, 1001)  # least sizes of the classes of groups
 MARK = re.compile(r'<path aria-label="([^"]*)"([^>]*)/>')
 
 
-def verdicts(contents: Contents) -> Markup:
-    """Return one bar: what stays and what goes."""
+def draw_all(contents: Contents) -> dict[str, Markup | None]:
+    """Draw the page's charts; None for a chart without data."""
+    charts: dict[str, tuple[object, Callable[[Contents], Markup]]] = {
+        "verdicts": (contents.counts.read, draw_verdicts),
+        "similarities": (any(contents.similarities), draw_similarities),
+        "distances": (contents.distances, draw_distances),
+        "sizes": (contents.sizes, draw_sizes),
+        "lengths": (contents.kept_lengths or contents.dropped_lengths, draw_lengths),
+        "timeline": (contents.in_order, draw_timeline),
+    }
+    return {name: draw(contents) if data else None for name, (data, draw) in charts.items()}
+
+
+def draw_verdicts(contents: Contents) -> Markup:
+    """Draw one bar that shows the share of each verdict."""
     counts = contents.counts
     parts: dict[str, int] = {
         "kept": counts.unique, "near": counts.near, "exact": counts.exact,
@@ -51,37 +66,50 @@ def verdicts(contents: Contents) -> Markup:
         .mark_bar(size=56)
         .encode(
             x=alt.X("records:Q", stack="normalize", axis=None, scale=alt.Scale(nice=False)),
-            color=_colours("what:N", list(parts), None),
+            color=_encode_colour("what:N", list(parts), None),
             order=alt.Order("place:Q"),
         )
     )
-    return Markup(str(_drawn(chart)).replace("<svg ", '<svg preserveAspectRatio="none" ', 1))
+    # A bar without text may be stretched to the width of the page.
+    return Markup(str(_draw(chart)).replace("<svg ", '<svg preserveAspectRatio="none" ', 1))
 
 
-def similarities(contents: Contents) -> Markup:
-    """Return near duplicates by similarity, a bar for each hundredth; the slider colours them."""
-    first = min(_first(contents.similarities), int(100 * (contents.min_similarity or 1) + 1e-9))
+def draw_similarities(contents: Contents) -> Markup:
+    """Draw near duplicates by similarity, a bar for each hundredth; the page's slider colours the bars."""
+    first = next((step for step, number in enumerate(contents.similarities) if number), 0)
+    first = min(first, int(100 * (contents.min_similarity or 1) + 1e-9))
+    # The last bar includes similarity 1, which has no hundredth above it.
+    *counts, below_one, equal = contents.similarities
     rows = [
         {"from": step / 100, "to": (step + 1) / 100, "near duplicates": number}
-        for step, number in enumerate(_up_to_one(contents.similarities))
+        for step, number in enumerate([*counts, below_one + equal])
         if step >= first
     ]
-    return _twice(_histogram(rows, "near duplicates", "similarity to the keeper"))
+    chart = alt.Chart(alt.InlineData(values=rows), height=HEIGHT)
+    title, axis = "similarity to the keeper", alt.Axis(format=".2f", grid=False, **_plain_axis())
+    histogram = chart.mark_bar(color=COLOURS["near"], binSpacing=1).encode(
+        x=alt.X("from:Q", bin="binned", title=title, axis=axis),
+        x2=alt.X2("to:Q"),
+        y=alt.Y("near duplicates:Q", title="near duplicates", axis=_count_axis()),
+    )
+    return _draw_twice(histogram)
 
 
-def distances(contents: Contents) -> Markup:
-    """Return near duplicates by the distance of the fingerprints."""
+def draw_distances(contents: Contents) -> Markup:
+    """Draw near duplicates by the distance of the fingerprints."""
+    # Duplicates without a distance come last.
+    ordered = sorted(contents.distances.items(), key=lambda item: (item[0] is None, item[0] or 0))
     rows = [
         {"distance": "none" if bits is None else str(bits), "near duplicates": number, "place": place}
-        for place, (bits, number) in enumerate(
-            sorted(contents.distances.items(), key=lambda one: (one[0] is None, one[0] or 0))
-        )
+        for place, (bits, number) in enumerate(ordered)
     ]
-    return _drawn(_bars(rows, "distance", "near duplicates", "distance of the fingerprints, in bits", "near"))
+    return _draw(
+        _bar_chart(rows, "distance", "near duplicates", "distance of the fingerprints, in bits", "near")
+    )
 
 
-def sizes(contents: Contents) -> Markup:
-    """Return groups by size, from pairs to those of thousands."""
+def draw_sizes(contents: Contents) -> Markup:
+    """Draw groups by size, from pairs to groups of thousands."""
     ends = [*(later - 1 for later in SIZES[1:]), None]
     rows = []
     for place, (start, end) in enumerate(zip(SIZES, ends, strict=True)):
@@ -92,132 +120,124 @@ def sizes(contents: Contents) -> Markup:
         rows.append({"size": name, "groups": round(number), "place": place})
     while rows and not rows[-1]["groups"]:
         rows.pop()
-    return _drawn(_bars(rows, "size", "groups", "records in a group, the keeper counted in", "kept"))
+    return _draw(_bar_chart(rows, "size", "groups", "records in a group, with the keeper", "kept"))
 
 
-def lengths(contents: Contents) -> Markup:
-    """Return kept and dropped records by the length of their texts."""
-    kept, dropped = _by_length(contents.kept_lengths), _by_length(contents.dropped_lengths)
-    there = [place for place in range(len(LENGTHS)) if kept.get(place) or dropped.get(place)]
+def draw_lengths(contents: Contents) -> Markup:
+    """Draw kept and dropped records by the length of their texts."""
+    kept, dropped = _count_by_length(contents.kept_lengths), _count_by_length(contents.dropped_lengths)
+    filled = [place for place in range(len(LENGTHS)) if kept.get(place) or dropped.get(place)]
     rows = [
         {
-            "length": _short(LENGTHS[place]), "what": what, "records": round(counted.get(place, 0)),
-            "place": place,
+            "length": f"{LENGTHS[place] // 1000}k" if LENGTHS[place] >= 1000 else str(LENGTHS[place]),
+            "what": what, "records": round(counts.get(place, 0)), "place": place,
         }
-        for place in range(min(there, default=0), max(there, default=-1) + 1)
-        for what, counted in (("kept", kept), ("dropped", dropped))
+        for place in range(min(filled, default=0), max(filled, default=-1) + 1)
+        for what, counts in (("kept", kept), ("dropped", dropped))
     ]  # fmt: skip
     chart = (
         alt.Chart(alt.InlineData(values=rows), width=WIDTH, height=HEIGHT)
         .mark_bar()
         .encode(
-            x=alt.X("length:N", sort=alt.SortField("place"), title="characters, at least", axis=_labels()),
+            x=alt.X(
+                "length:N", sort=alt.SortField("place"), title="characters, at least", axis=_label_axis()
+            ),
             xOffset=alt.XOffset("what:N", sort=["kept", "dropped"]),
-            y=alt.Y("records:Q", title="records", axis=_counts()),
-            color=_colours("what:N", ["kept", "dropped"], {"dropped": "near"}, legend=True),
+            y=alt.Y("records:Q", title="records", axis=_count_axis()),
+            color=_encode_colour("what:N", ["kept", "dropped"], {"dropped": "near"}, legend=True),
         )
     )
-    return _drawn(chart)
+    return _draw(chart)
 
 
-def timeline(contents: Contents) -> Markup:
-    """Return which share of the records goes, along the time in their ids, else along their order."""
+def draw_timeline(contents: Contents) -> Markup:
+    """Draw the share of dropped records by the time in their ids, otherwise along the order of decision."""
     unit, stretches = contents.in_time
     if stretches:
-        rows = list(_shares(stretches, lambda moment: moment.strftime("%Y-%m-%dT%H:%M:%SZ")))
-        x: Any = alt.X("from:T", title=f"time in the ids, by {unit}", axis=_labels(), scale={"type": "utc"})
-        return _twice(_rated(rows, x, alt.X2("to:T")))
-    rows = list(_shares(contents.in_order, lambda place: place))
-    x = alt.X("from:Q", title="records, in the order of decision", axis=_counts(), scale={"nice": False})
-    return _twice(_rated(rows, x, alt.X2("to:Q")))
+        rows = list(_share_rows(stretches, lambda moment: moment.strftime("%Y-%m-%dT%H:%M:%SZ")))
+        title, scale = f"time in the ids, by {unit}", {"type": "utc"}
+        x: Any = alt.X("from:T", title=title, axis=_label_axis(), scale=scale)
+        return _draw_twice(_share_chart(rows, x, alt.X2("to:T")))
+    rows = list(_share_rows(contents.in_order, lambda place: place))
+    x = alt.X("from:Q", title="records, in the order of decision", axis=_count_axis(), scale={"nice": False})
+    return _draw_twice(_share_chart(rows, x, alt.X2("to:Q")))
 
 
-def _rated(rows: Sequence[Mapping[str, Any]], x: Any, x2: Any) -> Any:
-    y = alt.Y("share:Q", title="share that goes", axis=alt.Axis(format=".0%", **_quiet()))
+def _share_chart(rows: Sequence[Mapping[str, Any]], x: Any, x2: Any) -> Any:
+    y = alt.Y("share:Q", title="share that goes", axis=alt.Axis(format=".0%", **_plain_axis()))
     chart = alt.Chart(alt.InlineData(values=rows), height=HEIGHT)
     return chart.mark_rect(color=COLOURS["near"]).encode(x=x, x2=x2, y=y, y2=alt.Y2Datum(0))
 
 
-def _shares(stretches: Sequence[Stretch], written: Any) -> Iterator[dict[str, Any]]:
-    for one in stretches:
-        yield {
-            "from": written(one.start), "to": written(one.end), "share": one.dropped / max(1, one.records),
-        }  # fmt: skip
+def _share_rows(stretches: Sequence[Stretch], to_json: Callable[[Any], Any]) -> Iterator[dict[str, Any]]:
+    for stretch in stretches:
+        share = stretch.dropped / max(1, stretch.records)
+        yield {"from": to_json(stretch.start), "to": to_json(stretch.end), "share": share}
 
 
-def _histogram(rows: Sequence[Mapping[str, Any]], counted: str, title: str) -> Any:
-    chart = alt.Chart(alt.InlineData(values=rows), height=HEIGHT)
-    return chart.mark_bar(color=COLOURS["near"], binSpacing=1).encode(
-        x=alt.X("from:Q", bin="binned", title=title, axis=alt.Axis(format=".2f", grid=False, **_quiet())),
-        x2=alt.X2("to:Q"),
-        y=alt.Y(f"{counted}:Q", title=counted, axis=_counts()),
-    )
-
-
-def _bars(rows: Sequence[Mapping[str, Any]], name: str, counted: str, title: str, colour: str) -> Any:
+def _bar_chart(rows: Sequence[Mapping[str, Any]], name: str, counted: str, title: str, colour: str) -> Any:
     chart = alt.Chart(alt.InlineData(values=rows), width=WIDTH, height=HEIGHT)
     return chart.mark_bar(color=COLOURS[colour]).encode(
-        x=alt.X(f"{name}:N", sort=alt.SortField("place"), title=title, axis=_labels()),
-        y=alt.Y(f"{counted}:Q", title=counted, axis=_counts()),
+        x=alt.X(f"{name}:N", sort=alt.SortField("place"), title=title, axis=_label_axis()),
+        y=alt.Y(f"{counted}:Q", title=counted, axis=_count_axis()),
     )
 
 
-def _quiet() -> dict[str, Any]:
+def _plain_axis() -> dict[str, Any]:
     return {"ticks": False, "domain": False, "labelPadding": 6}
 
 
-def _labels() -> Any:
-    return alt.Axis(grid=False, labelAngle=0, labelOverlap=True, **_quiet())
+def _label_axis() -> Any:
+    return alt.Axis(grid=False, labelAngle=0, labelOverlap=True, **_plain_axis())
 
 
-def _counts() -> Any:
+def _count_axis() -> Any:
+    # An axis with this format as its `format` would use one unit for all labels: "0.2M" rather than "200k".
     return alt.Axis(
-        labelExpr="datum.value ? format(datum.value, '~s') : '0'", tickCount=4, tickMinStep=1, **_quiet()
+        labelExpr="datum.value ? format(datum.value, '~s') : '0'", tickCount=4, tickMinStep=1, **_plain_axis()
     )
 
 
-def _colours(field: str, what: Sequence[str], others: Mapping[str, str] | None, legend: bool = False) -> Any:
-    colours = [COLOURS[(others or {}).get(one, one)] for one in what]
+def _encode_colour(
+    field: str, names: Sequence[str], others: Mapping[str, str] | None, legend: bool = False
+) -> Any:
+    """Return a colour encoding.
+
+    Args:
+        field: The field with the names.
+        names: All names, in the order of the legend.
+        others: Names whose colour is that of another name.
+        legend: Whether to show a legend.
+    """
+    colours = [COLOURS[(others or {}).get(name, name)] for name in names]
     shown = (
         alt.Legend(orient="top", title=None, labelColor=COLOURS["ink"], labelFont=FONT) if legend else None
     )
-    return alt.Color(field, scale=alt.Scale(domain=list(what), range=colours), legend=shown)
+    return alt.Color(field, scale=alt.Scale(domain=list(names), range=colours), legend=shown)
 
 
-def _first(counted: Sequence[int]) -> int:
-    return next((step for step, number in enumerate(counted) if number), 0)
-
-
-def _up_to_one(counted: Sequence[int]) -> list[int]:
-    """Return what is counted by hundredths with those that are wholly alike in the last of them."""
-    return [*counted[:-2], counted[-2] + counted[-1]]
-
-
-def _by_length(lengths: Sequence[Weighted]) -> dict[int, float]:
-    """Return how many records have a text at least as long as an edge, and shorter than the next one."""
-    counted: dict[int, float] = {}
-    for length, stands_for in lengths:
+def _count_by_length(lengths: Sequence[Weighted]) -> dict[int, float]:
+    """Return about how many records have a text in each bin, by the place of the bin in `LENGTHS`."""
+    counts: dict[int, float] = {}
+    for length, weight in lengths:
         place = max(at for at, edge in enumerate(LENGTHS) if edge <= max(1, length))
-        counted[place] = counted.get(place, 0.0) + stands_for
-    return counted
+        counts[place] = counts.get(place, 0.0) + weight
+    return counts
 
 
-def _short(number: int) -> str:
-    return f"{number // 1000}k" if number >= 1000 else str(number)
-
-
-def _twice(chart: Any) -> Markup:
-    """Return a chart as wide as the page, and as wide as a telephone: the style sheet shows one of them."""
-    wide, narrow = (_drawn(chart.properties(width=width)) for width in (2 * WIDTH, WIDTH * 3 // 4))
+def _draw_twice(chart: Any) -> Markup:
+    """Draw a chart as wide as the page, and again as wide as a phone; the style sheet shows one of them."""
+    wide, narrow = (_draw(chart.properties(width=width)) for width in (2 * WIDTH, WIDTH * 3 // 4))
     return Markup('<div class="broad">{}</div><div class="narrow">{}</div>').format(wide, narrow)
 
 
-def _drawn(chart: Any) -> Markup:
-    """Return a chart as SVG that fits its place, in the page's own colours, with a title on each mark."""
-    quiet = chart.configure(background="transparent", font=FONT).configure_view(strokeWidth=0)
-    quiet = quiet.configure_axis(**AXIS).configure_legend(labelFontSize=11)
-    drawn = vl_convert.vegalite_to_svg(quiet.to_dict(), vl_version="6.1")
-    for colour, name in NAMES.items():
-        drawn = drawn.replace(colour, name)
-    drawn = MARK.sub(lambda mark: f"<path{mark[2]}><title>{mark[1]}</title></path>", drawn)
-    return Markup(drawn)
+def _draw(chart: Any) -> Markup:
+    """Draw a chart as SVG in the page's own colours, with a title on each mark."""
+    styled = chart.configure(background="transparent", font=FONT).configure_view(strokeWidth=0)
+    styled = styled.configure_axis(**AXIS).configure_legend(labelFontSize=11)
+    svg = vl_convert.vegalite_to_svg(styled.to_dict(), vl_version="6.1")
+    for colour, variable in VARIABLES.items():
+        svg = svg.replace(colour, variable)
+    # Browsers show no tooltip for an `aria-label`, but for a title.
+    svg = MARK.sub(lambda mark: f"<path{mark[2]}><title>{mark[1]}</title></path>", svg)
+    return Markup(svg)

@@ -1,4 +1,4 @@
-"""What stands on a page, as values: what was counted of all records, and what samples tell."""
+"""The contents of the page as values: counts of all records, and estimates from samples."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ from dedup_job.document import Counts
 from dedup_job.report.differences import Gap, Piece
 from dedup_job.report.page.timeline import Stretch
 
-Weighted = tuple[int, float]  # a length in characters, and how many records it stands for
+Weighted = tuple[int, float]
+"""The length of a sampled text in characters, and the number of records that it represents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A number of records that a sample tells; it lies between `low` and `high` in 95 % of all cases."""
+    """A number of records, counted or estimated from a sample.
+
+    Attributes:
+        likely: The estimate.
+        low: Lower end of its 95 % confidence interval.
+        high: Upper end; infinite if no interval is known.
+    """
 
     likely: float
     low: float
@@ -22,12 +29,12 @@ class Estimate:
 
     @classmethod
     def about(cls, number: float, is_exact: bool) -> Estimate:
-        """Return a number that was counted, or one of which no interval is known."""
+        """Return a counted number, or an estimate without a known interval."""
         return cls(number, number, number) if is_exact else cls(number, 0.0, float("inf"))
 
     @property
     def is_exact(self) -> bool:
-        """Whether it was counted."""
+        """Whether the number was counted."""
         return self.low == self.high
 
 
@@ -35,9 +42,10 @@ class Estimate:
 class ShownRecord:
     """A record of a pair or a group.
 
-    id      as the command line takes it
-    length  characters of its text; None for one that is gone, or has no text any more
-    fields  what the settings ask for, by path
+    Attributes:
+        id: The id as the command line takes it.
+        length: Characters of its text; None if the record was deleted or no longer has a text.
+        fields: The fields that the settings name, as paths and values.
     """
 
     id: str
@@ -47,12 +55,18 @@ class ShownRecord:
 
 @dataclass(frozen=True, slots=True)
 class ShownPair:
-    """A duplicate beside its keeper.
+    """A duplicate and its keeper.
 
-    reason      "exact" or "near"
-    keys        by which it was found
-    parts       of both texts, the keeper's first, with gaps
-    stands_for  so many duplicates are like it, about
+    Attributes:
+        keeper: The keeper.
+        duplicate: The duplicate.
+        reason: "exact" or "near".
+        distance: Hamming distance of the fingerprints, None if there is none.
+        similarity: Similarity of the texts, None if they were not compared.
+        keys: The keys that both share, in words.
+        parts: Both texts with gaps, the keeper's first.
+        has_other_numbers: Whether the texts differ in a number.
+        stands_for: About how many duplicates the pair represents.
     """
 
     keeper: ShownRecord
@@ -68,7 +82,7 @@ class ShownPair:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A keeper, how its text begins, how many duplicates it stands for, and some of them."""
+    """A keeper, the beginning of its text, the number of its duplicates, and some of them."""
 
     keeper: ShownRecord
     size: int
@@ -78,7 +92,15 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A value of a field: how many records have it, how many of them go, and for which value mostly."""
+    """A value of the field that records are counted by.
+
+    Attributes:
+        value: The value.
+        records: Number of records with it.
+        dropped: Number of these that are dropped.
+        keeper: The most frequent value among their keepers.
+        keeper_share: Share of their keepers that have this value.
+    """
 
     value: str
     records: float
@@ -89,7 +111,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """What a higher `min_similarity` would change: so many pairs are below it, so many of them would stay."""
+    """The effect of a higher `min_similarity`.
+
+    Attributes:
+        similarity: The threshold.
+        below: Number of pairs below it.
+        staying: Number of duplicates among these that would be kept.
+    """
 
     similarity: float
     below: int
@@ -98,7 +126,7 @@ class Threshold:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """How many of all records of a kind were looked at."""
+    """The size of a sample: `drawn` of the `total` records of a kind."""
 
     what: str
     drawn: int
@@ -107,17 +135,33 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """All that a page shows.
+    """Everything that the page shows.
 
-    is_done       whether it tells what a run did; else what one would do
-    facts         small print: names and values
-    similarities  near duplicates by hundredths of similarity, rounded down
-    distances     near duplicates by distance; under None those that have none
-    sizes         groups by size, the keeper counted in
-    group_count   how many groups there are
-    numbers       near duplicates that differ from their keeper in a number; None where none was compared
-    in_time       the name of a unit, and the stretches
-    show          paths of fields
+    Attributes:
+        source: The source's name.
+        target: The target's name.
+        run: The run's name.
+        is_done: Whether the page is about a finished run, or about a dry run.
+        facts: Names and values for the small print.
+        counts: The verdicts.
+        min_similarity: The threshold in the settings.
+        is_distinguishing: Whether texts with different numbers are kept apart.
+        similarities: Near duplicates by hundredths of similarity, rounded down.
+        distances: Near duplicates by distance; None is the key of those without a distance.
+        sizes: Number of groups by size; the size includes the keeper.
+        group_count: Number of groups.
+        kept_lengths: Lengths of kept texts.
+        dropped_lengths: Lengths of dropped texts.
+        in_order: Records and drops along the order of decision.
+        in_time: The name of a unit of time, and records and drops by the time in the ids.
+        numbers: Near duplicates that differ from their keeper in a number; None if no texts were compared.
+        thresholds: The effects of higher thresholds, the present one first.
+        pairs: The pairs to show, the least similar first.
+        groups: The largest groups.
+        show: Paths of the fields to show.
+        group_by: Path of the field that records are counted by, empty if there is none.
+        places: The values of that field with the most drops.
+        sampled: The sizes of the samples.
     """
 
     source: str

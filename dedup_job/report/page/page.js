@@ -6,17 +6,17 @@
   const store = "dedup-job " + document.body.dataset.source;
   const count = (number) => Number(number).toLocaleString("en-US");
 
-  // Labels: by the ids of both records, so that the next page of the same source knows them again.
+  // Labels are stored by the ids of both records, so that the next page of the same source finds them.
   const keyOf = (pair) => pair.dataset.first + "\n" + pair.dataset.second;
   const labels = new Map();
   try {
     for (const [key, label] of Object.entries(JSON.parse(localStorage.getItem(store) || "{}"))) labels.set(key, label);
-  } catch { /* kept for as long as the page is open */ }
+  } catch { /* no storage: labels last as long as the page is open */ }
 
   function keep() {
     try {
       localStorage.setItem(store, JSON.stringify(Object.fromEntries(labels)));
-    } catch { /* as above */ }
+    } catch { /* no storage */ }
   }
 
   function setLabel(pair, label) {
@@ -43,7 +43,7 @@
       `${count(number("unsure"))} unsure`;
   }
 
-  // The file that `dedup-job evaluate --pairs` reads.
+  // Save the file that `dedup-job evaluate --pairs` reads.
   function save() {
     const lines = [...labels].map(([key, label]) => {
       const [id1, id2] = key.split("\n");
@@ -72,12 +72,12 @@
   function says(row) {
     const { at, below, likely, low, high } = row.dataset;
     if (row === rows[0]) return "Nothing would change: this is the present threshold.";
-    if (below === "0") return `At ${at} nothing would change: no pair is less similar than that.`;
+    if (below === "0") return `At ${at} nothing would change: no pair is below it.`;
     const between = low === high ? "" : ` (${count(low)} to ${count(high)})`;
     return (
-      `At ${at}, ${count(below)} near duplicates are less similar to their keeper than that. ` +
+      `At ${at}, ${count(below)} near duplicates are less similar to their keeper. ` +
       `${low === high ? "" : "About "}${count(likely)}${between} of them would stay` +
-      (likely === below ? "." : ", the others would still go, for one another.")
+      (likely === below ? "." : "; the others would still go, as duplicates of each other.")
     );
   }
 
@@ -95,7 +95,7 @@
     }
   }
 
-  // Which pairs are shown, and which one the keys are for.
+  // Filter the pairs, and move between them by keyboard.
   function filter() {
     const wanted = new Set(all("[data-only]:checked").map((box) => box.dataset.only));
     for (const pair of pairs) {

@@ -1,4 +1,4 @@
-"""Samples that are drawn while records go by, each of bounded size."""
+"""Random samples of bounded size, drawn from records as they go by."""
 
 from __future__ import annotations
 
@@ -11,39 +11,46 @@ from typing import Generic, TypeVar
 import xxhash
 
 T = TypeVar("T")
-WHOLE = 1 << 64
+WHOLE = 1 << 64  # number of hash values
 
 
 class Reservoir(Generic[T]):
-    """Some of what goes by, each as likely as any other (Vitter's algorithm R); the same at every run."""
+    """A uniform sample of items (Vitter's algorithm R); the same items give the same sample.
+
+    Attributes:
+        seen: Number of items so far.
+    """
 
     def __init__(self, most: int) -> None:
+        """Draw at most `most` items."""
         self._most = most
         self._random = Random(0)
         self._drawn: list[T] = []
         self.seen = 0
 
-    def add(self, one: T) -> None:
-        """See one more."""
+    def add(self, item: T) -> None:
+        """Add an item to those that the sample is drawn from."""
         self.seen += 1
         if len(self._drawn) < self._most:
-            self._drawn.append(one)
+            self._drawn.append(item)
         elif (place := int(self._random.random() * self.seen)) < self._most:
-            self._drawn[place] = one
+            self._drawn[place] = item
 
     @property
     def drawn(self) -> Sequence[T]:
-        """What was drawn, in no particular order."""
+        """The sample, in no particular order."""
         return self._drawn
 
 
 @dataclass(slots=True)
 class DrawnGroup:
-    """A keeper that was drawn, and what it stands for.
+    """A group of the sample.
 
-    size     its duplicates
-    near     those of them that are not exact
-    members  the first of the near ones, in the order of decision, each with its similarity to the keeper
+    Attributes:
+        keeper: The keeper's raw id.
+        size: Number of its duplicates.
+        near: Number of these that are not exact.
+        members: The first near ones in the order of decision, each with its similarity to the keeper.
     """
 
     keeper: bytes
@@ -53,50 +60,57 @@ class DrawnGroup:
 
 
 class GroupReservoir:
-    """Whole groups, each as likely as any other: those whose keepers have the smallest hashes.
+    """A uniform sample of whole groups: those whose keepers have the smallest hashes.
 
-    A group is in the sample from its first duplicate on or not at all, so its size is its true size (bottom-k
-    sampling: Cohen and Kaplan, "Summarizing data using bottom-k sketches", 2007).
+    A group is in the sample from its first duplicate on, or not at all, so its size is its true size.
+    This is bottom-k sampling: Cohen and Kaplan, "Summarizing data using bottom-k sketches", 2007.
     """
 
     def __init__(self, most: int, of_one: int) -> None:
-        """Hold `most` members in all, about, and `of_one` group at most so many."""
+        """Limit the members of all groups together to about `most`, and of each group to `of_one`."""
         self._most, self._of_one = most, of_one
-        self._limit = WHOLE  # a keeper is drawn when its hash is below
+        self._limit = WHOLE  # keepers with smaller hashes are in the sample
         self._groups: dict[bytes, DrawnGroup] = {}
-        self._marks: list[tuple[int, bytes]] = []  # greatest hash first
-        self._held = 0
+        self._hashes: list[tuple[int, bytes]] = []  # negated, so that the heap has the greatest hash first
+        self._stored = 0  # keepers and members
 
     def add(self, keeper: bytes, duplicate: bytes, similarity: float | None) -> None:
-        """See a duplicate; `similarity` is None for an exact one, and where texts are not compared."""
+        """Add a duplicate.
+
+        Args:
+            keeper: The keeper's raw id.
+            duplicate: The duplicate's raw id.
+            similarity: None for an exact duplicate, and if texts are not compared.
+        """
         group = self._groups.get(keeper)
         if group is None:
-            mark = xxhash.xxh3_64_intdigest(keeper)
-            if mark >= self._limit:
+            keeper_hash = xxhash.xxh3_64_intdigest(keeper)
+            if keeper_hash >= self._limit:
                 return
             group = self._groups[keeper] = DrawnGroup(keeper)
-            heappush(self._marks, (-mark, keeper))
-            self._held += 1
+            heappush(self._hashes, (-keeper_hash, keeper))
+            self._stored += 1
         group.size += 1
         if similarity is not None:
             group.near += 1
             if len(group.members) < self._of_one:
                 group.members.append((duplicate, similarity))
-                self._held += 1
-        while self._held > self._most and len(self._groups) > 1:
-            self._leave_one_out()
+                self._stored += 1
+        while self._stored > self._most and len(self._groups) > 1:
+            self._remove_group()
 
-    def _leave_one_out(self) -> None:
-        mark, keeper = heappop(self._marks)
-        self._limit = -mark
-        self._held -= 1 + len(self._groups.pop(keeper).members)
+    def _remove_group(self) -> None:
+        """Remove the group with the greatest hash; no later group with a hash this great gets in."""
+        negated, keeper = heappop(self._hashes)
+        self._limit = -negated
+        self._stored -= 1 + len(self._groups.pop(keeper).members)
 
     @property
     def drawn(self) -> Sequence[DrawnGroup]:
-        """The groups that were drawn."""
+        """The groups of the sample."""
         return list(self._groups.values())
 
     @property
     def share(self) -> float:
-        """The share of all groups that was drawn, about; exactly 1 where it is all of them."""
+        """About the share of all groups that is in the sample; exactly 1 if all are."""
         return self._limit / WHOLE

@@ -1,4 +1,4 @@
-"""Writing the page: what stands on it put into its template, where everything from a record is text."""
+"""Render the page: its contents in its template; everything from a record is escaped as text."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import hashlib
 import json
 import re
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.resources import files
-from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
@@ -21,28 +20,31 @@ from dedup_job.report.page import charts
 from dedup_job.report.page.contents import Contents
 
 MOST_BYTES = 5_000_000
-# Controls, marks that turn the direction of what follows, and what has no width: shown by their numbers.
+# Controls, marks that change the direction of text, and characters without width: shown as code points.
 UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ud800-\udfff\ufeff\uffa0\ufff0-\ufffb\U000e0000-\U000e0fff]"
 )
 KANA, HANGUL, HAN = (
-    re.compile(f"[{these}]") for these in ("\u3040-\u30ff", "\uac00-\ud7af", "\u3400-\u9fff\uf900-\ufaff")
+    re.compile(f"[{characters}]")
+    for characters in ("\u3040-\u30ff", "\uac00-\ud7af", "\u3400-\u9fff\uf900-\ufaff")
 )
 DIGIT = re.compile(r"\d")
-SHORT = 20  # characters: a longer difference with digits in it is more than another number
+SHORT = 20  # characters: a longer difference with digits is more than another number
 
 
 def html(contents: Contents) -> str:
-    """Return the page, of five megabytes at most: with fewer pairs and groups where all would be more."""
-    drawn = _charts(contents)
-    while len(page := _filled(contents, drawn)) * 4 > MOST_BYTES and len(page.encode()) > MOST_BYTES:
+    """Render the page, with at most five megabytes: a larger page gets fewer pairs and groups."""
+    drawn = charts.draw_all(contents)
+    # A character has at most four bytes, so most pages need not be encoded to know that they are small.
+    while len(page := _render(contents, drawn)) * 4 > MOST_BYTES and len(page.encode()) > MOST_BYTES:
+        # Every second pair, so that all similarities stay represented; of the groups the larger half.
         pairs, groups = len(contents.pairs) // 2, len(contents.groups) // 2
         contents = replace(contents, pairs=contents.pairs[::2][:pairs], groups=contents.groups[:groups])
     return page
 
 
-def _filled(contents: Contents, drawn: dict[str, Markup]) -> str:
+def _render(contents: Contents, drawn: Mapping[str, Markup | None]) -> str:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -54,28 +56,28 @@ def _filled(contents: Contents, drawn: dict[str, Markup]) -> str:
         "text_of": text_of,
     }
     environment.tests["a_number"] = lambda text: len(text) <= SHORT and DIGIT.search(text) is not None
-    room = files(__package__)
-    style, script = ((room / name).read_text("utf-8") for name in ("page.css", "page.js"))
-    counts = contents.counts
-    return environment.from_string((room / "page.html").read_text("utf-8")).render(
+    folder = files(__package__)
+    style, script = ((folder / name).read_text("utf-8") for name in ("page.css", "page.js"))
+    return environment.from_string((folder / "page.html").read_text("utf-8")).render(
         page=contents,
-        counts=counts,
+        counts=contents.counts,
         charts=drawn,
         title=f"{contents.source}: {'what a run did' if contents.is_done else 'what would go'}",
         sentence=sentence(contents),
-        verdicts=_verdicts(contents),
-        reasons=_reasons(contents),
-        everything_sampled=all(one.drawn == one.total for one in contents.sampled),
+        verdicts=_verdict_rows(contents),
+        reasons=_reason_rows(contents),
+        everything_sampled=all(sample.drawn == sample.total for sample in contents.sampled),
         made=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         version=version("dedup-job"),
         style=Markup(style),
         script=Markup(script),
+        # The page's Content-Security-Policy allows only this script, so none from a record can run.
         script_digest=b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
 
 
 def sentence(contents: Contents) -> Markup:
-    """Return in one sentence what goes."""
+    """Return one sentence that says how many records are dropped."""
     counts = contents.counts
     if not counts.read:
         return Markup("There is nothing to decide.")
@@ -87,28 +89,28 @@ def sentence(contents: Contents) -> Markup:
         f"{counts.duplicate:,}",
         would,
         f"{100 * counts.duplicate / counts.read:.1f} %",
-        _counted(counts.exact, "exact copy", "exact copies"),
-        _counted(counts.near, "near duplicate", "near duplicates"),
+        f"{counts.exact:,} exact {'copy' if counts.exact == 1 else 'copies'}",
+        f"{counts.near:,} near {'duplicate' if counts.near == 1 else 'duplicates'}",
         "stayed" if contents.is_done else "stay",
     )
 
 
 def seen(text: str) -> Markup:
-    """Return a text for the page: every character that cannot be seen is shown by its number.
+    """Return a text as HTML, with every invisible character shown as its code point.
 
     >>> str(seen("a<b\\x00"))
     'a&lt;b<span class="unseen">U+0000</span>'
     """
     shown, end = [], 0
-    for found in UNSEEN.finditer(text):
-        shown.append(escape(text[end : found.start()]))
-        shown.append(Markup('<span class="unseen">U+{:04X}</span>').format(ord(found[0])))
-        end = found.end()
+    for match in UNSEEN.finditer(text):
+        shown.append(escape(text[end : match.start()]))
+        shown.append(Markup('<span class="unseen">U+{:04X}</span>').format(ord(match[0])))
+        end = match.end()
     return Markup("").join([*shown, escape(text[end:])])
 
 
 def ascii_json(raw_id: str) -> str:
-    """Return an id, as the command line takes it, in ASCII: so it survives attributes and files.
+    """Return an id, given as the command line takes it, in ASCII, so that it survives attributes and files.
 
     >>> ascii_json("0123456789abcdef01234567"), ascii_json('"今天"')
     ('0123456789abcdef01234567', '"\\\\u4eca\\\\u5929"')
@@ -117,16 +119,17 @@ def ascii_json(raw_id: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Return the same without an element, for a title or an attribute."""
-    return UNSEEN.sub(lambda found: f"U+{ord(found[0]):04X}", text)
+    """Return a text with code points as `seen` does, but without markup: for titles and attributes."""
+    return UNSEEN.sub(lambda match: f"U+{ord(match[0]):04X}", text)
 
 
 def lang(text: str) -> str:
-    """Return the language of a text as far as its characters tell, for fonts and line breaks; "" for others.
+    """Guess the language of a text from its characters, for fonts and line breaks; "" if they do not say.
 
     >>> lang("数据去重"), lang("重複を除く"), lang("plain")
     ('zh-Hans', 'ja', '')
     """
+    # Japanese and Korean texts may contain Han characters, so kana and hangul are tried first.
     if KANA.search(text):
         return "ja"
     if HANGUL.search(text):
@@ -135,27 +138,30 @@ def lang(text: str) -> str:
 
 
 def text_of(parts: Sequence[Piece | Gap], side: str) -> str:
-    """Return what is shown of a text."""
+    """Return the shown parts of one text.
+
+    Args:
+        parts: Two texts with gaps.
+        side: "first" or "second".
+    """
     return "".join(getattr(part, side) for part in parts if isinstance(part, Piece))
 
 
-def _counted(number: int, one: str, more: str) -> str:
-    return f"{number:,} {one if number == 1 else more}"
-
-
-def _verdicts(contents: Contents) -> list[tuple[str, str, int]]:
-    counts, done = contents.counts, contents.is_done
+def _verdict_rows(contents: Contents) -> list[tuple[str, str, int]]:
+    """Return the legend of the first chart: CSS classes, labels and numbers."""
+    counts, is_done = contents.counts, contents.is_done
     rows = [
         ("kept", "kept", counts.unique),
         ("near", "near duplicates", counts.near),
         ("exact", "exact copies", counts.exact),
         ("unjudged", "copied unjudged", sum(counts.unjudged.values())),
-        ("refused", "refused by the target" if done else "would be refused", sum(counts.refused.values())),
+        ("refused", "refused by the target" if is_done else "would be refused", sum(counts.refused.values())),
     ]
     return [row for row in rows if row[2] or row[0] in ("kept", "near", "exact")]
 
 
-def _reasons(contents: Contents) -> list[tuple[str, str, int]]:
+def _reason_rows(contents: Contents) -> list[tuple[str, str, int]]:
+    """Return the table of all verdicts: verdict, reason and number."""
     counts = contents.counts
     return [
         ("unique", "", counts.unique),
@@ -164,16 +170,3 @@ def _reasons(contents: Contents) -> list[tuple[str, str, int]]:
         *(("unjudged", reason, number) for reason, number in sorted(counts.unjudged.items())),
         *(("refused", reason, number) for reason, number in sorted(counts.refused.items())),
     ]
-
-
-def _charts(contents: Contents) -> dict[str, Any]:
-    """Return the charts that there is something to draw in."""
-    there = {
-        "verdicts": contents.counts.read,
-        "similarities": any(contents.similarities),
-        "distances": contents.distances,
-        "sizes": contents.sizes,
-        "lengths": contents.kept_lengths or contents.dropped_lengths,
-        "timeline": contents.in_order,
-    }
-    return {name: getattr(charts, name)(contents) if is_there else None for name, is_there in there.items()}
