@@ -127,7 +127,7 @@ def test_people_read_the_same() -> None:
     assert '  {"page": "0"} for 0123456789abcdef01234567: distance 2, similarity 0.90' in lines
     assert "    - copy text" in lines
     assert "    + keeper text" in lines
-    assert "  0123456789abcdef01234567 stands for 1 more: keeper text" in lines
+    assert "  0123456789abcdef01234567 is the keeper of 1 more: keeper text" in lines
 
 
 def test_texts_that_were_not_compared_have_no_similarity() -> None:

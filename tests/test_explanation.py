@@ -109,7 +109,7 @@ def test_texts_that_are_similar_and_share_no_key_say_so() -> None:
 def test_the_chance_of_the_present_bands_is_shown_where_there_are_bands() -> None:
     shown = explained([LONG, LONG + "。续"], RECIPES["default"])
     assert shown["band_chance"] == pytest.approx(1 - (1 - shown["similarity"] ** 4) ** 8, abs=1e-3)
-    assert f"{shown['band_chance']:.4f}  that texts so similar share one of 9 bands of 4" in as_text(shown)
+    assert f"{shown['band_chance']:.4f}  that texts this similar share one of 9 bands of 4" in as_text(shown)
     assert "bands of" not in as_text(explained([LONG, OTHER], RECIPES["classic"]))
 
 

@@ -23,19 +23,19 @@ def test_an_undo_says_what_is_undecided_again_and_what_stays() -> None:
 
     whole = Undone("u", "r", 2, counts, {}, 1.0)
     assert whole.exit_code == 0
-    assert "undecided again               100\n  out of the target              74\n" in whole.as_text()
+    assert "undecided again               100\n  removed from target            74\n" in whole.as_text()
 
     partial = Undone("u", "r", 2, counts, {"vanished": 1, "altered": 2}, 1.0)
     assert partial.exit_code == 3
-    assert "out of the target              71\n" in partial.as_text()
-    assert "3  altered 2, vanished 1; they are in dedup.left" in partial.as_text()
-    assert Undone("u", "r", already=True).as_text() == "run r is undone already, by u"
+    assert "removed from target            71\n" in partial.as_text()
+    assert "3  altered 2, vanished 1; listed in dedup.left" in partial.as_text()
+    assert Undone("u", "r", already=True).as_text() == "run r was already undone by u"
 
 
 def test_a_restore_names_each_record_as_the_command_line_takes_it() -> None:
     shown = Restored("x", [{"$oid": "65920080000000000100002a"}, "42"], 3, ["42"]).as_text()
     assert shown.splitlines() == [
         "65920080000000000100002a is in the target again",
-        '"42" is in the target again, as the source has it now, which is not as it was dropped',
-        "1 restored before",
+        '"42" is in the target again, in the source\'s present version, which differs from the dropped one',
+        "1 restored earlier",
     ]

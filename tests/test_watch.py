@@ -57,7 +57,7 @@ def file(tmp_path: Path) -> MetricsFile:
 
 
 def test_a_run_that_was_done_is_told_in_numbers(file: MetricsFile) -> None:
-    file.done(REPORT, LedgerProgress(7, datetime(2026, 1, 2, tzinfo=UTC)), NOON)
+    file.write_success(REPORT, LedgerProgress(7, datetime(2026, 1, 2, tzinfo=UTC)), NOON)
     told = samples(file.path)
     assert told.pop("peak_memory_bytes") > 10 << 20
     assert told == {
@@ -77,15 +77,15 @@ def test_a_run_that_was_done_is_told_in_numbers(file: MetricsFile) -> None:
 
 
 def test_what_is_not_known_is_not_told(file: MetricsFile) -> None:
-    file.done(REPORT, LedgerProgress(None, None), NOON)
+    file.write_success(REPORT, LedgerProgress(None, None), NOON)
     assert not {"undecided", "covered_timestamp_seconds"} & samples(file.path).keys()
 
 
 def test_after_failures_the_last_success_is_told_still(file: MetricsFile) -> None:
-    file.done(REPORT, LedgerProgress(0, NOON), NOON)
+    file.write_success(REPORT, LedgerProgress(0, NOON), NOON)
     before = samples(file.path)
     for code in (69, 65):
-        file.failed(code, datetime(2026, 1, 3, tzinfo=UTC))
+        file.write_failure(code, datetime(2026, 1, 3, tzinfo=UTC))
     after = {"exit_code": 65, "last_run_timestamp_seconds": NOON.timestamp() + 43_200}
     assert samples(file.path) == before | after
 
@@ -94,7 +94,7 @@ def test_after_failures_the_last_success_is_told_still(file: MetricsFile) -> Non
 def test_a_failure_is_told_where_nothing_was_before(file: MetricsFile, content: str | None) -> None:
     if content is not None:
         file.path.write_text(content)
-    file.failed(69, NOON)
+    file.write_failure(69, NOON)
     assert samples(file.path) == {"exit_code": 69, "last_run_timestamp_seconds": NOON.timestamp()}
 
 
@@ -167,7 +167,7 @@ def test_a_monitor_that_refuses_is_logged_without_its_address(
 def test_a_monitor_that_is_not_there_or_says_nothing_does_not_hold_a_run_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("dedup_job.report.ping.SECONDS", 0.2)
+    monkeypatch.setattr("dedup_job.report.ping.PING_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for port in (silent.getsockname()[1], 9):
             with Watch(settings(ping=f"http://127.0.0.1:{port}{SECRET}")):

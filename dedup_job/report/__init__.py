@@ -1,1 +1,1 @@
-"""Counts, evidence and pages for people."""
+"""What people read: results as text and JSON, progress, logs, metrics, and the HTML page."""

@@ -1,4 +1,4 @@
-"""What `reconcile --apply` is to do, and what it did, for people and for scripts."""
+"""Results of `reconcile --apply`: the records to bring up to date, and the changes made, as text and JSON."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import Any
 from dedup_job.document import VANISHED, Counts
 from dedup_job.mongo.id_list import IdList
 from dedup_job.mongo.shown_ids import extended
-from dedup_job.report.terminal import id_text
+from dedup_job.report.terminal import count_row, id_text, more_row
 
-SAMPLES = 5
+SAMPLES = 5  # ids shown as text
 MOST_LISTED = 100  # ids in JSON, which is also a row of the ledger and may have 16 MiB
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """How many records are outdated.
+    """Numbers of outdated records.
 
-    renewed    changed, but not in their text
-    changed    in their text, too, or what was decided of them is not of their text
-    handed_on  were dropped for one that changed or vanished
-    refused    the target refused them, and may take them now
-    failed     were copied without being compared, as the job failed on them
-    kept       vanished and are in the target
-    others     vanished and are not
+    Attributes:
+        renewed: Records that changed, but not in their text.
+        changed: Records whose text changed, or whose decision is about another text.
+        handed_on: Records that were dropped for a record that changed or vanished.
+        refused: Records that the target refused, and may accept now.
+        failed: Records that were copied without being compared, because the job failed on them.
+        kept: Vanished records that are in the target.
+        others: Vanished records that are not in the target.
     """
 
     renewed: int
@@ -37,8 +38,7 @@ class Due:
     others: int
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        vanished = {"kept": self.kept, "not_kept": self.others}
+        """Return the numbers as JSON values."""
         return {
             "renew": self.renewed,
             "decide_again": {
@@ -47,39 +47,42 @@ class Due:
                 "refused": self.refused,
                 "failed": self.failed,
             },
-            "take_out": vanished,
+            "take_out": {"kept": self.kept, "not_kept": self.others},
         }
 
     def as_text(self, target: str) -> str:
-        """Return it for people."""
+        """Return the numbers as text, before the user is asked."""
         rows = [
             ("renewed", self.renewed, "changed, but not in their text: verdicts stay"),
             ("decided again", self.changed, "changed in their text"),
-            ("", self.handed_on, "were dropped for one that changed or vanished"),
-            ("", self.refused, "were refused by the target, which may take them now"),
-            ("", self.failed, "were copied without being compared, as the job failed on them"),
-            ("vanished", self.kept, "leave the target"),
-            ("", self.others, "are not in it"),
+            ("", self.handed_on, "were dropped for a record that changed or vanished"),
+            ("", self.refused, "were refused by the target, which may accept them now"),
+            ("", self.failed, "were copied without being compared, because the job failed on them"),
+            ("vanished", self.kept, "will be removed from the target"),
+            ("", self.others, "are not in the target"),
         ]
         return "\n".join(
             [
                 f"reconcile would bring {target} up to date:",
-                *(f"  {name:<16}{count:>13,}  {what}" for name, count, what in rows),
-                "what others altered in the target stays as it is there",
+                *(count_row(*row, width=16) for row in rows),
+                "records that others changed in the target stay unchanged",
             ]
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What was done.
+    """The changes that `reconcile --apply` made.
 
-    run      its name; what it had decided again can be undone
-    renewed  records that changed, but not in their text
-    counts   the verdicts on records that were decided again; what had vanished is refused
-    removed  records that left the target
-    stay     raw ids of records of which the target keeps what it has: others altered that, or it does not
-             take the record as it is now
+    Attributes:
+        run: The run's name; `undo` takes it, to undo the new decisions.
+        target: The target's name.
+        renewed: Number of records that changed, but not in their text.
+        counts: The verdicts on records that were decided again; vanished records are refused.
+        removed: Number of records removed from the target.
+        seconds: How long it took.
+        stay: Raw ids of records whose copy in the target stays unchanged: others changed the copy, or the
+            target refused the new version.
     """
 
     run: str
@@ -92,12 +95,12 @@ class Applied:
 
     @property
     def exit_code(self) -> int:
-        """0, or 3 when something stays as it was, or the target refused something."""
+        """0, or 3 if an outdated copy stays, or the target refused something."""
         refused = {reason: n for reason, n in self.counts.refused.items() if reason != VANISHED.reason}
         return 3 if self.stay or refused else 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as one JSON object."""
+        """Return the changes as one JSON object."""
         return {
             "run": self.run,
             "mode": "apply",
@@ -110,7 +113,7 @@ class Applied:
         }
 
     def as_text(self) -> str:
-        """Return it for people."""
+        """Return the changes as text."""
         counts = self.counts
         numbers = {
             "unique": counts.unique,
@@ -121,16 +124,13 @@ class Applied:
         verdicts = ", ".join(f"{name} {count:,}" for name, count in numbers.items() if count)
         lines = [
             f"apply {self.run}: {self.target} is up to date",
-            f"  renewed             {self.renewed:>13,}",
-            f"  decided again       {counts.read:>13,}  {verdicts}".rstrip(),
-            f"  out of the target   {self.removed:>13,}",
+            count_row("renewed", self.renewed),
+            count_row("decided again", counts.read, verdicts),
+            count_row("removed from target", self.removed),
         ]
         if self.stay:
-            what = "altered there, or refused as they are now:"
-            lines.append(f"  stay as they were   {len(self.stay):>13,}  {what}")
-            lines += [f"    {id_text(extended(one))}" for one in islice(self.stay, SAMPLES)]
-            more = len(self.stay) - SAMPLES
-            lines += (
-                [f"    and {more:,} more: dedup.left names those that were decided again"] if more > 0 else []
-            )
+            reason = "changed in the target by others, or refused in their new version:"
+            lines.append(count_row("left unchanged", len(self.stay), reason))
+            lines += [f"    {id_text(extended(raw_id))}" for raw_id in islice(self.stay, SAMPLES)]
+            lines += more_row(len(self.stay), SAMPLES, "    ", "dedup.left has those that were decided again")
         return "\n".join([*lines, f"  {self.seconds:,.1f} s"])

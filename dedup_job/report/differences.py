@@ -1,7 +1,7 @@
-"""Differences: where two texts are the same and where not, in words, or in characters of Chinese.
+"""Differences between two texts: in words, or in characters of Chinese.
 
-Two passes, each by `difflib`: over clauses first, then over the words of the clauses that differ.  Work is
-bounded, whatever the texts: what would take too many comparisons is told as one difference.
+Two passes of `difflib`: first over clauses, then over the words of clauses that differ.  The work is bounded
+for any texts: parts that would take too many comparisons are reported as one difference.
 """
 
 from __future__ import annotations
@@ -13,91 +13,95 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import groupby
 
-# A word of letters and digits; one character of Chinese, Japanese kana or Korean; one sign; a run of spaces.
-# A run that goes on for ever is cut.
 CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+# A word of letters and digits; one character of Chinese, Japanese kana or Korean; one sign; a run of spaces.
+# The limit of 40 splits endless runs.
 WORD = re.compile(rf"[{CJK}]|(?:(?![{CJK}])\w){{1,40}}|\s{{1,40}}|.", re.DOTALL)
-# At least twenty characters and on to the end of a clause, but two hundred at most.
+# At least 20 characters, up to the end of a clause, and at most 200.
 CLAUSE = re.compile(r".{20,200}?(?:[。！？；，.!?;,]\s?|$)|.{1,200}", re.DOTALL)
-# What is left of a word at the end, or the beginning, of a cutting.
-BROKEN_OFF, BROKEN_ON = re.compile(r"(?<=\s)[!-~]{1,20}$"), re.compile(r"^[!-~]{1,20}(?=\s)")
-SHORT = 30  # characters: a gap would take as much room
-MOST_EQUALS = 200_000  # pairs of equal parts that one pass looks through
+# Part of a word at the end, or at the beginning, of a cut.
+CUT_END, CUT_START = re.compile(r"(?<=\s)[!-~]{1,20}$"), re.compile(r"^[!-~]{1,20}(?=\s)")
+MIN_HIDDEN = 30  # characters: the note about a gap takes as much space
+MOST_EQUALS = 200_000  # pairs of equal parts that one pass compares
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of two texts: what the first has there and what the second has, the same or not."""
+    """A stretch of two texts, the same in both or different."""
 
     first: str
     second: str
 
     @property
     def is_same(self) -> bool:
-        """Whether both have the same."""
+        """Whether both texts have the same here."""
         return self.first == self.second
 
 
 def differences(first: str, second: str) -> list[Piece]:
-    """Return two texts as pieces, the same and different ones in turn; joined they are the texts.
+    """Split two texts into pieces, in turn the same and different; joined, they are the texts.
 
     >>> [(piece.first, piece.second) for piece in differences("sold on 3 May", "sold on 12 May")]
     [('sold on ', 'sold on '), ('3', '12'), (' May', ' May')]
     >>> [(piece.first, piece.second) for piece in differences("共有5名学生", "共有5位学生")]
     [('共有5', '共有5'), ('名', '位'), ('学生', '学生')]
     """
-    clauses = CLAUSE.findall(first), CLAUSE.findall(second)
-    return _merged(
-        word
-        for clause in _aligned(*clauses)
-        for word in ([clause] if clause.is_same else _by_words(clause.first, clause.second))
+    clauses = _align(CLAUSE.findall(first), CLAUSE.findall(second))
+    pieces = (
+        piece
+        for clause in clauses
+        for piece in (
+            [clause] if clause.is_same else _align(WORD.findall(clause.first), WORD.findall(clause.second))
+        )
     )
+    # Join neighbours of one kind, and drop empty pieces.
+    full = (piece for piece in pieces if piece.first or piece.second)
+    runs = (list(run) for _, run in groupby(full, key=lambda piece: piece.is_same))
+    return [_join([piece.first for piece in run], [piece.second for piece in run]) for run in runs]
 
 
-def _by_words(first: str, second: str) -> Iterator[Piece]:
-    return _aligned(WORD.findall(first), WORD.findall(second))
-
-
-def _aligned(first: Sequence[str], second: Sequence[str]) -> Iterator[Piece]:
-    """Yield two texts, given in parts, as pieces."""
-    start = _same(first, second)
+def _align(first: Sequence[str], second: Sequence[str]) -> Iterator[Piece]:
+    """Yield pieces of two texts that are given in parts; some pieces may be empty."""
+    # The common beginning and end cost nothing; usually little is left to compare.
+    start = _count_same(first, second)
     rest = min(len(first), len(second)) - start
-    end = min(rest, _same(first[::-1], second[::-1]))
+    end = min(rest, _count_same(first[::-1], second[::-1]))
     ends = len(first) - end, len(second) - end
-    yield _piece(first[:start], second[:start])
-    yield from _compared(first[start : ends[0]], second[start : ends[1]])
-    yield _piece(first[ends[0] :], second[ends[1] :])
+    yield _join(first[:start], second[:start])
+    yield from _compare(first[start : ends[0]], second[start : ends[1]])
+    yield _join(first[ends[0] :], second[ends[1] :])
 
 
-def _compared(first: Sequence[str], second: Sequence[str]) -> Iterator[Piece]:
+def _compare(first: Sequence[str], second: Sequence[str]) -> Iterator[Piece]:
+    # `SequenceMatcher` visits every pair of equal parts, so repetitive texts would take it hours.
     counts = Counter(first), Counter(second)
     if sum(count * counts[1][part] for part, count in counts[0].items()) > MOST_EQUALS:
-        yield _piece(first, second)
+        yield _join(first, second)
         return
+    # `autojunk` would ignore parts that occur often, which in Chinese are ordinary characters.
     for _, a, b, c, d in SequenceMatcher(None, first, second, autojunk=False).get_opcodes():
-        yield _piece(first[a:b], second[c:d])
+        yield _join(first[a:b], second[c:d])
 
 
-def _same(first: Sequence[str], second: Sequence[str]) -> int:
-    """Return how many parts two texts have in common from their beginnings on."""
-    same = zip(first, second, strict=False)
-    return next((at for at, (one, other) in enumerate(same) if one != other), min(len(first), len(second)))
+def _count_same(first: Sequence[str], second: Sequence[str]) -> int:
+    """Return how many parts two texts have in common at their beginnings."""
+    pairs = zip(first, second, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
 
 
-def _piece(first: Sequence[str], second: Sequence[str]) -> Piece:
+def _join(first: Sequence[str], second: Sequence[str]) -> Piece:
     return Piece("".join(first), "".join(second))
-
-
-def _merged(pieces: Iterator[Piece]) -> list[Piece]:
-    """Join neighbours of one kind, and leave empty ones out."""
-    there = (piece for piece in pieces if piece.first or piece.second)
-    runs = (list(run) for _, run in groupby(there, key=lambda piece: piece.is_same))
-    return [_piece([one.first for one in run], [one.second for one in run]) for run in runs]
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """So many characters of each text that are not shown; where `is_same`, they are the same in both."""
+    """A stretch of two texts that is not shown.
+
+    Attributes:
+        first: Characters of the first text.
+        second: Characters of the second text.
+        is_same: Whether they are the same in both.
+    """
 
     first: int
     second: int
@@ -107,11 +111,13 @@ class Gap:
 def excerpt(
     pieces: Sequence[Piece], context: int, most: int, longest: int | None = None
 ) -> list[Piece | Gap]:
-    """Return the differences with some of what is around them, and gaps for what is left out.
+    """Return the differences with some text around them, and gaps for the rest.
 
-    context  characters that are shown on each side of a difference
-    most     characters that are shown of each text, about
-    longest  characters that are shown of one difference; None for as many as there is room for
+    Args:
+        pieces: Two texts, as `differences` splits them.
+        context: Characters shown on each side of a difference.
+        most: Characters shown of each text, approximately.
+        longest: Characters shown of one difference; None for no limit besides `most`.
 
     >>> texts = [f"a beginning that goes on and on and on, then {number}" for number in (3, 4)]
     >>> for part in excerpt(differences(*texts), 6, 100):
@@ -124,55 +130,53 @@ def excerpt(
     room = most
     for place, piece in enumerate(pieces):
         if room <= 0:
-            shown.append(_rest(pieces[place:]))
+            rest = pieces[place:]
+            lengths = sum(len(piece.first) for piece in rest), sum(len(piece.second) for piece in rest)
+            shown.append(Gap(*lengths, is_same=all(piece.is_same for piece in rest)))
             break
         if piece.is_same:
-            parts = _ends(piece, context, place, len(pieces))
+            parts = _cut_same(piece, context, place, len(pieces))
         else:
-            parts = _beginning(piece, room if longest is None else min(room, longest))
+            parts = _cut_difference(piece, room if longest is None else min(room, longest))
         shown += parts
-        room -= sum(max(len(one.first), len(one.second)) for one in parts if isinstance(one, Piece))
+        room -= sum(max(len(part.first), len(part.second)) for part in parts if isinstance(part, Piece))
     return shown
 
 
-def _ends(piece: Piece, context: int, place: int, count: int) -> list[Piece | Gap]:
-    """Return what of a piece that is the same lies beside a difference; of a text that is alone, all."""
+def _cut_same(piece: Piece, context: int, place: int, count: int) -> list[Piece | Gap]:
+    """Return the ends of a piece that is the same in both, where they are beside a difference."""
     text = piece.first
     before = context if place else 0
     after = context if place < count - 1 else 0
     if count == 1:
+        # The texts are equal, so their beginning is shown.
         before = 2 * context
     hidden = len(text) - before - after
-    if hidden <= SHORT:
+    if hidden <= MIN_HIDDEN:
         return [piece]
-    head = BROKEN_OFF.sub("", text[:before])
-    tail = BROKEN_ON.sub("", text[len(text) - after :]) if after else ""
+    head = CUT_END.sub("", text[:before])
+    tail = CUT_START.sub("", text[len(text) - after :]) if after else ""
     hidden = len(text) - len(head) - len(tail)
     parts: list[Piece | Gap] = [Piece(head, head), Gap(hidden, hidden), Piece(tail, tail)]
     return [part for part in parts if part.first]
 
 
-def _beginning(piece: Piece, room: int) -> list[Piece | Gap]:
-    """Return as much of a difference as there is room for."""
+def _cut_difference(piece: Piece, room: int) -> list[Piece | Gap]:
+    """Return the beginning of a difference, and a gap if it is longer than the room for it."""
     shown = Piece(piece.first[:room], piece.second[:room])
     left = len(piece.first) - len(shown.first), len(piece.second) - len(shown.second)
     return [shown, Gap(*left, is_same=False)] if any(left) else [shown]
 
 
-def _rest(pieces: Sequence[Piece]) -> Gap:
-    first, second = sum(len(one.first) for one in pieces), sum(len(one.second) for one in pieces)
-    return Gap(first, second, is_same=all(one.is_same for one in pieces))
+def mark_difference(first: str, second: str) -> str:
+    """Return a difference with the marks of `wdiff`.
 
-
-def marked(first: str, second: str) -> str:
-    """Return a difference as `wdiff` marks it.
-
-    >>> marked("3", "12"), marked("", " more")
+    >>> mark_difference("3", "12"), mark_difference("", " more")
     ('[-3-]{+12+}', '{+ more+}')
     """
     return (f"[-{first}-]" if first else "") + (f"{{+{second}+}}" if second else "")
 
 
-def omitted(first: int, second: int, is_same: bool) -> str:
-    """Return what stands for a gap of so many characters."""
+def describe_gap(first: int, second: int, is_same: bool) -> str:
+    """Return the text shown instead of a gap of this many characters."""
     return " … " if is_same else f" … ({first:,} and {second:,} characters more) "

@@ -1,4 +1,4 @@
-"""Files that commands leave: tried beforehand, and whole where they are."""
+"""Files that commands write: checked before the work, and replaced as a whole."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ from dedup_job.errors import ConfigError, DedupError, StorageFull, UsageError
 
 
 def check_folder(folder: Path, what: str, kind: type[DedupError] = ConfigError) -> None:
-    """Make a folder and try it before anything else is done; raises an error that names it.
+    """Create a folder if it does not exist, and check that files can be written there.
 
-    `what` says where the folder was named.  The file it is tried with has no name: nothing stays of it.
+    Args:
+        folder: The folder.
+        what: The setting or option that names it, for the message.
+        kind: The error to raise.
+
+    Raises:
+        DedupError: Of this kind, if no file can be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # A temporary file has no name on Linux, so nothing is left behind even if the process is killed.
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
@@ -24,7 +31,11 @@ def check_folder(folder: Path, what: str, kind: type[DedupError] = ConfigError) 
 
 
 def check_file(file: Path, what: str) -> None:
-    """Raise UsageError where a file cannot be written as its folder is; see `check_folder`."""
+    """Check that a file can be written in its folder.
+
+    Raises:
+        UsageError: If it cannot.
+    """
     try:
         with tempfile.TemporaryFile(dir=file.parent):
             pass
@@ -33,15 +44,17 @@ def check_file(file: Path, what: str) -> None:
 
 
 def store(file: Path, text: str) -> None:
-    """Write a text, in place of a file that is there; raises StorageFull when it cannot be written.
+    """Write a text to a file; replace the file if it exists.
 
-    It is written beside its place first, so that half of it is never there.
+    Raises:
+        StorageFull: If the file cannot be written.
     """
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    # A rename is atomic: readers see the old file or the new one, never half of it.
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        beside.write_text(text, "utf-8")
-        beside.replace(file)
+        temporary.write_text(text, "utf-8")
+        temporary.replace(file)
     except OSError as error:
         with suppress(OSError):
-            beside.unlink()
+            temporary.unlink()
         raise StorageFull(f"{file} cannot be written: {error.strerror}") from None

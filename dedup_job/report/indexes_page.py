@@ -1,4 +1,4 @@
-"""What became of the source's indexes on the target, for people and for scripts."""
+"""The result of copying the source's indexes, as text and JSON."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from dedup_job.mongo.indexes import Copied
-from dedup_job.report.terminal import json_line, wrapped
+from dedup_job.report.terminal import json_line, wrap_text
 
 
-def as_json(copied: Copied) -> dict[str, Any]:
-    """Return it as JSON values; `expiry_held_back` has the seconds by index."""
+def indexes_as_json(copied: Copied) -> dict[str, Any]:
+    """Return the result as JSON values; `expiry_held_back` has the seconds by index."""
     return {
         "built": list(copied.built),
         "there": list(copied.there),
@@ -19,17 +19,17 @@ def as_json(copied: Copied) -> dict[str, Any]:
     }
 
 
-def as_lines(copied: Copied) -> Iterator[str]:
-    """Yield it in lines, with what to do."""
-    yield f"  indexes of the source: {len(copied.built)} built, {len(copied.there)} there before"
+def index_lines(copied: Copied) -> Iterator[str]:
+    """Yield the result as text, with the commands that turn on expiry."""
+    yield f"  indexes of the source: {len(copied.built)} built, {len(copied.there)} already there"
     if copied.built:
-        yield from wrapped(f"built: {', '.join(copied.built)}", "    ")
+        yield from wrap_text(f"built: {', '.join(copied.built)}", "    ")
     for name, reason in copied.refused.items():
-        yield from wrapped(f"index NOT built: {name}: {reason}", "  ")
+        yield from wrap_text(f"index NOT built: {name}: {reason}", "  ")
     for name, seconds in copied.expiries.items():
-        yield from wrapped(
-            f"index {name} built so that no record expires by it yet: the server would delete kept records, "
-            "and what they stand for would be nowhere. When the target takes the source's place:",
+        yield from wrap_text(
+            f"index {name} built without its expiry: with it the server would delete kept records whose "
+            "duplicates were dropped. To turn it on when the target replaces the source:",
             "  ",
         )
         index = json_line({"name": name, "expireAfterSeconds": seconds})

@@ -1,4 +1,4 @@
-"""What was decided of records, one at a time: for scripts as JSON values, for people as lines."""
+"""Decisions about single records: as JSON values, and as lines of text."""
 
 from __future__ import annotations
 
@@ -9,48 +9,62 @@ from typing import Any
 
 from dedup_job.ledger.selection import Decided
 from dedup_job.mongo.shown_ids import extended
-from dedup_job.report.differences import Gap, Piece, marked, omitted
-from dedup_job.report.terminal import cell, id_text, wrapped
+from dedup_job.report.differences import Gap, Piece, describe_gap, mark_difference
+from dedup_job.report.terminal import fit_cell, id_text, wrap_text
 
-SHOWN, BEFORE = 80, 15  # characters of a text, and of those before the first difference of two
+MAX_SHOWN, BEFORE = 80, 15  # characters shown of a text, and of these before the first difference of two
 COLUMNS = 100
-GONE = "(not there any more)"
+GONE = "(deleted)"
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A decided record, and how its text and its keeper's begin; None for a record that is gone."""
+    """A decided record.
+
+    Attributes:
+        row: The ledger's row about the record.
+        text: The record's text, None if the record was deleted.
+        keeper_text: The text of its keeper, None if the keeper was deleted or there is none.
+    """
 
     row: Decided
     text: str | None = None
     keeper_text: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON values; the texts from a little before they first differ."""
-        text, keeper_text = self._shown
-        about = {"text": text, **({} if self.row.keeper is None else {"keeper_text": keeper_text})}
-        return {**_row_as_json(self.row), **about}
+        """Return the decision as JSON values; the texts begin a little before their first difference."""
+        text, keeper_text = self._cut_texts()
+        texts = {"text": text, **({} if self.row.keeper is None else {"keeper_text": keeper_text})}
+        return {**_row_as_json(self.row), **texts}
 
     def as_text(self) -> str:
-        """Return it for people: the record, its text, and its keeper's."""
-        text, keeper_text = self._shown
-        lines = [_decided(self.row), f"    - {_line(text)}"]
-        return "\n".join(lines if self.row.keeper is None else [*lines, f"    + {_line(keeper_text)}"])
+        """Return the decision as text: the record, its text, and its keeper's text."""
+        text, keeper_text = self._cut_texts()
+        lines = [_row_as_text(self.row), f"    - {_fit_line(text)}"]
+        if self.row.keeper is not None:
+            lines.append(f"    + {_fit_line(keeper_text)}")
+        return "\n".join(lines)
 
     def as_id(self) -> str:
-        """Return its id alone, as the command line takes it."""
+        """Return only the id, as the command line takes it."""
         return id_text(extended(self.row.id))
 
-    @property
-    def _shown(self) -> tuple[str | None, str | None]:
+    def _cut_texts(self) -> tuple[str | None, str | None]:
         if self.text is None or self.keeper_text is None:
-            return self.text and self.text[:SHOWN], self.keeper_text and self.keeper_text[:SHOWN]
-        return since_they_differ(self.text, self.keeper_text)
+            return self.text and self.text[:MAX_SHOWN], self.keeper_text and self.keeper_text[:MAX_SHOWN]
+        return cut_before_difference(self.text, self.keeper_text)
 
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
-    """A kept record: how many it stands for, whether it is in the target, its text; None if it is nowhere."""
+    """The kept record of a group.
+
+    Attributes:
+        id: The raw id.
+        size: The number of its duplicates.
+        is_in_target: Whether it is still in the target.
+        text: Its text, None if it is neither in the source nor in the target.
+    """
 
     id: bytes
     size: int
@@ -58,76 +72,83 @@ class Keeper:
     text: str | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        text = self.text and self.text[:SHOWN]
-        about = {"duplicates": self.size, "in_target": self.is_in_target, "text": text}
-        return {"keeper": extended(self.id), **about}
+        """Return the keeper as JSON values."""
+        text = self.text and self.text[:MAX_SHOWN]
+        return {
+            "keeper": extended(self.id),
+            "duplicates": self.size,
+            "in_target": self.is_in_target,
+            "text": text,
+        }
 
     def as_text(self) -> str:
-        """Return it for people."""
-        gone = "" if self.is_in_target else "; it is not in the target any more"
+        """Return the keeper as text."""
         number = f"{self.size:,} more record{'s' * (self.size != 1)}" if self.size else "no other record"
-        return f"{_id(self.id)} stands for {number}{gone}\n    {_line(self.text and self.text[:SHOWN])}"
+        gone = "" if self.is_in_target else "; it is no longer in the target"
+        text = _fit_line(self.text and self.text[:MAX_SHOWN])
+        return f"{id_text(extended(self.id))} is the keeper of {number}{gone}\n    {text}"
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A dropped record of a group; `parts` are the differences to its keeper's text, None if one is gone."""
+    """A dropped record of a group.
+
+    Attributes:
+        row: The ledger's row about the record.
+        parts: The differences to its keeper's text, None if either record was deleted.
+    """
 
     row: Decided
     parts: Sequence[Piece | Gap] | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        parts = None if self.parts is None else [_part_as_json(one) for one in self.parts]
+        """Return the record as JSON values."""
+        parts = None if self.parts is None else [_part_as_json(part) for part in self.parts]
         return {**_row_as_json(self.row), "differences": parts}
 
     def as_text(self) -> str:
-        """Return it for people, marked as by `wdiff`: what the keeper alone has, what this one alone has."""
+        """Return the record as text: [-only in the keeper-] {+only in this record+}, as `wdiff` marks it."""
         if self.parts is None:
             lines = [f"    {GONE}"]
         else:
-            shown = "".join(map(_part_as_text, self.parts)) or "(the same text)"
-            lines = list(wrapped(shown, "    "))
-        return "\n".join([_decided(self.row), *lines])
+            marked = "".join(map(_part_as_text, self.parts)) or "(the same text)"
+            lines = list(wrap_text(marked, "    "))
+        return "\n".join([_row_as_text(self.row), *lines])
 
 
-def since_they_differ(first: str, second: str) -> tuple[str, str]:
-    """Return two texts from a little before they first differ; where they do not, how they begin.
+def cut_before_difference(first: str, second: str) -> tuple[str, str]:
+    """Return two texts from a little before their first difference; equal texts from their beginning.
 
-    >>> since_they_differ("they are the same for a while: one", "they are the same for a while: two")
+    >>> cut_before_difference("they are the same for a while: one", "they are the same for a while: two")
     ('…e for a while: one', '…e for a while: two')
     """
-    same = len(commonprefix([first, second]))  # noqa: RUF071 (of characters, as is meant)
+    same = len(commonprefix([first, second]))  # noqa: RUF071 (made for paths, but compares characters)
     start = max(0, same - BEFORE)
     if start < BEFORE or same == max(len(first), len(second)):
-        return first[:SHOWN], second[:SHOWN]
-    return f"…{first[start : start + SHOWN]}", f"…{second[start : start + SHOWN]}"
+        return first[:MAX_SHOWN], second[:MAX_SHOWN]
+    return f"…{first[start : start + MAX_SHOWN]}", f"…{second[start : start + MAX_SHOWN]}"
 
 
 def _row_as_json(row: Decided) -> dict[str, Any]:
-    about = {"id": extended(row.id), "verdict": row.verdict, "reason": row.reason}
+    values = {"id": extended(row.id), "verdict": row.verdict, "reason": row.reason}
     if row.keeper is not None:
         match = {"distance": row.distance, "similarity": row.similarity}
-        about |= {"keeper": extended(row.keeper), **match}
-    return {**about, "run": row.run, "at": row.at.isoformat(timespec="seconds")}
+        values |= {"keeper": extended(row.keeper), **match}
+    return {**values, "run": row.run, "at": row.at.isoformat(timespec="seconds")}
 
 
-def _decided(row: Decided) -> str:
+def _row_as_text(row: Decided) -> str:
+    record = id_text(extended(row.id))
     if row.keeper is None:
-        return f"{_id(row.id)}: {row.verdict}, {row.reason}, run {row.run}"
+        return f"{record}: {row.verdict}, {row.reason}, run {row.run}"
     distance = "" if row.distance is None else f"distance {row.distance}"
     similarity = "" if row.similarity is None else f"similarity {row.similarity:.4f}"
-    how = ", ".join(filter(None, (row.reason, distance, similarity, f"run {row.run}")))
-    return f"{_id(row.id)} for {_id(row.keeper)}: {how}"
+    facts = ", ".join(filter(None, (row.reason, distance, similarity, f"run {row.run}")))
+    return f"{record} for {id_text(extended(row.keeper))}: {facts}"
 
 
-def _id(raw_id: bytes) -> str:
-    return id_text(extended(raw_id))
-
-
-def _line(text: str | None) -> str:
-    return GONE if text is None else cell(text, COLUMNS).rstrip()
+def _fit_line(text: str | None) -> str:
+    return GONE if text is None else fit_cell(text, COLUMNS).rstrip()
 
 
 def _part_as_json(part: Piece | Gap) -> dict[str, Any]:
@@ -138,5 +159,5 @@ def _part_as_json(part: Piece | Gap) -> dict[str, Any]:
 
 def _part_as_text(part: Piece | Gap) -> str:
     if isinstance(part, Gap):
-        return omitted(part.first, part.second, part.is_same)
-    return part.first if part.is_same else marked(part.first, part.second)
+        return describe_gap(part.first, part.second, part.is_same)
+    return part.first if part.is_same else mark_difference(part.first, part.second)

@@ -1,4 +1,4 @@
-"""What is told on stderr, plain or as JSON, a dated line each; never document text, never a password."""
+"""Logging to stderr, as text or JSON; never document text, never a password."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ NAME = "dedup_job"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a command talks: its log plain or as JSON, with details, and its result as JSON."""
+    """The output format of a command.
+
+    Attributes:
+        is_json_log: Whether log lines are JSON.
+        is_verbose: Whether debug lines are logged.
+        is_json: Whether the result, or the failure, is printed as JSON.
+    """
 
     is_json_log: bool = False
     is_verbose: bool = False
@@ -21,55 +27,62 @@ class Form:
 
 
 class PlainFormatter(logging.Formatter):
-    """`2026-11-22 02:30:05+00:00 progress mode=run read=1000`; `2026-11-22 ... dedup-job: what went wrong`.
+    """Formats lines for people.
 
-    Without the time on a terminal, where a person reads along.
+    `2026-11-22 02:30:05+00:00 progress mode=run read=1000`, or `2026-11-22 ... dedup-job: what went wrong`.
     """
 
     def __init__(self, is_dated: bool = True) -> None:
+        """Begin each line with the time if `is_dated`."""
         super().__init__()
         self._is_dated = is_dated
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record; that of an error has the lines of its traceback before it, if any."""
+        """Return a record's line; an error's traceback, if it has one, comes before it."""
         time = f"{datetime.now().astimezone().isoformat(' ', 'seconds')} " if self._is_dated else ""
         if record.levelno >= logging.ERROR:
             return f"{getattr(record, 'trace', '')}{time}dedup-job: {record.getMessage()}"
         fields = getattr(record, "fields", {}).items()
-        return f"{time}{record.getMessage()}" + "".join(f" {name}={_plain(value)}" for name, value in fields)
+        # Nested fields as JSON, so that a line can be parsed.
+        values = (
+            (name, json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value)
+            for name, value in fields
+        )
+        return f"{time}{record.getMessage()}" + "".join(f" {name}={value}" for name, value in values)
 
 
 class JsonFormatter(logging.Formatter):
-    """`{"ts": "...", "level": "info", "event": "progress", "mode": "backfill", ...}`."""
+    """Formats lines as `{"ts": "...", "level": "info", "event": "progress", "mode": "backfill", ...}`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line of a record."""
-        about = {"ts": datetime.now(UTC).isoformat(), "level": record.levelname.lower()}
+        """Return a record's line."""
+        values = {"ts": datetime.now(UTC).isoformat(), "level": record.levelname.lower()}
         trace = getattr(record, "trace", "")
         fields = getattr(record, "fields", {}) | ({"trace": trace} if trace else {})
-        return json.dumps(about | {"event": record.getMessage()} | fields, default=str)
+        return json.dumps(values | {"event": record.getMessage()} | fields, default=str)
 
 
 class FailureFormatter(logging.Formatter):
-    """`{"error": "...", "exit_code": 69}`: what `--json` prints where a command fails."""
+    """Formats a failure as the result of `--json`: `{"error": "...", "exit_code": 69}`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the object of an error, with what was done all the same."""
+        """Return the JSON object of an error, with the report of the run if its work was finished."""
         done = getattr(record, "done", {})
         failure = {"error": record.getMessage(), **getattr(record, "fields", {})}
         return json.dumps({**done, **failure}, ensure_ascii=False, default=str)
 
 
 class _OutputHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """A handler that goes on where nobody reads any more."""
+    """A handler that ignores a closed pipe: the run continues after its reader has ended."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         pass
 
 
 def set_up(form: Form) -> None:
-    """Send this project's log lines, and Python's warnings, to stderr; with `--json`, a failure to stdout."""
+    """Send the project's log lines and Python's warnings to stderr; with `--json`, failures to stdout too."""
     handler = _OutputHandler(sys.stderr)
+    # No times on a terminal, where a person reads along.
     handler.setFormatter(JsonFormatter() if form.is_json_log else PlainFormatter(not sys.stderr.isatty()))
     failures = _OutputHandler(sys.stdout)
     failures.setLevel(logging.ERROR)
@@ -83,11 +96,7 @@ def set_up(form: Form) -> None:
 
 
 def is_interactive() -> bool:
-    """Return whether stderr is a terminal that takes plain lines: a bar may be drawn there."""
+    """Return whether stderr is a terminal with plain log lines, so that a progress bar can be drawn."""
     handlers = logging.getLogger(NAME).handlers
     is_json = any(isinstance(handler.formatter, JsonFormatter) for handler in handlers)
     return sys.stderr.isatty() and not is_json
-
-
-def _plain(value: object) -> object:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value

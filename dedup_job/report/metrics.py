@@ -1,8 +1,8 @@
-"""What is left of a run for Prometheus: a file for node_exporter's textfile collector, replaced as a whole.
+"""Metrics of runs for Prometheus: a file for node_exporter's textfile collector, replaced as a whole.
 
-What a run did is that of the last one that was done, and stays there when a later one fails; `last_run` and
-`exit_code` are those of the last attempt.  Every sample says which target it is about, so that several jobs
-may leave files side by side.
+Most metrics describe the last successful run, and stay in the file when a later run fails; `last_run` and
+`exit_code` describe the last run, successful or not.  Every sample has the target as a label, so that several
+jobs can have their files in one folder.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dedup_job.report.summary import LedgerProgress, Report, peak_rss_mb
 
-ATTEMPT = {
-    "dedup_job_last_run_timestamp_seconds": "When a run last ended, in whatever way.",
+LAST_RUN = {
+    "dedup_job_last_run_timestamp_seconds": "When the last run ended, successful or not.",
     "dedup_job_exit_code": "The exit code of the last run.",
 }
-DONE = {
-    "dedup_job_last_success_timestamp_seconds": "When a run was last done (exit code 0 or 3).",
-    "dedup_job_seconds": "How long the last run that was done took.",
-    "dedup_job_peak_memory_bytes": "The most memory that its deciding process held.",
-    "dedup_job_covered_timestamp_seconds": "All that was in the source then is decided.",
+LAST_SUCCESS = {
+    "dedup_job_last_success_timestamp_seconds": "When the last successful run ended (exit code 0 or 3).",
+    "dedup_job_seconds": "How long the last successful run took.",
+    "dedup_job_peak_memory_bytes": "The peak memory of its main process.",
+    "dedup_job_covered_timestamp_seconds": "Every record in the source at this time is decided.",
     "dedup_job_undecided": "About how many records of the source are not decided; absent if unknown.",
 }
 RECORDS = "dedup_job_records"
@@ -33,25 +33,29 @@ RECORDS = "dedup_job_records"
 
 @dataclass(frozen=True, slots=True)
 class MetricsFile:
-    """The file, and the target that its samples are about."""
+    """The metrics file of the runs on one target."""
 
     path: Path
     target: str
 
-    def done(self, report: Report, standing: LedgerProgress, now: datetime) -> None:
-        """Write what a run did that was done; raises OSError."""
-        registry = self._attempted(report.exit_code, now)
-        covered = standing.covered
+    def write_success(self, report: Report, progress: LedgerProgress, now: datetime) -> None:
+        """Replace the file after a successful run.
+
+        Raises:
+            OSError: If the file cannot be written.
+        """
+        registry = self._make_registry(report.exit_code, now)
+        covered = progress.covered
         values: dict[str, float | None] = {
             "dedup_job_last_success_timestamp_seconds": now.timestamp(),
             "dedup_job_seconds": report.seconds,
             "dedup_job_peak_memory_bytes": peak_rss_mb() * (1 << 20),
             "dedup_job_covered_timestamp_seconds": covered.timestamp() if covered else None,
-            "dedup_job_undecided": standing.undecided,
+            "dedup_job_undecided": progress.undecided,
         }
         for name, value in values.items():
             if value is not None:
-                self._add(registry, name, DONE[name], value)
+                self._add(registry, name, LAST_SUCCESS[name], value)
         records = Gauge(
             RECORDS, "Records that it decided, by verdict.", ["target", "verdict"], registry=registry
         )
@@ -67,37 +71,42 @@ class MetricsFile:
             records.labels(self.target, verdict).set(number)
         write_to_textfile(str(self.path), registry)
 
-    def failed(self, code: int, now: datetime) -> None:
-        """Write that a run failed; what the one before did stays.  Raises OSError."""
-        registry = self._attempted(code, now)
-        registry.register(_Before({metric.name: metric for metric in self._written()}))
+    def write_failure(self, code: int, now: datetime) -> None:
+        """Replace the file after a failed run; the metrics of the last successful run stay.
+
+        Raises:
+            OSError: If the file cannot be written.
+        """
+        registry = self._make_registry(code, now)
+        registry.register(_LastSuccess({metric.name: metric for metric in self._read()}))
         write_to_textfile(str(self.path), registry)
 
-    def _attempted(self, code: int, now: datetime) -> CollectorRegistry:
+    def _make_registry(self, code: int, now: datetime) -> CollectorRegistry:
+        """Return a registry with the metrics of every run."""
         registry = CollectorRegistry()
-        for (name, words), value in zip(ATTEMPT.items(), (now.timestamp(), code), strict=True):
-            self._add(registry, name, words, value)
+        for (name, description), value in zip(LAST_RUN.items(), (now.timestamp(), code), strict=True):
+            self._add(registry, name, description, value)
         return registry
 
-    def _add(self, registry: CollectorRegistry, name: str, words: str, value: float) -> None:
-        Gauge(name, words, ["target"], registry=registry).labels(self.target).set(value)
+    def _add(self, registry: CollectorRegistry, name: str, description: str, value: float) -> None:
+        Gauge(name, description, ["target"], registry=registry).labels(self.target).set(value)
 
-    def _written(self) -> Iterator[Metric]:
-        """Yield what the file says of the last run that was done; nothing where there is no such file."""
+    def _read(self) -> Iterator[Metric]:
+        """Yield the metrics in the present file, none if there is no such file."""
         try:
             yield from text_string_to_metric_families(self.path.read_text("utf-8"))
-        except (FileNotFoundError, ValueError):  # of a file that is none of ours
+        except (FileNotFoundError, ValueError):  # ValueError: the file is not a metrics file
             return
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # a registry wants it to be hashable
-class _Before:
-    """A collector of what was written before."""
+@dataclass(frozen=True, slots=True, eq=False)  # eq=False keeps it hashable, as a registry requires
+class _LastSuccess:
+    """A collector of the metrics of the last successful run."""
 
     metrics: Mapping[str, Metric]
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics that tell of a run that was done."""
-        for name in (*DONE, RECORDS):
+        """Yield these metrics."""
+        for name in (*LAST_SUCCESS, RECORDS):
             if name in self.metrics:
                 yield self.metrics[name]

@@ -1,14 +1,14 @@
-"""Pairs in a file: every duplicate with its keeper, a line each, written while a run is observed."""
+"""A file of pairs: every duplicate with its keeper, one line each, written while a run is observed."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
-from dedup_job.document import Batch, Match, Verdict
+from dedup_job.document import Batch
 from dedup_job.errors import StorageFull, UsageError
 from dedup_job.mongo.shown_ids import extended
 from dedup_job.plan import Plan
@@ -18,70 +18,64 @@ COLUMNS = ("keeper", "duplicate", "similarity", "distance", "reason")  # `evalua
 
 
 class PairsFile:
-    """A file of pairs, .csv or .jsonl; `count` says how many there are so far.
+    """A .csv or .jsonl file of pairs.
 
-    Raises UsageError where it cannot be made, StorageFull when it cannot be written any more.
+    Attributes:
+        count: Number of pairs written so far.
+
+    Raises:
+        UsageError: If the file cannot be created, or has another suffix.
+        StorageFull: If the file cannot be written, from any method.
     """
 
     def __init__(self, path: Path) -> None:
-        written = WRITTEN.get(path.suffix.lower())
-        if written is None:
+        suffix = path.suffix.lower()
+        if suffix not in (".csv", ".jsonl"):
             raise UsageError(f"{path}: pairs are written to a .csv or a .jsonl file")
-        self._path, self._written, self.count = path, written, 0
+        self._path, self._is_csv, self.count = path, suffix == ".csv", 0
         try:
             self._file = path.open("w", encoding="utf-8", newline="")
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}") from None
-        if written is _as_csv:
-            with self._named():
-                csv.writer(self._file, lineterminator="\n").writerow(COLUMNS)
+        if self._is_csv:
+            self._write([COLUMNS])
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._named():
+        with self._raise_storage_full():
             self._file.close()
 
     def observe(self, _: Batch, plan: Plan) -> None:
         """Write the pairs of a batch."""
+        # A table has ids as the command line takes them, JSON has them as JSON values.
+        show = id_text if self._is_csv else lambda value: value
         rows = [
-            _row(raw_id, verdict, verdict.match)
+            (
+                show(extended(match.keeper)),
+                show(extended(raw_id)),
+                None if match.similarity is None else round(match.similarity, 4),
+                match.distance,
+                verdict.reason,
+            )
             for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True)
-            if verdict.match is not None
+            if (match := verdict.match) is not None
         ]
         self._write(rows)
         self.count += len(rows)
 
     def _write(self, rows: Sequence[Sequence[Any]]) -> None:
-        with self._named():
-            self._written(self._file, rows)
+        with self._raise_storage_full():
+            if self._is_csv:
+                csv.writer(self._file, lineterminator="\n").writerows(rows)
+            else:
+                self._file.writelines(f"{json_line(dict(zip(COLUMNS, row, strict=True)))}\n" for row in rows)
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
+    def _raise_storage_full(self) -> Iterator[None]:
+        """Raise an OSError as StorageFull, which names the file."""
         try:
             yield
         except OSError as error:
             raise StorageFull(f"{self._path} cannot be written: {error.strerror}") from error
-
-
-def _row(raw_id: bytes, verdict: Verdict, match: Match) -> tuple[Any, ...]:
-    """Return a pair as the columns have it, ids as JSON values."""
-    similarity = None if match.similarity is None else round(match.similarity, 4)
-    return extended(match.keeper), extended(raw_id), similarity, match.distance, verdict.reason
-
-
-def _as_csv(file: IO[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Write lines of a table; ids as the command line takes them."""
-    lines = csv.writer(file, lineterminator="\n")
-    lines.writerows((id_text(keeper), id_text(one), *rest) for keeper, one, *rest in rows)
-
-
-def _as_jsonl(file: IO[str], rows: Sequence[Sequence[Any]]) -> None:
-    file.writelines(f"{json_line(dict(zip(COLUMNS, row, strict=True)))}\n" for row in rows)
-
-
-WRITTEN: Mapping[str, Callable[[IO[str], Sequence[Sequence[Any]]], None]] = {
-    ".csv": _as_csv,
-    ".jsonl": _as_jsonl,
-}

@@ -1,7 +1,7 @@
-"""Calls to a monitor when a run starts, is done or has failed, as healthchecks.io takes them.
+"""Pings to a monitor when a run starts, succeeds or fails, in the style of healthchecks.io.
 
-They never fail a run, nor hold it up for longer than some seconds at its end.  The address is a secret: it is
-in no log.
+A ping never fails a run, and delays its end by a few seconds at most.  The URL is a secret, so it is never
+logged.
 """
 
 from __future__ import annotations
@@ -16,43 +16,49 @@ from urllib.request import urlopen
 from dedup_job.errors import ConfigError
 from dedup_job.threads import Threads
 
-SECONDS = 3.0  # for one call, and for all that are on their way when a run ends
+PING_SECONDS = 3.0  # timeout of one ping, and of all unfinished ones at the end of a run
 START, DONE, FAILED = "/start", "", "/fail"
 
 log = logging.getLogger("dedup_job")
 
 
 class Ping:
-    """Calls one address, in the order of the events."""
+    """Sends pings to one URL, in the order of the events."""
 
     def __init__(self, url: str) -> None:
-        """Take an address; raises ConfigError, without it, when it is none."""
+        """Check the URL.
+
+        Raises:
+            ConfigError: If it is not an HTTP URL; the message does not repeat it.
+        """
         try:
             parts = urlsplit(url)
-            is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
+            is_valid = parts.scheme in ("http", "https") and bool(parts.hostname)
         except ValueError:
-            is_address = False
-        if not is_address:
+            is_valid = False
+        if not is_valid:
             raise ConfigError("[report] ping: expected an address as https://hc-ping.com/...")
         self._parts = parts
         self._caller = Threads(1)
         self._last: Future[None] | None = None
 
-    def tell(self, event: str) -> None:
-        """Call the address of an event, behind the calls before it, and do not wait for that."""
-        self._last = self._caller.submit(self._call, event)
+    def send(self, event: str) -> None:
+        """Send the ping of an event in the background, after the pings before it."""
+        # One thread sends all: out of order, a late "/start" would make a finished run look unfinished.
+        self._last = self._caller.submit(self._request, event)
 
     def wait(self) -> None:
-        """Wait until all is told, but not for long."""
+        """Wait until all pings are sent, up to the timeout."""
         if self._last is not None:
-            wait([self._last], SECONDS)
+            wait([self._last], PING_SECONDS)
         self._caller.stop()
 
-    def _call(self, event: str) -> None:
+    def _request(self, event: str) -> None:
         path = self._parts.path.rstrip("/") + event
         try:
-            with urlopen(urlunsplit(self._parts._replace(path=path)), timeout=SECONDS):
+            with urlopen(urlunsplit(self._parts._replace(path=path)), timeout=PING_SECONDS):
                 pass
         except (OSError, HTTPException, ValueError) as error:
-            told = error.code if isinstance(error, HTTPError) else type(error).__name__
-            log.warning("ping failed", extra={"fields": {"of": event or "/", "error": told}})
+            # Only the kind of the error: its message may contain the URL.
+            reason = error.code if isinstance(error, HTTPError) else type(error).__name__
+            log.warning("ping failed", extra={"fields": {"of": event or "/", "error": reason}})

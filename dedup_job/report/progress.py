@@ -1,4 +1,4 @@
-"""Progress on long work: a bar on a terminal, elsewhere a log line at once and every half minute."""
+"""Progress of long work: a bar on a terminal, otherwise a log line at the start and every 30 seconds."""
 
 from __future__ import annotations
 
@@ -19,16 +19,23 @@ from dedup_job.report.log import is_interactive
 EVERY_SECONDS = 30.0
 
 Advance = Callable[[int], object]
-"""Called with how many more records are done, as `Progress.advance` is."""
+"""Called with the number of records that were finished since the last call, as `Progress.advance` is."""
 
 log = logging.getLogger("dedup_job")
 
 
 class Progress:
-    """Told of each plan, or of how many more records are done; use it as a context manager."""
+    """Shows progress while it is used as a context manager; call `observe` or `advance` as work is done."""
 
     def __init__(self, mode: str, total: int | None, unit: str = "docs") -> None:
-        """Show progress of `mode`; `total` is the expected number of records, None where unknown."""
+        """Show the progress of a command.
+
+        Args:
+            mode: The command.
+            total: Expected number of records, None if unknown.
+            unit: Plural name of the counted things.
+        """
+        # A bar in a log file, or among JSON lines, would be noise.
         is_bar = is_interactive()
         self._bar = tqdm(total=total, desc=mode, unit=f" {unit}", file=sys.stderr, disable=not is_bar)
         self._mode = mode
@@ -48,13 +55,14 @@ class Progress:
         self._bar.close()
 
     def observe(self, _: Batch, plan: Plan) -> None:
-        """Move on by one chunk."""
+        """Count the records of one batch, by verdict."""
         self._counts += plan.counts
-        self._bar.set_postfix(unique=self._counts.unique, duplicate=self._counts.duplicate)
-        self._move(len(plan), {"unique": self._counts.unique, "duplicate": self._counts.duplicate})
+        unique, duplicate = self._counts.unique, self._counts.duplicate
+        self._bar.set_postfix(unique=unique, duplicate=duplicate)
+        self._move(len(plan), {"unique": unique, "duplicate": duplicate})
 
     def advance(self, records: int) -> None:
-        """Move on by so many records."""
+        """Count this many more records."""
         self._move(records, {})
 
     def _move(self, records: int, counts: dict[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""The result of `reconcile`: what runs had missed, and what became of the decided records in the source."""
+"""Results of `reconcile`: records that runs missed, and decided records that changed or vanished since."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dedup_job.mongo.id_list import IdList
 from dedup_job.mongo.shown_ids import extended
 from dedup_job.report.applied import Applied
 from dedup_job.report.summary import Report
-from dedup_job.report.terminal import row_line
+from dedup_job.report.terminal import count_row, join_counts, more_row, row_line
 
-SAMPLES = 5
+SAMPLES = 5  # ids shown as text
 MOST_LISTED = 1_000  # records in JSON
 KEPT, DROPPED, REFUSED = "kept", "dropped", "refused"
 FATES = {
@@ -25,19 +25,19 @@ FATES = {
     Action.REFUSED: REFUSED,
 }
 CHANGED = {
-    KEPT: "the target has them as they were",
-    DROPPED: "what they say now may be nowhere in the target",
+    KEPT: "the target has their old version",
+    DROPPED: "their new text may be missing from the target",
     REFUSED: "not in the target",
 }
 VANISHED = {
     KEPT: "the target still has them",
-    DROPPED: "their keepers still stand for them",
+    DROPPED: "their keepers still represent them",
     REFUSED: "not in the target",
 }
 
 
 class IdTally:
-    """Which decided records something happened to: their raw ids, and what was decided (`FATES`).
+    """Decided records that changed, or that vanished, and the earlier decision about each.
 
     A record takes a byte of memory here; ids are on disk where they are many.
     """
@@ -47,50 +47,60 @@ class IdTally:
         self._actions = bytearray()
 
     def add(self, records: Iterable[tuple[bytes, Action]]) -> None:
-        """Add records, given as a raw id and what was decided."""
+        """Add records, given as raw ids with their decisions."""
         records = list(records)
         self._ids.extend(raw_id for raw_id, _ in records)
         self._actions += bytes(action for _, action in records)
 
     @property
     def counts(self) -> Counter[str]:
-        """How many they are, by what was decided."""
+        """The number of records by decision."""
         counts = Counter[str]()
         for action, fate in FATES.items():
             counts[fate] += self._actions.count(action)
         return +counts  # without zeros
 
     def rows(self, most: int | None = None) -> Iterator[dict[str, Any]]:
-        """Yield them, or the first of them, as JSON values."""
+        """Yield all records, or the first `most`, as JSON values."""
         pairs = zip(self._ids, self._actions, strict=True)
-        return ({"id": extended(raw_id), "was": FATES[Action(one)]} for raw_id, one in islice(pairs, most))
+        for raw_id, action in islice(pairs, most):
+            yield {"id": extended(raw_id), "was": FATES[Action(action)]}
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON values; of the records it has the first ones."""
+        """Return counts and the first records as JSON values."""
         counts = self.counts
         records = list(self.rows(MOST_LISTED))
         return {**{fate: counts[fate] for fate in (KEPT, DROPPED, REFUSED)}, "records": records}
 
     def lines(self, name: str, meanings: dict[str, str]) -> list[str]:
-        """Return it for people."""
+        """Return counts and the first records as lines of text.
+
+        Args:
+            name: What happened to the records.
+            meanings: What that means for the target, by decision.
+        """
         counts = self.counts
-        lines = [f"  {name:<10}{counts.total():>13,}"]
-        lines += [
-            f"    {fate} {counts[fate]:,}: {meaning}" for fate, meaning in meanings.items() if counts[fate]
+        return [
+            count_row(name, counts.total(), width=10),
+            *(f"    {fate} {counts[fate]:,}: {note}" for fate, note in meanings.items() if counts[fate]),
+            *(f"    {row_line(row)}" for row in self.rows(SAMPLES)),
+            *more_row(counts.total(), SAMPLES, "    ", "--ids FILE lists all"),
         ]
-        lines += [f"    {row_line(row)}" for row in self.rows(SAMPLES)]
-        more = counts.total() - SAMPLES
-        return [*lines, f"    and {more:,} more: --ids FILE names all"] if more > 0 else lines
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What came out; `decided` are the records decided before.
+    """The result of `reconcile`.
 
-    missed   the report of the run that decided what was missed; None where nothing was
-    changed  records that are not as they were judged; None where that was not asked for
-    applied  what was done about what changed or vanished; None where nothing was
-    refused_before  how many records the target refused by reason, in earlier runs that did not say so
+    Attributes:
+        source: The source's name.
+        decided: Number of records that were decided before.
+        missed: The report of the run that decided missed records; None if there were none.
+        changed: Records that differ from their decided version; None if contents were not compared.
+        vanished: Decided records that are no longer in the source.
+        seconds: How long it took.
+        applied: The changes that `--apply` made; None if it was not given, or nothing was outdated.
+        refused_before: Records that the target refused in earlier runs that did not report them, by reason.
     """
 
     source: str
@@ -104,8 +114,8 @@ class Reconciliation:
 
     @property
     def exit_code(self) -> int:
-        """0, or 3 when the target refused something, or something stays there that others altered."""
-        codes = [done.exit_code for done in (self.missed, self.applied) if done is not None]
+        """0, or 3 if the target refused something, or a copy that others changed stays there."""
+        codes = [result.exit_code for result in (self.missed, self.applied) if result is not None]
         return max([*codes, 3 if self.refused_before else 0])
 
     def as_json(self) -> dict[str, Any]:
@@ -129,16 +139,14 @@ class Reconciliation:
                 yield {**row, "now": name}
 
     def as_text(self) -> str:
-        """Return the result for people."""
+        """Return the result as text."""
         lines = [f"reconcile {self.source}: {self.decided:,} records were decided"]
-        lines.append(f"  {'missed':<10}{self.missed.counts.read if self.missed else 0:>13,}")
+        lines.append(count_row("missed", self.missed.counts.read if self.missed else 0, width=10))
+        # The meanings describe a target that is not up to date, so they are wrong after `--apply`.
         if self.changed is not None:
             lines += self.changed.lines("changed", {} if self.applied else CHANGED)
         lines += self.vanished.lines("vanished", {} if self.applied else VANISHED)
         if self.refused_before:
-            reasons = ", ".join(
-                f"{reason} {count:,}" for reason, count in sorted(self.refused_before.items())
-            )
-            lines.append(f"  refused in runs that were broken off before: {reasons}")
+            lines.append(f"  refused in earlier interrupted runs: {join_counts(self.refused_before)}")
         lines.append(f"  {self.seconds:,.1f} s")
-        return "\n".join([*lines, *(done.as_text() for done in (self.applied, self.missed) if done)])
+        return "\n".join([*lines, *(result.as_text() for result in (self.applied, self.missed) if result)])

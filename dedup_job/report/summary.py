@@ -1,4 +1,4 @@
-"""The summary of a run: counts, time and memory, for people and for scripts."""
+"""The summary of a run: counts, time and memory, as text and JSON."""
 
 from __future__ import annotations
 
@@ -11,16 +11,25 @@ from typing import Any
 
 from dedup_job.document import Counts
 from dedup_job.mongo.indexes import Copied
-from dedup_job.report import indexes_page
+from dedup_job.report.indexes_page import index_lines, indexes_as_json
+from dedup_job.report.terminal import count_row, join_counts
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a run did; `recipe` is the digest, `about` what it decides by, `index` what it looked through.
+    """The result of a run.
 
-    `refused_before` counts what the target refused by reason, in earlier runs that did not say so.
-    `warnings` is what guards had to say and did not stop the run for.
-    `indexes` is what became of the source's indexes on the target, where they were to be copied.
+    Attributes:
+        run: The run's name.
+        mode: The command.
+        counts: The verdicts.
+        seconds: How long it took.
+        recipe: The recipe's digest.
+        about: The recipe in words.
+        index: The size of the index of earlier texts, in words.
+        refused_before: Records that the target refused in earlier runs that did not report them, by reason.
+        warnings: Messages of guards that did not stop the run.
+        indexes: The result of copying the source's indexes, None if that was not asked for.
     """
 
     run: str
@@ -41,13 +50,12 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0, or 3 when the target refused something, in this run or in one that this one went on from."""
+        """0, or 3 if the target refused something, in this run or in an interrupted run before it."""
         refused = sum(self.counts.refused.values()) + sum(self.refused_before.values())
         return 3 if refused or (self.indexes and self.indexes.refused) else 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as one JSON object."""
-        before = {"refused_before": dict(self.refused_before)} if self.refused_before else {}
         return {
             "run": self.run,
             "mode": self.mode,
@@ -57,27 +65,27 @@ class Report:
             "peak_rss_mb": round(peak_rss_mb(), 1),
             "recipe": self.recipe,
             "index": self.index,
-            **before,
+            **({"refused_before": dict(self.refused_before)} if self.refused_before else {}),
             **({"warnings": list(self.warnings)} if self.warnings else {}),
-            **({"indexes": indexes_page.as_json(self.indexes)} if self.indexes else {}),
+            **({"indexes": indexes_as_json(self.indexes)} if self.indexes else {}),
         }
 
     def as_text(self) -> str:
-        """Return the report for people."""
+        """Return the report as text."""
         counts = self.counts
         if not counts.read:
-            return "\n".join([f"{self.mode} {self.run}: nothing new to decide", *self._more()])
+            return "\n".join([f"{self.mode} {self.run}: nothing new to decide", *self._last_lines()])
         rows = [
             ("read", counts.read, ""),
             ("unique", counts.unique, ""),
             ("duplicate", counts.duplicate, f"exact {counts.exact:,}, near {counts.near:,}"),
-            ("unjudged", sum(counts.unjudged.values()), _reasons(counts.unjudged)),
-            ("refused", sum(counts.refused.values()), _reasons(counts.refused)),
+            ("unjudged", sum(counts.unjudged.values()), join_counts(counts.unjudged)),
+            ("refused", sum(counts.refused.values()), join_counts(counts.refused)),
         ]
-        lines = [f"{self.mode} {self.run}", *warned(self.warnings)]
-        for name, count, more in rows:
+        lines = [f"{self.mode} {self.run}", *warning_lines(self.warnings)]
+        for name, count, note in rows:
             share = f"{100 * count / counts.read:5.1f} %"
-            lines.append(f"  {name:<10}{count:>13,}  {share}  {more}".rstrip())
+            lines.append(count_row(name, count, f"{share}  {note}", width=10))
         if counts.partial:
             lines.append(
                 f"  {counts.partial:,} judged by some of their fields: others are missing, null or empty"
@@ -89,33 +97,36 @@ class Report:
         lines.append(f"  recipe {self.recipe[:12]}: {self.about}".rstrip(": "))
         if self.index:
             lines.append(f"  index: {self.index}")
-        return "\n".join([*lines, *self._more()])
+        return "\n".join([*lines, *self._last_lines()])
 
-    def _more(self) -> Iterator[str]:
+    def _last_lines(self) -> Iterator[str]:
+        """Yield the lines that belong to a run without new records, too."""
         if self.refused_before:
-            yield f"  refused in runs that were broken off before: {_reasons(self.refused_before)}"
+            yield f"  refused in earlier interrupted runs: {join_counts(self.refused_before)}"
         if self.indexes:
-            yield from indexes_page.as_lines(self.indexes)
+            yield from index_lines(self.indexes)
 
 
-def warned(warnings: Sequence[str]) -> list[str]:
-    """Return the lines of what guards had to say."""
+def warning_lines(warnings: Sequence[str]) -> list[str]:
+    """Return the warnings of guards as lines."""
     return [f"  WARNING: {warning}" for warning in warnings]
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerProgress:
-    """How far the ledger is after a run: what is not decided, None if unknown, and when all was seen."""
+    """The progress of a ledger after a run.
+
+    Attributes:
+        undecided: About how many records of the source are not decided; None if unknown.
+        covered: Every record in the source at this time is decided; None if no scan was complete.
+    """
 
     undecided: int | None
     covered: datetime | None
 
 
-def _reasons(reasons: Mapping[str, int]) -> str:
-    return ", ".join(f"{reason} {count:,}" for reason, count in sorted(reasons.items()))
-
-
 def peak_rss_mb() -> float:
-    """Return the most memory that this process has held, in MB; workers not counted in."""
+    """Return the peak memory of this process in MB, without its workers."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # macOS counts bytes, Linux kilobytes.
     return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)

@@ -1,4 +1,4 @@
-"""Text on a terminal: lines and cells of so many columns, and ids as the command line takes them."""
+"""Text for terminals: lines of limited width, rows of counts, and ids as the command line takes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WORD = re.compile(r" ?[!-~]{1,60}|.")  # Chinese lines may break anywhere
 
 
 def id_text(value: Any) -> str:
-    """Return an id, given as JSON values, in the form in which the command line takes it.
+    """Return an id as the command line takes it, given as a JSON value.
 
     >>> id_text({"$oid": "65920080000000000100002a"}), id_text(42), id_text("42")
     ('65920080000000000100002a', '42', '"42"')
@@ -24,17 +24,17 @@ def id_text(value: Any) -> str:
 
 
 def row_line(row: Mapping[str, Any]) -> str:
-    """Return what is said of a record in a line, ids as the command line takes them.
+    """Return the fields of a row in one line, ids as the command line takes them.
 
     >>> row_line({"id": {"$oid": "65920080000000000100002a"}, "was": "kept"})
     '65920080000000000100002a  was kept'
     >>> row_line({"head_id": 41, "plans_id": "42"}), row_line({"records": 7})
     ('head 41  plans "42"', 'records 7')
     """
-    return "  ".join(_named_value(name, value) for name, value in row.items())
+    return "  ".join(_format_field(name, value) for name, value in row.items())
 
 
-def _named_value(name: str, value: Any) -> str:
+def _format_field(name: str, value: Any) -> str:
     if name == "id":
         return id_text(value)
     if name.endswith("_id"):
@@ -43,37 +43,81 @@ def _named_value(name: str, value: Any) -> str:
 
 
 def json_line(value: Any) -> str:
-    """Return JSON in one line that can be printed anywhere: what a terminal might obey is escaped.
+    """Return JSON in one line that is safe to print: control characters are escaped.
 
     >>> json_line({"text": "价格\x1b[31m\u202e\x9b"})
     '{"text": "价格\\\\u001b[31m\\\\u202e\\\\u009b"}'
     """
-    written = json.dumps(value, ensure_ascii=False, default=str)
-    if written.isprintable():
-        return written
-    # Outside of strings JSON is printable, and in them anything may be escaped.
-    return "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in written)
+    line = json.dumps(value, ensure_ascii=False, default=str)
+    if line.isprintable():
+        return line
+    # JSON is printable outside of strings, and inside of strings any character may be escaped.
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
 
 
-def wrapped(text: str, indent: str = "") -> Iterator[str]:
-    """Yield lines of at most 110 columns; what cannot be printed becomes a space."""
+def count_row(label: str, count: int, note: str = "", width: int = 20) -> str:
+    """Return an indented row: a label, a right-aligned number, and a note.
+
+    Args:
+        label: The name of the number, empty for another row under the same label.
+        count: The number.
+        note: What the number means.
+        width: Columns of the label.
+
+    >>> count_row("removed", 1234, "from the target", width=10)
+    '  removed           1,234  from the target'
+    """
+    return f"  {label:<{width}}{count:>13,}  {note}".rstrip()
+
+
+def join_counts(counts: Mapping[str, int]) -> str:
+    """Return names with their numbers, in alphabetical order.
+
+    >>> join_counts({"vanished": 1, "altered": 2000})
+    'altered 2,000, vanished 1'
+    """
+    return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
+
+
+def more_row(total: int, shown: int, indent: str, hint: str = "") -> list[str]:
+    """Return a line that says how many rows of a list are not shown; none if all are.
+
+    >>> more_row(7, 5, "    ", "--json lists all"), more_row(5, 5, "    ")
+    (['    and 2 more: --json lists all'], [])
+    """
+    return [f"{indent}and {total - shown:,} more" + (f": {hint}" if hint else "")] if total > shown else []
+
+
+def hang(lead: str, text: str) -> Iterator[str]:
+    """Yield a text wrapped behind a lead: the first line follows it, the others align with the first.
+
+    >>> list(hang("  radius  ", "3 bits"))
+    ['  radius  3 bits']
+    """
+    lines = wrap_text(text, " " * display_width(lead))
+    yield lead + next(lines).strip()
+    yield from lines
+
+
+def wrap_text(text: str, indent: str = "") -> Iterator[str]:
+    """Yield indented lines of at most 110 columns; unprintable characters become spaces."""
     line, room = "", WIDTH - len(indent)
-    for word in WORD.findall("".join(one if one.isprintable() else " " for one in text)):
-        if line and columns(line + word) > room:
+    for word in WORD.findall("".join(char if char.isprintable() else " " for char in text)):
+        if line and display_width(line + word) > room:
             yield indent + line.rstrip()
             line, word = "", word.lstrip()
         line += word
     yield (indent + line).rstrip()
 
 
-def cell(text: str, width: int) -> str:
-    """Return a text as a table's cell: cut off or filled up to its width."""
-    line = next(wrapped(text))
-    while columns(line) >= width:
+def fit_cell(text: str, width: int) -> str:
+    """Return a text as a table cell: cut off, or padded, to a width in columns."""
+    line = next(wrap_text(text))
+    while display_width(line) >= width:
         line = line.removesuffix("…")[:-1] + "…"
-    return line + " " * (width - columns(line))
+    return line + " " * (width - display_width(line))
 
 
-def columns(text: str) -> int:
+def display_width(text: str) -> int:
     """Return how many columns of a terminal a text takes: Chinese characters take two."""
-    return sum(1 + (unicodedata.east_asian_width(one) in "WF") for one in text)
+    return sum(1 + (unicodedata.east_asian_width(char) in "WF") for char in text)

@@ -1,4 +1,4 @@
-"""What was taken back or put back, for people and for scripts."""
+"""Results of `undo` and `restore`, as text and JSON."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from datetime import datetime
 from typing import Any
 
 from dedup_job.document import Counts
-from dedup_job.report.terminal import id_text
+from dedup_job.report.terminal import count_row, id_text, join_counts
 
 AFTER_APPLY = (
-    "  the next run decides all of it; what was in the target before that apply, and",
-    "  had changed in the source or vanished from it, does not come back",
+    "  the next run decides all of these records; versions that were in the target before that",
+    "  apply do not come back if the source had changed or deleted them",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Intended:
-    """What an undo would take back.
+    """The effect that an undo would have.
 
-    undoes     the run, which had this mode and began then, where the ledger still says so
-    plans      so many plans of it
-    counts     the verdicts that are in them
-    has_begun  whether an undo of it was killed: this is the rest
+    Attributes:
+        undoes: The run to undo.
+        mode: The run's mode; None if the ledger no longer has it.
+        started: When the run started; None if the ledger no longer has it.
+        plans: Number of its plans.
+        counts: The verdicts in these plans.
+        has_begun: Whether an earlier undo of the run was interrupted, so that this is the rest.
     """
 
     undoes: str
@@ -34,16 +37,16 @@ class Intended:
     has_begun: bool = False
 
     def with_plan(self, counts: Counts) -> Intended:
-        """Return it with one more plan."""
+        """Return a copy with one more plan."""
         return replace(self, plans=self.plans + 1, counts=self.counts + counts)
 
     @property
     def most_removed(self) -> int:
-        """How many records would go from the target, if all are there as they were judged."""
+        """Number of records that would be removed from the target if all are still unchanged there."""
         return self.counts.unique + sum(self.counts.unjudged.values())
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as one JSON object."""
+        """Return the effect as one JSON object."""
         return {
             "mode": "undo",
             "dry_run": True,
@@ -57,14 +60,16 @@ class Intended:
         }
 
     def as_text(self) -> str:
-        """Return it for people."""
+        """Return the effect as text."""
         when = f" of {self.started:%Y-%m-%d %H:%M}" if self.started else ""
-        rest = ", the rest of what was begun" if self.has_begun else ""
+        rest = ", the rest of an interrupted undo" if self.has_begun else ""
         lines = [
-            f"undo would take back run {self.undoes} ({self.mode or 'run'}{when}){rest}:",
-            f"  undecided again     {self.counts.read:>13,}",
-            f"  out of the target   {self.most_removed:>13,}  at most: what was altered there stays,",
-            f"  {'':33}  and what the source has no more as it was",
+            f"would undo run {self.undoes} ({self.mode or 'run'}{when}){rest}:",
+            count_row("undecided again", self.counts.read),
+            count_row(
+                "removed from target", self.most_removed, "at most: records stay that were changed there,"
+            ),
+            f"  {'':33}  or that the source no longer has unchanged",
             *(AFTER_APPLY if self.mode == "apply" else ()),
         ]
         return "\n".join(lines)
@@ -72,14 +77,16 @@ class Intended:
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What an undo did, with what a killed one before it did.
+    """The effect of an undo, with that of an interrupted undo that it continued.
 
-    run      the undo's own name
-    undid    the run that was taken back
-    plans    so many plans of it
-    counts   the verdicts that were in them
-    left     how many of its records stay in the target, by reason
-    already  whether all this was done before
+    Attributes:
+        run: The undo's own name.
+        undid: The run that was undone.
+        plans: Number of its plans.
+        counts: The verdicts in these plans.
+        left: Number of its records that stay in the target, by reason.
+        seconds: How long it took.
+        already: Whether the run had been undone before.
     """
 
     run: str
@@ -92,47 +99,48 @@ class Undone:
 
     @property
     def exit_code(self) -> int:
-        """0, or 3 when records stay in the target: the undo is done, and doing it again changes nothing."""
+        """0, or 3 if records stay in the target; the undo is done, and another one changes nothing."""
         return 3 if self.left else 0
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as one JSON object."""
-        counts = self.counts
+        """Return the effect as one JSON object."""
         return {
             "run": self.run,
             "mode": "undo",
             "undid": self.undid,
             "already": self.already,
             "plans": self.plans,
-            **counts.as_json(),
+            **self.counts.as_json(),
             "left": dict(self.left),
             "seconds": round(self.seconds, 3),
         }
 
     def as_text(self) -> str:
-        """Return it for people."""
+        """Return the effect as text."""
         if self.already:
-            return f"run {self.undid} is undone already, by {self.run}"
+            return f"run {self.undid} was already undone by {self.run}"
         counts, stay = self.counts, sum(self.left.values())
-        there = counts.unique + sum(counts.unjudged.values())
+        in_target = counts.unique + sum(counts.unjudged.values())
         lines = [
-            f"undo {self.run}: run {self.undid} is taken back",
-            f"  undecided again     {counts.read:>13,}",
-            f"  out of the target   {there - stay:>13,}",
+            f"undo {self.run}: run {self.undid} is undone",
+            count_row("undecided again", counts.read),
+            count_row("removed from target", in_target - stay),
         ]
         if stay:
-            why = ", ".join(f"{reason} {count:,}" for reason, count in sorted(self.left.items()))
-            lines.append(f"  stay in the target  {stay:>13,}  {why}; they are in dedup.left")
+            reasons = f"{join_counts(self.left)}; listed in dedup.left"
+            lines.append(count_row("stay in the target", stay, reasons))
         return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Which records were put back.
+    """The records that a `restore` inserted into the target.
 
-    ids      of those, as JSON values
-    asked    how many were asked for
-    changed  ids of those that the source has otherwise than they were when they were dropped
+    Attributes:
+        run: The restore's name.
+        ids: The ids of these records, as JSON values.
+        asked: Number of records that the user named.
+        changed: The ids among these whose record changed in the source after it was dropped.
     """
 
     run: str
@@ -141,15 +149,21 @@ class Restored:
     changed: Sequence[Any] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as one JSON object."""
-        about = {"run": self.run, "mode": "restore", "restored": list(self.ids), "asked": self.asked}
-        return {**about, "changed": list(self.changed)}
+        """Return the result as one JSON object."""
+        return {
+            "run": self.run,
+            "mode": "restore",
+            "restored": list(self.ids),
+            "asked": self.asked,
+            "changed": list(self.changed),
+        }
 
     def as_text(self) -> str:
-        """Return it for people."""
-        lines = [f"{id_text(one)} is in the target again{self._since(one)}" for one in self.ids]
+        """Return the result as text."""
+        note = ", in the source's present version, which differs from the dropped one"
+        lines = [
+            f"{id_text(shown_id)} is in the target again{note if shown_id in self.changed else ''}"
+            for shown_id in self.ids
+        ]
         before = self.asked - len(lines)
-        return "\n".join([*lines, f"{before:,} restored before"] if before else lines)
-
-    def _since(self, one: Any) -> str:
-        return ", as the source has it now, which is not as it was dropped" if one in self.changed else ""
+        return "\n".join([*lines, f"{before:,} restored earlier"] if before else lines)

@@ -1,4 +1,4 @@
-"""The result of `verify`: which differences there are, how many of each kind, and some of the records."""
+"""Results of `verify`: each kind of difference with its number and some records, as text and JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from dedup_job.report.terminal import row_line
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One kind of difference; `samples` are JSON objects, with ids under `id` or names in `_id`."""
+    """One kind of difference between ledger, target and source.
+
+    Attributes:
+        kind: The name of the kind.
+        means: What the difference means, in words.
+        count: Number of differences.
+        samples: Some of them, as JSON objects, with ids in `id` or in names that end with `_id`.
+    """
 
     kind: str
     means: str
@@ -22,12 +29,16 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What was compared, and what disagrees.
+    """The result of `verify`.
 
-    decisions  records whose decision was compared
-    whole      whether these are all; else they are a sample
-    left_out   kinds of difference that were not looked for
-    waiting    records of the source that the next run decides
+    Attributes:
+        target: The target's name.
+        decisions: Number of records whose decision was checked.
+        whole: Whether these are all records, or a sample.
+        differences: The differences found.
+        left_out: Kinds of difference that were not checked.
+        seconds: How long it took.
+        waiting: Number of records in the source that the next run decides.
     """
 
     target: str
@@ -40,7 +51,7 @@ class Verification:
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing disagrees."""
+        """Whether there is no difference."""
         return not self.differences
 
     def as_json(self) -> dict[str, Any]:
@@ -51,8 +62,12 @@ class Verification:
             "decisions": self.decisions,
             "whole": self.whole,
             "differences": {
-                one.kind: {"count": one.count, "means": one.means, "samples": list(one.samples)}
-                for one in self.differences
+                difference.kind: {
+                    "count": difference.count,
+                    "means": difference.means,
+                    "samples": list(difference.samples),
+                }
+                for difference in self.differences
             },
             "left_out": list(self.left_out),
             "waiting": self.waiting,
@@ -61,18 +76,18 @@ class Verification:
         }
 
     def as_text(self) -> str:
-        """Return the result for people."""
-        which = "decisions" if self.whole else "decisions, a sample,"
-        lines = [f"verify {self.target}: {self.decisions:,} {which} compared"]
-        for one in self.differences:
-            lines.append(f"  {one.kind:<20}{one.count:>11,}  {one.means}")
-            lines += [f"    {row_line(sample)}" for sample in one.samples]
+        """Return the result as text."""
+        decisions = "decisions" if self.whole else "sampled decisions"
+        lines = [f"verify {self.target}: {self.decisions:,} {decisions} compared"]
+        for difference in self.differences:
+            lines.append(f"  {difference.kind:<20}{difference.count:>11,}  {difference.means}")
+            lines += [f"    {row_line(sample)}" for sample in difference.samples]
         if self.waiting:
             lines.append(
                 f"  {self.waiting:,} records of the source are not decided yet: the next run decides them"
             )
         if self.left_out:
-            lines.append(f"  not looked for: {', '.join(self.left_out)}")
+            lines.append(f"  not checked: {', '.join(self.left_out)}")
         rate = self.decisions / self.seconds if self.seconds else 0.0
         speed = f"{self.seconds:,.1f} s, {rate:,.0f} decisions/s, peak memory {peak_rss_mb():,.0f} MB"
         verdict = (

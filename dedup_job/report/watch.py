@@ -1,4 +1,4 @@
-"""Those who watch the nights: told when a run starts, is done or fails, by a metrics file and a ping."""
+"""Notify monitoring of a run: a metrics file for Prometheus, and a ping."""
 
 from __future__ import annotations
 
@@ -17,37 +17,49 @@ log = logging.getLogger("dedup_job")
 
 
 class Watch:
-    """Tells of one run, which is its `with` block; that another run works is no failure of this one."""
+    """Notifies monitoring of one run: a context manager around it.
+
+    A run that ends because another run holds the lease is not reported as a failure.
+    """
 
     def __init__(self, settings: Settings, keeps_metrics: bool = True) -> None:
-        """Look at the settings before the run; raises ConfigError where they cannot be.
+        """Check the settings before the run.
 
-        keeps_metrics  whether the metrics tell of it: they are about runs that decide
+        Args:
+            settings: Their section `[report]` names the metrics file and the URL to ping.
+            keeps_metrics: Whether to write metrics; only for commands that decide records.
+
+        Raises:
+            ConfigError: If the URL is invalid, or the metrics file cannot be written.
         """
         report, target = settings.report, settings.target
         self._ping = Ping(report.ping.get_secret_value()) if report.ping else None
         self._metrics = None
         if keeps_metrics and report.metrics is not None:
-            from dedup_job.report.metrics import MetricsFile  # not loaded where nobody asks for it
+            from dedup_job.report.metrics import MetricsFile  # slow to import, and rarely needed
 
             check_folder(report.metrics.parent, "[report] metrics")
             self._metrics = MetricsFile(report.metrics, f"{target.database}.{target.collection}")
 
     @property
     def wants_metrics(self) -> bool:
-        """Return whether `done` is to be told how far the ledger is."""
+        """Whether `done` needs the ledger's progress."""
         return self._metrics is not None
 
     def __enter__(self) -> Self:
-        self._tell(START)
+        self._send_ping(START)
         return self
 
-    def done(self, report: Report, standing: LedgerProgress) -> None:
-        """Write what the run did; raises StorageFull."""
+    def done(self, report: Report, progress: LedgerProgress) -> None:
+        """Write the metrics of a finished run.
+
+        Raises:
+            StorageFull: If the file cannot be written.
+        """
         if self._metrics is None:
             return
         try:
-            self._metrics.done(report, standing, datetime.now(UTC))
+            self._metrics.write_success(report, progress, datetime.now(UTC))
         except OSError as error:
             raise StorageFull(
                 f"the work is done, but {self._metrics.path} cannot be written: {error.strerror}"
@@ -60,22 +72,22 @@ class Watch:
         traceback: TracebackType | None,
     ) -> None:
         if error is None:
-            self._tell(DONE)
+            self._send_ping(DONE)
         elif not isinstance(error, LeaseHeld):
-            self._tell(FAILED)
-            self._failed(exit_code_of(error))
+            self._send_ping(FAILED)
+            self._write_failure(exit_code_of(error))
         if self._ping is not None:
             self._ping.wait()
 
-    def _tell(self, event: str) -> None:
+    def _send_ping(self, event: str) -> None:
         if self._ping is not None:
-            self._ping.tell(event)
+            self._ping.send(event)
 
-    def _failed(self, code: int) -> None:
-        """Write that the run failed; that this fails, too, does not hide why."""
+    def _write_failure(self, code: int) -> None:
         if self._metrics is None:
             return
         try:
-            self._metrics.failed(code, datetime.now(UTC))
+            self._metrics.write_failure(code, datetime.now(UTC))
         except OSError as error:
+            # Only logged: raised here, it would hide why the run failed.
             log.warning("metrics not written", extra={"fields": {"error": error.strerror}})

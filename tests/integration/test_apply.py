@@ -331,7 +331,7 @@ def test_what_somebody_altered_in_the_target_stays_and_is_named(overtaken: Job) 
     again = overtaken.command("reconcile", "--apply", "--yes", "--json")
     told = json.loads(again.stdout)
     assert (again.returncode, told["applied"]["stay"], told["applied"]["read"]) == (3, [5], 0)
-    assert "stay as they were" in overtaken.command("reconcile", "--apply", "--yes").stdout
+    assert "left unchanged" in overtaken.command("reconcile", "--apply", "--yes").stdout
     for row in list(overtaken.ledger("runs").find({"mode": "apply"}).sort("started", -1)):
         with suppress(UsageError):  # those that only renewed decided nothing
             undo(overtaken, row["_id"])

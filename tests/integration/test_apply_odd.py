@@ -271,7 +271,7 @@ def test_what_a_killed_apply_had_refused_is_told_by_the_one_that_ends_it(job: Jo
     done = up_to_date(job)
 
     assert (done.exit_code, done.as_json()["refused_before"]) == (3, {"conflict": 1})
-    assert "refused in runs that were broken off before: conflict 1" in done.as_text()
+    assert "refused in earlier interrupted runs: conflict 1" in done.as_text()
     assert exceptions(job)[4] == ("refused", "vanished")
     assert up_to_date(job).exit_code == 0
 

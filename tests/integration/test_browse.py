@@ -204,7 +204,7 @@ def test_a_group_shows_what_differs(few: Job) -> None:
     assert {"keeper": "1900", "duplicate": "1901"} in members["id 1"]
     assert {"keeper": "is", "duplicate": "was"} in members["id 2"]
     lines = called(few, "group", "id 0").stdout
-    assert lines.startswith('"id 0" stands for 4 more records\n    In the year 1900')
+    assert lines.startswith('"id 0" is the keeper of 4 more records\n    In the year 1900')
     assert "the year [-1900-]{+1901+} the town" in lines
     assert "(the same text)" in lines
 
@@ -220,7 +220,7 @@ def test_a_record_that_stands_for_nothing_and_one_that_was_dropped_say_so(few: J
     assert opened(few, "none") == (
         {"keeper": "none", "duplicates": 0, "in_target": True, "text": "(not_text:number)"}, [],
     )  # fmt: skip
-    assert called(few, "group", "none").stdout.startswith('"none" stands for no other record\n')
+    assert called(few, "group", "none").stdout.startswith('"none" is the keeper of no other record\n')
     done = called(few, "group", "id 1")
     assert (done.returncode, done.stderr) == (
         64, "dedup-job: id 1 was dropped itself; its keeper is \"id 0\": dedup-job group '\"id 0\"'\n",

@@ -11,7 +11,7 @@ from bson import ObjectId
 from dedup_job.commands import room
 from dedup_job.mongo.server import Server
 from dedup_job.report.doctor_page import as_text
-from dedup_job.report.terminal import WIDTH, columns
+from dedup_job.report.terminal import WIDTH, display_width
 from scripts.corpus import generate
 from tests.integration.conftest import Job
 from tests.integration.console import Console, Said
@@ -61,7 +61,7 @@ def test_where_nothing_is_wrong_it_says_so_and_writes_nothing(filled: Job, conso
     assert 0 < room["disk"]["needed"] < room["disk"]["free"]
     assert filled.hash() == before
     page = as_text(said.json).splitlines()
-    assert max(map(columns, page)) <= WIDTH
+    assert max(map(display_width, page)) <= WIDTH
     assert page[-1] == "no problem was found: a run can start"
 
 

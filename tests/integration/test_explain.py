@@ -104,7 +104,7 @@ def test_by_another_settings_file_it_tells_how_it_would_be(job: Job, tmp_path: P
     assert same.startswith("near duplicate: ")
     assert same.endswith(f" by the settings of {other}; which decide as the ledger's recipe does")
     assert "at least 0.99 is needed" in stricter
-    assert "which decide otherwise than the ledger's recipe" in stricter
+    assert "which decide differently from the ledger's recipe" in stricter
     assert titles.startswith("no match: ")
     shown = json.loads(job.command("explain", "1", "2", "--json").stdout)
     assert shown["explained_by"]["ledger_recipe"] == shown["recipe"]

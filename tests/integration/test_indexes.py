@@ -12,7 +12,7 @@ from pymongo import IndexModel
 from dedup_job import config
 from dedup_job.commands.context import Context
 from dedup_job.mongo.indexes import Copied
-from dedup_job.report.indexes_page import as_lines
+from dedup_job.report.indexes_page import index_lines
 from tests.integration import mortal
 from tests.integration.conftest import Job
 from tests.integration.mortal import commands_of, killed
@@ -108,7 +108,7 @@ def test_a_unique_index_that_cannot_be_built_is_named_and_the_others_are_built(f
 
     assert done.returncode == 3
     assert "  index NOT built: by url: unique, and several records have the same value\n" in done.stdout
-    assert "  indexes of the source: 2 built, 0 there before\n" in done.stdout
+    assert "  indexes of the source: 2 built, 0 already there\n" in done.stdout
     assert list(indexes(filled.target)) == ["_id_", "site_1_at_-1", "at_-1_site_1"]
     last = json.loads(done.stderr.splitlines()[-1])
     assert (last["exit_code"], list(last["indexes"]["refused"])) == (3, ["by url"])
@@ -141,7 +141,7 @@ def test_nothing_expires_in_the_target_until_somebody_says_so(filled: Job) -> No
     assert (done.built, done.expiries) == (["at_1"], {"at_1": 3600})
     assert "expireAfterSeconds" not in indexes(filled.target)["at_1"][1]
     assert copied(filled).expiries == {"at_1": 3600}
-    *_, line = as_lines(done)
+    *_, line = index_lines(done)
     assert line.strip() == (
         'db.runCommand({collMod: "unique", index: {"name": "at_1", "expireAfterSeconds": 3600}})'
     )

@@ -246,7 +246,7 @@ def all_is_decided(life: Life) -> str:
 
     again = life.ok("backfill", "--copy-indexes")
     assert "nothing new to decide" in again.out
-    assert "  indexes of the source: 0 built, 3 there before" in again.out
+    assert "  indexes of the source: 0 built, 3 already there" in again.out
     assert life.ok("verify", "--json").json["decisions"] == COUNT
     status = life.ok("status", "--json").json
     assert (status["read"], status["unique"], status["pending"]) == (COUNT, ORIGINALS, None)

@@ -150,7 +150,7 @@ def test_all_that_changed_or_vanished_is_named_in_json_and_in_a_file_and_why_say
     rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
     assert [{**row, "now": "changed"} for row in told["changed"]["records"]] == rows[: len(changed)]
     assert [{**row, "now": "vanished"} for row in told["vanished"]["records"]] == rows[len(changed) :]
-    assert "and 12 more: --ids FILE or --json names all" in reconciled(decided, content=True).as_text()
+    assert "and 12 more: --ids FILE or --json lists all" in reconciled(decided, content=True).as_text()
     with Context(config.check(decided.tables, "test")) as context:
         assert {verdict: why(context, str(one)).get("changed_since") for verdict, one in (
             ("kept", next(one for one in changed if one not in dropped)),

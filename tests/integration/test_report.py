@@ -51,7 +51,7 @@ def test_a_report_shows_pairs_with_both_beginnings_and_the_largest_groups(job: J
     assert all(pair["similarity"] >= 0.8 for pair in told["pairs"])
     sizes = [group["duplicates"] for group in told["groups"]]
     assert sizes == sorted(sizes, reverse=True)
-    assert "stands for" in job.command("report").stdout
+    assert "is the keeper of" in job.command("report").stdout
 
 
 def test_a_limited_report_reads_only_so_many(job: Job) -> None:

@@ -67,7 +67,7 @@ def test_an_id_is_shown_as_the_command_line_takes_it(job: Job, kind: str) -> Non
     pairs, page = job.folder / "pairs.csv", job.folder / "page.html"
     report = printed("report", "--pairs", str(pairs), "--html", str(page))
     assert f"  {duplicate} for {keeper}: " in report
-    assert f"  {keeper} stands for 1 more: " in report
+    assert f"  {keeper} is the keeper of 1 more: " in report
     assert list(csv.reader(pairs.read_text("utf-8").splitlines()))[1][:2] == [keeper, duplicate]
     assert escape(keeper) in page.read_text("utf-8")
     evidence = json.loads(printed("report", "--json"))["evidence"]

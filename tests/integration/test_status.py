@@ -93,8 +93,8 @@ def test_runs_that_did_nothing_do_not_crowd_out_others(job: Job, monkeypatch: py
     ]
     assert [run["run"] for run in one["runs"]] == [failed[-1]]
     text = as_text(shown)
-    assert "    and 2 before it that found nothing new\n" in text
-    assert "    and 1 before it that decided nothing either\n" in text
+    assert "    and 2 earlier runs found nothing new\n" in text
+    assert "    and 1 earlier run decided nothing either\n" in text
 
 
 def test_a_run_that_was_stopped_shows_what_it_had_decided(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_how_many_are_undecided_is_unknown_where_there_is_a_filter(job: Job) -> 
     ("seconds", "is_held", "words"),
     [
         (60, True, "held by process 1 on elsewhere, for"),
-        (-300, False, "free: that of process 1 on elsewhere"),
+        (-300, False, "free: the lease of process 1 on elsewhere"),
     ],
 )
 def test_the_lease_is_told_by_the_clock_of_the_server(
@@ -161,14 +161,14 @@ def test_a_killed_run_and_what_becomes_of_it_are_shown(job: Job) -> None:
 
 def test_a_half_done_undo_and_a_whole_one_are_shown(job: Job) -> None:
     run = half_undone(job)
-    assert f"finish that: dedup-job undo {run}" in as_text(status_of(job))
+    assert f"finish with: dedup-job undo {run}" in as_text(status_of(job))
 
     undone = undo(job, run)
 
     shown = status_of(job)
     assert shown["undoing"] is None
     assert [shown["runs"][0][key] for key in ("run", "mode", "undid", "read")] == [undone.run, "undo", run, 4]
-    assert f"took back {run}\n" in as_text(shown)
+    assert f"undid {run}\n" in as_text(shown)
     assert "undone 20" in as_text(shown)
 
 

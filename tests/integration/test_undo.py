@@ -149,8 +149,8 @@ def test_on_a_terminal_an_undo_says_what_it_will_take_and_asks(
     assert __main__._run() == code
 
     said = capsys.readouterr().err
-    assert f"undo would take back run {run} (run of " in said
-    assert re.search(r"undecided again +5\n +out of the target +4 ", said)
+    assert f"would undo run {run} (run of " in said
+    assert re.search(r"undecided again +5\n +removed from target +4 ", said)
     assert ("nothing was done" in said) == (code == 64)
     assert job.target.count_documents({}) == left
 

@@ -671,7 +671,7 @@ def test_verify_works_for_a_user_who_may_only_read(prepared: Copies, tmp_path: P
 
     assert [one.returncode for one in done] == [0, 0], done[0].stderr
     assert "all agrees" in done[0].stdout
-    assert "not looked for: counters, watermark" in done[1].stdout
+    assert "not checked: counters, watermark" in done[1].stdout
 
 
 def test_a_target_without_a_ledger_is_named(job: Job) -> None:
