@@ -34,7 +34,7 @@ from dedup_job.report import log
 
 LARGE = 4 << 20  # bytes; with more, records of many sizes leave gaps in this process's memory
 LOG = logging.getLogger(log.NAME)
-IS_LOGGED = Event()  # that a signal has ended the run
+IS_LOGGED = Event()  # set once the signal that ended the run is logged
 
 
 def main() -> NoReturn:
@@ -58,18 +58,19 @@ def main() -> NoReturn:
 
 
 def _open_streams() -> None:
-    """Let nothing else take the place of a standard stream that is closed: a connection, for instance."""
+    """Open closed standard streams as /dev/null, so that no connection or file gets their numbers."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            # `open` returns the lowest free number, which is this stream's.
+            os.open(os.devnull, os.O_RDWR)
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
 
 
 def _flush_streams() -> None:
-    """Write out what was printed; where nobody reads it any more, let the interpreter not try it again."""
+    """Flush stdout and stderr; redirect a broken stream to /dev/null, so that the exit raises no error."""
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
@@ -79,7 +80,8 @@ def _flush_streams() -> None:
 
 
 def _find_temporary_directory() -> None:
-    """Name one where Python finds none, as it may write no file there to try it; folders it may make."""
+    """Choose a temporary directory if Python finds none."""
+    # Python tries to write a file. On a full disk that fails, and the folders that we need can still be made.
     try:
         tempfile.gettempdir()
     except FileNotFoundError:
@@ -103,7 +105,7 @@ def _run() -> int:
 
 
 def _form(arguments: Sequence[str]) -> log.Form:
-    """Return how to talk, which is known before the arguments are; they may be wrong."""
+    """Return the format of the log, read directly from the arguments: click may yet reject them."""
     return log.Form(
         is_json_log="--log=json" in arguments or ("--log", "json") in pairwise(arguments),
         is_verbose=bool({"-v", "--verbose"} & set(arguments)),
@@ -112,7 +114,7 @@ def _form(arguments: Sequence[str]) -> log.Form:
 
 
 def _without_addresses(message: str) -> str:
-    """Return what is wrong with a command line, without a connection string that does not belong there."""
+    """Return a usage error without the connection string, and password, that somebody put on the line."""
     return re.sub(r"""[^\s'"]*:/.*""", "(a connection string?)", message, flags=re.DOTALL)
 
 
@@ -141,7 +143,7 @@ def _end_without_memory(failure: Any) -> None:
 
 
 def _stopped(stopped: Stopped) -> int:
-    """Say once what has ended the run: when it has ended, or when its process is ended."""
+    """Log once which signal has ended the run; also called by the thread that ends a hanging process."""
     if not IS_LOGGED.is_set():
         IS_LOGGED.set()
         _log_failure(str(stopped), stopped.exit_code)
@@ -149,13 +151,13 @@ def _stopped(stopped: Stopped) -> int:
 
 
 def _log_failure(message: str, code: int, **more: object) -> int:
-    """Say what has ended a command, on stderr and, where JSON is asked for, on stdout."""
+    """Log the error that has ended a command: on stderr and, with --json, on stdout."""
     LOG.error(message, extra={"fields": {"exit_code": code}, **more})
     return code
 
 
 def _trace(error: Exception) -> str:
-    """Return where an error came from, without the messages of its causes: they may hold document text."""
+    """Return the traceback under -v, without messages of errors: they may contain document text."""
     return "".join(traceback.format_tb(error.__traceback__)) if LOG.isEnabledFor(logging.DEBUG) else ""
 
 

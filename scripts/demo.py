@@ -73,7 +73,7 @@ def _show(pairs: list[dict[str, Any]], settings: Path) -> None:
     """Print how the texts of the pairs begin, and what to do next."""
     ids = {one: encode({"_id": one}) for row in pairs for one in (row["keeper"], row["_id"])}
     with Context(config.load(settings)) as context:
-        beginnings = context.beginnings(ids.values())
+        beginnings = context.text_beginnings(ids.values())
     print(f"\n{len(pairs)} of the pairs, each by the beginnings of its texts:")
     for row in pairs:
         near = f", similarity {row['similarity']:.3f}" if row["reason"] == "near" else ""

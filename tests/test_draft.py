@@ -69,7 +69,7 @@ def test_a_file_is_written_where_there_is_none_and_with_settings_that_a_run_take
     write(path, PLAIN)
     assert config.load(path) == loaded(PLAIN)
     before = path.read_bytes()
-    with pytest.raises(UsageError, match="is there already, and is left as it is"):
+    with pytest.raises(UsageError, match="exists already and was not changed"):
         write(path, Draft(PLAIN.source, ["title"], PLAIN.target))
     assert path.read_bytes() == before
     with pytest.raises(StorageFull, match="cannot be written: No such file"):

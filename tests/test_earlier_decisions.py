@@ -109,7 +109,7 @@ def test_memory_does_not_grow_with_the_number_of_ids(fill: Callable[[int], objec
 
 def test_a_disk_without_room_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     decisions = filled()
-    decisions._all("PRAGMA max_page_count = 1")
+    decisions._fetch_all("PRAGMA max_page_count = 1")
     with pytest.raises(StorageFull, match="TMPDIR"):
         decisions.add({encode({"_id": n}): Earlier(1, UNIQUE, b"x" * 16) for n in range(10_000)})
     monkeypatch.setattr(id_list, "IN_MEMORY", 1)

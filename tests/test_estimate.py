@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dedup_job.commands.estimate import _wrong
+from dedup_job.commands.estimate import _false_positive_rate
 from dedup_job.commands.sample import LEAST, MOST, MOST_BYTES, Sample, enough
 from dedup_job.commands.trial import Trial, fingerprinted
 from dedup_job.document import UNIQUE, Action, Batch, Fingerprints, Match, Verdict
@@ -144,22 +144,23 @@ def test_candidates_that_are_none_are_counted_once_and_against_all_pairs() -> No
     """100 kept texts: the tenth and ninetieth are within the radius of the first, no other pair is near."""
     bits = BITS[:100].copy()
     bits[[10, 90]] = bits[0] ^ np.uint64(1)
-    assert _wrong(decided(plan_of(bits))) == 2 * 2 / 100**2  # the first, and for the second also the tenth
-    assert _wrong(decided(plan_of(BITS[:100]))) == 0.0
+    # the first, and for the second also the tenth
+    assert _false_positive_rate(decided(plan_of(bits))) == 2 * 2 / 100**2
+    assert _false_positive_rate(decided(plan_of(BITS[:100]))) == 0.0
 
 
 def test_keepers_that_one_form_finds_again_and_again_are_few() -> None:
     """1,000 texts of one form share their keys: the first ones are found by all, and stay at hand."""
     bits = BITS[:1].repeat(1_000, axis=0)
     form = plan_of(bits, keys=np.full((1_000, 9), 7, np.uint32))
-    assert 0 < _wrong(decided(form)) < 2 * 50 / 1_000**2
+    assert 0 < _false_positive_rate(decided(form)) < 2 * 50 / 1_000**2
 
 
 def test_dropped_texts_are_no_keepers_found_in_vain() -> None:
     bits = BITS[:2].repeat(2, axis=0)
     plan = replace(plan_of(bits), verdicts=[UNIQUE, NEAR, UNIQUE, NEAR])
-    assert _wrong(decided(plan)) == 0.0
-    assert _wrong(decided(replace(plan, verdicts=[NEAR] * 4))) == 0.0
+    assert _false_positive_rate(decided(plan)) == 0.0
+    assert _false_positive_rate(decided(replace(plan, verdicts=[NEAR] * 4))) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -146,35 +146,35 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_share_is_looked_at_from_so_many_records_on() -> None:
     notes = Notes()
     drops = Drops(0.5, None, notes)
-    drops.look(plan(*[None] + [0] * 8))
+    drops.check(plan(*[None] + [0] * 8))
     assert notes.messages == []
-    drops.look(plan(None, 0, 0, start=9))
+    drops.check(plan(None, 0, 0, start=9))
     assert notes.messages == [
         "10 of 12 records would be dropped, more than [limits] max_drop_share = 0.5; "
-        "0 would stand for 10, 11; to see why: dedup-job explain -c FILE 0 10"
+        "duplicates of 0 would be 10, 11; to see why: dedup-job explain -c FILE 0 10"
     ]
 
 
 @pytest.mark.usefixtures("soon")
 def test_the_share_itself_is_allowed_and_a_plan_that_drops_nothing_too() -> None:
     drops = Drops(0.5, None, stop)
-    drops.look(plan(*[None, 0] * 5))
+    drops.check(plan(*[None, 0] * 5))
     late = Drops(0.5, None, stop, EarlierCounts(100, 90))
-    late.look(plan(None, None))
+    late.check(plan(None, None))
     with pytest.raises(GuardStop, match="91 of 103"):
-        late.look(plan(0))
+        late.check(plan(0))
 
 
 def test_a_group_is_counted_over_plans_and_over_runs_that_were_broken_off() -> None:
     notes = Notes()
     drops = Drops(1, 8, notes, EarlierCounts(groups={raw_id(0): 3}))
-    drops.look(plan(0, 0, 0, 1, 1))
-    drops.look(plan(0, 0, start=10))
+    drops.check(plan(0, 0, 0, 1, 1))
+    drops.check(plan(0, 0, start=10))
     assert notes.messages == []
-    drops.look(plan(0, 1, start=20))
+    drops.check(plan(0, 1, start=20))
     assert notes.messages == [
         "9 records would be dropped for one keeper, more than [limits] max_group = 8; "
-        "0 would stand for 20; to see why: dedup-job explain -c FILE 0 20"
+        "duplicates of 0 would be 20; to see why: dedup-job explain -c FILE 0 20"
     ]
 
 
@@ -182,9 +182,9 @@ def test_five_duplicates_are_named_as_a_command_line_takes_them() -> None:
     notes = Notes()
     made = plan(*[7] * 9)
     ids = [encode({"_id": f"it's {n}"}) for n in range(9)]
-    Drops(1, 1, notes).look(Plan(ids, *(getattr(made, name) for name in Plan.__slots__[1:])))
+    Drops(1, 1, notes).check(Plan(ids, *(getattr(made, name) for name in Plan.__slots__[1:])))
     named = """'"it'"'"'s {}"'"""
-    assert f"7 would stand for {', '.join(named.format(n) for n in range(5))};" in notes.messages[0]
+    assert f"duplicates of 7 would be {', '.join(named.format(n) for n in range(5))};" in notes.messages[0]
 
 
 def test_a_plan_that_passes_a_limit_is_not_committed_and_those_before_it_are() -> None:
@@ -222,10 +222,10 @@ def failed(*reasons: str, start: int = 0) -> Plan:
 @pytest.mark.parametrize("reason", ["failed:KeyError", "poison"])
 def test_more_than_one_failure_in_a_thousand_records_stops_the_run(reason: str) -> None:
     guard = FailureGuard(LimitSettings().max_failed_share, stop)
-    guard.look(failed(*[reason] * 10))
-    guard.look(failed(*[""] * 500, start=10))
+    guard.check(failed(*[reason] * 10))
+    guard.check(failed(*[""] * 500, start=10))
     with pytest.raises(GuardStop) as caught:
-        guard.look(failed(reason, start=510))
+        guard.check(failed(reason, start=510))
     assert str(caught.value).startswith(
         f"the job failed on 11 of 511 records ({reason} 11), more than [limits] max_failed_share = 0.001; "
     )
@@ -234,27 +234,27 @@ def test_more_than_one_failure_in_a_thousand_records_stops_the_run(reason: str) 
 
 def test_failures_are_a_share_of_all_records_once_these_are_many() -> None:
     guard = FailureGuard(0.001, stop, EarlierCounts(read=50_000, failed={"poison": 50}))
-    guard.look(failed(*[""] * 999, "poison"))
+    guard.check(failed(*[""] * 999, "poison"))
     with pytest.raises(GuardStop, match="52 of 51,001 records"):
-        guard.look(failed("failed:ValueError", start=1_000))
+        guard.check(failed("failed:ValueError", start=1_000))
 
 
 def test_what_is_wrong_with_a_record_is_no_failure_of_the_job() -> None:
-    FailureGuard(0, stop).look(failed("missing", "undecodable", "too_long", "restored"))
+    FailureGuard(0, stop).check(failed("missing", "undecodable", "too_long", "restored"))
 
 
 def test_a_record_that_is_tried_again_counts_as_a_failure_once() -> None:
     guard = FailureGuard(0, stop)
-    guard.look(failed("poison"), failed_before={raw_id(0)})
+    guard.check(failed("poison"), failed_before={raw_id(0)})
     with pytest.raises(GuardStop):
-        guard.look(failed("poison", start=1), failed_before={raw_id(0)})
+        guard.check(failed("poison", start=1), failed_before={raw_id(0)})
 
 
 def test_each_limit_is_told_of_once() -> None:
     notes = Notes()
     drops = Drops(1, 1, notes)
     for _ in range(3):
-        drops.look(plan(0, 0))
+        drops.check(plan(0, 0))
     assert len(notes.messages) == 1
 
 

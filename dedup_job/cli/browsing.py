@@ -1,4 +1,4 @@
-"""Commands that show what was decided: status, find, list, group, why, explain."""
+"""The commands explain, why, find, list, group and status."""
 
 from __future__ import annotations
 
@@ -24,17 +24,22 @@ from dedup_job.errors import UsageError
     "--settings",
     "others",
     type=click.Path(path_type=Path),
-    help="Explain by what decides in this settings file, not by the ledger's recipe.",
+    help="Explain with the recipe of this settings file instead of the ledger's.",
 )
 @common
 def explain_pair(config: Path, first: str, second: str, others: Path | None, **options: Any) -> int:
-    """Show why two records match or not: FIRST decided before SECOND, and nothing else kept.
+    """Show why two records match or not.
 
-    Each place where the texts differ is shown with what is around it.
-    With --settings it tells how it would be by [source] fields, [clean], [recipe] and [match] of another
-    file; records and ledger are those of -c.
+    Also shows where their texts differ.  FIRST counts as decided before SECOND, and no other record as kept.
+    With --settings, [source] fields, [clean], [recipe] and [match] come from another file; source and ledger
+    remain those of -c.
 
     An id is an ObjectId's 24 digits, extended JSON of the value ('{"$oid": "..."}', 42, '"42"'), or a text.
+
+    \b
+    Examples:
+      dedup-job explain -c shop.toml 6650c1d2a1b2c3d4e5f60718 6650c1d2a1b2c3d4e5f60723
+      dedup-job explain -c shop.toml 17 42 --settings stricter.toml
     """
     settings, output = prepared(config, {**options, "workers": 1})
     begin_workers(settings)
@@ -55,7 +60,14 @@ def explain_pair(config: Path, first: str, second: str, others: Path | None, **o
 @click.argument("record")
 @common
 def why(config: Path, record: str, **options: Any) -> int:
-    """Show what the ledger says of the RECORD with this id; ids are written as for `explain`."""
+    """Show the decision on a record.
+
+    RECORD is its id.  Ids are written as for `explain`.
+
+    \b
+    Example:
+      dedup-job why -c shop.toml 6650c1d2a1b2c3d4e5f60718
+    """
     from dedup_job.commands.context import Context
     from dedup_job.commands.why import why as ask_why
     from dedup_job.report import why_page as page
@@ -69,14 +81,22 @@ def why(config: Path, record: str, **options: Any) -> int:
 
 @commands.command("find")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True), default="-")
-@click.option("--text", "as_texts", is_flag=True, help="A line is a text, not a JSON document.")
+@click.option("--text", "as_texts", is_flag=True, help="Lines are texts, not JSON documents.")
 @common
 def find_texts(config: Path, file: Path, as_texts: bool, **options: Any) -> int:
-    """Find the kept records that texts would be duplicates of; writes nothing to MongoDB.
+    """Match texts against the kept records.
 
-    FILE or standard input has a JSON document a line, with the fields of the source.  Each line is answered
-    at once, by a line: keeper, reason, distance and similarity, or with --json an object.  The ledger is read
-    once, at the beginning.  Exit code 64: some lines were no documents; their answers say so.
+    Shows which kept record each text would be a duplicate of; writes nothing to MongoDB.
+
+    FILE or standard input holds one JSON document per line, with the fields of the source.  Each line is
+    answered at once, with a line: keeper, reason, distance and similarity, or with --json an object.  The
+    ledger is read once, at the start.  Exit code 64 means that some lines could not be read; their answers
+    say why.
+
+    \b
+    Examples:
+      dedup-job find -c shop.toml new.jsonl
+      echo "a text" | dedup-job find -c shop.toml --text
     """
     settings, output = prepared(config, {**options, "workers": 1})
     begin_workers(settings)
@@ -91,6 +111,7 @@ def find_texts(config: Path, file: Path, as_texts: bool, **options: Any) -> int:
     with lines, Context(settings) as context:
         for answers in find(context, lines_of(lines.fileno()), as_texts):
             has_errors = has_errors or any(answer.error for answer in answers)
+            # Nobody reads the output any longer, as after `| head`.
             if not output.stream([(answer.as_text, answer.as_json) for answer in answers]):
                 break
     return UsageError.exit_code if has_errors else 0
@@ -102,18 +123,18 @@ def find_texts(config: Path, file: Path, as_texts: bool, **options: Any) -> int:
     type=click.Choice(["duplicate", "unjudged", "refused"]),
     default="duplicate",
     show_default=True,
-    help="What was decided.",
+    help="Verdict of the records.",
 )
-@click.option("--reason", help='Only for this reason, such as "near" or "exact".')
-@click.option("--run", help="Only by this run.")
+@click.option("--reason", help='Only records with this reason, such as "near" or "exact".')
+@click.option("--run", help="Only decisions of this run.")
 @click.option(
-    "--min-similarity", "least", type=click.FloatRange(0, 1), help="Only what is at least so alike."
+    "--min-similarity", "least", type=click.FloatRange(0, 1), help="Only pairs with at least this similarity."
 )
-@click.option("--max-similarity", "most", type=click.FloatRange(0, 1), help="Only what is at most so alike.")
 @click.option(
-    "--numbers-only", is_flag=True, help="Only pairs whose texts are the same but for their numbers."
+    "--max-similarity", "most", type=click.FloatRange(0, 1), help="Only pairs with at most this similarity."
 )
-@click.option("--where", help="Only records that the source finds by this filter, in extended JSON.")
+@click.option("--numbers-only", is_flag=True, help="Only pairs whose texts differ in nothing but numbers.")
+@click.option("--where", help="Only records that match this filter (extended JSON).")
 @click.option(
     "--allow-js", is_flag=True, help="Let --where run JavaScript on the server ($where, $function)."
 )
@@ -123,17 +144,22 @@ def find_texts(config: Path, file: Path, as_texts: bool, **options: Any) -> int:
     type=click.Choice(["id", "similarity", "distance", "at", "keeper"]),
     default="id",
     show_default=True,
-    help="Least first.",
+    help="Sort order, ascending.",
 )
-@click.option("--reverse", "is_reversed", is_flag=True, help="Greatest first.")
-@click.option("--limit", type=click.IntRange(1), help="As many at most.")
-@click.option("--ids", "ids_only", is_flag=True, help="Ids alone, a line each, as `restore -` takes them.")
+@click.option("--reverse", "is_reversed", is_flag=True, help="Sort in descending order.")
+@click.option("--limit", type=click.IntRange(1), help="List at most this many records.")
+@click.option("--ids", "ids_only", is_flag=True, help="Print ids only, one per line, for `restore -`.")
 @common
 def list_decided(config: Path, ids_only: bool, **options: Any) -> int:
-    """List what was decided, with the texts from where they differ; writes nothing to MongoDB.
+    """List decisions, with the texts.
 
-    A record takes a few lines, with --json one, an object.  To put what is listed back:
-    dedup-job list ... --ids | dedup-job restore ... -
+    A record takes a few lines, with the texts from where they begin to differ; or with --json one object per
+    line.  Writes nothing to MongoDB.
+
+    \b
+    Examples:
+      dedup-job list -c shop.toml --max-similarity 0.85 --sort similarity
+      dedup-job list -c shop.toml --numbers-only --ids | dedup-job restore -c shop.toml -
     """
     from dedup_job.commands.context import Context
     from dedup_job.commands.listing import ListingQuery, condition_of, listing
@@ -141,14 +167,15 @@ def list_decided(config: Path, ids_only: bool, **options: Any) -> int:
 
     settings, output = prepared(config, {**options, "workers": 1})
     if ids_only and output.as_json:
-        raise UsageError("--ids prints no JSON; leave one of the two out")
-    chosen = {name: options[name] for name in ("verdict", "reason", "run", "least", "most")}
-    selection = Selection(**chosen, order=options["order"], is_reversed=options["is_reversed"])
+        raise UsageError("--ids prints no JSON; leave out one of the two options")
+    filters = {name: options[name] for name in ("verdict", "reason", "run", "least", "most")}
+    selection = Selection(**filters, order=options["order"], is_reversed=options["is_reversed"])
     where = condition_of(options["where"], options["allow_js"])
-    asked = ListingQuery(selection, where, options["numbers_only"], not ids_only, options["limit"])
+    query = ListingQuery(selection, where, options["numbers_only"], not ids_only, options["limit"])
     with Context(settings) as context:
-        for some in listing(context, asked):
-            if not output.stream([(one.as_id if ids_only else one.as_text, one.as_json) for one in some]):
+        for records in listing(context, query):
+            lines = [(record.as_id if ids_only else record.as_text, record.as_json) for record in records]
+            if not output.stream(lines):
                 break
     return 0
 
@@ -157,10 +184,15 @@ def list_decided(config: Path, ids_only: bool, **options: Any) -> int:
 @click.argument("keeper")
 @common
 def show_group(config: Path, keeper: str, **options: Any) -> int:
-    """Show all records that the KEEPER with this id stands for, least similar first, and what differs.
+    """Show the duplicates of a kept record.
 
-    What the keeper alone has is in [-...-], what the dropped record alone has in {+...+}.  With --json an
-    object a line, the keeper's first.  Ids are written as for `explain`.  Writes nothing to MongoDB.
+    KEEPER is its id, written as for `explain`.  The least similar duplicate comes first.  Text of the keeper
+    only is shown in [-...-], text of the duplicate only in {+...+}.  With --json, there is one object per
+    line, the keeper first.  Writes nothing to MongoDB.
+
+    \b
+    Example:
+      dedup-job group -c shop.toml 6650c1d2a1b2c3d4e5f60718
     """
     from dedup_job.commands.context import Context
     from dedup_job.commands.group import group
@@ -169,18 +201,25 @@ def show_group(config: Path, keeper: str, **options: Any) -> int:
     with Context(settings) as context:
         kept, members = group(context, keeper)
         is_read = output.stream([(kept.as_text, kept.as_json)])
-        while is_read and (some := next(members, None)):
-            is_read = output.stream([(one.as_text, one.as_json) for one in some])
+        while is_read and (portion := next(members, None)):
+            is_read = output.stream([(member.as_text, member.as_json) for member in portion])
     return 0
 
 
 @commands.command("status")
 @click.option(
-    "--runs", type=click.IntRange(1), default=10, show_default=True, help="How many of the last runs."
+    "--runs", type=click.IntRange(1), default=10, show_default=True, help="Number of last runs to show."
 )
 @common
 def show_status(config: Path, runs: int, **options: Any) -> int:
-    """Show how far the ledger is, who works on it, and what the last runs did; writes nothing to MongoDB."""
+    """Show progress and the last runs.
+
+    Also shows which process is working on the target.  Writes nothing to MongoDB.
+
+    \b
+    Example:
+      dedup-job status -c shop.toml
+    """
     from dedup_job.commands import status
     from dedup_job.commands.context import Context
     from dedup_job.report import status_page as page

@@ -1,4 +1,4 @@
-"""Commands that check and take back: verify, reconcile, undo, restore."""
+"""The commands undo, restore, verify and reconcile."""
 
 from __future__ import annotations
 
@@ -22,15 +22,24 @@ from dedup_job.errors import StateError, UsageError
 
 @commands.command()
 @click.argument("run")
-@click.option("--yes", is_flag=True, help="Do not ask; without a terminal this is needed.")
-@click.option("--dry-run", is_flag=True, help="Say what would be taken back, and leave it.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
+@click.option("--dry-run", is_flag=True, help="Show what would be undone, without doing it.")
 @common
 def undo(config: Path, run: str, yes: bool, dry_run: bool, **options: Any) -> int:
-    """Take a whole RUN back, as `status` names it: the target and the ledger are as before it.
+    """Undo a whole run.
 
-    It says what it will take, and asks.  Runs are undone newest first.  If it is killed, the same command
-    finishes it; nothing else is decided before.
-    Exit code 3: done, but records stay that were altered there, or that vanished from the source or changed.
+    Target and ledger are then as before the run, and its records can be decided again.
+
+    RUN is a name that `status` lists.  The command shows how much it will remove, and asks for confirmation.
+    Runs are undone newest first.  If it is killed, repeat it; no other run can start before it is finished.
+
+    Exit code 3 means that some records stay in the target: they were altered there, or they vanished from the
+    source or changed.
+
+    \b
+    Examples:
+      dedup-job undo -c shop.toml 20261123T021500-9f3c --dry-run
+      dedup-job undo -c shop.toml 20261123T021500-9f3c
     """
     from dedup_job.commands import undo as undoing
     from dedup_job.commands.context import Context
@@ -45,47 +54,55 @@ def undo(config: Path, run: str, yes: bool, dry_run: bool, **options: Any) -> in
                 output.show(intended.as_text(), intended.as_json())
                 return 0
             if not yes:
-                _ask(intended.as_text(), "take it back?")
+                _confirm(intended.as_text(), "undo this run?")
             with Progress("undo", None) as progress:
                 undone = undoing.undo(context, run, progress.observe)
     output.show(undone.as_text(), undone.as_json())
     return undone.exit_code
 
 
-def _ask(about: str, question: str) -> None:
-    """Say what will be done, and ask; raises UsageError unless a person says yes."""
+def _confirm(about: str, question: str) -> None:
+    """Show a plan of action, and ask; raise UsageError unless a person says yes."""
     _check_terminal()
     click.echo(about, err=True)
     try:
         if click.confirm(question, err=True):
             return
-    except click.Abort:  # the end of the input
+    except click.Abort:
+        # The input has ended; the next line must not follow the question on its line.
         click.echo(err=True)
     raise UsageError("nothing was done")
 
 
 def _check_terminal() -> None:
-    """Raise UsageError where nobody can be asked."""
+    """Raise UsageError if there is no terminal."""
     if not sys.stdin.isatty():
         raise UsageError("there is no terminal to ask on: add --yes, or --dry-run to see what it would do")
 
 
 @commands.command()
 @click.argument("records", nargs=-1, required=True)
-@click.option("--why", default="", help="What is remembered with it.")
+@click.option("--why", default="", help="Reason, stored in the ledger.")
 @common
 def restore(config: Path, records: tuple[str, ...], why: str, **options: Any) -> int:
-    """Put dropped RECORDS back into the target, for good; ids are written as for `explain`.
+    """Insert dropped records into the target.
 
-    `-` stands for the ids on standard input, one a line, as `list --ids` prints them.
-    A restored record stands for nothing: what was dropped or will be dropped does not depend on it.
+    Later runs keep them.  RECORDS are ids, written as for `explain`; `-` reads them from standard input, one
+    per line, as `list --ids` prints them.  No record is dropped as a duplicate of a restored record.
+
+    \b
+    Examples:
+      dedup-job restore -c shop.toml 6650c1d2a1b2c3d4e5f60718 --why "another product"
+      dedup-job list -c shop.toml --numbers-only --ids | dedup-job restore -c shop.toml -
     """
     from dedup_job.commands.context import Context
     from dedup_job.commands.piped_ids import ids_on
     from dedup_job.commands.restore import restore as put_back
 
     settings, output = prepared(config, {**options, "workers": 1})
-    given = [one for name in records for one in (ids_on(sys.stdin.fileno()) if name == "-" else [name])]
+    given = list[str]()
+    for name in records:
+        given += ids_on(sys.stdin.fileno()) if name == "-" else [name]
     with Context(settings) as context:
         restored = put_back(context, given, why)
     output.show(restored.as_text(), restored.as_json())
@@ -93,24 +110,30 @@ def restore(config: Path, records: tuple[str, ...], why: str, **options: Any) ->
 
 
 @commands.command()
-@click.option("--sample", type=click.IntRange(1), help="Only so many decisions, chosen at random.")
+@click.option("--sample", type=click.IntRange(1), help="Check only this many decisions, chosen at random.")
 @click.option(
     "--state",
     type=click.Path(path_type=Path),
-    help="File to go on from when it is broken off; gone at the end.",
+    help="File from which an interrupted verification resumes; deleted at the end.",
 )
 @common
 def verify(config: Path, sample: int | None, state: Path | None, **options: Any) -> int:
-    """Check the target against the ledger and the source; exits 65 when they disagree.
+    """Check target, ledger and source.
 
-    Every decision is read once more, in another way than the job's.  Writes nothing to MongoDB.
+    Exits with 65 if they disagree.  Every decision is re-read, with other code than the job's.  Writes
+    nothing to MongoDB.
+
+    \b
+    Examples:
+      dedup-job verify -c shop.toml --state verify.state
+      dedup-job verify -c shop.toml --sample 100000
     """
     from dedup_job.commands.context import Context
     from dedup_job.commands.verify import sampling, verification
     from dedup_job.report.progress import Progress
 
     if sample and state:
-        raise UsageError("--sample has no state; leave one of the two out")
+        raise UsageError("--sample has no state; leave out one of the two options")
     settings, output = prepared(config, options)
     with (
         Context(settings) as context,
@@ -126,30 +149,39 @@ def verify(config: Path, sample: int | None, state: Path | None, **options: Any)
 
 @commands.command()
 @click.option(
-    "--content", is_flag=True, help="Compare the records too, not the ids alone: tells which have changed."
+    "--content", is_flag=True, help="Compare whole records, not only ids, to find those that changed."
 )
 @click.option(
     "--ids",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="File for all records that vanished or changed, a line of JSON each.",
+    help="Write the records that vanished or changed to this file, one JSON object per line.",
 )
 @click.option(
     "--apply",
     "is_applied",
     is_flag=True,
-    help="Bring what changed up to date, take out what vanished; compares the content.",
+    help="Update records that changed and remove records that vanished; implies --content.",
 )
-@click.option("--yes", is_flag=True, help="With --apply: do not ask; without a terminal this is needed.")
-@click.option("--dry-run", is_flag=True, help="With --apply: say what would be done, and leave it.")
+@click.option(
+    "--yes", is_flag=True, help="With --apply: do not ask for confirmation; required without a terminal."
+)
+@click.option("--dry-run", is_flag=True, help="With --apply: show what would be done, without doing it.")
 @ALLOWED
 @common
 def reconcile(
     config: Path, content: bool, ids: Path | None, is_applied: bool, yes: bool, dry_run: bool, **options: Any
 ) -> int:
-    """Decide what runs have missed; say which decided records vanished from the source, or changed.
+    """Process records that runs missed.
 
-    With --apply these are decided again, after it has said how many they are, and asked.  What somebody
-    altered in the target stays there and is named; then the exit code is 3.
+    Also reports decided records that vanished from the source or changed.
+
+    With --apply, the command shows how many records vanished or changed, asks for confirmation, and decides
+    them again.  Exit code 3 means that some records stay in the target because somebody altered them there.
+
+    \b
+    Examples:
+      dedup-job reconcile -c shop.toml --content --ids changed.jsonl
+      dedup-job reconcile -c shop.toml --apply --dry-run
     """
     from dedup_job.commands.context import Context
     from dedup_job.commands.reconcile import reconcile as compare
@@ -159,22 +191,23 @@ def reconcile(
         raise UsageError("--yes and --dry-run are for --apply")
     settings, output = prepared(config, options)
     if ids is not None:
-        write_lines(ids, ())  # so that it is known now whether that can be done
+        # Written empty first, so that an error comes before hours of work.
+        write_lines(ids, ())
     if is_applied:
-        return _applied(settings, output, ids, yes, dry_run, consent(options))
+        return _apply(settings, output, ids, yes, dry_run, consent(options))
     with (
         Context(settings) as context,
         Progress("reconcile", None, "records") as progress,
     ):
-        done = compare(context, content, progress.advance, consent(options))
+        result = compare(context, content, progress.advance, consent(options))
     if ids is not None:
-        write_lines(ids, done.rows())
-    output.show(done.as_text(), done.as_json())
-    return done.exit_code
+        write_lines(ids, result.rows())
+    output.show(result.as_text(), result.as_json())
+    return result.exit_code
 
 
-def _applied(settings: Any, output: Output, ids: Path | None, yes: bool, dry_run: bool, meant: Any) -> int:
-    """Compare, say what is due, ask, and do it."""
+def _apply(settings: Any, output: Output, ids: Path | None, yes: bool, dry_run: bool, accepted: Any) -> int:
+    """Compare, show the due changes, ask for confirmation, and apply them."""
     from dedup_job.commands import apply
     from dedup_job.commands.context import Context
     from dedup_job.commands.outdated import compared
@@ -183,19 +216,19 @@ def _applied(settings: Any, output: Output, ids: Path | None, yes: bool, dry_run
     if not (yes or dry_run):
         _check_terminal()
     with Context(settings) as context:
-        refused_before = {} if dry_run else apply.finish(context, meant)
+        refused_before = {} if dry_run else apply.finish(context, accepted)
         with Progress("reconcile", None, "records") as progress:
             found = compared(context, progress.advance)
         due = found.outdated.due
-        apply.guard(found, settings.limits.max_vanished_share, is_noted=dry_run or meant.allow)
+        apply.guard(found, settings.limits.max_vanished_share, is_noted=dry_run or accepted.allow)
         if dry_run:
             output.show(due.as_text(context.target_name), due.as_json())
             return 0
         if found.outdated and not yes:
-            _ask(due.as_text(context.target_name), "do that?")
+            _confirm(due.as_text(context.target_name), "apply these changes?")
         with Progress("apply", None, "records") as progress:
-            done = apply.carry_out(context, found, progress.advance, meant, refused_before)
+            result = apply.carry_out(context, found, progress.advance, accepted, refused_before)
     if ids is not None:
-        write_lines(ids, done.rows())
-    output.show(done.as_text(), done.as_json())
-    return done.exit_code
+        write_lines(ids, result.rows())
+    output.show(result.as_text(), result.as_json())
+    return result.exit_code

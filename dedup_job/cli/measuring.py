@@ -1,4 +1,4 @@
-"""Commands that measure settings: evaluate, tune, fit-idf."""
+"""The commands fit-idf, evaluate and tune."""
 
 from __future__ import annotations
 
@@ -19,12 +19,23 @@ from dedup_job.errors import UsageError
 @commands.command("fit-idf")
 @click.option("--output", type=click.Path(path_type=Path), default=Path("idf.txt"), show_default=True)
 @click.option(
-    "--min-df", type=click.IntRange(1), default=2, show_default=True, help="Least texts with a term."
+    "--min-df",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="Leave out terms in fewer texts than this.",
 )
-@click.option("--limit", type=click.IntRange(1), help="Only the first so many records.")
+@click.option("--limit", type=click.IntRange(1), help="Read at most this many records.")
 @common
 def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **options: Any) -> int:
-    """Learn how much each term says from the collection; name the file as `[recipe] idf_table`."""
+    """Learn from the collection how rare terms are.
+
+    Writes a file for the setting `[recipe] idf_table`, and nothing to MongoDB.
+
+    \b
+    Example:
+      dedup-job fit-idf -c shop.toml --output idf.txt
+    """
     from dedup_job.commands.context import Context
     from dedup_job.commands.fit_idf import fit_idf as learn
     from dedup_job.report.files import check_folder
@@ -36,7 +47,7 @@ def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **option
         learned = learn(context, output, min_df, limit)
     text = (
         f"{learned.terms:,} terms of {learned.texts:,} texts in {output} (sha256 {learned.sha256[:12]})\n"
-        f'to use it: [recipe] idf_table = "{output}"; a target made with another table must be made anew'
+        f'to use it: [recipe] idf_table = "{output}"; a target made with another table must be rebuilt'
     )
     talk.show(text, {"output": str(output), **learned.as_json()})
     return 0
@@ -44,15 +55,25 @@ def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **option
 
 @commands.command()
 @click.option(
-    "--pairs", type=click.Path(path_type=Path), required=True, help="A pair a line: two ids and a label."
+    "--pairs",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="File with one pair per line: two ids and a label.",
 )
 @SAME_FROM
 @common
 def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
-    """Score the present settings on labelled pairs: precision, recall, F1; writes nothing to MongoDB.
+    """Score the settings on labelled pairs.
 
-    A pair is two ids, as for `explain`, and a label: 1 or 0, same or different, true or false, or a
-    similarity.  The file has tabs or commas between them, or lines of JSON with "id1", "id2" and "label".
+    Prints precision, recall and F1; writes nothing to MongoDB.
+
+    A pair is two ids, written as for `explain`, and a label: 1 or 0, same or different, true or false, or a
+    similarity.  They are separated by tabs or commas, or each line is a JSON object with "id1", "id2" and
+    "label".
+
+    \b
+    Example:
+      dedup-job evaluate -c shop.toml --pairs pairs.csv
     """
     from dedup_job.commands.context import Context
     from dedup_job.commands.evaluate import evaluate as judge
@@ -74,14 +95,23 @@ def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
 
 @commands.command()
 @click.option(
-    "--sample", type=click.IntRange(2, 20_000), default=5_000, show_default=True, help="Records to try on."
+    "--sample",
+    type=click.IntRange(2, 20_000),
+    default=5_000,
+    show_default=True,
+    help="Number of records to read.",
 )
 @SAME_FROM
 @common
 def tune(config: Path, sample: int, at: float, **options: Any) -> int:
-    """Show what bands of other shapes would find in the first records; writes nothing to MongoDB.
+    """Show what other settings would find.
 
-    The near-duplicates among them are found by comparing all their texts.
+    The first records of the collection are compared with each other; the table shows how many of their near
+    duplicates each shape of bands, and each threshold, would find.  Writes nothing to MongoDB.
+
+    \b
+    Example:
+      dedup-job tune -c shop.toml --sample 10000
     """
     from dedup_job.commands.context import Context
     from dedup_job.commands.tune import tune as try_shapes

@@ -1,4 +1,4 @@
-"""What commands have in common: options, output, and where reports are left."""
+"""What commands share: options, output to stdout, and saved reports."""
 
 from __future__ import annotations
 
@@ -19,12 +19,20 @@ log = logging.getLogger("dedup_job")
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """How a command talks: results to stdout as text or JSON, everything else to stderr."""
+    """Prints results to stdout, as text or JSON; everything else goes to stderr."""
 
     as_json: bool
 
     def show(self, text: str, values: dict[str, Any]) -> None:
-        """Print a result; that nobody reads it any more does not change what was done."""
+        """Print a result; a closed pipe is no error, as the work is done.
+
+        Args:
+            text: The result for people.
+            values: The result as JSON values.
+
+        Raises:
+            StorageFull: If stdout cannot be written.
+        """
         try:
             with suppress(BrokenPipeError):
                 click.echo(json_line(values) if self.as_json else text)
@@ -34,9 +42,16 @@ class Output:
             ) from error
 
     def stream(self, answers: Sequence[tuple[Callable[[], str], Callable[[], dict[str, Any]]]]) -> bool:
-        """Print a line for each answer, at once; returns whether anybody reads on.
+        """Print some results at once, one per line.
 
-        answers  what gives each as text, and as JSON values
+        Args:
+            answers: For each result, a function for its text and a function for its JSON values.
+
+        Returns:
+            Whether anybody is still reading.
+
+        Raises:
+            StorageFull: If stdout cannot be written.
         """
         lines = [json_line(values()) if self.as_json else text() for text, values in answers]
         try:
@@ -49,23 +64,29 @@ class Output:
 
 
 def common(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that all commands have."""
+    """Add the options that all commands have."""
     for option in (
-        click.option("-v", "--verbose", is_flag=True, help="More log lines, and the traceback of an error."),
+        click.option("-v", "--verbose", is_flag=True, help="Log more, with the traceback of an error."),
         click.option(
-            "--log", "log_format", type=click.Choice(["text", "json"]), default="text", help="Log format."
+            "--log",
+            "log_format",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            help="Format of the log.",
         ),
         click.option(
             "--json",
             "as_json",
             is_flag=True,
-            help="Print JSON and nothing else: one object, or one a line; of a failure its message and code.",
+            help="Print JSON only: one object, or one per line. Errors are JSON objects too.",
         ),
         click.option(
-            "--workers", type=click.IntRange(1, 1024), help="Worker processes; default: the settings'."
+            "--workers",
+            type=click.IntRange(1, 1024),
+            help="Number of worker processes; default: see settings.",
         ),
         click.option(
-            "-c", "--config", type=click.Path(path_type=Path), required=True, help="Settings, in TOML."
+            "-c", "--config", type=click.Path(path_type=Path), required=True, help="Settings file (TOML)."
         ),
     ):
         command = option(command)
@@ -73,26 +94,26 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def paced(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that spare the source's server."""
+    """Add the options that limit the read rate."""
     above_zero = click.FloatRange(0, min_open=True)
     for option in (
-        click.option("--max-mb-per-second", type=above_zero, help="Read at most so much of the source."),
-        click.option("--max-docs-per-second", type=above_zero, help="Read at most so many records."),
+        click.option("--max-mb-per-second", type=above_zero, help="Limit the read rate (MB per second)."),
+        click.option(
+            "--max-docs-per-second", type=above_zero, help="Limit the read rate (records per second)."
+        ),
     ):
         command = option(command)
     return command
 
 
 def consenting(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options by which a person says that what has changed is meant."""
+    """Add the options with which a person accepts changes of collections or filter."""
     for option in (
-        click.option(
-            "--moved", is_flag=True, help="Source or target was moved or restored on purpose: go on with it."
-        ),
+        click.option("--moved", is_flag=True, help="Accept a source or target that was moved or restored."),
         click.option(
             "--refilter",
             is_flag=True,
-            help="The filter was changed on purpose: decide what it takes now, too.",
+            help="Accept a changed filter and process the records it now matches.",
         ),
     ):
         command = option(command)
@@ -100,7 +121,7 @@ def consenting(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 ALLOWED = click.option(
-    "--allow", is_flag=True, help="Go on, and only warn, where a guard of [limits] would stop the run."
+    "--allow", is_flag=True, help="Only warn where a guard of [limits] would stop the run."
 )
 
 
@@ -109,12 +130,12 @@ SAME_FROM = click.option(
     type=click.FloatRange(0, 1, min_open=True),
     default=0.8,
     show_default=True,
-    help="Least similarity of two texts that count as the same.",
+    help="Least similarity of two texts that count as duplicates.",
 )
 
 
 def consent(options: dict[str, Any]) -> Any:
-    """Return what a person said by options that a ledger may go on with."""
+    """Return the changes and guards that a person has accepted on the command line."""
     from dedup_job.ledger.fitting import Consent
 
     return Consent(options.get("refilter", False), options.get("moved", False), options.get("allow", False))
@@ -138,21 +159,20 @@ def prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
 
 
 def begin_workers(settings: Any) -> None:
-    """Let the process that workers are forked from load its code while this process loads its own.
+    """Start the fork server early, so that it loads its code while this process loads its own.
 
-    Each takes a second, and settings need little of it.  What goes wrong is told when workers are needed.
-    Where all processors are busy, it brings nothing: a run that must give way to another one would only end
-    later.
+    Each takes about a second.  An error is ignored here: it is reported when workers are needed.
     """
     from dedup_job.engine.forks import fork_server, has_spare_processor
 
+    # With all processors busy nothing is gained, and a run that must give way to another would end later.
     if settings.engine.kind == "local" and has_spare_processor():
         with suppress(ConfigError, OSError):
             fork_server()
 
 
 def prepared_to_report(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
-    """Do the same for a command that leaves a report, and see that it can."""
+    """Read the settings of a command that saves a report, and check that the folder can be written."""
     from dedup_job.report.files import check_folder
 
     settings, output = prepared(config, options)
@@ -162,7 +182,7 @@ def prepared_to_report(config: Path, options: dict[str, Any]) -> tuple[Any, Outp
 
 
 def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Write a JSON object a line; raises StorageFull where that fails."""
+    """Write one JSON object per line; raise StorageFull if the file cannot be written."""
     try:
         with path.open("w", encoding="utf-8") as file:
             file.writelines(json_line(row) + "\n" for row in rows)
@@ -171,7 +191,18 @@ def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def finish(output: Output, settings: Any, done: Any, text: str, values: dict[str, Any]) -> None:
-    """Print the report of a run, log it without evidence, and leave it in the directory where one is set."""
+    """Print the report of a run, log its numbers, and save it if the settings name a directory.
+
+    Args:
+        output: Prints the report.
+        settings: The settings of the run.
+        done: The summary of the run.
+        text: The report for people.
+        values: The report as JSON values.
+
+    Raises:
+        StorageFull: If the report cannot be saved.
+    """
     from dedup_job.report.log import is_interactive
     from dedup_job.report.saved import SavedReports
 
@@ -181,6 +212,7 @@ def finish(output: Output, settings: Any, done: Any, text: str, values: dict[str
         try:
             path = SavedReports(settings.report.directory, settings.report.keep).save(done.run, values)
         except StorageFull as error:
+            # The error's JSON object then contains the report.
             error.done = values
             if not output.as_json:
                 output.show(text, values)

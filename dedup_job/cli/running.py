@@ -1,4 +1,4 @@
-"""Commands that decide, or say what deciding would do: backfill, run, report, estimate."""
+"""The commands backfill, run, report and estimate."""
 
 from __future__ import annotations
 
@@ -29,20 +29,27 @@ log = logging.getLogger("dedup_job")
 
 @commands.command()
 @click.option(
-    "--adopt", is_flag=True, help="Keep what the target holds already, and drop what is a copy of it."
+    "--adopt", is_flag=True, help="Keep the records that are in the target already, and drop copies of them."
 )
+@click.option("--copy-indexes", is_flag=True, help="At the end, build the source's indexes on the target.")
 @click.option(
-    "--copy-indexes", is_flag=True, help="Then build the source's indexes on the target, too; see the docs."
-)
-@click.option(
-    "--engine", type=click.Choice(["local", "spark"]), help="Where it is decided; default: the settings'."
+    "--engine",
+    type=click.Choice(["local", "spark"]),
+    help="Where records are decided; default: see settings.",
 )
 @ALLOWED
 @consenting
 @paced
 @common
 def backfill(config: Path, adopt: bool, **options: Any) -> int:
-    """Decide the whole collection, in `_id` order; resumes where it stopped."""
+    """Process the whole collection in `_id` order.
+
+    Run the same command again after an interruption: it resumes where it stopped.
+
+    \b
+    Example:
+      dedup-job backfill -c shop.toml
+    """
     return _decide("backfill", config, {**options, "adopt": adopt})
 
 
@@ -52,24 +59,31 @@ def backfill(config: Path, adopt: bool, **options: Any) -> int:
 @paced
 @common
 def nightly(config: Path, **options: Any) -> int:
-    """Decide what the ledger has not decided yet; made for cron."""
+    """Process new records. Safe to run from cron.
+
+    \b
+    Example, every night at two:
+      0 2 * * *  dedup-job run -c /etc/dedup/shop.toml --log json
+    """
     return _decide("run", config, options)
 
 
 @commands.command()
 @click.option(
-    "--mode", type=click.Choice(["backfill", "run"]), help="What to rehearse; default: what is due."
+    "--mode",
+    type=click.Choice(["backfill", "run"]),
+    help="Which command to try; default: the one that is due.",
 )
-@click.option("--fresh", is_flag=True, help="As if nothing had been decided before.")
-@click.option("--limit", type=click.IntRange(1), help="Only the first so many records.")
-@click.option("--of", "run", help="What this run did, from the ledger, in place of a dry run.")
+@click.option("--fresh", is_flag=True, help="Ignore earlier runs.")
+@click.option("--limit", type=click.IntRange(1), help="Read at most this many records.")
+@click.option("--of", "run", help="Report on this past run instead of a dry run.")
 @click.option(
-    "--html", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write a page to this file."
+    "--html", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML page to this file."
 )
 @click.option(
     "--pairs",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write all pairs to this file, .csv or .jsonl.",
+    help="Write all pairs to this file (.csv or .jsonl).",
 )
 @consenting
 @paced
@@ -84,12 +98,18 @@ def report(
     pairs: Path | None,
     **options: Any,
 ) -> int:
-    """Say what a backfill or a run would do, or what one did; writes nothing to MongoDB.
+    """Show what a backfill or a run would do.
 
-    With --html it leaves a page: one file, to be opened in a browser, with what would go and why.
+    With --of, shows what a past run did.  With --html, also writes a page, one file for a browser: which
+    records would be dropped, and why.  Writes nothing to MongoDB.
+
+    \b
+    Examples:
+      dedup-job report -c shop.toml --html report.html
+      dedup-job report -c shop.toml --limit 100000 --pairs pairs.csv
     """
     if run is not None and (mode or fresh or limit):
-        raise UsageError("--of reports on a past run: leave out --mode, --fresh and --limit")
+        raise UsageError("--of reports on a past run; leave out --mode, --fresh and --limit")
     settings, output = prepared_to_report(config, options)
     if run is None:
         begin_workers(settings)
@@ -110,42 +130,53 @@ def report(
         with (
             Context(settings) as context,
             Progress("report", None if run else limit or context.source.estimated_count()) as progress,
-            PairsFile(pairs) if pairs else nullcontext() as written,
+            PairsFile(pairs) if pairs else nullcontext() as pairs_file,
         ):
             observe = both(collected.observe, progress.observe)
             if page:
                 observe = both(observe, page.observe)
-            if written:
-                observe = both(observe, written.observe)
+            if pairs_file:
+                observe = both(observe, pairs_file.observe)
             if run is not None:
-                done = past_run(context, run, observe)
+                summary = past_run(context, run, observe)
             else:
-                done = dry_run(context, DryRun(mode, fresh, limit, consent(options)), observe)
-            shown = evidence.as_json(collected, context.beginnings)
+                summary = dry_run(context, DryRun(mode, fresh, limit, consent(options)), observe)
+            shown = evidence.as_json(collected, context.text_beginnings)
             if page:
-                page.write(context, done, is_done=run is not None)
-        values, text = {**done.as_json(), "evidence": shown}, f"{done.as_text()}\n{evidence.as_text(shown)}"
+                page.write(context, summary, is_done=run is not None)
+        values = {**summary.as_json(), "evidence": shown}
+        text = f"{summary.as_text()}\n{evidence.as_text(shown)}"
         if file:
-            values, text = {**values, "page": str(file)}, f"{text}\n\n  page in {file}"
-        if written:
-            values, text = {**values, "pairs": str(pairs)}, f"{text}\n\n  {written.count:,} pairs in {pairs}"
+            values["page"] = str(file)
+            text += f"\n\n  page in {file}"
+        if pairs_file:
+            values["pairs"] = str(pairs)
+            text += f"\n\n  {pairs_file.count:,} pairs in {pairs}"
         if run is not None:
-            output.show(text, values)  # what the run itself left in the report directory stays
+            # The run has saved its own report already.
+            output.show(text, values)
         else:
-            finish(output, settings, done, text, values)
+            finish(output, settings, summary, text, values)
     return 0
 
 
 @commands.command("estimate")
 @click.option(
-    "--sample", type=click.IntRange(50), help="Records to try on; default: more of a larger collection."
+    "--sample",
+    type=click.IntRange(50),
+    help="Records to read; default: depends on the size of the collection.",
 )
 @paced
 @common
 def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
-    """Say how long a backfill would take here, what it would hold and drop; writes nothing to MongoDB.
+    """Forecast time, memory and disk of a backfill.
 
-    It works on a sample from all over the collection, and says what that does not show.
+    The forecast comes from a sample of the whole collection, processed on this machine.  Writes nothing to
+    MongoDB.
+
+    \b
+    Example:
+      dedup-job estimate -c shop.toml
     """
     settings, output = prepared(config, options)
     begin_workers(settings)
@@ -169,8 +200,11 @@ def _adopt(settings: Any, options: dict[str, Any]) -> None:
     from dedup_job.report.progress import Progress
 
     if settings.engine.kind == "spark":
-        raise UsageError("--adopt does not work on Spark; add --engine local")
-    with Context(settings) as context, Progress("adopt", context.own_records.estimated_count()) as progress:
+        raise UsageError("--adopt does not work with Spark; add --engine local")
+    with (
+        Context(settings) as context,
+        Progress("adopt", context.target_records.estimated_count()) as progress,
+    ):
         adopt(context, progress.observe, consent(options))
 
 
@@ -194,14 +228,14 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
                 if mode == "backfill" and settings.engine.kind == "spark":
                     from dedup_job.commands import spark_backfill
 
-                    done = spark_backfill.decide(context, progress.observe, consent(options))
+                    summary = spark_backfill.decide(context, progress.observe, consent(options))
                 else:
-                    done = decide(context, mode, progress.observe, consent(options))
+                    summary = decide(context, mode, progress.observe, consent(options))
             if options.get("copy_indexes"):
                 log.info("building indexes")
-                done = replace(done, indexes=context.indexes.copy())
-            far = standing(context) if watch.wants_metrics else None
-        finish(output, settings, done, done.as_text(), done.as_json())
-        if far is not None:
-            watch.done(done, far)
-    return done.exit_code
+                summary = replace(summary, indexes=context.indexes.copy())
+            progress_of_ledger = standing(context) if watch.wants_metrics else None
+        finish(output, settings, summary, summary.as_text(), summary.as_json())
+        if progress_of_ledger is not None:
+            watch.done(summary, progress_of_ledger)
+    return summary.exit_code

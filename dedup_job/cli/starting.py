@@ -1,4 +1,4 @@
-"""Commands for the time before the first run: init, doctor."""
+"""The commands init and doctor."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from dedup_job.settings.draft import Draft, Place
 
 if TYPE_CHECKING:
     from dedup_job.mongo.catalog import Catalog
-SHOWN = 12  # names of a list
+SHOWN = 12  # names or fields in a proposal
 
 
 @commands.command()
-@click.option("--source", metavar="DATABASE.COLLECTION", help="Where the records are.")
-@click.option("--field", "fields", multiple=True, help="A field with text; once for each.")
-@click.option("--target", metavar="DATABASE.COLLECTION", help="Where unique records go.")
-@click.option("--filter", help="Only records that the source finds by this filter, in extended JSON.")
-@click.option("--uri-file", type=click.Path(path_type=Path), help="File that holds the connection string.")
+@click.option("--source", metavar="DATABASE.COLLECTION", help="Collection with the records.")
+@click.option("--field", "fields", multiple=True, help="Field with text; repeat for several.")
+@click.option("--target", metavar="DATABASE.COLLECTION", help="Collection for the unique records.")
+@click.option("--filter", help="Only records that match this filter (extended JSON).")
+@click.option("--uri-file", type=click.Path(path_type=Path), help="File with the connection string.")
 @click.option("--reports", type=click.Path(path_type=Path), help="Folder for the reports of runs.")
-@click.option("--allow-plaintext", is_flag=True, help="Speak to another machine without TLS.")
+@click.option("--allow-plaintext", is_flag=True, help="Allow connections without TLS.")
 @common
 def init(
     config: Path,
@@ -36,10 +36,16 @@ def init(
     target: str | None,
     **options: Any,
 ) -> int:
-    """Write a new settings file; on a terminal it asks for what no option says.
+    """Write a new settings file.
 
-    What it proposes comes from a look at the server of DEDUP_SOURCE_URI, or of --uri-file, if it can be
-    reached.  Writes nothing to MongoDB, and over no file.
+    On a terminal, the command asks for values that no option gives.  Proposals come from the server in
+    DEDUP_SOURCE_URI or --uri-file, if it can be reached.  Writes nothing to MongoDB, and never overwrites a
+    file.
+
+    \b
+    Examples:
+      dedup-job init -c shop.toml
+      dedup-job init -c shop.toml --source shop.pages --field title --field body
     """
     from dedup_job.commands.init import check_new, write
 
@@ -50,30 +56,37 @@ def init(
             missing = [name for name, given in (("--source", source), ("--field", fields)) if not given]
             raise UsageError(f"there is no terminal to ask on: add {' and '.join(missing)}")
         with ExitStack() as stack:
-            place, fields, where = _asked(stack, config, source, fields, target, options)
-        reports = reports or _folder()
+            from_place, fields, to_place = _ask_for_places(stack, config, source, fields, target, options)
+        reports = reports or _ask_for_folder()
     else:
-        place = _place("--source", source)
-        where = _place("--target", target) if target else place.proposed_target
-    draft = Draft(place, fields, where, options["filter"], uri_file, reports, options["allow_plaintext"])
+        from_place = _parse_place("--source", source)
+        to_place = _parse_place("--target", target) if target else from_place.proposed_target
+    draft = Draft(
+        from_place, fields, to_place, options["filter"], uri_file, reports, options["allow_plaintext"]
+    )
     write(config, draft)
-    values = {"settings": str(config), "source": str(place), "fields": list(fields), "target": str(where)}
+    values = {
+        "settings": str(config),
+        "source": str(from_place),
+        "fields": list(fields),
+        "target": str(to_place),
+    }
     Output(options["as_json"]).show(
-        f"{config} is written: from {place} ({', '.join(fields)}) to {where}\n"
+        f"wrote {config}: from {from_place} ({', '.join(fields)}) to {to_place}\n"
         f"next: dedup-job doctor -c {config}",
         values,
     )
     return 0
 
 
-def _place(option: str, given: str) -> Place:
+def _parse_place(option: str, given: str) -> Place:
     try:
         return Place.named(given)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from None
 
 
-def _asked(
+def _ask_for_places(
     stack: ExitStack,
     config: Path,
     source: str | None,
@@ -81,100 +94,112 @@ def _asked(
     target: str | None,
     options: dict[str, Any],
 ) -> tuple[Place, tuple[str, ...], Place]:
-    """Return source, fields and target, as the options say or a person; raises UsageError for none."""
-    catalog = _catalog(stack, config, options)
+    """Return source, fields and target: from the options, or else from a person.
+
+    Raises:
+        UsageError: If the input ends before the last answer.
+    """
+    catalog = _open_catalog(stack, config, options)
     try:
-        place = _place("--source", source) if source else _source(catalog)
-        fields = tuple(fields) or _fields(catalog, place)
+        from_place = _parse_place("--source", source) if source else _ask_for_source(catalog)
+        fields = tuple(fields) or _ask_for_fields(catalog, from_place)
         if target:
-            return place, fields, _place("--target", target)
-        where = _prompt("target, for the unique records", str(place.proposed_target), Place.named)
-        return place, fields, where
-    except click.Abort:  # the end of the input
+            return from_place, fields, _parse_place("--target", target)
+        proposal = str(from_place.proposed_target)
+        return from_place, fields, _prompt("target, for the unique records", proposal, Place.named)
+    except click.Abort:
+        # The next line must not follow the question on its line.
         click.echo(err=True)
         raise UsageError("nothing was written") from None
 
 
-def _catalog(stack: ExitStack, config: Path, options: dict[str, Any]) -> Catalog | None:
-    """Return what the server has; None, after saying why, where it cannot be looked at."""
+def _open_catalog(stack: ExitStack, config: Path, options: dict[str, Any]) -> Catalog | None:
+    """Return the catalog of the server; if it cannot be read, print why and return None."""
     from dedup_job.commands import init
 
     uri_file = options["uri_file"]
-    beside = None if uri_file is None else config.absolute().parent / uri_file.expanduser()
+    # A relative path in the settings is relative to the settings file.
+    path = None if uri_file is None else config.absolute().parent / uri_file.expanduser()
     try:
-        return stack.enter_context(init.catalog(beside, options["allow_plaintext"]))
+        return stack.enter_context(init.catalog(path, options["allow_plaintext"]))
     except DedupError as error:
         click.echo(f"nothing can be proposed: {error}", err=True)
         return None
 
 
-def _source(catalog: Catalog | None) -> Place:
-    databases = _looked(catalog, lambda seen: seen.databases())
-    database = _chosen("source: database", databases)
-    collections = _looked(catalog, lambda seen: seen.collections(database))
-    return Place(database, _chosen("source: collection", collections))
+def _ask_for_source(catalog: Catalog | None) -> Place:
+    databases = _query(catalog, lambda server: server.databases())
+    database = _ask_for_name("source: database", databases)
+    collections = _query(catalog, lambda server: server.collections(database))
+    return Place(database, _ask_for_name("source: collection", collections))
 
 
-def _fields(catalog: Catalog | None, place: Place) -> tuple[str, ...]:
+def _ask_for_fields(catalog: Catalog | None, place: Place) -> tuple[str, ...]:
     from dedup_job.commands.init import LOOKED_AT, proposed_fields
 
-    raws = _looked(catalog, lambda seen: seen.some(place.database, place.collection, LOOKED_AT))
-    found = proposed_fields(raws)
-    if found:
+    raws = _query(catalog, lambda server: server.some(place.database, place.collection, LOOKED_AT))
+    proposals = proposed_fields(raws)
+    if proposals:
         click.echo(f"fields with text, in {len(raws)} records of {place}:", err=True)
-    for path, (count, length) in list(found.items())[:SHOWN]:
+    for path, (count, length) in list(proposals.items())[:SHOWN]:
         click.echo(f"  {path:<24} in {count}, {length:,} characters on average", err=True)
-    given: str = _prompt("fields to compare, with commas between them", next(iter(found), None), str)
-    return tuple(path.strip() for path in given.split(","))
+    answer: str = _prompt("fields to compare, separated by commas", next(iter(proposals), None), str)
+    return tuple(path.strip() for path in answer.split(","))
 
 
-def _folder() -> Path | None:
-    given: str = _prompt("folder for reports, beside the settings ('-' for none)", "reports", str)
-    return None if given.strip() == "-" else Path(given)
+def _ask_for_folder() -> Path | None:
+    answer: str = _prompt("folder for reports, next to the settings ('-' for none)", "reports", str)
+    return None if answer.strip() == "-" else Path(answer)
 
 
-def _looked(catalog: Catalog | None, look: Callable[[Catalog], Sequence[Any]]) -> Sequence[Any]:
-    """Return what a look gives; nothing, after saying why, where it is not allowed."""
+def _query(catalog: Catalog | None, read: Callable[[Catalog], Sequence[Any]]) -> Sequence[Any]:
+    """Return the result of a query; if it is not permitted, print why and return an empty list."""
     try:
-        return look(catalog) if catalog else []
+        return read(catalog) if catalog else []
     except DedupError as error:
         click.echo(f"nothing can be proposed: {error}", err=True)
         return []
 
 
-def _chosen(what: str, names: Sequence[str]) -> str:
-    """Ask for one of some names, or where none are known for any."""
+def _ask_for_name(what: str, names: Sequence[str]) -> str:
+    """Ask for one of the names; if none are known, accept any name."""
     if not names:
         return str(_prompt(what, None, str))
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     click.echo(f"there is: {', '.join(names[:SHOWN])}{more}", err=True)
 
-    def one_of(given: str) -> str:
-        if given not in names:
-            raise ValueError(f"there is no {given}")
-        return given
+    def check_known(answer: str) -> str:
+        if answer not in names:
+            raise ValueError(f"there is no {answer}")
+        return answer
 
-    return str(_prompt(what, names[0] if len(names) == 1 else None, one_of))
+    return str(_prompt(what, names[0] if len(names) == 1 else None, check_known))
 
 
 def _prompt(what: str, default: str | None, read: Callable[[str], Any]) -> Any:
-    """Ask on stderr until what is answered can be read; ValueError says why it cannot."""
+    """Ask on stderr until `read` accepts the answer; print its ValueError otherwise."""
 
-    def value(given: str) -> Any:
+    def parse(answer: str) -> Any:
         try:
-            return read(given)
+            return read(answer)
         except ValueError as error:
+            # click asks again after this kind of error.
             raise click.UsageError(str(error)) from None
 
-    return click.prompt(what, default=default, value_proc=value, err=True)
+    return click.prompt(what, default=default, value_proc=parse, err=True)
 
 
 @commands.command("doctor")
 @common
 def examine(config: Path, **options: Any) -> int:
-    """Look at all that a run would meet: servers, rights, collections, fields, memory, disk.
+    """Check everything a run depends on.
 
-    Writes nothing to MongoDB.  It ends with 0, or with the code that a run would end with.
+    That is: servers, privileges, collections, fields, memory and disk.  Writes nothing to MongoDB.  Exits
+    with 0, or with the code a run would exit with.
+
+    \b
+    Example:
+      dedup-job doctor -c shop.toml
     """
     from dedup_job.commands.doctor import doctor
     from dedup_job.report import doctor_page as page

@@ -1,1 +1,1 @@
-"""What each command does, with everything it needs opened and closed."""
+"""One module for each command, named after it, and the modules that several commands share."""

@@ -1,4 +1,4 @@
-"""Adoption: what a target held before the job came is kept as it is, and stands for its copies."""
+"""`backfill --adopt`: keep the target's own records, and let them be keepers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,27 @@ log = logging.getLogger("dedup_job")
 
 
 def adopt(context: Context, observe: Observe, consent: Consent = Consent()) -> Report | None:
-    """Take in the records of a target that has no ledger yet, or the rest of them; None where none are due.
+    """Adopt the records of a target that has no ledger yet, or resume an interrupted adoption.
 
-    All of them are kept, copies of one another too: the job never deletes what it did not bring.  They are
-    written down as plans of a run of their own, of mode "adopt", which counts nothing as decided.
+    All of them are kept, even copies of each other: the job never deletes records that it did not insert.
+    They are stored as plans of their own run, of mode "adopt", which counts no record as decided.
+
+    Args:
+        context: The open connections.
+        observe: Called with each batch and its plan.
+        consent: Changes that a person has accepted.
+
+    Returns:
+        The summary of the adoption; None where there is nothing to adopt.
     """
-    if not context.is_foreign(context.ledger_reader().head()):
+    if not context.has_foreign_records(context.ledger_reader().head()):
         return None
     run, started, counts = RunId.new(ADOPT), time.monotonic(), Counts()
     with context.ledger(run, consent) as ledger, context.engine() as engine:
         head = ledger.recover(context.source, context.target)
+        # Noted before the first plan: a killed adoption must be resumed before anything is decided.
         ledger.adopting(True)
-        batches = read_ahead(context.own_records.batches(rest_of_adoption(ledger, head)))
+        batches = read_ahead(context.target_records.batches(rest_of_adoption(ledger, head)))
         for batch, prints in WithExempt(engine).fingerprinted(batches):
             verdicts = [Verdict(Action.UNJUDGED, reason) if reason else UNIQUE for reason in prints.reasons]
             plan = planned(batch, prints, verdicts)
@@ -43,16 +52,15 @@ def adopt(context: Context, observe: Observe, consent: Consent = Consent()) -> R
             observe(batch, plan)
             counts += plan.counts
         ledger.adopting(False)
-        report = Report(
-            run.name, ADOPT, counts, time.monotonic() - started, context.recipe.digest, context.about
-        )
+        seconds = time.monotonic() - started
+        report = Report(run.name, ADOPT, counts, seconds, context.recipe.digest, context.recipe.about)
         ledger.close({**report.as_json(), "exit_code": 0})
     log.info("adopted", extra={"fields": {"records": counts.read}})
     return report
 
 
 def rest_of_adoption(reader: LedgerReader, head: Head) -> Window:
-    """Return what lies behind the last record that a killed adoption took in."""
+    """Return the range of target ids that an interrupted adoption has not read."""
     last = None
     for stored in reader.plans(head):
         last = stored.plan.ids[-1]

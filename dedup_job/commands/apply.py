@@ -1,10 +1,10 @@
-"""Apply: what changed in the source, or vanished from it, is brought up to date in target and ledger.
+"""`reconcile --apply`: bring target and ledger up to date with the source.
 
-First the records that the target has not got are decided again, and those that were dropped for one which
-changed or vanished are among them: what they say is in the target before anything leaves it.  Then those that
-the target has.  What it refused meanwhile is tried once more at the end: two records may have swapped a value
-that a unique index allows once.  No outdated decision stands for anything meanwhile, so a run that is killed
-and done again decides as one that was not.
+Records that are not in the target are decided again first.  They include records that were dropped for a
+keeper that changed or vanished, so their content is in the target before the keeper leaves it.  Records that
+are in the target follow.  Records that the target refused are tried again at the end: two records may have
+swapped values of a unique index.  Outdated decisions have no effect on new ones, so a run that is killed and
+repeated makes the same decisions as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -49,13 +49,17 @@ from dedup_job.report.applied import Applied
 from dedup_job.report.progress import Advance
 from dedup_job.report.reconciled import Reconciliation
 
-NOTHING = bytes(16)  # in the place of the hash of a copy
+NOTHING = bytes(16)  # stored instead of the hash of a copy where the target was given none
 
 
 def finish(context: Context, consent: Consent = Consent()) -> Mapping[str, int]:
-    """Finish what a killed run left, as a comparison does not see it; raises LeaseHeld while one works.
+    """Finish the pending plan of a killed run, which a comparison would not see.
 
-    Returns how many records killed runs had refused, by reason, that nobody was told of.
+    Returns:
+        Records that the target refused in killed runs, by reason: no summary has reported them yet.
+
+    Raises:
+        LeaseHeld: If another run is in progress.
     """
     head = head_of(context, context.ledger_reader())
     if head.pending is None and head.lease is None:
@@ -68,7 +72,16 @@ def finish(context: Context, consent: Consent = Consent()) -> Mapping[str, int]:
 
 
 def guard(found: Compared, max_share: float, is_noted: bool) -> None:
-    """Raise GuardStop where more than this share has vanished; or note it in the log alone."""
+    """Stop if too many decided records have vanished from the source.
+
+    Args:
+        found: The comparison.
+        max_share: Largest share that may have vanished.
+        is_noted: Whether to log a warning only.
+
+    Raises:
+        GuardStop: If the share is larger.
+    """
     vanished = found.outdated.vanished.total()
     check_vanished(vanished, found.comparison.records, max_share, Notes() if is_noted else stop)
 
@@ -80,9 +93,14 @@ def carry_out(
     consent: Consent = Consent(),
     refused_before: Mapping[str, int] = MappingProxyType({}),
 ) -> Reconciliation:
-    """Bring up to date what a comparison has found outdated, then decide what runs have missed.
+    """Decide outdated records again, then decide the records that runs have missed.
 
-    `advance` is called with how many more records were decided; `refused_before` is what `finish` returned.
+    Args:
+        context: The open connections.
+        found: The comparison that found the outdated decisions.
+        advance: Called with the number of records that were decided since the last call.
+        consent: Changes and guards that a person has accepted.
+        refused_before: The result of `finish`, for the report.
     """
     started = time.monotonic()
     applied = apply(context, found, lambda _, plan: advance(len(plan)), consent) if found.outdated else None
@@ -93,20 +111,26 @@ def carry_out(
 
 
 def apply(context: Context, found: Compared, observe: Observe, consent: Consent = Consent()) -> Applied:
-    """Bring up to date what is outdated; raises LeaseHeld when a command wrote since that was found."""
+    """Decide outdated records again, and update plans whose records changed without a change of text.
+
+    Raises:
+        LeaseHeld: If another command wrote to the ledger since the comparison.
+        GuardStop: If the job fails on too many records.
+    """
     run, started = RunId.new(APPLY), time.monotonic()
     with context.ledger(run, consent) as ledger, context.engine() as engine:
         head = ledger.recover(context.source, context.target)
+        # Taking the lease has raised the fence by one; a larger difference means another writer.
         if found.outdated.fence is None or head.fence != found.outdated.fence + 1:
-            raise LeaseHeld("another command worked on this target meanwhile; reconcile again")
+            raise LeaseHeld("another command changed this target during the comparison; reconcile again")
         ledger.check_rights(context.target)
         failures = FailureGuard(context.settings.limits.max_failed_share, Notes() if consent.allow else stop)
         applying = Applying(context, ledger, engine, found.outdated, observe, failures)
         keepers = context.keepers(context.target, engine)
-        # Where the target had another record of the id, it is held otherwise than by a decision.
+        # Where a record was refused for another record with its id, that record is the target's own.
         conflicts = found.outdated.again.with_verdict(CONFLICT)
-        held = (RawIds.of(set(some) - context.target.absent(some)) for some in conflicts)
-        past = Past.read(context, ledger, head, keepers, Window(), found.outdated.texts_of, held)
+        foreign = (RawIds.of(set(page) - context.target.absent(page)) for page in conflicts)
+        past = Past.read(context, ledger, head, keepers, Window(), found.outdated.texts_of, foreign)
         renewed = applying.renew()
         counts = sum((applying.decide_again(ids, past) for ids in found.outdated.in_order), Counts())
         counts = applying.try_again(past, counts)
@@ -121,11 +145,18 @@ def apply(context: Context, found: Compared, observe: Observe, consent: Consent 
 
 @dataclass(slots=True)
 class Applying:
-    """Works through outdated decisions.
+    """The work of one `apply`: decides outdated records again.
 
-    removed  how many records have left the target
-    stay     ids of records of which the target keeps what it has
-    put_off  how many records the target did not take beside another one
+    Attributes:
+        context: The open connections.
+        ledger: The ledger, with the lease.
+        engine: Makes the fingerprints.
+        outdated: The outdated decisions.
+        observe: Called with each batch and its final plan.
+        failures: Stops the run if the job fails on too many records.
+        removed: Number of records that have left the target.
+        stay: Ids of records that were altered in the target and stay there unchanged.
+        put_off: Number of records that the target refused because of a unique index.
     """
 
     context: Context
@@ -139,29 +170,31 @@ class Applying:
     put_off: int = 0
 
     def renew(self) -> int:
-        """Renew what is to be renewed; returns how many records were.
+        """Store the new hashes, and copy the new records, where records changed and their texts did not.
 
-        One that has changed again since is left to the next time.
+        Returns:
+            The number of records. A record whose text has changed since the comparison is left to the next
+            `reconcile`.
         """
         renewed = 0
         for plan_id, outdated in self.outdated.renewed.items():
             judged = self.ledger.plan(plan_id).plan
             rows = {judged.ids[row]: row for row in outdated.tolist()}
-            for found in self.context.source.fetch(list(rows)):
-                old = judged.take([rows[raw_id] for raw_id in found if raw_id in rows])
-                old = old.take(self._same_text(old, found))
-                raws = [found[raw_id] for raw_id in old.ids]
+            for current in self.context.source.fetch(list(rows)):
+                old = judged.take([rows[raw_id] for raw_id in current if raw_id in rows])
+                old = old.take(self._rows_with_same_text(old, current))
+                raws = [current[raw_id] for raw_id in old.ids]
                 plan = replace(old, hashes=digests(raws))
                 if len(plan):
-                    before = _before(plan_id.number, old)
-                    left = self.ledger.renew(plan, raws, self.context.target, before)
-                    renewed += len(plan) - len(left)
-                    self.stay.extend(left)
+                    before = Before(np.full(len(old), plan_id.number, np.uint32), old.hashes, old.counts)
+                    altered = self.ledger.renew(plan, raws, self.context.target, before)
+                    renewed += len(plan) - len(altered)
+                    self.stay.extend(altered)
                     self.observe(Batch(plan.ids, raws), plan)
         return renewed
 
     def decide_again(self, pages: Iterable[list[bytes]], past: Past) -> Counts:
-        """Decide records again, in this order; those that are gone are refused."""
+        """Decide records again, in this order; refuse records that are no longer in the source."""
         gone = IdList()
         again = past.job(
             self.context,
@@ -172,46 +205,50 @@ class Applying:
             self.observe,
         )
         counts = job.run(again)
-        for some in gone.pages(PAGE):
-            plan = job.in_parts(self._vanished(some), [b""] * len(some), self._commit)
-            self.observe(Batch(some, ()), plan)
+        for ids in gone.pages(PAGE):
+            plan = job.in_parts(self._plan_of_vanished(ids), [b""] * len(ids), self._commit)
+            self.observe(Batch(ids, ()), plan)
             counts += plan.counts
         return counts
 
     def try_again(self, past: Past, counts: Counts) -> Counts:
-        """Decide once more what the target did not take beside another record; returns the counts after it.
+        """Decide records again that the target refused because of a unique index.
 
-        That other one may have left the target, or been replaced, behind it.
+        The record that had the value may have left the target, or been replaced there, in the meantime.
+
+        Returns:
+            `counts`, corrected by the new verdicts.
         """
         refused = Counts(refused={NOT_ALONE.reason: self.put_off})
         return counts + self.decide_again(self.outdated.again.due_again(), past) - refused
 
-    def _same_text(self, plan: Plan, raws: Mapping[bytes, bytes]) -> list[int]:
-        """Return the rows of a plan whose record has the text that it had."""
+    def _rows_with_same_text(self, plan: Plan, raws: Mapping[bytes, bytes]) -> list[int]:
+        """Return the rows of a plan whose records still have the judged texts."""
         prints = self.engine.fingerprint([raws[raw_id] for raw_id in plan.ids])
         same: list[int] = (prints.digests == plan.digests).all(axis=1).nonzero()[0].tolist()
         return same
 
     def _read(self, pages: Iterable[list[bytes]], gone: IdList) -> Iterator[Batch]:
-        """Yield the records that are in the source, and add the ids of the others to `gone`."""
+        """Yield the records that are in the source; add the ids of the others to `gone`."""
         for page in pages:
-            there = set[bytes]()
+            present = set[bytes]()
             for batch in self.context.source.records(page):
-                there.update(batch.ids)
+                present.update(batch.ids)
                 yield batch
-            gone.extend(raw_id for raw_id in page if raw_id not in there)
+            gone.extend(raw_id for raw_id in page if raw_id not in present)
 
     def _commit(self, plan: Plan, raws: Sequence[bytes]) -> Plan:
         again = self.outdated.again
-        found = again.find(plan.ids)
-        before = [found[raw_id] for raw_id in plan.ids]
-        failed = {raw_id for raw_id, one in found.items() if is_failure(one.verdict.reason)}
-        self.failures.look(plan, failed)
-        done = self.ledger.commit(plan, raws, self.context.target, before=_before_of(before))
+        by_id = again.find(plan.ids)
+        before = [by_id[raw_id] for raw_id in plan.ids]
+        failed = {raw_id for raw_id, earlier in by_id.items() if is_failure(earlier.verdict.reason)}
+        self.failures.check(plan, failed)
+        done = self.ledger.commit(plan, raws, self.context.target, before=_pack_before(before))
         for raw_id, earlier, verdict in zip(done.ids, before, done.verdicts, strict=True):
             if verdict == CONFLICT:
                 self.stay.extend([raw_id])
             elif verdict.action in COPIED:
+                # Counted as removed when it was put off, and back in the target now.
                 self.removed -= earlier.has_left
             else:
                 self.removed += earlier.copy is not None
@@ -220,22 +257,17 @@ class Applying:
                 again.put_off(raw_id, self.ledger.number, verdict)
         return done
 
-    def _vanished(self, ids: Sequence[bytes]) -> Plan:
-        """Return the plan that refuses records that are gone; what they were stands for nothing."""
+    def _plan_of_vanished(self, ids: Sequence[bytes]) -> Plan:
+        """Return a plan that refuses vanished records; without fingerprints, so they match nothing."""
         blank = self.context.recipe.unjudged(VANISHED.reason, b"")
         prints = Fingerprints.join([blank] * len(ids))
         plan = job.planned(Batch(ids, ()), prints, [VANISHED] * len(ids))
         return replace(plan, hashes=prints.digests)
 
 
-def _before_of(earlier: Sequence[Earlier]) -> Before:
-    """Return what a plan says of records that it decides again."""
-    numbers = np.array([one.number for one in earlier], np.uint32)
-    hashes = b"".join(one.copy or NOTHING for one in earlier)
-    counts = Counts.of(one.verdict for one in earlier)
+def _pack_before(earlier: Sequence[Earlier]) -> Before:
+    """Return the columns of a plan that store the earlier decisions on its records."""
+    numbers = np.array([decision.number for decision in earlier], np.uint32)
+    hashes = b"".join(decision.copy or NOTHING for decision in earlier)
+    counts = Counts.of(decision.verdict for decision in earlier)
     return Before(numbers, np.frombuffer(hashes, np.uint64).reshape(-1, 2), counts)
-
-
-def _before(number: int, judged: Plan) -> Before:
-    """Return what a plan says of records that are to be renewed in it."""
-    return Before(np.full(len(judged), number, np.uint32), judged.hashes, judged.counts)

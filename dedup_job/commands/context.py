@@ -1,4 +1,4 @@
-"""The composition root: the parts of a command, put together from the settings."""
+"""Everything a command works with, opened from the settings and closed together."""
 
 from __future__ import annotations
 
@@ -38,15 +38,34 @@ BEGINNING = 60  # characters of a text that evidence shows
 
 
 class Records(Protocol):
-    """Where the texts of keepers are looked up again."""
+    """A place where records can be fetched by id: the source, the target, or both in turn."""
 
     def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
-        """Yield the records that exist of these ids, by id, in pieces; of each these fields, or all."""
+        """Yield the existing records with these ids, in bounded portions.
+
+        Args:
+            ids: Raw ids.
+            fields: Fields to return of each record; none means all.
+        """
         ...
 
 
 class Context:
-    """Everything that a command works with, opened once and closed together."""
+    """The connections, collections and recipe of one command; use it in a `with` statement.
+
+    Attributes:
+        settings: The settings of the command.
+        retry: How long server commands are retried.
+        source: The source, read at the configured rate.
+        source_pages: The source's ids, page by page; for audits.
+        source_name: Full name of the source, `database.collection`.
+        target: The target.
+        target_name: Full name of the target.
+        target_records: The target, read like a source; for records that were in it before the job.
+        places: UUIDs of the source, target and ledger collections.
+        indexes: Copies indexes from the source to the target.
+        recipe: Everything that affects a verdict.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -54,49 +73,54 @@ class Context:
 
     def __enter__(self) -> Self:
         with ExitStack() as opening:
-            opening.push(self)  # what fails half way is closed
+            # If opening fails half-way, leaving this block closes everything opened so far.
+            opening.push(self)
             self._open()
             opening.pop_all()
         return self
 
     def _open(self) -> None:
-        limits = self.settings.limits
-        self.patience = Patience(limits.patience_seconds, limits.read_seconds)
+        settings, limits = self.settings, self.settings.limits
+        self.retry = Patience(limits.patience_seconds, limits.read_seconds)
         with ExitStack() as stack:
-            reached = (limits.connect_seconds, self.patience, limits.allow_plaintext)
-            here = stack.enter_context(connect(self.settings.source_uri(), "source", *reached))
-            there = stack.enter_context(connect(self.settings.target_uri(), "target", *reached))
-            source = here[self.settings.source.database][self.settings.source.collection]
-            target = there[self.settings.target.database][self.settings.target.collection]
-            self._ledger_place = (target.database, target.name, self.patience)
+            how = (limits.connect_seconds, self.retry, limits.allow_plaintext)
+            source_client = stack.enter_context(connect(settings.source_uri(), "source", *how))
+            target_client = stack.enter_context(connect(settings.target_uri(), "target", *how))
+            source = source_client[settings.source.database][settings.source.collection]
+            target = target_client[settings.target.database][settings.target.collection]
+            # `_check_source` reads the ledger, so its place must be known before.
+            self._ledger_place = (target.database, target.name, self.retry)
             self._check_source(source)
-            check_condition(source, self.settings.source.condition, self.patience)
-            namespace.check_target(source, target, self.patience)
+            check_condition(source, settings.source.condition, self.retry)
+            namespace.check_target(source, target, self.retry)
             self._stack = stack.pop_all()
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
         self.source_name, self.target_name = source.full_name, target.full_name
         pace = Pace(Rates(limits.max_docs_per_second or inf, (limits.max_mb_per_second or inf) * (1 << 20)))
-        self.source = Source(source, self.settings.source.condition, size, self.patience, pace)
-        self.target = Target(target, self.patience)
-        self.places = Places(source, target, self.patience)
-        self.indexes = Indexes(source, target, self.patience)
-        self.source_pages = Pages(
-            source, "the source", self.patience, condition=self.settings.source.condition
-        )
-        self.own_records = Source(target, {}, size, self.patience)
-        self.recipe: Recipe = self.settings.make_recipe()
+        self.source = Source(source, settings.source.condition, size, self.retry, pace)
+        self.target = Target(target, self.retry)
+        self.places = Places(source, target, self.retry)
+        self.indexes = Indexes(source, target, self.retry)
+        self.source_pages = Pages(source, "the source", self.retry, condition=settings.source.condition)
+        self.target_records = Source(target, {}, size, self.retry)
+        self.recipe: Recipe = settings.make_recipe()
 
     def _check_source(self, source: Any) -> None:
-        """Raise ConfigError unless the source can be read, StateError when it is there no more."""
+        """Check that the source exists and can be read.
+
+        Raises:
+            ConfigError: If it cannot be read.
+            StateError: If the target was filled from it and it no longer exists.
+        """
         try:
-            namespace.check_source(source, self.patience)
+            namespace.check_source(source, self.retry)
         except namespace.SourceMissing as error:
             head = self.ledger_reader().head()
             if head is None or head.is_empty or head.source != source.full_name:
                 raise
             raise StateError(
-                f"the source {source.full_name}, from which the target was filled, does not exist any more: "
-                "it was dropped or renamed; put it back, or name another target for another source"
+                f"the source {source.full_name}, from which the target was filled, no longer exists: it was "
+                "dropped or renamed; restore it under this name, or name another target for another source"
             ) from error
 
     def __exit__(self, *_: object) -> None:
@@ -104,46 +128,44 @@ class Context:
 
     @property
     def origin(self) -> Origin:
-        """What a new ledger is made from, and an old one must have been made from."""
-        recipe, condition = self.recipe, self.settings.source.plain_filter
-        made_from = (self.source_name, recipe.settings, recipe.digest)
-        return Origin(*made_from, filter=condition, places=self.places.noted())
-
-    @property
-    def about(self) -> str:
-        """What the recipe decides by."""
-        return self.recipe.about
-
-    def basis(self, keepers: Keepers) -> tuple[str, str, str]:
-        """Return the digest of the recipe, what it decides by, and what the index holds."""
-        return self.recipe.digest, self.about, keepers.summary
+        """The origin that a new ledger stores, and that an existing ledger must have."""
+        return Origin(
+            self.source_name,
+            self.recipe.settings,
+            self.recipe.digest,
+            filter=self.settings.source.plain_filter,
+            places=self.places.noted(),
+        )
 
     def engine(self) -> LocalEngine:
-        """Return the engine, not started yet."""
+        """Return the local engine, not started yet."""
         limits = self.settings.limits
         workers = self.settings.engine.workers
         return LocalEngine(self.recipe, Capacity(workers, limits.in_flight_mb << 20, limits.record_seconds))
 
     def ledger_reader(self) -> LedgerReader:
-        """Return the ledger for reading alone."""
+        """Return the ledger for reading."""
         return LedgerReader(*self._ledger_place)
 
-    def statements(self) -> Statements:
+    def audit_reader(self) -> Statements:
         """Return the ledger for an audit."""
         return Statements(*self._ledger_place)
 
     @contextmanager
     def ledger(self, run: RunId, consent: Consent = Consent()) -> Iterator[Ledger]:
-        """Open the ledger for a run that decides by the recipe of the settings."""
+        """Open the ledger for a run that decides by the settings' recipe."""
         head = self.ledger_reader().head()
+        # Collections must exist before their UUIDs can be stored in a new head.
         if head is None or head.is_empty or head.places is None:
             self.places.prepare()
-        with self.opened(Ledger, run, self.origin, consent) as ledger:
+        with self.open_ledger(Ledger, run, self.origin, consent) as ledger:
             yield ledger
 
     @contextmanager
-    def opened(self, kind: type[L], run: RunId, origin: Origin, consent: Consent = Consent()) -> Iterator[L]:
-        """Open the ledger for writing; when the run breaks off, its row in `runs` says why."""
+    def open_ledger(
+        self, kind: type[L], run: RunId, origin: Origin, consent: Consent = Consent()
+    ) -> Iterator[L]:
+        """Open the ledger for writing; if the block fails, the run's row in `runs` gets the exit code."""
         ledger = kind(*self._ledger_place)
         ledger.watch(self.places)
         try:
@@ -154,33 +176,38 @@ class Context:
             raise
 
     def keepers(self, records: Records, engine: LocalEngine) -> Keepers:
-        """Return an empty set of keepers, whose texts are looked up among records when not at hand."""
+        """Return an empty set of keepers.
+
+        Args:
+            records: Where keepers are re-fetched when their shingles are no longer cached.
+            engine: Fingerprints the re-fetched keepers.
+        """
         fields = self.recipe.reader.fields.names
         older = OlderKeepers(lambda ids: records.fetch(ids, fields), engine.fingerprint)
         return Keepers(self.recipe, self.settings.match.cache_mb << 20, older)
 
-    def is_foreign(self, head: Head | None) -> bool:
-        """Return whether the target holds records that the ledger does not know, as it knows none yet."""
+    def has_foreign_records(self, head: Head | None) -> bool:
+        """Return whether the target holds records from outside the job and no adoption is complete."""
         if head and not head.is_empty:
             return head.adopting
         return self.target.holds_others(set(self.ledger_reader().left()))
 
-    def left(self) -> RawIds:
-        """Return which records that an undo left are in the target and undecided."""
+    def undo_leftovers(self) -> RawIds:
+        """Return the ids of records that an undo left in the target, where they are undecided."""
         ids = self.ledger_reader().left()
         gone = self.target.absent(ids)
         return RawIds.of(raw_id for raw_id in ids if raw_id not in gone)
 
-    def check_own(self, head: Head | None) -> None:
-        """Raise ConfigError when the target holds records that the ledger does not know."""
-        if self.is_foreign(head):
+    def check_no_foreign_records(self, head: Head | None) -> None:
+        """Raise ConfigError if the target holds records from outside the job."""
+        if self.has_foreign_records(head):
             raise ConfigError(
                 f"{self.target_name} holds records that no run put there; run backfill --adopt to keep them "
-                "and drop what is a copy of them, or choose an empty target"
+                "and drop copies of them, or choose an empty target"
             )
 
     def window(self, mode: str, head: Head | None) -> Window:
-        """Return the part of the source that this mode looks at, what is decided there not left out yet."""
+        """Return the range of source ids that a run of this mode reads, with decided records included."""
         if mode == BACKFILL:
             return rest_of_backfill(head.watermark if head else None)
         if mode == RECONCILE:
@@ -188,36 +215,38 @@ class Context:
         lookback = self.settings.source.lookback
         return since(head.covered if head else None, lookback, self.source.has_only_object_ids())
 
-    def is_counted(self) -> bool:
-        """Return whether the server knows how many records are to be decided: without looking at them all."""
+    def can_count_source(self) -> bool:
+        """Return whether the server knows the number of records to decide without scanning them."""
+        # A filter needs a scan, and the metadata of a sharded collection counts orphaned documents.
         return not self.settings.source.condition and not self.source.is_sharded()
 
-    def is_full_look_due(self, head: Head, now: datetime) -> bool:
-        """Return whether all ids are to be compared, whatever the number of records says.
+    def is_full_scan_due(self, head: Head, now: datetime) -> bool:
+        """Return whether to compare all ids with the ledger, whatever the record count says.
 
-        It says little: as many decided records may have been deleted as others came with old ids.
+        An equal count proves little: as many decided records may have been deleted as others arrived with
+        old ids.
         """
-        is_known = (
+        is_recent = (
             head.looked is not None and head.looked <= now < head.looked + self.settings.source.full_look
         )
-        return not is_known or not self.is_counted()
+        return not is_recent or not self.can_count_source()
 
-    def beginnings(self, ids: Iterable[bytes]) -> dict[bytes, str]:
-        """Return how the cleaned texts of these source records begin."""
+    def text_beginnings(self, ids: Iterable[bytes]) -> dict[bytes, str]:
+        """Return the first characters of these source records' cleaned texts, or "(reason)", by id."""
         reader, beginnings = self.recipe.reader, dict[bytes, str]()
-        for found in self.source.fetch(list(dict.fromkeys(ids))):
-            texts, reasons = reader.texts([*found.values()])
+        for records in self.source.fetch(list(dict.fromkeys(ids))):
+            texts, reasons = reader.texts([*records.values()])
             shown = (text[:BEGINNING] or f"({reason})" for text, reason in zip(texts, reasons, strict=True))
-            beginnings |= zip(found, shown, strict=True)
+            beginnings |= zip(records, shown, strict=True)
         return beginnings
 
 
 def first_records(batches: Iterable[Batch], limit: int | None) -> Iterator[Batch]:
-    """Yield batches until so many records came."""
-    left = limit
+    """Yield batches with at most `limit` records in total; None means all."""
+    remaining = limit
     for batch in batches:
-        if left is not None and len(batch) >= left:
-            yield Batch(batch.ids[:left], batch.raws[:left])
+        if remaining is not None and len(batch) >= remaining:
+            yield Batch(batch.ids[:remaining], batch.raws[:remaining])
             return
         yield batch
-        left = left and left - len(batch)
+        remaining = remaining and remaining - len(batch)

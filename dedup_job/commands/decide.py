@@ -1,4 +1,4 @@
-"""Decide: a backfill or a nightly run, from taking the lease to giving it back."""
+"""`backfill` and `run`: from taking the lease to giving it back."""
 
 from __future__ import annotations
 
@@ -18,21 +18,34 @@ from dedup_job.report.summary import Report
 
 
 def decide(context: Context, mode: str, observe: Observe, consent: Consent = Consent()) -> Report:
-    """Run a backfill or a nightly run: decide what is undecided and carry it out."""
+    """Decide all undecided records and apply the decisions to the target.
+
+    Args:
+        context: The open connections.
+        mode: "backfill", "run" or "reconcile".
+        observe: Called with each batch and its final plan.
+        consent: Changes of filter or collections, and guards, that a person has accepted.
+
+    Raises:
+        ConfigError: If the settings do not fit the ledger, or the target holds foreign records.
+        LeaseHeld: If another run is in progress on this target.
+        GuardStop: If a guard stops the run.
+    """
     run = RunId.new(mode)
     started = time.monotonic()
     source, target = context.source, context.target
-    notes = Notes()
-    context.check_own(context.ledger_reader().head())
+    warnings = Notes()
+    context.check_no_foreign_records(context.ledger_reader().head())
     with context.ledger(run, consent) as ledger, context.engine() as engine:
         head = ledger.recover(source, target)
+        # Taken before the first read: a record that arrives during the run counts as not yet covered.
         looked, newest = source.now(), source.newest()
         keepers = context.keepers(target, engine)
-        tell, before = notes if consent.allow else stop, broken_off(context, ledger)
-        guards = Guards.of(context.settings.limits, tell, before)
+        warn = warnings if consent.allow else stop
+        guards = Guards.of(context.settings.limits, warn, broken_off(context, ledger))
         past = Past.read(context, ledger, head, keepers, context.window(mode, head))
 
-        def decided(window: Window, mode: str) -> Counts:
+        def decide_window(window: Window, mode: str) -> Counts:
             return job.run(
                 past.job(
                     context,
@@ -44,11 +57,19 @@ def decide(context: Context, mode: str, observe: Observe, consent: Consent = Con
                 )
             )
 
-        counts, is_full = Look(context, ledger, head, mode, looked)(past.window, decided)
-        tell_of_gone(keepers, notes)
+        counts, is_full = Look(context, ledger, head, mode, looked)(past.window, decide_window)
+        tell_of_gone(keepers, warnings)
         ledger.covered(looked, newest, is_full)
-        seconds = time.monotonic() - started
-        basis = context.basis(keepers)
-        report = Report(run.name, mode, counts, seconds, *basis, ledger.refused_before(), notes.messages)
+        report = Report(
+            run.name,
+            mode,
+            counts,
+            time.monotonic() - started,
+            context.recipe.digest,
+            context.recipe.about,
+            keepers.summary,
+            ledger.refused_before(),
+            warnings.messages,
+        )
         ledger.close({**report.as_json(), "exit_code": report.exit_code})
     return report

@@ -1,4 +1,4 @@
-"""Doctor: looks at all that a run would meet, before it starts, and says with which code it would end."""
+"""`doctor`: check everything a run depends on, and exit with the code a run would exit with."""
 
 from __future__ import annotations
 
@@ -34,183 +34,185 @@ from dedup_job.report.progress import Advance
 from dedup_job.text.fields import TextFields
 from dedup_job.text.inventory import TEXT, inventory
 
-FIELDS_FROM = 1_000  # records that are looked at
-SHOWN = 20  # fields beside those of the settings
+FIELDS_FROM = 1_000  # records of the sample that shows which fields exist
+SHOWN = 20  # fields, besides the fields of the settings
 
 
 def doctor(settings: Settings, advance: Advance) -> dict[str, Any]:
-    """Return what was found as JSON values; writes nothing to MongoDB.
+    """Check servers, privileges, collections, fields, memory and disk; writes nothing to MongoDB.
 
-    `advance` is called with how many more records of a sample were worked on.  `exit_code` is 0, or what a
-    run would end with.
+    Args:
+        settings: The settings of the runs.
+        advance: Called with the number of sampled records that were worked on since the last call.
+
+    Returns:
+        The results as JSON values; `exit_code` is 0, or the code of the first fault.
     """
-    exam = Examination()
+    checks = Examination()
     shown: dict[str, Any] = {}
     with ExitStack() as stack:
-        servers = _connected(exam, settings, stack)
-        shown["commands"] = _commands(exam, settings, servers)
+        servers = _connect_both(checks, settings, stack)
+        shown["commands"] = _check_rights(checks, settings, servers)
         context = None
         if servers.are_open:
-            context = exam.tried("collections", lambda: stack.enter_context(Context(settings)))
+            context = checks.tried("collections", lambda: stack.enter_context(Context(settings)))
         if context is not None:
-            exam.tried("source", lambda: _source(exam, context, settings, servers))
-            head = exam.tried("ledger", lambda: _ledger(exam, context))
-            shown["fields"] = exam.tried("fields", lambda: _fields(exam, context), is_needed=False)
+            checks.tried("source", lambda: _check_source(checks, context, settings, servers))
+            head = checks.tried("ledger", lambda: _check_ledger(checks, context))
+            shown["fields"] = checks.tried("fields", lambda: _check_fields(checks, context), is_needed=False)
+            # Only the run that begins a backfill reads the first records.
             if head is None or head.watermark is None:
-                exam.tried("first records", lambda: _first_records(exam, context))
-            exam.tried("workers", lambda: _workers(exam, settings))
-            shown["room"] = room(exam, context, servers, head, advance)
+                checks.tried("first records", lambda: _check_first_records(context))
+            checks.tried("workers", lambda: _check_workers(checks, settings))
+            shown["room"] = room(checks, context, servers, head, advance)
     return {
         "source": f"{settings.source.database}.{settings.source.collection}",
         "target": f"{settings.target.database}.{settings.target.collection}",
-        "versions": _versions(),
-        "checks": [one.as_json() for one in exam.findings],
+        "versions": {
+            "dedup-job": __version__,
+            "Python": platform.python_version(),
+            "pymongo": version("pymongo"),
+        },
+        "checks": [result.as_json() for result in checks.findings],
         **shown,
-        "exit_code": next((one.exit_code for one in exam.findings if one.exit_code), 0),
+        "exit_code": next((result.exit_code for result in checks.findings if result.exit_code), 0),
     }
 
 
-def _versions() -> dict[str, str]:
-    return {"dedup-job": __version__, "Python": platform.python_version(), "pymongo": version("pymongo")}
+def _connect_both(checks: Examination, settings: Settings, stack: ExitStack) -> Connections:
+    def connect_one(name: str, uri: Callable[[], str]) -> Any:
+        return checks.tried(f"{name} server", lambda: _connect(checks, settings, stack, name, uri()))
+
+    return Connections(connect_one("source", settings.source_uri), connect_one("target", settings.target_uri))
 
 
-def _connected(exam: Examination, settings: Settings, stack: ExitStack) -> Connections:
-    def one(name: str, uri: Callable[[], str]) -> Any:
-        return exam.tried(f"{name} server", lambda: _reached(exam, settings, stack, name, uri()))
-
-    return Connections(one("source", settings.source_uri), one("target", settings.target_uri))
-
-
-def _reached(exam: Examination, settings: Settings, stack: ExitStack, name: str, uri: str) -> Any:
-    """Return a connection; notes what answers."""
+def _connect(checks: Examination, settings: Settings, stack: ExitStack, name: str, uri: str) -> Any:
+    """Return a client that `stack` closes; note the server's version, kind, hosts and encryption."""
     what, limits = f"the {name} server", settings.limits
-    patience = Patience(limits.patience_seconds, limits.read_seconds)
-    client = stack.enter_context(connect(uri, name, limits.connect_seconds, patience, limits.allow_plaintext))
-    address, server = read(what, uri), Server.of(client, what, patience)
+    retry = Patience(limits.patience_seconds, limits.read_seconds)
+    client = stack.enter_context(connect(uri, name, limits.connect_seconds, retry, limits.allow_plaintext))
+    address, server = read(what, uri), Server.of(client, what, retry)
     secured = "TLS" if address.is_encrypted else "not encrypted"
     lag = f", majority {server.lag:.0f} s behind" if server.lag else ""
     hosts = ", ".join(address.hosts)
-    exam.note(f"{name} server", f"MongoDB {server.version}, {server.kind} at {hosts}, {secured}{lag}")
+    checks.note(f"{name} server", f"MongoDB {server.version}, {server.kind} at {hosts}, {secured}{lag}")
     if name == "target":
-        exam.tried("write concern", lambda: _acknowledged(exam, server, limits.patience_seconds))
+        checks.tried("write concern", lambda: _check_write_concern(checks, server, limits.patience_seconds))
     return client
 
 
-def _acknowledged(exam: Examination, server: Server, seconds: float) -> None:
-    """Note how is written; raises Unreachable where a majority is further behind than a run waits for it."""
+def _check_write_concern(checks: Examination, server: Server, seconds: float) -> None:
+    """Raise Unreachable if a majority of the members lags further behind than a run waits for it."""
     if server.lag > seconds:
         raise Unreachable(
             f"the target server: its majority is {server.lag:,.0f} s behind the primary, and a run waits "
             f"[limits] patience_seconds = {seconds:g} for it; are most members up, and do they keep up?"
         )
-    exam.note("write concern", "a majority and its journals, whatever the connection string says")
+    checks.note("write concern", "a majority and its journals, whatever the connection string says")
 
 
-def _commands(exam: Examination, settings: Settings, servers: Connections) -> list[dict[str, Any]]:
-    """Return which commands the users may run; notes who they are, and what a run lacks."""
+def _check_rights(checks: Examination, settings: Settings, servers: Connections) -> list[dict[str, Any]]:
+    """Return which commands the users may run; note the users, and the privileges that a run lacks."""
     if not servers.are_open:
         return []
     source, target = settings.source, settings.target
-    patience = Patience(settings.limits.patience_seconds, settings.limits.read_seconds)
-    rights = exam.tried(
+    retry = Patience(settings.limits.patience_seconds, settings.limits.read_seconds)
+    rights = checks.tried(
         "rights",
         lambda: (
-            Rights.of(servers.source[source.database], "the source", patience),
-            Rights.of(servers.target[target.database], "the target", patience),
+            Rights.of(servers.source[source.database], "the source", retry),
+            Rights.of(servers.target[target.database], "the target", retry),
         ),
     )
     if rights is None:
         return []
     users = Users(*rights, (source.database, source.collection), (target.database, target.collection))
     lacking = {need.commands: users.lacking(need) for need in NEEDS}
-    exam.tried("rights", lambda: _permitted(exam, users, lacking[RUN]))
+    checks.tried("rights", lambda: _check_run_is_permitted(checks, users, lacking[RUN]))
     return [{"commands": name, "allowed": not lack, "lacking": lack} for name, lack in lacking.items()]
 
 
-def _permitted(exam: Examination, users: Users, lacking: Sequence[str]) -> None:
-    """Note who the users are; raises NotPermitted when a run lacks a right."""
+def _check_run_is_permitted(checks: Examination, users: Users, lacking: Sequence[str]) -> None:
+    """Note the users' names; raise NotPermitted if a run lacks a privilege."""
     if lacking:
         raise NotPermitted(f"{'; '.join(lacking)}; see Rights in docs/operations.md")
     names = dict.fromkeys((users.source.user, users.target.user))
     if not all(names):
-        exam.note("rights", "a server asks nobody who he is: whoever reaches it may do everything")
+        checks.note("rights", "a server has no access control: whoever reaches it may do everything")
     else:
-        exam.note("rights", f"{' and '.join(names)} may do all that a run takes")
+        checks.note("rights", f"{' and '.join(names)} may do everything that a run needs")
 
 
-def _source(exam: Examination, context: Context, settings: Settings, servers: Connections) -> None:
-    """Note what the source is, and what decides."""
-    patience = context.patience
+def _check_source(checks: Examination, context: Context, settings: Settings, servers: Connections) -> None:
+    """Note the source's size and collation, and the recipe."""
     source = servers.source[settings.source.database][settings.source.collection]
-    collation = collation_of(source, patience, "the source")
-    exam.note("source", f"{context.source_name}: about {context.source.estimated_count():,} records")
-    exam.note("recipe", f"{context.recipe.digest[:12]}: {context.about}")
-    exam.note("collation", f"{collation}, of the source; the target has the same, or is made with it")
+    collation = collation_of(source, context.retry, "the source")
+    checks.note("source", f"{context.source_name}: about {context.source.estimated_count():,} records")
+    checks.note("recipe", f"{context.recipe.digest[:12]}: {context.recipe.about}")
+    checks.note(
+        "collation", f"{collation}, of the source; the target has the same, or will be created with it"
+    )
 
 
-def _ledger(exam: Examination, context: Context) -> Head | None:
-    """Return the state of the ledger; raises what a run would end with over it."""
+def _check_ledger(checks: Examination, context: Context) -> Head | None:
+    """Return the state of the ledger; raise the error that a run would end with."""
     reader = context.ledger_reader()
     head = checked_head(context, reader, Consent())
-    context.check_own(head)
+    context.check_no_foreign_records(head)
     if head is None:
-        exam.note("ledger", f"none yet; {context.target_name} is empty, or there is none")
+        checks.note("ledger", f"none yet; {context.target_name} is empty or does not exist")
         return None
     lease = lease_of(head, reader.now())
     if lease is not None and lease["held"]:
-        raise LeaseHeld(f"process {lease['pid']} on {lease['host']} works on this target now")
-    exam.note("ledger", f"{head.counts.read:,} records are decided, by this recipe and from this source")
+        raise LeaseHeld(f"process {lease['pid']} on {lease['host']} is working on this target now")
+    checks.note("ledger", f"{head.counts.read:,} records are decided, by this recipe and from this source")
     return head
 
 
-def _fields(exam: Examination, context: Context) -> dict[str, Any]:
-    """Return which kinds of values the fields of a sample have, those of the settings first."""
-    raws = _sample(context)
-    asked = {path: _kinds(path, raws) for path in context.settings.source.fields}
+def _check_fields(checks: Examination, context: Context) -> dict[str, Any]:
+    """Return the kinds of values in the fields of a sample; warn if few of its records can be judged."""
+    try:
+        raws = take(context, FIELDS_FROM).batch.raws[:FIELDS_FROM]
+    except NotPermitted:
+        # The user may not ask for the collection's size, which spreads a sample over all of it.
+        batches = first_records(context.source.batches(Window()), FIELDS_FROM)
+        raws = [raw for batch in batches for raw in batch.raws]
+    of_settings = {path: _count_kinds(path, raws) for path in context.settings.source.fields}
     others = ((path, dict(kinds.most_common())) for path, kinds in inventory(raws).items())
     reasons = context.recipe.reader.texts(raws)[1]
     unjudged = Counter(filter(None, reasons))
     judged = len(raws) - unjudged.total()
     why = ", ".join(f"{reason} {count:,}" for reason, count in unjudged.most_common())
     message = f"{judged:,} of {len(raws):,} records can be judged" + (f"; the others: {why}" if why else "")
-    exam.note("fields", message, is_warning=2 * judged < len(raws))
+    checks.note("fields", message, is_warning=2 * judged < len(raws))
     return {
         "records": len(raws),
         "judged": judged,
         "unjudged": dict(unjudged),
-        "of_settings": asked,
-        "others": dict(islice(((path, kinds) for path, kinds in others if path not in asked), SHOWN)),
+        "of_settings": of_settings,
+        "others": dict(islice(((path, kinds) for path, kinds in others if path not in of_settings), SHOWN)),
     }
 
 
-def _sample(context: Context) -> Sequence[bytes]:
-    """Return records from all over the source; the first ones where its size may not be asked for."""
-    try:
-        return take(context, FIELDS_FROM).batch.raws[:FIELDS_FROM]
-    except NotPermitted:
-        batches = first_records(context.source.batches(Window()), FIELDS_FROM)
-        return [raw for batch in batches for raw in batch.raws]
+def _count_kinds(path: str, raws: Sequence[bytes]) -> dict[str, int]:
+    """Return for each kind of value in a field, such as "text" or "missing", the number of records."""
+    texts = TextFields((path,)).texts_of(raws)
+    kinds = Counter(text.reason.removeprefix("not_text:") or TEXT for text in texts)
+    return dict(kinds.most_common())
 
 
-def _kinds(path: str, raws: Sequence[bytes]) -> dict[str, int]:
-    """Return how many records have a value of which kind in a field that text is taken from."""
-    found = Counter(
-        one.reason.removeprefix("not_text:") or TEXT for one in TextFields((path,)).texts_of(raws)
-    )
-    return dict(found.most_common())
-
-
-def _first_records(exam: Examination, context: Context) -> None:
-    """Look at the first records as the guard of a run does; raises GuardStop where too few can be judged."""
-    look = FirstLook(context.settings.limits.max_unjudged_share, stop)
+def _check_first_records(context: Context) -> None:
+    """Raise GuardStop if too few of the first records can be judged, as the guard of a run does."""
+    guard = FirstLook(context.settings.limits.max_unjudged_share, stop)
     for batch in first_records(context.source.batches(Window()), FIRST):
-        look.take(batch.raws, context.recipe.reader.texts(batch.raws)[1])
-    look.end()
+        guard.add(batch.raws, context.recipe.reader.texts(batch.raws)[1])
+    guard.finish()
 
 
-def _workers(exam: Examination, settings: Settings) -> None:
-    """Note where fingerprints are made; raises ConfigError where that cannot begin."""
-    fork_server()  # a nightly run has workers of this machine, whatever decides a backfill
+def _check_workers(checks: Examination, settings: Settings) -> None:
+    """Note where fingerprints are made; raise ConfigError if worker processes cannot start."""
+    # Nightly runs use local workers even where a backfill runs on Spark.
+    fork_server()
     engine = settings.engine
     spark = f"; a backfill on Spark, stages in {engine.work_folder}" if engine.kind == "spark" else ""
-    exam.note("workers", f"{engine.workers} processes{spark}")
+    checks.note("workers", f"{engine.workers} processes{spark}")

@@ -1,4 +1,4 @@
-"""A dry run: what a backfill or a nightly run would do, without writing anything."""
+"""`report`: what a backfill or a nightly run would do, without writing anything."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ from dedup_job.report.summary import Report
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What a dry run is about.
+    """The options of a dry run.
 
-    mode   "backfill" or "run"; None for whichever is due
-    fresh  whether to forget what was decided before
-    limit  only so many records; None for all
-    consent  what a person would say
+    Attributes:
+        mode: "backfill" or "run"; None for the mode that is due.
+        fresh: Whether to ignore earlier runs.
+        limit: Most records to read; None for all.
+        consent: Changes that a person has accepted.
     """
 
     mode: str | None = None
@@ -43,57 +44,79 @@ class DryRun:
 
 
 class Rehearsal(ReadOnlyTarget):
-    """The target as it would be during a dry run: with what it has, and with what would be put there.
+    """The target during a dry run: its own records, and the records that the run would have inserted.
 
-    What earlier runs put there is not looked for in the source: it may be gone from the target alone.
+    A keeper of an earlier run is fetched from the target only: it may have been deleted there and still be
+    in the source.
     """
 
     def __init__(self, target: Target, source: Source) -> None:
         super().__init__(target, source)
-        self._kept = TextIndex()  # of ids, in the place of texts
+        self._inserted = TextIndex()  # digests of ids; 16 bytes each, however long the ids are
 
     def accept(self, plan: Plan, _: Sequence[bytes]) -> Plan:
-        """Take every verdict as it is; nothing is written, so nothing is refused."""
-        self._kept.number(digests([plan.ids[row] for row in plan.rows(*COPIED)]))
+        """Remember which records would be inserted; nothing is written, so nothing is refused."""
+        self._inserted.number(digests([plan.ids[row] for row in plan.rows(*COPIED)]))
         return plan
 
     def _to_come(self, ids: Sequence[bytes]) -> Sequence[bytes]:
-        numbers = self._kept.find(digests(ids)).tolist()
+        numbers = self._inserted.find(digests(ids)).tolist()
         return [raw_id for raw_id, number in zip(ids, numbers, strict=True) if number >= 0]
 
 
-def dry_run(context: Context, asked: DryRun, observe: Observe) -> Report:
-    """Say what a backfill or a nightly run would do, and write nothing."""
+def dry_run(context: Context, options: DryRun, observe: Observe) -> Report:
+    """Return what a backfill or a nightly run would do; writes nothing.
+
+    Guards warn and never stop a dry run, also with fewer records than a run would need for its guards.
+
+    Args:
+        context: The open connections.
+        options: What to try.
+        observe: Called with each batch and its plan.
+    """
     reader = context.ledger_reader()
-    head = None if asked.fresh else checked_head(context, reader, asked.consent)
-    if not asked.fresh:
-        context.check_own(head)
-    mode = asked.mode or (NIGHTLY if head and head.covered else BACKFILL)
+    head = None if options.fresh else checked_head(context, reader, options.consent)
+    if not options.fresh:
+        context.check_no_foreign_records(head)
+    mode = options.mode or (NIGHTLY if head and head.covered else BACKFILL)
     started = time.monotonic()
-    notes = Notes()
-    before = EarlierCounts() if asked.fresh else broken_off(context, reader)
-    guards = Guards.of(context.settings.limits, notes, before, least=1)
+    warnings = Notes()
+    before = EarlierCounts() if options.fresh else broken_off(context, reader)
+    guards = Guards.of(context.settings.limits, warnings, before, least=1)
     with context.engine() as engine:
         target = Rehearsal(context.target, context.source)
         keepers, window = context.keepers(target, engine), context.window(mode, head)
-        past = (
-            Past.none(keepers, window) if asked.fresh else Past.read(context, reader, head, keepers, window)
-        )
+        if options.fresh:
+            past = Past.none(keepers, window)
+        else:
+            past = Past.read(context, reader, head, keepers, window)
 
-        def decided(window: Window, _: str) -> Counts:
-            batches = first_records(context.source.batches(window), asked.limit)
+        def decide_window(window: Window, _: str) -> Counts:
+            batches = first_records(context.source.batches(window), options.limit)
             commit, held_back = guards.before(target.accept), HeldBack(engine, guards.first)
             return job.run(past.job(context, held_back, batches, target.absent, commit, observe))
 
-        counts, _ = Look(context, reader, head, mode, context.source.now())(past.window, decided)
-        tell_of_gone(keepers, notes)
-    seconds = time.monotonic() - started
-    name, basis = RunId.new(mode).name, context.basis(keepers)
-    return Report(name, f"report ({mode})", counts, seconds, *basis, warnings=notes.messages)
+        counts, _ = Look(context, reader, head, mode, context.source.now())(past.window, decide_window)
+        tell_of_gone(keepers, warnings)
+    return Report(
+        RunId.new(mode).name,
+        f"report ({mode})",
+        counts,
+        time.monotonic() - started,
+        context.recipe.digest,
+        context.recipe.about,
+        keepers.summary,
+        warnings=warnings.messages,
+    )
 
 
 def checked_head(context: Context, reader: LedgerReader, consent: Consent) -> Head | None:
-    """Return the state of the ledger, as a run with this consent would go on from it."""
+    """Return the state of the ledger that a run would start from; None where there is no ledger.
+
+    Raises:
+        ConfigError: If the settings do not fit the ledger, and `consent` does not accept the difference.
+        StateError: If the ledger cannot be continued, as after an interrupted undo.
+    """
     head = reader.head()
     if head is None:
         return None
@@ -102,11 +125,12 @@ def checked_head(context: Context, reader: LedgerReader, consent: Consent) -> He
     check_filter(head, origin, consent)
     check_whole(head)
     check_places(head, origin, consent)
+    # A run forgets the time of the last full scan when a person accepts a new filter or collection.
     return replace(head, looked=None) if consent.filter or consent.moved else head
 
 
 def both(first: Observe, second: Observe) -> Observe:
-    """Return an observer that tells two."""
+    """Return an observer that calls two observers in turn."""
 
     def observe(batch: Batch, plan: Plan) -> None:
         first(batch, plan)

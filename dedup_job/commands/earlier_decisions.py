@@ -1,7 +1,7 @@
-"""Earlier decisions on the records that an apply decides again: on disk once they are many.
+"""Earlier decisions on the records that `reconcile --apply` decides again, kept on disk.
 
-They are rows of a temporary SQLite database.  SQLite holds some megabytes of them in memory and writes the
-rest to a file without a name in TMPDIR, so memory does not grow with the number of records.
+They are rows of a temporary SQLite database.  SQLite caches some megabytes in memory and writes the rest to
+an unnamed file in TMPDIR, so memory does not grow with the number of records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dedup_job.errors import StorageFull
 
 CACHE_KB = 16 << 10
 PAGE = 5_000  # ids
-AT_ONCE = 900  # ids in a statement: older versions of SQLite take 999
+AT_ONCE = 900  # ids in a statement: older versions of SQLite accept 999 parameters
 
 TABLE = """
 CREATE TABLE decisions (
@@ -38,11 +38,13 @@ CREATE TABLE decisions (
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What was decided of a record.
+    """The earlier decision on a record.
 
-    number    of the plan that decided it
-    copy      hash of what the target was given; None for nothing
-    has_left  whether the record has left the target since, as that did not take it beside another one
+    Attributes:
+        number: Number of the plan that decided it.
+        verdict: Its verdict.
+        copy: Hash of the inserted record; None if the target was given none.
+        has_left: Whether `apply` has removed it from the target since, because of a unique index.
     """
 
     number: int
@@ -52,68 +54,81 @@ class Earlier:
 
 
 class EarlierDecisions:
-    """Earlier decisions by raw id, in the order in which they were added; threads may share it."""
+    """Earlier decisions by raw id, in the order of insertion; thread-safe."""
 
     def __init__(self) -> None:
-        # An empty name is a database in a temporary file; nothing of it outlives this process.
+        # An empty name means a temporary file that is deleted when it is closed.
         self._rows = sqlite3.connect("", check_same_thread=False)
         weakref.finalize(self, self._rows.close)
         self._lock = Lock()
         self._count = 0
+        # The file does not survive this process, so it needs neither a journal nor a flush to disk.
         for statement in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{CACHE_KB}"):
-            self._all(f"PRAGMA {statement}")
-        self._all(TABLE)
+            self._fetch_all(f"PRAGMA {statement}")
+        self._fetch_all(TABLE)
 
     def __len__(self) -> int:
         return self._count
 
     def add(self, decisions: Mapping[bytes, Earlier], moved: Iterable[bytes] = ()) -> None:
-        """Add decisions on records that are not there yet; `moved` are keepers that are none any more."""
+        """Add decisions on further records.
+
+        Args:
+            decisions: The decisions, by raw id.
+            moved: Ids of keepers among them that changed or vanished.
+        """
         moved = set(moved)
         rows = [
-            (raw_id, one.number, int(one.verdict.action), one.verdict.reason, one.copy, raw_id in moved)
-            for raw_id, one in decisions.items()
+            (
+                raw_id,
+                decision.number,
+                int(decision.verdict.action),
+                decision.verdict.reason,
+                decision.copy,
+                raw_id in moved,
+            )
+            for raw_id, decision in decisions.items()
         ]
         statement = "INSERT INTO decisions (id, number, action, reason, copy, is_moved) VALUES (?,?,?,?,?,?)"
-        with self._lock, _told_of_storage(), self._rows:
+        with self._lock, _name_errors(), self._rows:
             self._rows.executemany(statement, rows)
         self._count += len(rows)
 
     def find(self, ids: Iterable[bytes]) -> dict[bytes, Earlier]:
-        """Return the decisions on those of these records that have one, by id."""
-        found = self._of(ids, "id, number, action, reason, copy, has_left")
+        """Return the decisions on these records, by id; records without a decision are left out."""
+        rows = self._select(ids, "id, number, action, reason, copy, has_left")
         return {
             raw_id: Earlier(number, Verdict(Action(action), reason), copy, bool(has_left))
-            for raw_id, number, action, reason, copy, has_left in found
+            for raw_id, number, action, reason, copy, has_left in rows
         }
 
     def among(self, ids: Iterable[bytes]) -> set[bytes]:
-        """Return those of these ids that have a decision."""
-        return {raw_id for (raw_id,) in self._of(ids, "id")}
+        """Return the given ids that have a decision."""
+        return {raw_id for (raw_id,) in self._select(ids, "id")}
 
     def moved(self, ids: Iterable[bytes]) -> set[bytes]:
-        """Return those of these ids that were added as keepers that are none any more."""
-        return {raw_id for raw_id, is_moved in self._of(ids, "id, is_moved") if is_moved}
+        """Return the given ids that were added as keepers that changed or vanished."""
+        return {raw_id for raw_id, is_moved in self._select(ids, "id, is_moved") if is_moved}
 
     def absent(self) -> Iterator[list[bytes]]:
-        """Yield the records that the target was not given, in order."""
+        """Yield the ids of records that were not inserted into the target, in order."""
         return self._pages("copy IS NULL")
 
     def present(self) -> Iterator[list[bytes]]:
-        """Yield the records that the target was given, in order."""
+        """Yield the ids of records that were inserted into the target, in order."""
         return self._pages("copy IS NOT NULL")
 
     def with_verdict(self, verdict: Verdict) -> Iterator[list[bytes]]:
-        """Yield the records of which this was decided."""
+        """Yield the ids of records with this verdict, in order."""
         return self._pages("action = ? AND reason = ?", int(verdict.action), verdict.reason)
 
     def due_again(self) -> Iterator[list[bytes]]:
-        """Yield the records that were put off, in order."""
+        """Yield the ids of records that were put off, in order."""
         return self._pages("is_due")
 
     def put_off(self, raw_id: bytes, number: int, verdict: Verdict) -> None:
-        """Note that a record was decided, by this plan, and is to be decided once more."""
-        self._all(
+        """Store a record's new decision, and that the record must be decided again."""
+        self._fetch_all(
             "UPDATE decisions SET number = ?, action = ?, reason = ?, copy = NULL, is_due = 1, "
             "has_left = has_left OR copy IS NOT NULL WHERE id = ?",
             number,
@@ -122,31 +137,34 @@ class EarlierDecisions:
             raw_id,
         )
 
-    def _of(self, ids: Iterable[bytes], columns: str) -> Iterator[Sequence[Any]]:
+    def _select(self, ids: Iterable[bytes], columns: str) -> Iterator[Sequence[Any]]:
         wanted = list(ids) if self._count else []
         for first in range(0, len(wanted), AT_ONCE):
-            some = wanted[first : first + AT_ONCE]
-            marks = ",".join("?" * len(some))
-            yield from self._all(f"SELECT {columns} FROM decisions WHERE id IN ({marks})", *some)
+            chunk = wanted[first : first + AT_ONCE]
+            marks = ",".join("?" * len(chunk))
+            yield from self._fetch_all(f"SELECT {columns} FROM decisions WHERE id IN ({marks})", *chunk)
 
     def _pages(self, condition: str, *values: object) -> Iterator[list[bytes]]:
-        """Yield the ids of the rows that meet a condition; each page by a statement of its own."""
+        """Yield the ids of the rows that meet a condition.
+
+        Each page has its own statement, so rows may be updated between pages.
+        """
         place = 0
         select = (
             f"SELECT place, id FROM decisions WHERE place > ? AND {condition} ORDER BY place LIMIT {PAGE}"
         )
-        while page := self._all(select, place, *values):
+        while page := self._fetch_all(select, place, *values):
             place = page[-1][0]
             yield [raw_id for _, raw_id in page]
 
-    def _all(self, statement: str, *values: object) -> list[Any]:
-        with self._lock, _told_of_storage(), self._rows:
+    def _fetch_all(self, statement: str, *values: object) -> list[Any]:
+        with self._lock, _name_errors(), self._rows:
             return self._rows.execute(statement, values).fetchall()
 
 
 @contextmanager
-def _told_of_storage() -> Iterator[None]:
-    """Raise StorageFull for what SQLite cannot write or read."""
+def _name_errors() -> Iterator[None]:
+    """Turn an error of SQLite into StorageFull."""
     try:
         yield
     except sqlite3.Error as error:

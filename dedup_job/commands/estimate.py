@@ -1,4 +1,4 @@
-"""Estimate: works on a sample as a run would, and says what a backfill of the whole collection would take."""
+"""`estimate`: try a sample, and forecast time, memory and disk of a backfill."""
 
 from __future__ import annotations
 
@@ -27,68 +27,74 @@ from dedup_job.plan import BACKFILL, Plan
 from dedup_job.report.progress import Advance
 
 ROUND_TRIPS = 3
-ROW_ON_DISK = 0.25  # of the bytes of a `dropped` row: its names compress
-ROW_BYTES, ROW_IN_INDEX = 135, 32
+ROW_BYTES, ROW_IN_INDEX = 135, 32  # of a row in `dropped`
+ROW_ON_DISK = 0.25  # compression of such rows: field names repeat
 
 
 def estimate(context: Context, records: int | None, advance: Advance) -> Forecast:
-    """Forecast a backfill from a sample of so many records, or of as many as serve; writes nothing.
+    """Forecast a backfill of the whole collection, whatever the ledger says; writes nothing.
 
-    `advance` is called with how many more were worked on.  The whole collection is meant, whatever the
-    ledger says.  Raises ConfigError where there is nothing to sample.
+    Args:
+        context: The open connections.
+        records: Records to sample; None for a number that suits the collection.
+        advance: Called with the number of sampled records that were worked on since the last call.
+
+    Raises:
+        ConfigError: If there is nothing to sample.
     """
     sample = take(context, records)
     read = reading(context, sample)
     with context.engine() as engine:
-        found = fingerprinted(context, engine, sample, advance)
-        warnings = _first_look(context, sample, found.prints)
-        done = decided(context, engine, sample, found.prints)
+        fingerprints = fingerprinted(context, engine, sample, advance)
+        warnings = _warnings_about_first_records(context, sample, fingerprints.prints)
+        trial = decided(context, engine, sample, fingerprints.prints)
+        # Measured while the workers live: the peak of a process is gone with it.
         worker = _worker_bytes(context.settings.engine.workers)
-        sampled = _sampled(context, sample, done)
-        growth = grown(context.keepers(context.source, engine), done.plans, sampled.texts)
+        statistics = _sample_statistics(context, sample, trial)
+        growth = grown(context.keepers(context.source, engine), trial.plans, statistics.texts)
     return Forecast(
-        sampled=sampled,
+        sampled=statistics,
         machine=Machine(
             context.settings.engine.workers, os.cpu_count() or 1, context.source.is_on_this_machine()
         ),
         costs=Costs(
-            start=found.start,
+            start=fingerprints.start,
             read=read,
-            alone=found.alone,
-            together=found.together,
-            ship=found.ship,
-            decide=done.seconds + growth.look_up,
-            round_trip=_round_trip(context),
+            alone=fingerprints.alone,
+            together=fingerprints.together,
+            ship=fingerprints.ship,
+            decide=trial.seconds + growth.look_up,
+            round_trip=_measure_round_trip(context),
         ),
         sizes=Sizes(
             record=sample.batch.nbytes / len(sample),
-            stored=_stored(sample),
-            plan=_plan_bytes(done.plans),
+            stored=_bytes_on_disk(sample),
+            plan=_plan_bytes(trial.plans),
             dropped=ROW_BYTES * ROW_ON_DISK + ROW_IN_INDEX,
-            shingles=_shingle_bytes(found.prints),
-            process=done.process,
+            shingles=fingerprints.prints.shingles.values.nbytes / len(fingerprints.prints),
+            process=trial.process,
             worker=worker,
             keepers=growth.nbytes,
         ),
-        limits=_limits(context, sample),
+        limits=_resource_limits(context, sample),
         warnings=warnings,
     )
 
 
-def _first_look(context: Context, sample: Sample, prints: Fingerprints) -> list[str]:
-    """Return what would stop a run over records like these: too few can be judged."""
-    notes = Notes()
-    look = FirstLook(context.settings.limits.max_unjudged_share, notes, least=1)
-    look.take(sample.batch.raws, prints.reasons)
-    look.end()
-    return notes.messages
+def _warnings_about_first_records(context: Context, sample: Sample, prints: Fingerprints) -> list[str]:
+    """Return the warnings of the guard of the first records: whether too few records can be judged."""
+    warnings = Notes()
+    guard = FirstLook(context.settings.limits.max_unjudged_share, warnings, least=1)
+    guard.add(sample.batch.raws, prints.reasons)
+    guard.finish()
+    return warnings.messages
 
 
-def _sampled(context: Context, sample: Sample, decided: Trial) -> Sampled:
-    """Return what the sample shows of the collection."""
+def _sample_statistics(context: Context, sample: Sample, trial: Trial) -> Sampled:
+    """Return the statistics of the sample that the forecast needs."""
     stretches: list[list[bytes]] = [[] for _ in range(max(sample.stretch) + 1)]
-    kinds = Counter(verdict.reason for verdict in decided.verdicts if verdict.action is Action.DUPLICATE)
-    for raw_id, number, verdict in zip(sample.batch.ids, sample.stretch, decided.verdicts, strict=True):
+    kinds = Counter(verdict.reason for verdict in trial.verdicts if verdict.action is Action.DUPLICATE)
+    for raw_id, number, verdict in zip(sample.batch.ids, sample.stretch, trial.verdicts, strict=True):
         if verdict.action is not Action.UNJUDGED:
             stretches[number].append(verdict.match.keeper if verdict.match else raw_id)
     judged = sum(map(len, stretches)) / len(sample)
@@ -100,54 +106,53 @@ def _sampled(context: Context, sample: Sample, decided: Trial) -> Sampled:
         judged=judged,
         copies=Copies.of(round(sample.count * judged), stretches),
         near=kinds["near"] / kinds.total() if kinds else 0.5,
-        wrong=_wrong(decided),
+        wrong=_false_positive_rate(trial),
     )
 
 
-def _wrong(decided: Trial) -> float:
-    """Return how likely a keeper is a candidate for a record that it does not stand for.
+def _false_positive_rate(trial: Trial) -> float:
+    """Return the probability that a keeper is a candidate for a kept record.
 
-    Each is counted once: one that keys find again and again is at hand from then on.
+    Such a candidate is a false positive: it is compared and is no duplicate.  Each is counted once, as the
+    shingles of a frequent candidate stay cached.
     """
-    kept, found = 0, set[int]()
-    for texts in (plan.texts for plan in decided.plans):
-        own = decided.keepers.enter(texts.ids, texts).texts[texts.is_kept]  # all are there already
-        candidates = decided.keepers.candidates(own, texts.keys[texts.is_kept])
+    kept, candidates_met = 0, set[int]()
+    for texts in (plan.texts for plan in trial.plans):
+        # Entering the texts again adds nothing, and returns their numbers.
+        own = trial.keepers.enter(texts.ids, texts).texts[texts.is_kept]
+        candidates = trial.keepers.candidates(own, texts.keys[texts.is_kept])
         is_earlier = candidates.texts < np.repeat(own, np.diff(candidates.offsets))
         earlier = candidates.texts[is_earlier]
-        found |= set(earlier[decided.keepers.standing(earlier)].tolist())
+        candidates_met |= set(earlier[trial.keepers.standing(earlier)].tolist())
         kept += int(texts.is_kept.sum())
-    return 2 * len(found) / max(1, kept) ** 2
+    # n records form n * (n - 1) / 2, so about n ** 2 / 2, pairs.
+    return 2 * len(candidates_met) / max(1, kept) ** 2
 
 
 def _worker_bytes(workers: int) -> int | None:
-    """Return the most bytes that a worker holds, with its part of the process that all are forked from."""
-    held = [nbytes for pid in family() if (nbytes := peak_bytes(pid))]
-    return sum(held) // workers if held else None
+    """Return the peak bytes of a worker, with its share of the fork server; None where nothing says."""
+    peaks = [nbytes for pid in family() if (nbytes := peak_bytes(pid))]
+    return sum(peaks) // workers if peaks else None
 
 
 def _plan_bytes(plans: Sequence[Plan]) -> float:
-    """Return the bytes of a record's part of a plan, compressed about as a server does."""
-    stored = (
-        StoredPlan(PlanId(number, 0), None, "", BACKFILL, datetime.now(UTC), plan)
-        for number, plan in enumerate(plans)
-    )
-    nbytes = sum(len(zlib.compress(b"".join(pack(one)[name] for name in COLUMNS), 1)) for one in stored)
+    """Return the bytes per record that plans take on disk, compressed about as well as by a server."""
+    nbytes = 0
+    for number, plan in enumerate(plans):
+        columns = pack(StoredPlan(PlanId(number, 0), None, "", BACKFILL, datetime.now(UTC), plan))
+        nbytes += len(zlib.compress(b"".join(columns[name] for name in COLUMNS), 1))
     return nbytes / sum(map(len, plans))
 
 
-def _stored(sample: Sample) -> float:
-    """Return the bytes of a record on disk, compressed as in the source, with its entry in the index."""
+def _bytes_on_disk(sample: Sample) -> float:
+    """Return the bytes per record on disk, compressed as in the source, with its entry in the `_id` index."""
     storage = sample.storage
     record = sample.batch.nbytes / len(sample)
     return record * storage.stored / max(1, storage.nbytes) + storage.ids / max(1, storage.records)
 
 
-def _shingle_bytes(prints: Fingerprints) -> float:
-    return prints.shingles.values.nbytes / len(prints)
-
-
-def _round_trip(context: Context) -> float:
+def _measure_round_trip(context: Context) -> float:
+    """Return the seconds of a command that does nothing, the median of three."""
     times = []
     for _ in range(ROUND_TRIPS):
         began = time.perf_counter()
@@ -156,8 +161,9 @@ def _round_trip(context: Context) -> float:
     return median(times)
 
 
-def _limits(context: Context, sample: Sample) -> Limits:
+def _resource_limits(context: Context, sample: Sample) -> Limits:
     limits = context.settings.limits
+    # A batch is bounded by records and by bytes; with a rate limit, also by one second's worth.
     chunk_bytes = (limits.batch_mb << 20) / (sample.batch.nbytes / len(sample))
     return Limits(
         chunk=max(1, int(min(limits.batch_records, chunk_bytes, limits.max_docs_per_second or inf))),

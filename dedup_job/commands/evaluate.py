@@ -1,4 +1,4 @@
-"""Evaluate: how good the present settings are on labelled pairs."""
+"""`evaluate`: score the present settings on labelled pairs."""
 
 from __future__ import annotations
 
@@ -19,64 +19,67 @@ from dedup_job.plan import RawIds
 from dedup_job.report.terminal import id_text
 
 IDS_AT_ONCE = 10_000
+# Both texts of a pair are in memory, so no keeper is ever re-fetched.
 NOTHING_OLDER = OlderKeepers(lambda _: [], lambda _: Fingerprints.join([]))
 
 
 def evaluate(context: Context, pairs: Sequence[Labelled]) -> Evaluation:
-    """Judge labelled pairs with the present settings; raises UsageError for an id that no record has.
+    """Decide labelled pairs with the present settings, each as in a run over its two records alone.
 
-    Each pair is decided by itself, as a run would that found these two records alone.
+    Raises:
+        UsageError: If no record has one of the ids, or a pair names one record twice.
     """
     with context.engine() as engine:
-        ids = _ids_of(context, pairs)
-        place: dict[bytes, int] = {}
-        taken: list[Fingerprints] = []
-        for batch, found in engine.fingerprinted(_named(context, ids.values())):
-            place |= zip(batch.ids, range(len(place), len(place) + len(batch)), strict=True)
-            taken.append(found)
-        prints = Fingerprints.join(taken)
+        ids = _resolve_ids(context, pairs)
+        row_of: dict[bytes, int] = {}
+        parts: list[Fingerprints] = []
+        for batch, part in engine.fingerprinted(_fetch_records(context, ids.values())):
+            row_of |= zip(batch.ids, range(len(row_of), len(row_of) + len(batch)), strict=True)
+            parts.append(part)
+        prints = Fingerprints.join(parts)
         judged = []
         for pair in pairs:
-            rows = [place[ids[pair.first]], place[ids[pair.second]]]
+            rows = [row_of[ids[pair.first]], row_of[ids[pair.second]]]
             if rows[0] == rows[1]:
                 raise UsageError(f"line {pair.line}: names the same record twice")
-            judged.append(_judged(pair, prints.take(rows), context.recipe))
+            judged.append(_decide_pair(pair, prints.take(rows), context.recipe))
     return Evaluation(Setting.of(context.recipe.matching), context.recipe.digest, judged)
 
 
-def _ids_of(context: Context, pairs: Sequence[Labelled]) -> dict[str, bytes]:
-    """Return the record that each id of the pairs names; most are found at their first reading, at once."""
+def _resolve_ids(context: Context, pairs: Sequence[Labelled]) -> dict[str, bytes]:
+    """Return the raw id of the record that each id of the pairs names."""
     lines = {given: pair.line for pair in reversed(pairs) for given in (pair.second, pair.first)}
+    # An id may be read in several ways. The likeliest is checked for all ids together; most need no other.
     likeliest = {given: next(iter(readings(given)), b"") for given in lines}
     absent: set[bytes] = set()
-    for some in _runs([raw_id for raw_id in likeliest.values() if raw_id], IDS_AT_ONCE):
-        absent |= context.source.absent(some)
+    for chunk in _chunked([raw_id for raw_id in likeliest.values() if raw_id], IDS_AT_ONCE):
+        absent |= context.source.absent(chunk)
     ids = {}
     for given, raw_id in likeliest.items():
         if not raw_id or raw_id in absent:
-            raw_id = next((found.id for found in records_named(context, given)), b"")
+            raw_id = next((record.id for record in records_named(context, given)), b"")
         if not raw_id:
             raise UsageError(f"line {lines[given]}: no record has the id {given!r}; nothing was evaluated")
         ids[given] = raw_id
     return ids
 
 
-def _named(context: Context, ids: Iterable[bytes]) -> Iterator[Batch]:
-    """Yield the records of these ids, each once, in any order: from the source, else from the target."""
-    for some in _runs(list(dict.fromkeys(ids)), context.settings.limits.batch_records):
-        missing = set(some)
+def _fetch_records(context: Context, ids: Iterable[bytes]) -> Iterator[Batch]:
+    """Yield the records with these ids, each once, in any order; preferably from the source."""
+    for chunk in _chunked(list(dict.fromkeys(ids)), context.settings.limits.batch_records):
+        missing = set(chunk)
         for place in (context.source, context.target):
-            for found in place.fetch(list(missing)):
-                there = list(missing.intersection(found))
-                missing.difference_update(there)
-                yield Batch(there, [found[raw_id] for raw_id in there])
+            for records in place.fetch(list(missing)):
+                found = list(missing.intersection(records))
+                missing.difference_update(found)
+                yield Batch(found, [records[raw_id] for raw_id in found])
         if missing:
             gone = id_text(extended(missing.pop()))
-            raise UsageError(f"the record {gone} was deleted meanwhile; nothing was evaluated")
+            raise UsageError(f"the record {gone} was deleted during the evaluation; nothing was evaluated")
 
 
-def _judged(pair: Labelled, prints: Fingerprints, recipe: Recipe) -> Judged:
-    """Decide two records alone, the fingerprints of which are given."""
+def _decide_pair(pair: Labelled, prints: Fingerprints, recipe: Recipe) -> Judged:
+    """Decide two records, given their fingerprints."""
     ids = [b"first", b"second"]
     keepers = Keepers(recipe, 1, NOTHING_OLDER)
     texts = keepers.enter(RawIds.of(ids), prints).texts
@@ -90,6 +93,6 @@ def _judged(pair: Labelled, prints: Fingerprints, recipe: Recipe) -> Judged:
     )
 
 
-def _runs(ids: Sequence[bytes], length: int) -> Iterator[Sequence[bytes]]:
-    """Yield the ids, so many at a time."""
+def _chunked(ids: Sequence[bytes], length: int) -> Iterator[Sequence[bytes]]:
+    """Yield the ids in chunks of this length."""
     return (ids[first : first + length] for first in range(0, len(ids), length))

@@ -1,4 +1,4 @@
-"""An examination: looks at one thing after the other, and notes what it finds or what fails."""
+"""The results of `doctor`'s checks, and a runner that turns a failed check into a result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found of one thing; with another exit code than 0 it is what a run would end with."""
+    """The result of one check.
+
+    Attributes:
+        about: The subject of the check.
+        message: The result, for people.
+        exit_code: What a run would exit with because of it; 0 for no fault.
+        is_warning: Whether a person should look at it although a run would work.
+    """
 
     about: str
     message: str
@@ -28,18 +35,27 @@ class Finding:
 
 @dataclass(slots=True)
 class Examination:
-    """Looks at one thing after the other: what fails is a finding, and does not end it."""
+    """Runs one check after the other; a check that fails is a result, and the next check follows."""
 
     findings: list[Finding] = field(default_factory=list)
 
     def note(self, about: str, message: str, is_warning: bool = False) -> None:
-        """Note what was found."""
+        """Add a result."""
         self.findings.append(Finding(about, message, is_warning=is_warning))
 
-    def tried(self, about: str, look: Callable[[], T], is_needed: bool = True) -> T | None:
-        """Return what a look gives; None, and a finding, where it fails: a warning if no run needs it."""
+    def tried(self, about: str, check: Callable[[], T], is_needed: bool = True) -> T | None:
+        """Run a check; if it fails, add its error as a result.
+
+        Args:
+            about: The subject of the check.
+            check: Does the check, and may call `note`.
+            is_needed: Whether a run would fail, too; otherwise the error is a warning.
+
+        Returns:
+            The return value of the check; None if it failed.
+        """
         try:
-            return look()
+            return check()
         except DedupError as error:
             code = error.exit_code if is_needed else 0
             self.findings.append(Finding(about, str(error), code, is_warning=not is_needed))

@@ -1,4 +1,4 @@
-"""Explain: why two records match or not, and where their texts differ."""
+"""`explain`: show why two records match or not, and where their texts differ."""
 
 from __future__ import annotations
 
@@ -12,34 +12,44 @@ from dedup_job.ledger.fitting import check_fits
 from dedup_job.mongo.shown_ids import extended
 from dedup_job.report.differences import Gap, Piece, differences, excerpt
 
-AROUND, LONGEST, MOST = 40, 300, 20_000  # characters beside a difference, of one, and of a text
+AROUND = 40  # characters shown on each side of a difference
+LONGEST = 300  # characters shown of one difference
+MOST = 20_000  # characters shown of a text
 
 
 def explain(context: Context, first: str, second: str, other_settings: str | None = None) -> dict[str, Any]:
-    """Return as JSON values why two records match or not; raises UsageError when one is nowhere.
+    """Return as JSON values why two records match or not.
 
-    other_settings  name of the file that they are explained by, if that is not to be the ledger's recipe
+    Args:
+        context: The open connections.
+        first: Id of the earlier record.
+        second: Id of the later record.
+        other_settings: Name of the settings file that explains them instead of the ledger's recipe.
+
+    Raises:
+        UsageError: If one of the records does not exist, or both are the same record.
+        ConfigError: If the settings do not fit the ledger, and no other file was named.
     """
     head = context.ledger_reader().head()
     if head and other_settings is None:
         check_fits(head, context.origin)
-    one, other = (record_named(context, given) for given in (first, second))
-    if one.id == other.id:
+    named = (record_named(context, first), record_named(context, second))
+    if named[0].id == named[1].id:
         raise UsageError(f"{first} and {second} are the same record; name two")
     with context.engine() as engine:
-        prints = engine.fingerprint([one.raw, other.raw])
-    # A record that killed its worker is not touched here.
-    read = [
-        "" if reason else context.recipe.reader.text(found.raw)
-        for found, reason in zip((one, other), prints.reasons, strict=True)
+        prints = engine.fingerprint([record.raw for record in named])
+    # A record that killed its worker must not be parsed in this process.
+    texts = [
+        "" if reason else context.recipe.reader.text(record.raw)
+        for record, reason in zip(named, prints.reasons, strict=True)
     ]
     records = [
-        explanation.Record(extended(found.id), found.place, text)
-        for found, text in zip((one, other), read, strict=True)
+        explanation.Record(extended(record.id), record.place, text)
+        for record, text in zip(named, texts, strict=True)
     ]
     return {
         **explanation.as_json((records[0], records[1]), prints, context.recipe),
-        "differences": None if any(prints.reasons) else compared(*read),
+        "differences": None if any(prints.reasons) else compared(*texts),
         "explained_by": {
             "settings": other_settings,
             "ledger_recipe": head.digest if head and not head.is_empty else None,
@@ -48,15 +58,15 @@ def explain(context: Context, first: str, second: str, other_settings: str | Non
 
 
 def compared(first: str, second: str) -> dict[str, Any]:
-    """Return in how many places two texts differ, and each of these with what is around it."""
+    """Return the number of differences between two texts, and each difference with its surroundings."""
     pieces = differences(first, second)
     return {
         "places": sum(not piece.is_same for piece in pieces),
-        "parts": [_part(part) for part in excerpt(pieces, AROUND, MOST, LONGEST)],
+        "parts": [_part_json(part) for part in excerpt(pieces, AROUND, MOST, LONGEST)],
     }
 
 
-def _part(part: Piece | Gap) -> dict[str, Any]:
+def _part_json(part: Piece | Gap) -> dict[str, Any]:
     if isinstance(part, Gap):
         return {"left_out": [part.first, part.second], "same": part.is_same}
     return {"both": part.first} if part.is_same else {"first": part.first, "second": part.second}

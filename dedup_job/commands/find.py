@@ -1,4 +1,4 @@
-"""Find: texts in, a line each; out, a line each, the kept records that they would be duplicates of."""
+"""`find`: read texts, one per line, and print the kept record that each would be a duplicate of."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from dedup_job.mongo.shown_ids import ID_JSON, extended
 from dedup_job.report.terminal import id_text
 from dedup_job.signals import FLAG, LOOK_SECONDS
 
-AT_ONCE = 1 << 20  # bytes of lines that are answered together, and the line that reaches them
-LONGEST = 64 << 20  # bytes of a line: more than a document of 16 MiB has in JSON that escapes all Chinese
+AT_ONCE = 1 << 20  # bytes that are read, and answered, together
+LONGEST = 64 << 20  # bytes of a line; a document of 16 MiB is shorter, even in JSON that escapes all Chinese
 
 Lines = Sequence[bytes | None]
 
 
 class Malformed(Exception):
-    """A line that is no document or text; the message says why, without what is in it."""
+    """A line that cannot be read; the message says why, and never quotes the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a line asks: a raw record, and its id where it has one; as JSON values."""
+    """A line, read: a raw record and, if the line has one, its `_id` as a JSON value."""
 
     raw: bytes
     id: Any = None
@@ -49,7 +49,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is said of a line, counted from 1: a verdict, or why there is none."""
+    """The answer to a line: a verdict, or an error.
+
+    Attributes:
+        line: Number of the line, from 1.
+        id: The line's `_id` as a JSON value; None if it has none.
+        verdict: What a run would decide; None after an error.
+        error: Why the line cannot be read.
+    """
 
     line: int
     id: Any = None
@@ -57,7 +64,7 @@ class Answer:
     error: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the answer as JSON values."""
         about = {"line": self.line} | ({} if self.id is None else {"id": self.id})
         if self.verdict is None:
             return {**about, "error": self.error}
@@ -72,7 +79,7 @@ class Answer:
         }
 
     def as_text(self) -> str:
-        r"""Return it as a line with tabs: keeper, reason, distance, similarity; "-" for what there is not.
+        r"""Return keeper, reason, distance and similarity, separated by tabs; "-" for a missing value.
 
         >>> Answer(1, error="not JSON").as_text()
         '-\terror: not JSON\t-\t-'
@@ -90,7 +97,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """The keepers that are looked among, and how it is told whether they still stand; see `job.Checking`."""
+    """The keepers to search, and whether they are still valid; see `job.Checking`."""
 
     keepers: Keepers
     absent: Callable[[Collection[bytes]], set[bytes]]
@@ -100,24 +107,31 @@ class Shelf:
 def find(context: Context, batches: Iterator[Lines], as_texts: bool = False) -> Iterator[list[Answer]]:
     """Yield the answers to the lines of each batch, in order; the ledger is read once, before the first.
 
-    A line is a JSON document with the fields of the source, or a text.  Raises ConfigError where nothing was
-    decided yet, or by another recipe; StateError when the target lacks what the ledger says is there.
+    Args:
+        context: The open connections.
+        batches: Lines in UTF-8: JSON documents with the fields of the source, or texts.
+        as_texts: Whether each line is a text.
+
+    Raises:
+        ConfigError: If nothing was decided yet, or with another recipe.
+        StateError: If the target lacks records that the ledger says are there.
     """
     most = context.settings.limits.batch_records
-    read = partial(_text, context.recipe.reader.fields.paths[0]) if as_texts else _document
+    read = partial(_read_text, context.recipe.reader.fields.paths[0]) if as_texts else _read_document
     done = 0
     with context.engine() as engine:
-        shelf = _shelf(context, engine)
-        ask = partial(_verdicts, shelf, context, engine)
-        ask([encode({})])  # so that the first line does not wait for the index to be made
+        shelf = _load_keepers(context, engine)
+        decide = partial(_decide, shelf, context, engine)
+        # The index is built at the first search; this one is made so that the first line need not wait.
+        decide([encode({})])
         for lines in batches:
             for first in range(0, len(lines), most):
-                some = lines[first : first + most]
-                yield _answers(some, done, read, ask)
-                done += len(some)
+                chunk = lines[first : first + most]
+                yield _answer(chunk, done, read, decide)
+                done += len(chunk)
 
 
-def _shelf(context: Context, engine: LocalEngine) -> Shelf:
+def _load_keepers(context: Context, engine: LocalEngine) -> Shelf:
     reader = context.ledger_reader()
     head = reader.head()
     if head is None or head.is_empty:
@@ -126,41 +140,39 @@ def _shelf(context: Context, engine: LocalEngine) -> Shelf:
     check_fits(head, origin)
     check_whole(head)
     check_places(head, origin)
-    keepers, adopted = context.keepers(context.target, engine), [context.left()]
+    keepers, adopted = context.keepers(context.target, engine), [context.undo_leftovers()]
     for _ in taken_in(reader, head, keepers, adopted):
         FLAG.check()
     check_keepers(keepers, context.target)
     return Shelf(keepers, context.target.absent, IdSet.of(adopted).among)
 
 
-def _answers(
+def _answer(
     lines: Lines,
     done: int,
     read: Callable[[bytes], Question],
-    ask: Callable[[Sequence[bytes]], list[Verdict]],
+    decide: Callable[[Sequence[bytes]], list[Verdict]],
 ) -> list[Answer]:
-    """Return the answers to some lines that come after so many others."""
-    questions = [_question(line, read) for line in lines]
-    verdicts = iter(ask([one.raw for one in questions if isinstance(one, Question)]))
+    """Return the answers to some lines, after `done` earlier lines."""
+    questions = list[Question | Malformed]()
+    for line in lines:
+        try:
+            if line is None:
+                raise Malformed(f"longer than {LONGEST >> 20} MB")
+            questions.append(read(line))
+        except Malformed as malformed:
+            questions.append(malformed)
+    verdicts = iter(decide([question.raw for question in questions if isinstance(question, Question)]))
     return [
-        Answer(number, one.id, next(verdicts))
-        if isinstance(one, Question)
-        else Answer(number, error=str(one))
-        for number, one in enumerate(questions, done + 1)
+        Answer(number, question.id, next(verdicts))
+        if isinstance(question, Question)
+        else Answer(number, error=str(question))
+        for number, question in enumerate(questions, done + 1)
     ]
 
 
-def _question(line: bytes | None, read: Callable[[bytes], Question]) -> Question | Malformed:
-    if line is None:
-        return Malformed(f"longer than {LONGEST >> 20} MB")
-    try:
-        return read(line)
-    except Malformed as malformed:
-        return malformed
-
-
-def _verdicts(shelf: Shelf, context: Context, engine: LocalEngine, raws: Sequence[bytes]) -> list[Verdict]:
-    """Return what a run would decide of each of these records if it came next."""
+def _decide(shelf: Shelf, context: Context, engine: LocalEngine, raws: Sequence[bytes]) -> list[Verdict]:
+    """Return the verdict that a run would give each of these records if it came next."""
     if not raws:
         return []
     prints = engine.fingerprint(raws)
@@ -171,38 +183,39 @@ def _verdicts(shelf: Shelf, context: Context, engine: LocalEngine, raws: Sequenc
     return decision.verdicts
 
 
-def _document(line: bytes) -> Question:
+def _read_document(line: bytes) -> Question:
     """Read a document in extended JSON."""
     try:
-        given = json.loads(_decoded(line), object_pairs_hook=_object)
-        if not isinstance(given, (dict, RawBSONDocument)):
+        value = json.loads(_decode(line), object_pairs_hook=_make_object)
+        if not isinstance(value, (dict, RawBSONDocument)):
             raise Malformed("not a JSON document: {...}")
-        raw = encode(given)
-        return Question(raw, extended(id_of(raw)) if "_id" in given else None)
+        raw = encode(value)
+        return Question(raw, extended(id_of(raw)) if "_id" in value else None)
     except json.JSONDecodeError as error:
         raise Malformed(f"not JSON: {error.msg} at character {error.pos + 1}") from None
     except Malformed:
         raise
-    except Exception as error:  # the parser raises whatever a malformed value leads it to
+    except Exception as error:
+        # For a malformed value the parser of extended JSON raises TypeError, AttributeError, and others.
         raise Malformed(f"not a document that MongoDB could hold ({type(error).__name__})") from None
 
 
-def _object(pairs: Sequence[tuple[str, Any]]) -> Any:
-    """Return the value of a JSON object; one that has a name twice keeps both values, as BSON does."""
+def _make_object(pairs: Sequence[tuple[str, Any]]) -> Any:
+    """Return the value of a JSON object; if a name occurs twice, keep both values, as BSON does."""
     values = dict(pairs)
     if len(values) == len(pairs):
         return object_hook(values, ID_JSON)
-    # A dict would keep the last one alone, and a run does not judge such a field (`field_twice`).
+    # A dict would keep the last value only, and a run does not judge such a field (`field_twice`).
     return RawBSONDocument(document(*(elements(encode({name: value})) for name, value in pairs)), RAW)
 
 
-def _text(path: str, line: bytes) -> Question:
-    """Take a line for the whole text of a record, which stands in this field."""
-    value: Any = _decoded(line)
+def _read_text(path: str, line: bytes) -> Question:
+    """Return a record whose field at this path is the whole line."""
+    value: Any = _decode(line)
     return Question(encode(reduce(lambda inner, part: {part: inner}, reversed(path.split(".")), value)))
 
 
-def _decoded(line: bytes) -> str:
+def _decode(line: bytes) -> str:
     try:
         return line.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -210,12 +223,13 @@ def _decoded(line: bytes) -> str:
 
 
 def lines_of(descriptor: int) -> Iterator[Lines]:
-    """Yield the lines that have come, as soon as there is one; None for one that is too long.
+    """Yield lines as soon as they arrive; None stands in for a line that is too long.
 
-    What waits already is taken together, but nothing is waited for while there is a line to answer.
+    Lines that have arrived already are returned together, and the next read waits only when all of them are
+    answered.
     """
     rest, is_too_long = bytearray(), False
-    while chunk := _waiting(descriptor):
+    while chunk := _read_available(descriptor):
         rest += chunk
         if b"\n" not in chunk:
             if len(rest) > LONGEST:
@@ -228,10 +242,11 @@ def lines_of(descriptor: int) -> Iterator[Lines]:
         yield [None if is_too_long else bytes(rest)]
 
 
-def _waiting(descriptor: int) -> bytes:
-    """Return what has come, waiting until there is something; nothing at the end."""
+def _read_available(descriptor: int) -> bytes:
+    """Return the bytes that have arrived; wait for the first; b"" at the end."""
     pieces = bytearray()
     while len(pieces) < AT_ONCE and (not pieces or select([descriptor], [], [], 0)[0]):
+        # Waits in short steps: a blocking read would not notice a signal.
         while not select([descriptor], [], [], LOOK_SECONDS)[0]:
             FLAG.check()
         FLAG.check()

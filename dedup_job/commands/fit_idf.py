@@ -1,4 +1,4 @@
-"""Fit IDF: how much each term says, learned from the collection."""
+"""`fit-idf`: learn from the collection how rare each term is."""
 
 from __future__ import annotations
 
@@ -16,24 +16,34 @@ from dedup_job.mongo.window import Window
 
 @dataclass(frozen=True, slots=True)
 class LearnedIdf:
-    """An IDF table that was learned from the source."""
+    """The size and digest of an IDF table that was learned from the source."""
 
     texts: int
     terms: int
     sha256: str
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the fields as JSON values."""
         return asdict(self)
 
 
 def fit_idf(context: Context, output: Path, min_df: int, limit: int | None) -> LearnedIdf:
-    """Count in how many texts each term is, and write the table; raises ConfigError where there is none."""
+    """Count the texts that contain each term, and write the table of inverse document frequencies.
+
+    Args:
+        context: The open connections.
+        output: The file to write.
+        min_df: Terms in fewer texts are left out.
+        limit: Most records to read; None for all.
+
+    Raises:
+        ConfigError: If no term is left.
+    """
     texts, frequencies = 0, Counter[str]()
     with context.engine() as engine:
-        for number, counted in engine.counted_terms(first_records(context.source.batches(Window()), limit)):
-            texts += number
-            frequencies += counted
+        for count, terms in engine.counted_terms(first_records(context.source.batches(Window()), limit)):
+            texts += count
+            frequencies += terms
     table = learned_idf(frequencies, texts, min_df)
     if not table:
         raise ConfigError(f"no term is in {min_df} texts of {context.source_name}; lower --min-df")

@@ -1,6 +1,7 @@
-"""Guards: they see what a run is about to do, and tell when a person should look before it is done.
+"""Guards stop a run that is about to do something a person should look at first.
 
-What they tell ends a run; a dry run, and a run that a person allowed to go on, note it.
+A guard calls a `Tell` function with its message: `stop` ends the run, `Notes` logs the message and lets the
+run continue, as in a dry run or with --allow.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from dedup_job.report.terminal import id_text
 from dedup_job.settings.sections import LimitSettings
 from dedup_job.text.inventory import inventory, with_text
 
-FIRST = 1_000  # records that are looked at before any of them is decided
-HELD_BYTES = 64 << 20  # of them that wait for that; what comes after is decided while the look goes on
-SAMPLED = 100  # records whose fields are named
-NAMED = 10  # fields
-TELLING = 10_000  # records of which the share that is dropped says something
-SHOWN = 5  # duplicates of a keeper
+FIRST = 1_000  # records that are checked before any of them is decided
+# Bytes of first records that are buffered for that check; beyond, records are decided while it continues.
+HELD_BYTES = 64 << 20
+SAMPLED = 100  # records whose fields a message names
+NAMED = 10  # fields or reasons in a message
+TELLING = 10_000  # records from which on a share of dropped or failed records means something
+SHOWN = 5  # duplicates of a keeper in a message
 
 Commit = Callable[[Plan, Sequence[bytes]], Plan]
 Tell = Callable[[str], object]
@@ -36,90 +38,107 @@ log = logging.getLogger("dedup_job")
 
 
 def stop(message: str) -> None:
-    """Tell it by ending the run."""
-    raise GuardStop(f"{message}; run again with --allow if it is meant; what was decided before stays")
+    """Stop the run with a GuardStop error."""
+    raise GuardStop(f"{message}; run again with --allow if this is intended; earlier decisions stay")
 
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Tells it by noting it, for the log and the summary."""
+    """Logs warnings and collects them for the run's summary."""
 
     messages: list[str] = field(default_factory=list)
 
     def __call__(self, message: str) -> None:
-        """Note what a guard has to say."""
+        """Log a warning and add it to the list."""
         log.warning(message)
         self.messages.append(message)
 
 
 class FirstLook:
-    """A guard of the first records: whether they can be judged."""
+    """Stops a run whose first records have no usable text."""
 
     is_over = False
 
-    def __init__(self, max_share: float, tell: Tell, least: int = FIRST) -> None:
-        """Tell when more than `max_share` of them cannot, once; of fewer than `least` records say nothing."""
-        self._max_share, self._tell, self._least = max_share, tell, least
+    def __init__(self, max_share: float, warn: Tell, least: int = FIRST) -> None:
+        """Set the limit.
+
+        Args:
+            max_share: Largest share of the first records that may be unjudged.
+            warn: Called once, when the share is larger.
+            least: With fewer records than this, the guard does not judge at all.
+        """
+        self._max_share, self._warn, self._least = max_share, warn, least
         self._seen = 0
         self._reasons = Counter[str]()
         self._sample: list[bytes] = []
 
-    def take(self, raws: Sequence[bytes], reasons: Sequence[str]) -> None:
-        """Look at some records, and why each cannot be judged or "", until enough were seen."""
+    def add(self, raws: Sequence[bytes], reasons: Sequence[str]) -> None:
+        """Count some records; check the share when enough were counted.
+
+        Args:
+            raws: Raw records, for naming their fields; fewer than `reasons` will do.
+            reasons: Why each record cannot be judged, or "".
+        """
         if self.is_over:
             return
         self._seen += len(reasons)
         self._reasons.update(filter(None, reasons))
         self._sample += islice(raws, SAMPLED - len(self._sample))
         if self._seen >= FIRST:
-            self.end()
+            self.finish()
 
-    def end(self) -> None:
-        """Judge by what was seen: no more will come, or need come."""
+    def finish(self) -> None:
+        """Check the share of the records counted so far; the last call."""
         if self.is_over or self._seen < self._least:
             return
         self.is_over = True
         unjudged, sample = self._reasons.total(), self._sample
         self._sample = []
         if unjudged > self._max_share * self._seen:
-            self._tell(
+            self._warn(
                 f"{unjudged:,} of the first {self._seen:,} records cannot be judged "
                 f"({named(self._reasons)}), more than [limits] max_unjudged_share = {self._max_share:g}; "
-                f"{_where_text_is(sample)}"
+                f"{_describe_text_fields(sample)}"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """An engine that hands on nothing before the first records have been looked at."""
+    """An engine that buffers its first batches until the guard of the first records has checked them.
+
+    Attributes:
+        engine: Makes the fingerprints.
+        guard: The guard of the first records.
+    """
 
     engine: Fingerprinting
-    look: FirstLook
+    guard: FirstLook
 
     def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
         """Yield each batch with its fingerprints, in order."""
-        held: list[tuple[Batch, Fingerprints]] = []
+        buffer: list[tuple[Batch, Fingerprints]] = []
         nbytes = 0
         for batch, prints in self.engine.fingerprinted(batches):
-            self.look.take(batch.raws, prints.reasons)
-            held.append((batch, prints))
+            self.guard.add(batch.raws, prints.reasons)
+            buffer.append((batch, prints))
             nbytes += batch.nbytes + prints.nbytes
-            if self.look.is_over or nbytes >= HELD_BYTES:
-                yield from held
-                held = []
-        self.look.end()
-        yield from held
+            if self.guard.is_over or nbytes >= HELD_BYTES:
+                yield from buffer
+                buffer = []
+        self.guard.finish()
+        yield from buffer
 
 
 @dataclass(frozen=True, slots=True)
 class EarlierCounts:
-    """What runs that were broken off decided.
+    """What interrupted runs decided.
 
-    read     records
-    dropped  those of them that were dropped
-    failed   how many of them the job failed on, by reason
-    groups   how many were dropped for each keeper; counted only where it is limited, as it takes about
-             150 bytes for each keeper of a duplicate
+    Attributes:
+        read: Records.
+        dropped: Records that were dropped.
+        failed: Records that the job failed on, by reason.
+        groups: Records that were dropped for each keeper. Filled only if `max_group` is set, as it takes
+            about 150 bytes per keeper.
     """
 
     read: int = 0
@@ -129,43 +148,52 @@ class EarlierCounts:
 
 
 class Drops:
-    """A guard of what is dropped: how much of all, and how much for one keeper."""
+    """Stops a run that would drop too large a share of all records, or too many records for one keeper."""
 
     def __init__(
-        self, max_share: float, max_group: int | None, tell: Tell, before: EarlierCounts = EarlierCounts()
+        self, max_share: float, max_group: int | None, warn: Tell, before: EarlierCounts = EarlierCounts()
     ) -> None:
-        """Go on from what runs that were broken off had decided; tell of each limit once."""
-        self._max_share, self._max_group, self._tell = max_share, max_group, tell
+        """Set the limits.
+
+        Args:
+            max_share: Largest share of records that may be dropped.
+            max_group: Most records that may be dropped for one keeper; None for no limit.
+            warn: Called once per limit, when it is passed.
+            before: Counts of interrupted runs, which are included.
+        """
+        self._max_share, self._max_group, self._warn = max_share, max_group, warn
         self._read, self._dropped, self._groups = before.read, before.dropped, Counter(before.groups)
         self._reported = set[str]()
 
-    def look(self, plan: Plan) -> None:
-        """Tell when a plan, were it carried out, would drop too much."""
-        here = Counter(verdict.match.keeper for verdict in plan.verdicts if verdict.match is not None)
+    def check(self, plan: Plan) -> None:
+        """Warn if this plan, together with the earlier ones, would drop too many records."""
+        group_sizes = Counter(verdict.match.keeper for verdict in plan.verdicts if verdict.match is not None)
         self._read += len(plan)
-        self._dropped += here.total()
-        if here and self._read >= TELLING and self._dropped > self._max_share * self._read:
+        self._dropped += group_sizes.total()
+        if group_sizes and self._read >= TELLING and self._dropped > self._max_share * self._read:
             what = f"{self._dropped:,} of {self._read:,} records would be dropped"
-            self._say(what, f"max_drop_share = {self._max_share}", here.most_common(1)[0][0], plan)
+            example = group_sizes.most_common(1)[0][0]
+            self._warn_once(what, f"max_drop_share = {self._max_share}", example, plan)
         if self._max_group is not None:
-            self._groups.update(here)
-            largest = max(here, key=self._groups.__getitem__, default=b"")
+            self._groups.update(group_sizes)
+            largest = max(group_sizes, key=self._groups.__getitem__, default=b"")
             if self._groups[largest] > self._max_group:
                 what = f"{self._groups[largest]:,} records would be dropped for one keeper"
-                self._say(what, f"max_group = {self._max_group}", largest, plan)
+                self._warn_once(what, f"max_group = {self._max_group}", largest, plan)
 
-    def _say(self, what: str, limit: str, keeper: bytes, plan: Plan) -> None:
-        """Tell what passes a limit, once, and show it by some records that would be dropped for a keeper."""
+    def _warn_once(self, what: str, limit: str, keeper: bytes, plan: Plan) -> None:
+        """Warn that a limit is passed, with some records that would be dropped for a keeper as examples."""
         if limit in self._reported:
             return
         self._reported.add(limit)
-        verdicts = zip(plan.ids, plan.verdicts, strict=True)
-        stood_for = (
-            raw_id for raw_id, one in verdicts if one.match is not None and one.match.keeper == keeper
+        members = (
+            raw_id
+            for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True)
+            if verdict.match is not None and verdict.match.keeper == keeper
         )
-        name, duplicates = _word(keeper), list(map(_word, islice(stood_for, SHOWN)))
-        self._tell(
-            f"{what}, more than [limits] {limit}; {name} would stand for {', '.join(duplicates)}; "
+        name, duplicates = _shell_word(keeper), list(map(_shell_word, islice(members, SHOWN)))
+        self._warn(
+            f"{what}, more than [limits] {limit}; duplicates of {name} would be {', '.join(duplicates)}; "
             f"to see why: dedup-job explain -c FILE {name} {duplicates[0]}"
         )
 
@@ -173,19 +201,27 @@ class Drops:
 class FailureGuard:
     """Stops a run that fails on many records: a bug must not copy a collection without comparing it.
 
-    Fewer than 10,000 records count as 10,000, so that a few bad ones among the first do not stop a run.
+    Fewer than 10,000 records count as 10,000, so that a few bad records among the first do not stop a run.
     """
 
-    def __init__(self, max_share: float, tell: Tell, before: EarlierCounts = EarlierCounts()) -> None:
-        """Go on from what runs that were broken off had decided; tell once."""
-        self._max_share, self._tell = max_share, tell
+    def __init__(self, max_share: float, warn: Tell, before: EarlierCounts = EarlierCounts()) -> None:
+        """Set the limit.
+
+        Args:
+            max_share: Largest share of records that the job may fail on.
+            warn: Called once, when the share is larger.
+            before: Counts of interrupted runs, which are included.
+        """
+        self._max_share, self._warn = max_share, warn
         self._read, self._reasons = before.read, Counter(before.failed)
-        self._has_told = False
+        self._has_warned = False
 
-    def look(self, plan: Plan, failed_before: Container[bytes] = ()) -> None:
-        """Tell when the job has failed on too many records.
+    def check(self, plan: Plan, failed_before: Container[bytes] = ()) -> None:
+        """Warn if the job has failed on too many records.
 
-        failed_before  ids of records on which it failed before, and which it tries again
+        Args:
+            plan: The next plan.
+            failed_before: Ids of records that failed in an earlier run and are tried again; not counted.
         """
         self._read += len(plan)
         self._reasons.update(
@@ -196,9 +232,9 @@ class FailureGuard:
             and raw_id not in failed_before
         )
         failed = self._reasons.total()
-        if failed > self._max_share * max(self._read, TELLING) and not self._has_told:
-            self._has_told = True
-            self._tell(
+        if failed > self._max_share * max(self._read, TELLING) and not self._has_warned:
+            self._has_warned = True
+            self._warn(
                 f"the job failed on {failed:,} of {self._read:,} records ({named(self._reasons)}), more than "
                 f"[limits] max_failed_share = {self._max_share:g}; they would be copied without being "
                 "compared: is memory short, or is it a bug? Please report it"
@@ -214,57 +250,60 @@ class Guards:
     failures: FailureGuard
 
     def before(self, commit: Commit) -> Commit:
-        """Return a commit before which those guards look that judge a run by its plans."""
+        """Return a commit that first lets the guards check the plan's drops and failures."""
 
-        def looked_at(plan: Plan, raws: Sequence[bytes]) -> Plan:
-            self.failures.look(plan)
-            self.drops.look(plan)
+        def check_and_commit(plan: Plan, raws: Sequence[bytes]) -> Plan:
+            self.failures.check(plan)
+            self.drops.check(plan)
             return commit(plan, raws)
 
-        return looked_at
+        return check_and_commit
 
     def all_before(self, commit: Commit) -> Commit:
-        """Return a commit before which all of them look, for plans that were made without being held back."""
-        guarded = self.before(commit)
+        """Return a commit that first runs all guards, for an engine that is not wrapped in `HeldBack`."""
+        check_and_commit = self.before(commit)
 
-        def looked_at(plan: Plan, raws: Sequence[bytes]) -> Plan:
-            unjudged = [one.reason if one.action is Action.UNJUDGED else "" for one in plan.verdicts]
-            self.first.take(raws, unjudged)
-            return guarded(plan, raws)
+        def check_all_and_commit(plan: Plan, raws: Sequence[bytes]) -> Plan:
+            unjudged = [
+                verdict.reason if verdict.action is Action.UNJUDGED else "" for verdict in plan.verdicts
+            ]
+            self.first.add(raws, unjudged)
+            return check_and_commit(plan, raws)
 
-        return looked_at
+        return check_all_and_commit
 
     @classmethod
     def of(
-        cls, limits: LimitSettings, tell: Tell, before: EarlierCounts = EarlierCounts(), least: int = FIRST
+        cls, limits: LimitSettings, warn: Tell, before: EarlierCounts = EarlierCounts(), least: int = FIRST
     ) -> Self:
-        """Set them up as the settings have it; see FirstLook, Drops and FailureGuard."""
+        """Return the guards with the limits of the settings; the arguments are passed to each guard."""
         return cls(
-            FirstLook(limits.max_unjudged_share, tell, least),
-            Drops(limits.max_drop_share, limits.max_group, tell, before),
-            FailureGuard(limits.max_failed_share, tell, before),
+            FirstLook(limits.max_unjudged_share, warn, least),
+            Drops(limits.max_drop_share, limits.max_group, warn, before),
+            FailureGuard(limits.max_failed_share, warn, before),
         )
 
 
-def check_vanished(vanished: int, decided: int, max_share: float, tell: Tell) -> None:
-    """Tell when more than `max_share` of the decided records vanished; of fewer than FIRST say nothing.
+def check_vanished(vanished: int, decided: int, max_share: float, warn: Tell) -> None:
+    """Warn if too large a share of the decided records vanished; fewer than 1,000 decided are not judged.
 
-    They would leave the target, and more of them than a retention takes may have been lost by accident.
+    `reconcile --apply` would remove them from the target. If a retention removes fewer, the rest may have
+    been lost by accident.
     """
     if decided >= FIRST and vanished > max_share * decided:
-        tell(
+        warn(
             f"{vanished:,} of {decided:,} decided records have vanished from the source, more than "
-            f"[limits] max_vanished_share = {max_share:g}; what of them is in the target would leave it"
+            f"[limits] max_vanished_share = {max_share:g}; their copies would be removed from the target"
         )
 
 
 def named(counts: Mapping[str, int]) -> str:
-    """Return names with their numbers, the greatest first."""
+    """Return names with their counts as text, the greatest count first."""
     return ", ".join(f"{name} {count:,}" for name, count in Counter(counts).most_common(NAMED))
 
 
-def _where_text_is(raws: Iterable[bytes]) -> str:
-    """Say which fields of some records hold text, or else which there are; values are never told."""
+def _describe_text_fields(raws: Iterable[bytes]) -> str:
+    """Return which fields of some records hold text, or else which fields exist; never their values."""
     raws = list(raws)
     fields = inventory(raws)
     texts = {_printable(path): count for path, count in with_text(fields).items()}
@@ -274,7 +313,7 @@ def _where_text_is(raws: Iterable[bytes]) -> str:
     return f"no text is in their fields: {others or 'there is none'}"
 
 
-def _word(raw_id: bytes) -> str:
+def _shell_word(raw_id: bytes) -> str:
     """Return an id as a word of a command line."""
     return quote(id_text(extended(raw_id)))
 

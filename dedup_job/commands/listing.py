@@ -1,4 +1,4 @@
-"""A listing of what was decided: rows of the ledger, filtered and in order, with the texts of the records."""
+"""`list`: ledger rows, filtered and sorted, with the texts of their records."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from dedup_job.ledger.selection import Decided, Selection
 from dedup_job.report.listed import Listed
 from dedup_job.settings.sections import javascript_in, parsed_filter
 
-SEEN = 10_000  # characters of a text in which differences are looked for
+SEEN = 10_000  # characters of a text that are searched for differences
 
 
 @dataclass(frozen=True, slots=True)
 class ListingQuery:
-    """What is to be listed.
+    """The options of a listing.
 
-    selection     rows of the ledger
-    where         what the source's record must be like, too, as the server takes it
-    numbers_only  only pairs whose texts are the same but for their numbers
-    with_texts    whether texts are shown
-    limit         as many at most; None for all
+    Attributes:
+        selection: The rows of the ledger, and their order.
+        where: A further filter on the source's records, as the server takes it.
+        numbers_only: Whether to list only pairs whose texts differ in nothing but numbers.
+        with_texts: Whether texts are shown.
+        limit: Most records to list; None for all.
     """
 
     selection: Selection
@@ -39,11 +40,12 @@ class ListingQuery:
 
 @dataclass(frozen=True, slots=True)
 class _Glance:
-    """What is remembered of a text while its pair is listed.
+    """What stays in memory of a text while its pair is listed.
 
-    beginning  the first 10,000 characters
-    numbers    digest of the numbers in it
-    rest       digest of what counts beside them when texts are compared
+    Attributes:
+        beginning: The first 10,000 characters.
+        numbers: Digest of its numbers.
+        rest: Digest of the comparable text with all numbers replaced by 0.
     """
 
     beginning: str
@@ -52,9 +54,14 @@ class _Glance:
 
 
 def condition_of(given: str | None, allow_js: bool = False) -> Mapping[str, Any]:
-    """Return the condition that a command line names, in extended JSON.
+    """Parse the value of --where.
 
-    Raises UsageError for anything else, and for a condition that runs JavaScript unless that is allowed.
+    Args:
+        given: A filter in extended JSON; None for no filter.
+        allow_js: Whether the filter may run JavaScript on the server.
+
+    Raises:
+        UsageError: If it is no filter, or runs JavaScript and must not.
     """
     if given is None:
         return {}
@@ -69,53 +76,55 @@ def condition_of(given: str | None, allow_js: bool = False) -> Mapping[str, Any]
     return condition
 
 
-def listing(context: Context, asked: ListingQuery) -> Iterator[list[Listed]]:
-    """Yield what was decided, some records at a time; memory is bounded, whatever is asked for.
+def listing(context: Context, query: ListingQuery) -> Iterator[list[Listed]]:
+    """Yield the listed decisions, some at a time; memory is bounded, whatever the query.
 
-    Raises ConfigError where nothing was decided yet, UsageError when the server does not take the condition.
+    Raises:
+        ConfigError: If nothing was decided yet.
+        UsageError: If the server does not accept the filter.
     """
     reader = ledger_of(context)
-    is_filtered_here = bool(asked.where) or asked.numbers_only
-    selection = replace(asked.selection, limit=None if is_filtered_here else asked.limit)
-    left = asked.limit
+    # The ledger may apply the limit only if no row is filtered out afterwards.
+    is_filtered_here = bool(query.where) or query.numbers_only
+    selection = replace(query.selection, limit=None if is_filtered_here else query.limit)
+    remaining = query.limit
     for rows in portions(reader.selected(selection)):
-        some = list(islice(_listed(context, asked, _matching(context, asked, rows)), left))
-        if some:
-            yield some
-        if left is not None and not (left := left - len(some)):
+        if query.where:
+            matching = context.source.matching([row.id for row in rows], query.where)
+            rows = [row for row in rows if row.id in matching]
+        listed = list(islice(_add_texts(context, query, rows), remaining))
+        if listed:
+            yield listed
+        if remaining is not None and not (remaining := remaining - len(listed)):
             return
 
 
-def _matching(context: Context, asked: ListingQuery, rows: Sequence[Decided]) -> Sequence[Decided]:
-    if not asked.where:
-        return rows
-    there = context.source.matching([row.id for row in rows], asked.where)
-    return [row for row in rows if row.id in there]
-
-
-def _listed(context: Context, asked: ListingQuery, rows: Sequence[Decided]) -> Iterator[Listed]:
-    if not (asked.with_texts or asked.numbers_only):
+def _add_texts(context: Context, query: ListingQuery, rows: Sequence[Decided]) -> Iterator[Listed]:
+    if not (query.with_texts or query.numbers_only):
         yield from map(Listed, rows)
         return
     ids = [row.keeper for row in rows if row.keeper is not None]
-    kept = _glances(keepers(context, ids), asked.numbers_only)
-    dropped = _glances(duplicates(context, [row.id for row in rows]), asked.numbers_only)
+    kept = _summarize(keepers(context, ids), query.numbers_only)
+    dropped = _summarize(duplicates(context, [row.id for row in rows]), query.numbers_only)
     for row in rows:
         text, keeper = dropped.get(row.id), kept.get(row.keeper or b"")
-        if not asked.numbers_only or _differ_in_numbers_alone(text, keeper):
-            yield Listed(row, *(one.beginning if one else None for one in (text, keeper)))
+        if not query.numbers_only or _differ_in_numbers_only(text, keeper):
+            yield Listed(row, *(summary.beginning if summary else None for summary in (text, keeper)))
 
 
-def _differ_in_numbers_alone(first: _Glance | None, second: _Glance | None) -> bool:
+def _differ_in_numbers_only(first: _Glance | None, second: _Glance | None) -> bool:
     if first is None or second is None:
         return False
     return first.rest == second.rest and first.numbers != second.numbers
 
 
-def _glances(texts: Iterable[tuple[bytes, str]], with_numbers: bool) -> dict[bytes, _Glance]:
-    return {raw_id: _glance(text) if with_numbers else _Glance(text[:SEEN]) for raw_id, text in texts}
-
-
-def _glance(text: str) -> _Glance:
-    numbers, rest = " ".join(NUMBER.findall(text)), compared(NUMBER.sub("0", text))
-    return _Glance(text[:SEEN], *(digest(one.encode()) for one in (numbers, rest)))
+def _summarize(texts: Iterable[tuple[bytes, str]], with_numbers: bool) -> dict[bytes, _Glance]:
+    """Return a summary of each text, by id; whole texts are not kept in memory."""
+    summaries = {}
+    for raw_id, text in texts:
+        digests = []
+        if with_numbers:
+            numbers, rest = " ".join(NUMBER.findall(text)), compared(NUMBER.sub("0", text))
+            digests = [digest(numbers.encode()), digest(rest.encode())]
+        summaries[raw_id] = _Glance(text[:SEEN], *digests)
+    return summaries

@@ -1,4 +1,4 @@
-"""A look at the source: which records a run sees, and whether all ids were compared with the ledger."""
+"""Choose which records to read, and whether to scan all ids for late arrivals."""
 
 from __future__ import annotations
 
@@ -17,9 +17,17 @@ from dedup_job.plan import NIGHTLY
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A look at the source: at a window of ids, and when a full look is due at all other ids, too.
+    """A scan of the source: a window of ids and, when a full scan is due, all other ids.
 
-    What lies behind the watermark of a backfill is decided as in a nightly run, behind what it decides.
+    Late arrivals behind the watermark of a backfill are decided as in a nightly run, after the backfill's
+    own records.
+
+    Attributes:
+        context: The open connections.
+        reader: The ledger.
+        head: Its state; None where there is none yet.
+        mode: The mode of the run.
+        now: The server's time at the start of the run.
     """
 
     context: Context
@@ -29,31 +37,34 @@ class Look:
     now: datetime
 
     def __call__(self, window: Window, decide: Callable[[Window, str], Counts]) -> tuple[Counts, bool]:
-        """Decide what is seen; returns its counts, and whether all ids were compared."""
-        if window.start is not None and self._is_due_before(window, window.start):
+        """Call `decide` with each range of ids to read and its mode.
+
+        Returns:
+            The sum of the counts, and whether all ids were compared with the ledger.
+        """
+        if window.start is not None and self._may_have_missed_before(window, window.start):
             window = Window().without(self._plans())
         counts = decide(window, self.mode)
         if window.after is None:
             return counts, window.start is None
-        if not self._is_due_behind():
+        if not self._may_have_missed_behind_watermark():
             return counts, False
         return counts + decide(Window(before=window.after).without(self._plans()), NIGHTLY), True
 
-    def _is_due_before(self, window: Window, start: bytes) -> bool:
-        """Return whether there may be undecided records before a window; fewer than there should be, too."""
+    def _may_have_missed_before(self, window: Window, start: bytes) -> bool:
+        """Return whether undecided records may exist before a window."""
         assert self.head is not None
-        if self.context.is_full_look_due(self.head, self.now):
+        if self.context.is_full_scan_due(self.head, self.now):
             return True
+        # Fewer records than the ledger counts are suspicious, too: deletions can hide late arrivals.
         there = self.context.source.estimated_count_before(start)
         return there != self.head.counts.in_source - len(window.decided)
 
-    def _is_due_behind(self) -> bool:
-        """Return whether there may be undecided records behind the watermark of a backfill.
-
-        Ids that hold no time may come anywhere, and no later run would know from which on to look.
-        """
+    def _may_have_missed_behind_watermark(self) -> bool:
+        """Return whether undecided records may exist behind the watermark of a backfill."""
         assert self.head is not None
-        is_due = self.context.is_full_look_due(self.head, self.now)
+        is_due = self.context.is_full_scan_due(self.head, self.now)
+        # Ids without a time may arrive anywhere, and no later run would know where to start.
         return is_due or not self.context.source.has_only_object_ids()
 
     def _plans(self) -> Iterator[PlanColumns]:

@@ -1,4 +1,4 @@
-"""Records that a command line names: by an ObjectId's digits, extended JSON of the id, or a text."""
+"""Look up the records that a command line names: by an ObjectId's digits, extended JSON, or a text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from dedup_job.mongo.shown_ids import readings
 
 @dataclass(frozen=True, slots=True)
 class NamedRecord:
-    """A record that a command line names, and the place where it is: source or target."""
+    """A record that a command line names.
+
+    Attributes:
+        place: Where it was found: "source" or "target".
+        id: Its raw id.
+        raw: The raw record.
+    """
 
     place: str
     id: bytes
@@ -19,21 +25,22 @@ class NamedRecord:
 
 
 def records_named(context: Context, given: str) -> list[NamedRecord]:
-    """Return the record that a command line names, as it is in the source and as it is in the target."""
-    found = [
+    """Return the versions of a record in the source and in the target; none where it does not exist."""
+    records = [
         NamedRecord(place, raw_id, raw)
         for place, collection in (("source", context.source), ("target", context.target))
         for reading in readings(given)
-        for found in collection.fetch([reading])
-        for raw_id, raw in found.items()
+        for portion in collection.fetch([reading])
+        for raw_id, raw in portion.items()
     ]
-    return [one for one in found if one.id == found[0].id]
+    # The id 42 may be read as a number or as a text; the first reading that exists is meant.
+    return [record for record in records if record.id == records[0].id]
 
 
 def record_named(context: Context, given: str) -> NamedRecord:
-    """Return the first of them; raises UsageError when it is nowhere."""
-    for found in records_named(context, given):
-        return found
+    """Return a record, preferably from the source; raise UsageError if it does not exist."""
+    for record in records_named(context, given):
+        return record
     raise UsageError(
         f"no record of {context.source_name} or of the target has the id {given!r}; give an ObjectId's 24 "
         """digits, a text, or extended JSON as in '{"$oid": "..."}', 42, '"42"'"""

@@ -1,4 +1,4 @@
-"""Outdated decisions: which of them the source has overtaken, and what is to become of each."""
+"""Find decisions that the source has outdated, and what to do about each."""
 
 from __future__ import annotations
 
@@ -32,15 +32,19 @@ BY_TEXT = (Action.UNIQUE, Action.DUPLICATE)
 
 @dataclass(slots=True)
 class Outdated:
-    """Decisions that do not hold any more, or need not, in the order in which they were made.
+    """Decisions that are no longer valid, in the order of decision.
 
-    fence    that of the head by which they were found: no command may have written since; None where one
-             was at work
-    again    the text is another one, the record is gone, this is so of its keeper, or the target
-             refused the record and may take it now, or the job failed on the record
-    renewed  rows by plan: the record is another one, and its text is as it was judged
-    refused  records of which the target refused what the source still has
-    failed   records that were copied without being compared, as the job failed on them
+    Attributes:
+        fence: Fence of the head at the comparison: no command may have written since. None if another
+            command was working then.
+        again: Records to decide again: the text changed, the record vanished, its keeper did, the target
+            refused it and may accept it now, or the job failed on it.
+        renewed: Rows to update, by plan: the record changed, and its text did not.
+        changed: Number of records whose text changed.
+        handed_on: Number of records whose keeper changed or vanished.
+        refused: Number of records that the target refused and the source still has.
+        failed: Number of records that were copied without being compared because the job failed on them.
+        vanished: Number of vanished records, by whether they are in the target.
     """
 
     fence: int | None
@@ -50,14 +54,14 @@ class Outdated:
     handed_on: int = 0
     refused: int = 0
     failed: int = 0
-    vanished: Counter[bool] = field(default_factory=Counter)  # by whether they are in the target
+    vanished: Counter[bool] = field(default_factory=Counter)
 
     def __bool__(self) -> bool:
         return bool(self.again or self.renewed)
 
     @property
     def due(self) -> Due:
-        """How much there is to do."""
+        """The number of records to process, by kind."""
         renewed = sum(map(len, self.renewed.values()))
         vanished = self.vanished
         again = self.changed, self.handed_on, self.refused, self.failed
@@ -65,25 +69,33 @@ class Outdated:
 
     @property
     def in_order(self) -> tuple[Iterator[list[bytes]], Iterator[list[bytes]]]:
-        """The records to decide again: first those that the target has not got, then those that it has.
+        """Ids of the records to decide again: first records that the target lacks, then the others.
 
-        So nothing is taken out of the target, or replaced there, while another record is dropped for it.
+        In this order no record is removed from the target, or replaced there, while another record is
+        still dropped for it.
         """
         return self.again.absent(), self.again.present()
 
     def texts_of(self, plan: PlanColumns) -> Texts:
-        """Return the texts of a plan without those that are decided again: they stand for nothing more."""
+        """Return the texts of a plan without the records that are decided again, which match nothing now."""
         if plan.mode == ADOPT or not self.again:
             return plan.texts
         ids = list(plan.texts.ids)
         again = self.again.among(ids)
-        is_left = [raw_id not in again for raw_id in ids]
-        return plan.texts if all(is_left) else plan.texts.take(np.flatnonzero(is_left))
+        is_valid = [raw_id not in again for raw_id in ids]
+        return plan.texts if all(is_valid) else plan.texts.take(np.flatnonzero(is_valid))
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A comparison of ledger and source; `rest` is the source without what was decided, outdated or not."""
+    """A comparison of the ledger with the source.
+
+    Attributes:
+        comparison: Decided records that vanished or changed.
+        outdated: The decisions that are no longer valid.
+        rest: The source without all decided records.
+        seconds: Time of the comparison.
+    """
 
     comparison: Comparison
     outdated: Outdated
@@ -92,106 +104,122 @@ class Compared:
 
 
 def compared(context: Context, advance: Advance) -> Compared:
-    """Compare every record with what was judged; nothing is written.  `advance` as in `reconcile`."""
+    """Compare every decided record with the source; writes nothing.
+
+    Args:
+        context: The open connections.
+        advance: Called with the number of records that were compared since the last call.
+    """
     started = time.monotonic()
     reader = context.ledger_reader()
     head = head_of(context, reader)
-    adopted = IdSet.of(stored.plan.ids for stored in takewhile(_is_adopted, reader.plans(head)))
+    # An adoption comes before anything else, so its plans are the first.
+    plans_of_adoption = takewhile(lambda stored: stored.mode == ADOPT, reader.plans(head))
+    adopted = IdSet.of(stored.plan.ids for stored in plans_of_adoption)
     comparison = Comparison(changed=IdTally())
     with context.engine() as engine:
         fence = head.fence if head.lease is None else None
         finding = Finding(context, engine, Outdated(fence), adopted)
         plans = each_compared(context, reader, reader.plans(head), comparison, advance)
-        rest = Window().without(finding.each_looked_at(plans))
+        rest = Window().without(finding.scan(plans))
     return Compared(comparison, finding.outdated, rest, time.monotonic() - started)
-
-
-def _failed(plan: Plan) -> Iterator[int]:
-    """Yield the rows that the job failed on: another version, or more memory, may judge them."""
-    for row, verdict in enumerate(plan.verdicts):
-        if verdict.action is Action.UNJUDGED and is_failure(verdict.reason):
-            yield row
-
-
-def _is_adopted(stored: StoredPlan) -> bool:
-    return stored.mode == ADOPT
 
 
 @dataclass(slots=True)
 class Finding:
-    """Finds what is outdated, plan by plan; a keeper comes before what was dropped for it."""
+    """Collects outdated decisions plan by plan; a keeper comes before its duplicates.
+
+    Attributes:
+        context: The open connections.
+        engine: Makes the fingerprints of changed records.
+        outdated: Filled by `scan`.
+        adopted: Ids of the target's own records.
+    """
 
     context: Context
     engine: LocalEngine
     outdated: Outdated
     adopted: IdSet
 
-    def each_looked_at(self, plans: Iterable[tuple[StoredPlan, Overtaken]]) -> Iterator[StoredPlan]:
-        """Yield the plans, after taking in what has become of the records of each."""
+    def scan(self, plans: Iterable[tuple[StoredPlan, Overtaken]]) -> Iterator[StoredPlan]:
+        """Yield the plans, after collecting the outdated decisions of each."""
         for stored, overtaken in plans:
-            self._look(stored, overtaken)
+            self._collect(stored, overtaken)
             yield stored
 
-    def _look(self, stored: StoredPlan, overtaken: Overtaken) -> None:
-        plan, found = stored.plan, self.outdated
-        equal = self._under_equal_ids([plan.ids[row] for row in overtaken.vanished])
+    def _collect(self, stored: StoredPlan, overtaken: Overtaken) -> None:
+        plan, outdated = stored.plan, self.outdated
+        equal = self._ids_with_equals([plan.ids[row] for row in overtaken.vanished])
         vanished = {
             row
             for row in overtaken.vanished
             if plan.verdicts[row].action is not Action.REFUSED and plan.ids[row] not in equal
         }
         adopted = self.adopted.among(plan.ids)
-        same = self._same_text(plan, overtaken.changed, adopted | overtaken.overrides.keys())
+        # The verdict of a restored or adopted record does not depend on its text alone.
+        exempt = adopted | overtaken.overrides.keys()
+        same = self._rows_with_same_text(plan, overtaken.changed, exempt)
         changed = set(overtaken.changed) - same
         gone = changed | vanished
         moved = {plan.ids[row] for row in gone if plan.verdicts[row].action is Action.UNIQUE}
-        handed_on = {row for row in self._dropped_for_moved(plan, moved) if row not in gone}
-        refused = set(self._refused(plan, gone | set(overtaken.vanished)))
-        failed = set(_failed(plan)) - gone - set(overtaken.vanished)
+        handed_on = {row for row in self._rows_dropped_for(plan, moved) if row not in gone}
+        refused = set(self._rows_refused(plan)) - gone - set(overtaken.vanished)
+        # The job failed on these: another version, or more memory, may judge them.
+        failed = {
+            row
+            for row, verdict in enumerate(plan.verdicts)
+            if verdict.action is Action.UNJUDGED and is_failure(verdict.reason)
+        }
+        failed -= gone | set(overtaken.vanished)
         restored = copies(overtaken.overrides)
         earlier = {
-            plan.ids[row]: _earlier(stored, row, restored, adopted)
+            plan.ids[row]: _earlier_decision(stored, row, restored, adopted)
             for row in sorted(gone | handed_on | refused | failed)
         }
-        found.again.add(earlier, moved)
+        outdated.again.add(earlier, moved)
         if renewed := sorted(same - handed_on):
-            found.renewed[stored.id] = np.array(renewed, np.uint32)
-        found.changed += len(changed)
-        found.handed_on += len(handed_on)
-        found.refused += len(refused)
-        found.failed += len(failed)
-        found.vanished.update(earlier[plan.ids[row]].copy is not None for row in vanished)
+            outdated.renewed[stored.id] = np.array(renewed, np.uint32)
+        outdated.changed += len(changed)
+        outdated.handed_on += len(handed_on)
+        outdated.refused += len(refused)
+        outdated.failed += len(failed)
+        outdated.vanished.update(earlier[plan.ids[row]].copy is not None for row in vanished)
 
-    def _refused(self, plan: Plan, others: Collection[int]) -> Iterator[int]:
-        """Yield the rows, but for some, that the target refused: it may take them now.
-
-        Where it still has another record of the id, it does not.
-        """
+    def _rows_refused(self, plan: Plan) -> Iterator[int]:
+        """Yield the rows that the target refused and may accept now."""
         rows = [row for row in plan.rows(Action.REFUSED) if plan.verdicts[row] != VANISHED]
         conflicts = [plan.ids[row] for row in rows if plan.verdicts[row] == CONFLICT]
-        held = set(self.context.target.present(conflicts))
+        # While the target still has another record with the id, it would refuse this one again.
+        occupied = set(self.context.target.present(conflicts))
         for row in rows:
-            if row not in others and held.isdisjoint(with_equals([plan.ids[row]])):
+            if occupied.isdisjoint(with_equals([plan.ids[row]])):
                 yield row
 
-    def _under_equal_ids(self, vanished: Sequence[bytes]) -> set[bytes]:
-        """Return those ids of the target for which the source has equal ones of another type, as 7.0 for 7.
+    def _ids_with_equals(self, vanished: Sequence[bytes]) -> set[bytes]:
+        """Return the ids in the target that equal an id of another type in the source, such as 7.0 for 7.
 
-        The target takes one of both alone: a record that left would be missing, and the other be refused.
+        The target can hold only one of the two: if the record were removed, the other would be refused.
         """
-        there = self.context.source.present(vanished)
-        return set(self.context.target.present(there)) if there else set()
+        equals = self.context.source.present(vanished)
+        return set(self.context.target.present(equals)) if equals else set()
 
-    def _dropped_for_moved(self, plan: Plan, moved: Collection[bytes]) -> Iterator[int]:
-        """Yield the rows that were dropped for keepers that changed or are gone, here or in earlier plans."""
-        keepers = {row: one.match.keeper for row, one in enumerate(plan.verdicts) if one.match is not None}
+    def _rows_dropped_for(self, plan: Plan, moved: Collection[bytes]) -> Iterator[int]:
+        """Yield the rows dropped for a keeper that changed or vanished: in `moved`, or of an earlier plan."""
+        keepers = {
+            row: verdict.match.keeper
+            for row, verdict in enumerate(plan.verdicts)
+            if verdict.match is not None
+        }
         earlier = self.outdated.again.moved(set(keepers.values()))
         return (row for row, keeper in keepers.items() if keeper in moved or keeper in earlier)
 
-    def _same_text(self, plan: Plan, rows: Sequence[int], exempt: Collection[bytes]) -> set[int]:
-        """Return those of the rows whose text is as it was judged, so that its verdict holds.
+    def _rows_with_same_text(self, plan: Plan, rows: Sequence[int], exempt: Collection[bytes]) -> set[int]:
+        """Return the rows whose text has not changed, so that the verdict is still valid.
 
-        exempt  ids of what a person restored or the target had before: it is not judged by its text alone
+        Args:
+            plan: The plan.
+            rows: Rows whose records changed.
+            exempt: Ids of records whose verdict does not depend on their text alone; never returned.
         """
         by_text = {
             plan.ids[row]: row
@@ -199,18 +227,26 @@ class Finding:
             if plan.verdicts[row].action in BY_TEXT and plan.ids[row] not in exempt
         }
         same = set[int]()
-        for found in self.context.source.fetch(list(by_text)):
-            prints = self.engine.fingerprint([*found.values()])
-            for raw_id, digest in zip(found, prints.digests, strict=True):
+        for records in self.context.source.fetch(list(by_text)):
+            prints = self.engine.fingerprint([*records.values()])
+            for raw_id, digest in zip(records, prints.digests, strict=True):
+                # A digest of zeros means "no text".
                 if raw_id in by_text and digest.any() and (digest == plan.digests[by_text[raw_id]]).all():
                     same.add(by_text[raw_id])
         return same
 
 
-def _earlier(
+def _earlier_decision(
     stored: StoredPlan, row: int, restored: Mapping[bytes, bytes], adopted: Collection[bytes]
 ) -> Earlier:
-    """Return what a plan decided of a record, by its row."""
+    """Return a plan's decision on a record.
+
+    Args:
+        stored: The plan.
+        row: The record's row in it.
+        restored: Hashes of the inserted versions of restored records, by id.
+        adopted: Ids of the target's own records, which the job did not insert.
+    """
     plan, raw_id = stored.plan, stored.plan.ids[row]
     verdict, copy = plan.verdicts[row], restored.get(raw_id)
     if copy is None and verdict.action in COPIED and raw_id not in adopted:

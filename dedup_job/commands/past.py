@@ -1,4 +1,4 @@
-"""The past: what was decided before a run, as far as the run depends on it."""
+"""Everything a run needs to know about earlier decisions."""
 
 from __future__ import annotations
 
@@ -25,18 +25,20 @@ from dedup_job.plan import ADOPT, Plan, RawIds, Texts
 
 TextsOf = Callable[[PlanColumns], Texts]
 
-COMING = 16  # room for one text more for so many of the past
-SAMPLED, NEWEST = 1_000, 100  # keepers that are looked for in the target before a run decides
+# The index is made with room for one new text per 16 known texts, so that a nightly run does not grow it.
+COMING = 16
+SAMPLED, NEWEST = 1_000, 100  # keepers that are checked against the target before a run decides
 
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What was decided before a run, as far as the run depends on it.
+    """Earlier decisions, as far as a run depends on them.
 
-    keepers   the texts of all plans, and which records stand for them
-    adopted   ids that the target held before the job came, or that an undo, or somebody else, left there
-    restored  ids that a person restored
-    window    the part of the source that the run looks at, without what is decided there
+    Attributes:
+        keepers: The texts of all plans, and the keeper of each.
+        adopted: Ids that were in the target before the job, or were left there by an undo or somebody else.
+        restored: Ids of records that a person restored.
+        window: The range of source ids that the run reads, without the decided ids.
     """
 
     keepers: Keepers
@@ -46,7 +48,7 @@ class Past:
 
     @classmethod
     def none(cls, keepers: Keepers, window: Window) -> Past:
-        """Return a past in which nothing was decided."""
+        """Return prior decisions that are empty, for a run that ignores the ledger."""
         return cls(keepers, IdSet(), IdSet(), window)
 
     @classmethod
@@ -58,19 +60,28 @@ class Past:
         keepers: Keepers,
         window: Window,
         texts_of: TextsOf = attrgetter("texts"),
-        held: Iterable[RawIds] = (),
+        foreign: Iterable[RawIds] = (),
     ) -> Past:
-        """Read it from the ledger; raises StateError when the target lacks what the ledger says is there.
+        """Load the prior decisions from the ledger.
 
-        texts_of  what of a plan is to be known, where that is not all
-        held      ids that the target holds otherwise than by a decision
+        Args:
+            context: The open connections.
+            reader: The ledger.
+            head: Its state; None where there is none yet.
+            keepers: Filled with the texts of all plans.
+            window: The range of source ids that the run reads.
+            texts_of: Selects the texts of a plan to load; all by default.
+            foreign: Further ids that are in the target without a decision of the ledger.
+
+        Raises:
+            StateError: If most of the keepers that were checked are not in the target.
         """
-        ids = [context.left(), *held]
+        adopted = [context.undo_leftovers(), *foreign]
         if head is None:
-            return cls(keepers, IdSet.of(ids), IdSet(), window)
-        window = window.without(taken_in(reader, head, keepers, ids, texts_of))
+            return cls(keepers, IdSet.of(adopted), IdSet(), window)
+        window = window.without(taken_in(reader, head, keepers, adopted, texts_of))
         check_keepers(keepers, context.target)
-        return cls(keepers, IdSet.of(ids), IdSet.of(reader.overridden()), window)
+        return cls(keepers, IdSet.of(adopted), IdSet.of(reader.overridden()), window)
 
     def job(
         self,
@@ -81,7 +92,7 @@ class Past:
         commit: Callable[[Plan, Sequence[bytes]], Plan],
         observe: Observe,
     ) -> Job:
-        """Return the job that decides these batches; `absent` and `commit` as in Job."""
+        """Return the job that decides these batches; the arguments are those of `Job`."""
         return Job(
             batches=read_ahead(batches),
             engine=WithExempt(engine, self.restored.among),
@@ -102,7 +113,15 @@ def taken_in(
     adopted: list[RawIds],
     texts_of: TextsOf = attrgetter("texts"),
 ) -> Iterator[PlanColumns]:
-    """Yield the plans of a ledger, after taking in their keepers, and in `adopted` the ids of an adoption."""
+    """Load the keepers of all plans; yield each plan after its keepers are loaded.
+
+    Args:
+        reader: The ledger.
+        head: Its state.
+        keepers: Filled with the plans' texts.
+        adopted: Extended with the ids of each plan of an adoption.
+        texts_of: Selects the texts of a plan to load; all by default.
+    """
     known = head.counts.unique + head.counts.near
     keepers.reserve(known + known // COMING)
     for plan in reader.plan_columns(head):
@@ -114,9 +133,9 @@ def taken_in(
 
 
 def check_keepers(keepers: Keepers, target: Target) -> None:
-    """Raise StateError when most of a sample of the keepers, or of the newest ones, are not in the target.
+    """Raise StateError if the target lacks most of a sample of the keepers, or most of the newest keepers.
 
-    Single ones that are gone stand for nothing any more, and a run goes on without them.
+    Fewer missing keepers are no error: a run ignores them.
     """
     for sample in (keepers.sample(SAMPLED), keepers.newest(NEWEST)):
         gone = len(target.absent(sample))
@@ -128,26 +147,27 @@ def check_keepers(keepers: Keepers, target: Target) -> None:
             )
 
 
-def tell_of_gone(keepers: Keepers, tell: Callable[[str], None]) -> None:
-    """Tell of kept records that a run met and could not rely on; see `job.outdated_of`."""
+def tell_of_gone(keepers: Keepers, warn: Callable[[str], None]) -> None:
+    """Warn about keepers that the run met and could not rely on; see `job.outdated_of`."""
     if keepers.gone:
-        tell(
-            f"{keepers.gone:,} kept records are gone from the target or have another text there, so they "
-            "stand for nothing any more; to see which: dedup-job verify"
+        warn(
+            f"{keepers.gone:,} kept records were deleted from the target or changed there, so nothing is "
+            "dropped for them any longer; list them with: dedup-job verify"
         )
 
 
 def broken_off(context: Context, reader: LedgerReader) -> EarlierCounts:
-    """Return what the runs since the last that ended have decided: to a guard they are one with the next.
+    """Return what interrupted runs decided since the last complete run.
 
-    Else each start would drop some more, up to where its guard begins to look.
+    Guards count these runs and the next run as one. Otherwise each restart could drop more records before
+    its guard has enough of them to judge by.
     """
     rows = [row for row in reader.broken_off() if "duplicate" in row]
     reasons = sum((Counter(row.get("unjudged", {})) for row in rows), Counter[str]())
-    is_grouped = context.settings.limits.max_group is not None
+    has_group_limit = context.settings.limits.max_group is not None
     return EarlierCounts(
         read=sum(row["read"] for row in rows),
         dropped=sum(sum(row["duplicate"].values()) for row in rows),
         failed={reason: count for reason, count in reasons.items() if is_failure(reason)},
-        groups=reader.groups([row["_id"] for row in rows]) if is_grouped else {},
+        groups=reader.groups([row["_id"] for row in rows]) if has_group_limit else {},
     )

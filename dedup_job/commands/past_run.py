@@ -1,4 +1,4 @@
-"""A run that was: its plans are told as they were when it decided, from the ledger alone."""
+"""`report --of`: what a past run did, read from the ledger."""
 
 from __future__ import annotations
 
@@ -11,21 +11,29 @@ from dedup_job.report.summary import Report
 
 
 def past_run(context: Context, run: str, observe: Observe) -> Report:
-    """Tell of each plan of a run, in the order of decision; the batches have no records, only their ids.
+    """Return the summary of a past run.
 
-    Raises UsageError for a run that the ledger does not know, or that was undone.
+    Args:
+        context: The open connections.
+        run: Name of the run.
+        observe: Called with each batch and its plan, in the order of decision; the batches hold ids only.
+
+    Raises:
+        UsageError: If the ledger does not know the run, or it was undone.
     """
     reader = context.ledger_reader()
     head, row = reader.head(), reader.run(run)
     if head is None or row is None:
-        raise UsageError(f"the ledger knows no run {run!r}; dedup-job status lists the last ones")
+        raise UsageError(f"the ledger knows no run {run!r}; dedup-job status lists the last runs")
     if "undone" in row:
-        raise UsageError(f"run {run} was undone by {row['undone_by']}: there is nothing left of it to show")
+        raise UsageError(f"run {run} was undone by {row['undone_by']}: nothing of it is left to report")
     check_fits(head, context.origin)
-    plans = [link.id for link in reader.links(head.last) if link.run == run]
+    # Links are read from the newest plan backwards.
+    plan_ids = [link.id for link in reader.links(head.last) if link.run == run]
     counts = Counts()
-    for plan_id in reversed(plans):
+    for plan_id in reversed(plan_ids):
         plan = reader.plan(plan_id).plan
         observe(Batch(plan.ids, ()), plan)
         counts += plan.counts
-    return Report(run, row["mode"], counts, row.get("seconds") or 0.0, head.digest, context.about)
+    seconds = row.get("seconds") or 0.0
+    return Report(run, row["mode"], counts, seconds, head.digest, context.recipe.about)

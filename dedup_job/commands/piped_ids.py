@@ -1,4 +1,4 @@
-"""Ids that another program hands over, a line each."""
+"""Read ids from standard input, one per line."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dedup_job.errors import UsageError
 
 
 def ids_on(descriptor: int) -> list[str]:
-    """Return the ids on an open file, one a line, as they would stand on a command line.
+    """Read ids from an open file, one per line, written as on a command line.
 
-    Raises UsageError when one cannot be read.
+    Raises:
+        UsageError: If a line is not UTF-8, or too long for an id.
     """
-    lines = [line for some in lines_of(descriptor) for line in some]
+    lines = [line for batch in lines_of(descriptor) for line in batch]
     try:
-        given = [line.decode("utf-8-sig").strip() for line in lines if line is not None]
+        ids = [line.decode("utf-8-sig").strip() for line in lines if line is not None]
     except UnicodeDecodeError:
         raise UsageError("standard input is not in UTF-8") from None
-    if len(given) < len(lines):
+    if len(ids) < len(lines):
         raise UsageError("standard input has a line that is too long for an id")
-    return [one for one in given if one]
+    return [given for given in ids if given]

@@ -1,4 +1,4 @@
-"""Reconciliation: decides what runs have missed, and says what became of what they decided."""
+"""`reconcile`: decide records that runs missed, and find decided records that vanished or changed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ from dedup_job.report.summary import Report
 
 @dataclass(slots=True)
 class Comparison:
-    """What became of the decided records, plan by plan; `changed` is None where that is not asked for."""
+    """Decided records that vanished or changed.
+
+    Attributes:
+        records: Number of compared records.
+        vanished: Records that are no longer in the source.
+        changed: Records that changed; None if only ids are compared.
+    """
 
     records: int = 0
     vanished: IdTally = field(default_factory=IdTally)
@@ -33,9 +39,12 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Overtaken:
-    """Rows of a plan whose record is not as it was judged any more, or is gone.
+    """Rows of a plan whose records are outdated.
 
-    overrides  by id: what persons decided of records of the plan, where records were compared
+    Attributes:
+        changed: Rows whose record changed; empty if only ids are compared.
+        vanished: Rows whose record is no longer in the source.
+        overrides: Records of the plan that a person restored, by id; empty if only ids are compared.
     """
 
     changed: Sequence[int]
@@ -46,11 +55,15 @@ class Overtaken:
 def reconcile(
     context: Context, content: bool, advance: Advance, consent: Consent = Consent()
 ) -> Reconciliation:
-    """Compare every id of the source with the ledger; with `content`, the records with what was judged.
+    """Decide missed records as a nightly run would, and report decided records that vanished or changed.
 
-    What was missed is decided as a nightly run decides, against everything kept before; what changed or
-    vanished is told, and nothing is done about it.  Where nothing was missed, nothing is written.  `advance`
-    is called with how many more records were compared or decided.
+    Nothing is done about vanished and changed records.  If no record was missed, nothing is written.
+
+    Args:
+        context: The open connections.
+        content: Whether to compare the records, too, and not only their ids.
+        advance: Called with the number of records that were compared or decided since the last call.
+        consent: Changes and guards that a person has accepted.
     """
     started = time.monotonic()
     reader = context.ledger_reader()
@@ -61,7 +74,14 @@ def reconcile(
 
 
 def decide_missed(context: Context, rest: Window, advance: Advance, consent: Consent) -> Report | None:
-    """Decide what runs have missed, if anything; `rest` is the source without what is decided."""
+    """Decide the records that runs missed; return None if there are none.
+
+    Args:
+        context: The open connections.
+        rest: The source without all decided records.
+        advance: Called with the number of records that were decided since the last call.
+        consent: Changes and guards that a person has accepted.
+    """
     if next(context.source.batches(rest), None) is None:
         return None
     return decide(context, RECONCILE, lambda _, plan: advance(len(plan)), consent)
@@ -70,9 +90,10 @@ def decide_missed(context: Context, rest: Window, advance: Advance, consent: Con
 def reconciliation(
     context: Context, compared: Comparison, missed: Report | None, seconds: float
 ) -> Reconciliation:
-    """Return what came out."""
-    about = (context.source_name, compared.records, missed, compared.changed, compared.vanished)
-    return Reconciliation(*about, seconds)
+    """Return the result for the report."""
+    return Reconciliation(
+        context.source_name, compared.records, missed, compared.changed, compared.vanished, seconds
+    )
 
 
 def each_compared(
@@ -82,51 +103,60 @@ def each_compared(
     compared: Comparison,
     advance: Advance,
 ) -> Iterator[tuple[StoredPlan, Overtaken]]:
-    """Yield the plans, each compared with the source; what was adopted never was there."""
+    """Yield the plans after comparing each with the source, and add the results to `compared`.
+
+    Plans of an adoption are left out: their records never were in the source.
+    """
     overridden = IdSet() if compared.changed is None else IdSet.of(reader.overridden())
     for stored in plans:
         if stored.mode == ADOPT:
             continue
         plan = stored.plan
-        there = {} if compared.changed is None else _hashes(context, plan)
-        gone = context.source.absent(plan.ids) if compared.changed is None else set(plan.ids) - there.keys()
+        current = dict[bytes, bytes]()
+        if compared.changed is None:
+            gone = context.source.absent(plan.ids)
+        else:
+            for records in context.source.fetch(plan.ids):
+                current |= hashed(records.values())
+            gone = set(plan.ids) - current.keys()
         overrides = reader.overrides(sorted(overridden.among(plan.ids)))
-        changed = _changed(plan, there, copies(overrides))
-        rows = Overtaken(list(changed), list(_vanished(plan, gone)), overrides)
+        changed = _rows_changed(plan, current, copies(overrides))
+        rows = Overtaken(list(changed), list(_rows_vanished(plan, gone)), overrides)
         compared.records += len(plan)
-        compared.vanished.add(_actions(plan, rows.vanished))
+        compared.vanished.add(_ids_and_actions(plan, rows.vanished))
         if compared.changed is not None:
-            compared.changed.add(_actions(plan, rows.changed))
+            compared.changed.add(_ids_and_actions(plan, rows.changed))
         advance(len(plan))
         yield stored, rows
 
 
-def _hashes(context: Context, plan: Plan) -> dict[bytes, bytes]:
-    """Return the hashes of a plan's records as they are in the source, by id."""
-    return dict(pair for found in context.source.fetch(plan.ids) for pair in hashed(found.values()))
-
-
-def _actions(plan: Plan, rows: Iterable[int]) -> Iterator[tuple[bytes, Action]]:
+def _ids_and_actions(plan: Plan, rows: Iterable[int]) -> Iterator[tuple[bytes, Action]]:
     return ((plan.ids[row], plan.verdicts[row].action) for row in rows)
 
 
-def _vanished(plan: Plan, gone: Container[bytes]) -> Iterator[int]:
-    """Yield the rows whose record was there when it was decided and is not now."""
+def _rows_vanished(plan: Plan, gone: Container[bytes]) -> Iterator[int]:
+    """Yield the rows whose record existed when it was decided and does not exist now."""
     for row, raw_id in enumerate(plan.ids):
         if raw_id in gone and plan.verdicts[row] != VANISHED:
             yield row
 
 
-def _changed(plan: Plan, there: Mapping[bytes, bytes], restored: Mapping[bytes, bytes]) -> Iterator[int]:
-    """Yield the rows whose record is not as it was judged, or as it was copied where it was not judged.
+def _rows_changed(
+    plan: Plan, current: Mapping[bytes, bytes], restored: Mapping[bytes, bytes]
+) -> Iterator[int]:
+    """Yield the rows whose record differs from the version that was decided.
 
-    One that had vanished, and is there again, was never judged as it is.  One that was restored is also to
-    be as it was then, which is how the target has it.
+    Args:
+        plan: The plan.
+        current: Hashes of the records that are in the source, by id.
+        restored: Hashes of the versions of restored records that were inserted into the target, by id.
     """
     for row, raw_id in enumerate(plan.ids):
-        if raw_id not in there:
+        if raw_id not in current:
             continue
         judged = plan.hashes[row].tobytes()
-        is_same = there[raw_id] == judged == restored.get(raw_id, judged)
+        # A restored record was inserted in its version of that time, so it must still equal both versions.
+        is_same = current[raw_id] == judged == restored.get(raw_id, judged)
+        # A record that had vanished and has returned was never judged in its present state.
         if plan.verdicts[row] == VANISHED or not is_same:
             yield row

@@ -1,4 +1,4 @@
-"""The page of a dry run, or of a run that was: what was drawn while it went by, read again and compared."""
+"""Build the HTML page: collect samples during a run, re-read their records, and write the page."""
 
 from __future__ import annotations
 
@@ -37,19 +37,27 @@ from dedup_job.report.page.contents import (
 from dedup_job.report.summary import Report
 from dedup_job.report.terminal import id_text
 
-PAIRS, GROUPS, PLACES = 200, 50, 40  # that a page shows
-CONTEXT, MOST = 70, 1_200  # characters around a difference, and of a text in all
-GROUP_CONTEXT, GROUP_MOST = 40, 300  # the same in a group
-
+PAIRS, GROUPS, PLACES = 200, 50, 40  # numbers of pairs, groups and field values on a page
+CONTEXT, MOST = 70, 1_200  # characters beside a difference, and of a text in total
+GROUP_CONTEXT, GROUP_MOST = 40, 300  # the same for the members of a group
 
 NEEDED = ("altair", "vl_convert", "jinja2")
 
 
 class Page:
-    """A page in the making: told of each batch and its plan, then written."""
+    """The HTML page of a run: observes each batch and its plan, then writes the file."""
 
     def __init__(self, file: Path, largest: LargestGroups[Pair]) -> None:
-        """Raise ConfigError or StorageFull at once, not after hours, where no page can be written."""
+        """Check that the page can be written: now, and not after hours of work.
+
+        Args:
+            file: The file to write.
+            largest: Collects the largest groups.
+
+        Raises:
+            ConfigError: If a library is missing.
+            StorageFull: If the file cannot be written.
+        """
         if missing := [name for name in NEEDED if find_spec(name) is None]:
             raise ConfigError(
                 f"a page needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not "
@@ -60,11 +68,17 @@ class Page:
         check_file(file, "--html")
 
     def observe(self, batch: Batch, plan: Plan) -> None:
-        """Take in the verdicts of one batch."""
+        """Collect samples from a batch and its plan."""
         self._collected.observe(batch, plan)
 
     def write(self, context: Context, done: Report, is_done: bool) -> None:
-        """Write the page of what was observed; `is_done` tells a run from a dry run."""
+        """Write the page.
+
+        Args:
+            context: The open connections.
+            done: The summary of the run.
+            is_done: True for a past run, False for a dry run.
+        """
         from dedup_job.report.page.writing import html
 
         store(self._file, html(contents(context, self._collected, done, is_done)))
@@ -72,62 +86,74 @@ class Page:
 
 @dataclass(slots=True)
 class PageTally:
-    """What the samples tell, added up.
+    """Totals of the samples; each sampled record has the weight of the records that it represents.
 
-    kept, dropped  lengths of texts, each with the number of records that it stands for
-    records        the numbers of records, by the value of the field that is counted by
-    drops          those of them that go; `met` the same in the sample, `keepers` by the keeper's value
-    compared       near pairs of which both texts are there; `other_numbers` those that differ in a number
+    Attributes:
+        kept: Lengths of kept texts, with weights.
+        dropped: Lengths of dropped texts, with weights.
+        records: Weighted numbers of records, by the value of the field `group_by`.
+        drops: Weighted numbers of dropped records, by the same value.
+        drops_in_sample: Numbers of dropped records in the sample, by the same value.
+        keepers: Numbers of dropped records in the sample, by their value and their keeper's value.
+        compared: Number of near pairs with both texts.
+        other_numbers: Number of these pairs whose texts differ in a number.
     """
 
     kept: list[Weighted] = field(default_factory=list)
     dropped: list[Weighted] = field(default_factory=list)
     records: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     drops: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    met: Counter[str] = field(default_factory=Counter)
+    drops_in_sample: Counter[str] = field(default_factory=Counter)
     keepers: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     compared: int = 0
     other_numbers: int = 0
 
-    def take_kept(self, record: Record, path: str | None, stands_for: float) -> None:
-        """Add a kept record."""
+    def add_kept(self, record: Record, path: str | None, weight: float) -> None:
+        """Add a kept record; `path` is the field `group_by`."""
         if record.text is not None:
-            self.kept.append((len(record.text), stands_for))
+            self.kept.append((len(record.text), weight))
         if path:
-            self.records[record.fields.get(path, "")] += stands_for
+            self.records[record.fields.get(path, "")] += weight
 
-    def take_pair(self, seen: Seen, path: str | None, stands_for: float) -> None:
-        """Add a duplicate."""
-        if seen.duplicate.text is not None:
-            self.dropped.append((len(seen.duplicate.text), stands_for))
-        if seen.pair.reason == "near" and seen.is_whole:
+    def add_pair(self, pair: Seen, path: str | None, weight: float) -> None:
+        """Add a duplicate and its keeper; `path` is the field `group_by`."""
+        if pair.duplicate.text is not None:
+            self.dropped.append((len(pair.duplicate.text), weight))
+        if pair.pair.reason == "near" and pair.is_whole:
             self.compared += 1
-            self.other_numbers += seen.has_other_numbers
+            self.other_numbers += pair.has_other_numbers
         if path:
-            value = seen.duplicate.fields.get(path, "")
-            self.records[value] += stands_for
-            self.drops[value] += stands_for
-            self.met[value] += 1
-            self.keepers[value][seen.keeper.fields.get(path, "")] += 1
+            value = pair.duplicate.fields.get(path, "")
+            self.records[value] += weight
+            self.drops[value] += weight
+            self.drops_in_sample[value] += 1
+            self.keepers[value][pair.keeper.fields.get(path, "")] += 1
 
     def places(self) -> list[Place]:
-        """Return the values of the field that lose most."""
+        """Return the values of the field `group_by` that lose most records."""
         most = sorted(self.drops, key=lambda value: (-self.drops[value], value))[:PLACES]
         return [
-            Place(value, self.records[value], self.drops[value], keeper, times / self.met[value])
+            Place(value, self.records[value], self.drops[value], keeper, times / self.drops_in_sample[value])
             for value in most
             for keeper, times in self.keepers[value].most_common(1)
         ]
 
 
 def contents(context: Context, collected: Collected, done: Report, is_done: bool) -> Contents:
-    """Return what stands on the page of a run that was observed; `is_done` tells a run from a dry run."""
+    """Return the contents of the page.
+
+    Args:
+        context: The open connections.
+        collected: The counters and samples of the run.
+        done: The summary of the run.
+        is_done: True for a past run, False for a dry run.
+    """
     tally = PageTally()
     with context.engine() as engine:
-        again = ReadAgain(context, engine)
-        pairs = _pairs(context, again, collected, tally)
-        groups = [_group(context, again, collected, *largest) for largest in collected.largest.sizes()]
-        thresholds = _thresholds(again, collected, context.recipe.matching.min_similarity)
+        records = ReadAgain(context, engine)
+        pairs = _read_samples(context, records, collected, tally)
+        groups = [_read_group(context, records, collected, *group) for group in collected.largest.sizes()]
+        thresholds = _estimate_thresholds(records, collected, context.recipe.matching.min_similarity)
     matching, settings = context.recipe.matching, context.settings.report
     drawn = collected.groups
     sizes = Counter(group.size + 1 for group in drawn.drawn)
@@ -137,7 +163,7 @@ def contents(context: Context, collected: Collected, done: Report, is_done: bool
         target=context.target_name,
         run=done.run,
         is_done=is_done,
-        facts=_facts(context, done),
+        facts=_list_facts(context, done),
         counts=collected.counts,
         min_similarity=matching.min_similarity,
         is_distinguishing=matching.numbers == "distinguish",
@@ -149,7 +175,7 @@ def contents(context: Context, collected: Collected, done: Report, is_done: bool
         dropped_lengths=tally.dropped,
         in_order=collected.timeline.in_order(),
         in_time=collected.timeline.in_time(),
-        numbers=_scaled(numbers.value, numbers.low, numbers.high, tally.compared, collected.near.seen),
+        numbers=_scale_up(numbers.value, numbers.low, numbers.high, tally.compared, collected.near.seen),
         thresholds=thresholds,
         pairs=sorted(pairs, key=lambda pair: (pair.similarity or 0, -(pair.distance or 0))),
         groups=groups,
@@ -165,73 +191,93 @@ def contents(context: Context, collected: Collected, done: Report, is_done: bool
 
 
 def chosen(drawn: Sequence[Pair], counted: Sequence[int], most: int = PAIRS) -> dict[Pair, float]:
-    """Return the pairs to show, about as many of each hundredth of similarity, and what each stands for.
+    """Choose the pairs to show: about equally many of each hundredth of similarity.
 
-    counted  near duplicates of all records, by hundredths
+    Args:
+        drawn: A random sample of near pairs.
+        counted: Numbers of all near duplicates, by hundredths of similarity.
+        most: Most pairs to choose.
+
+    Returns:
+        The pairs, each with the number of near duplicates that it represents.
     """
     strata: defaultdict[int, list[Pair]] = defaultdict(list)
     for pair in drawn:
         strata[-1 if pair.match.similarity is None else hundredth(pair.match.similarity)].append(pair)
-    shown: dict[Pair, float] = {}
-    for left, (step, stratum) in zip(
-        range(len(strata), 0, -1), sorted(strata.items(), key=lambda one: len(one[1])), strict=True
+    weights: dict[Pair, float] = {}
+    # The smallest strata first: their unused share is divided among the larger strata.
+    for remaining, (step, stratum) in zip(
+        range(len(strata), 0, -1), sorted(strata.items(), key=lambda item: len(item[1])), strict=True
     ):
-        some = stratum[: max(1, (most - len(shown)) // left)]
-        of_all = counted[step] if step >= 0 else len(drawn)
-        shown |= dict.fromkeys(some, of_all / len(some))
-    return shown
+        pairs = stratum[: max(1, (most - len(weights)) // remaining)]
+        in_all = counted[step] if step >= 0 else len(drawn)
+        weights |= dict.fromkeys(pairs, in_all / len(pairs))
+    return weights
 
 
 def hundredth(similarity: float) -> int:
     """Return a similarity in hundredths, rounded down."""
+    # 0.29 * 100 is 28.999999999999996.
     return int(similarity * STEPS + 1e-9)
 
 
-def _pairs(context: Context, again: ReadAgain, collected: Collected, tally: PageTally) -> list[ShownPair]:
-    """Read the samples, add up what they tell, and return the near pairs that are shown."""
-    by, show = context.settings.report.group_by, context.settings.report.show
+def _read_samples(
+    context: Context, records: ReadAgain, collected: Collected, tally: PageTally
+) -> list[ShownPair]:
+    """Re-read the sampled records, add them to the totals, and return the near pairs to show."""
+    group_by, show = context.settings.report.group_by, context.settings.report.show
     weights = chosen(collected.near.drawn, collected.similarities.tolist())
-    pairs = []
+    shown = []
     for sample in (collected.near, collected.exact):
-        for seen in again.pairs(sample.drawn):
-            tally.take_pair(seen, by, sample.seen / len(sample.drawn))
+        for seen in records.pairs(sample.drawn):
+            tally.add_pair(seen, group_by, sample.seen / len(sample.drawn))
             if seen.pair in weights and seen.is_whole:
-                keys = _keys(context, seen)
-                pairs.append(shown_pair(seen, show, (CONTEXT, MOST), keys, weights[seen.pair]))
-    for record in again.kept(collected.kept.drawn):
-        tally.take_kept(record, by, collected.kept.seen / len(collected.kept.drawn))
-    return pairs
+                keys = _name_shared_keys(context, seen)
+                shown.append(shown_pair(seen, show, (CONTEXT, MOST), keys, weights[seen.pair]))
+    for record in records.kept(collected.kept.drawn):
+        tally.add_kept(record, group_by, collected.kept.seen / len(collected.kept.drawn))
+    return shown
 
 
-def _group(context: Context, again: ReadAgain, collected: Collected, keeper: bytes, size: int) -> Group:
+def _read_group(
+    context: Context, records: ReadAgain, collected: Collected, keeper: bytes, size: int
+) -> Group:
     show, members = context.settings.report.show, collected.largest.members(keeper)
-    seen = list(again.pairs(members))
-    first = seen[0].keeper if seen else Record(keeper)
-    shown = [shown_pair(one, show, (GROUP_CONTEXT, GROUP_MOST)) for one in seen]
-    return Group(_shown(first, show), size, (first.text or "")[:GROUP_MOST], shown)
+    pairs = list(records.pairs(members))
+    first = pairs[0].keeper if pairs else Record(keeper)
+    shown = [shown_pair(pair, show, (GROUP_CONTEXT, GROUP_MOST)) for pair in pairs]
+    return Group(_shown_record(first, show), size, (first.text or "")[:GROUP_MOST], shown)
 
 
-def _thresholds(again: ReadAgain, collected: Collected, present: float) -> list[Threshold]:
-    """Return what higher thresholds would change; none where texts are not compared."""
+def _estimate_thresholds(records: ReadAgain, collected: Collected, present: float) -> list[Threshold]:
+    """Return the effect of each higher threshold; none where texts are not compared."""
     drawn, counted = collected.groups, collected.similarities
     if not present or not counted.any():
         return []
-    groups = list(again.regrouped(drawn.drawn))
-    found = []
+    groups = list(records.regrouped(drawn.drawn))
+    thresholds = []
     for step in range(ceil(present * STEPS - 1e-9), STEPS + 1):
         stay = staying(groups, step / STEPS, int(counted[:step].sum()), drawn.share)
-        found.append(Threshold(stay.threshold, stay.below, Estimate(stay.likely, stay.low, stay.high)))
-    return found
+        thresholds.append(Threshold(stay.threshold, stay.below, Estimate(stay.likely, stay.low, stay.high)))
+    return thresholds
 
 
 def shown_pair(
     seen: Seen, show: Sequence[str], room: tuple[int, int], keys: str = "", stands_for: float = 1.0
 ) -> ShownPair:
-    """Return a pair as a page has it; `room` is for `excerpt`: characters around a difference, and in all."""
+    """Return a pair as the page shows it.
+
+    Args:
+        seen: The re-read pair.
+        show: Fields to show of each record.
+        room: Characters beside a difference, and of a text in total.
+        keys: Names of the keys that the texts share.
+        stands_for: Number of near duplicates that the pair represents.
+    """
     keeper, duplicate, match = seen.keeper, seen.duplicate, seen.pair.match
     return ShownPair(
-        keeper=_shown(keeper, show),
-        duplicate=_shown(duplicate, show),
+        keeper=_shown_record(keeper, show),
+        duplicate=_shown_record(duplicate, show),
         reason=seen.pair.reason,
         distance=match.distance,
         similarity=match.similarity,
@@ -242,25 +288,26 @@ def shown_pair(
     )
 
 
-def _shown(record: Record, show: Sequence[str]) -> ShownRecord:
+def _shown_record(record: Record, show: Sequence[str]) -> ShownRecord:
     fields = [(path, record.fields[path]) for path in show if record.fields.get(path)]
     length = None if record.text is None else len(record.text)
     return ShownRecord(id_text(extended(record.id)), length, fields)
 
 
-def _keys(context: Context, seen: Seen) -> str:
-    """Return by which keys a pair was found; segments and bands are counted from 1."""
+def _name_shared_keys(context: Context, seen: Seen) -> str:
+    """Return the keys that two texts share, as in "segments 1 3, band 2"; counted from 1."""
     rows = seen.prints.take([seen.keeper.row, seen.duplicate.row])
     shared = SharedKeys.of(rows, context.recipe.matching)
-    named = [("segment", shared.segments), ("band", shared.bands)]
+    numbers = [("segment", shared.segments), ("band", shared.bands)]
     return ", ".join(
-        f"{name}{'s' * (len(places) > 1)} {' '.join(map(str, places))}" for name, places in named if places
+        f"{name}{'s' * (len(places) > 1)} {' '.join(map(str, places))}" for name, places in numbers if places
     )
 
 
-def _scaled(
+def _scale_up(
     share: float | None, low: float | None, high: float | None, compared: int, total: int
 ) -> Estimate | None:
+    """Return a share of a sample as a number of all records; None where nothing was compared."""
     if share is None or low is None or high is None:
         return None
     if compared == total:
@@ -268,13 +315,13 @@ def _scaled(
     return Estimate(share * total, low * total, high * total)
 
 
-def _facts(context: Context, done: Report) -> list[tuple[str, str]]:
+def _list_facts(context: Context, done: Report) -> list[tuple[str, str]]:
     matching = context.recipe.matching
     facts = {
         "source": context.source_name,
         "target": context.target_name,
         "run": f"{done.run}, {done.mode}",
-        "decided by": context.about,
+        "decided by": context.recipe.about,
         "numbers": f"{matching.numbers} ([match] numbers)",
         "recipe": done.recipe[:12],
         "fields": ", ".join(context.settings.source.fields),

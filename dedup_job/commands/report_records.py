@@ -1,4 +1,4 @@
-"""Records that a run decided, read again: duplicates with their keepers, kept records, members of groups."""
+"""Re-read the records of sampled pairs and groups, within bounded memory."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ from dedup_job.report.page.reservoir import DrawnGroup
 
 T = TypeVar("T")
 
-FEW, MANY = 4, 100  # that are read at once: few at first, until it is known how large they are
-AT_ONCE_BYTES = 8 << 20
-MOST_BYTES = 256 << 20  # of one sample
-FIELD_MOST = 200  # characters of a field that is shown
+FEW, MANY = 4, 100  # records read at once: few at first, while their size is unknown
+AT_ONCE_BYTES = 8 << 20  # records read at once
+MOST_BYTES = 256 << 20  # records read of one sample
+FIELD_MOST = 200  # characters shown of a field
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record as it is now; `text` is None where it is gone or cannot be judged any more.
+    """The present version of a record.
 
-    fields  what the settings ask for, by path
-    row     of its fingerprint
+    Attributes:
+        id: Its raw id.
+        text: Its cleaned text; None if it was deleted or can no longer be judged.
+        fields: The fields `show` and `group_by` of the settings, by path.
+        row: The row of its fingerprint; -1 if it has none.
     """
 
     id: bytes
@@ -44,7 +47,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A pair, read again; `prints` has the rows of both."""
+    """A re-read pair; `prints` holds the fingerprints of both records, among others."""
 
     pair: Pair
     keeper: Record
@@ -53,18 +56,18 @@ class Seen:
 
     @property
     def is_whole(self) -> bool:
-        """Whether there is a text of both."""
+        """Whether both records still have a text."""
         return self.keeper.text is not None and self.duplicate.text is not None
 
     @property
     def has_other_numbers(self) -> bool:
-        """Whether the texts differ in a number."""
+        """Whether both texts exist and differ in a number."""
         first, second = (NUMBER.findall(record.text or "") for record in (self.keeper, self.duplicate))
         return self.is_whole and first != second
 
 
 class ReadAgain:
-    """Reads records again: as many at a time as memory allows, and of each sample no more than 256 MB."""
+    """Re-reads records in portions of about 8 MB, and at most 256 MB of each sample."""
 
     def __init__(self, context: Context, engine: LocalEngine) -> None:
         self._reader, self._engine = context.recipe.reader, engine
@@ -72,87 +75,105 @@ class ReadAgain:
         settings = context.settings.report
         self._paths = list(dict.fromkeys([*settings.show, *filter(None, [settings.group_by])]))
         tops, names = [path.split(".")[0] for path in self._paths], self._reader.fields.names
-        is_nameable = names and not any(name.startswith("$") for name in tops)
-        self._names = tuple(dict.fromkeys([*names, *tops])) if is_nameable else ()
+        # A projection cannot name a field that begins with $; whole records are read then.
+        can_project = names and not any(name.startswith("$") for name in tops)
+        self._names = tuple(dict.fromkeys([*names, *tops])) if can_project else ()
         self._at_once, self._nbytes = FEW, 0
 
     def pairs(self, pairs: Sequence[Pair]) -> Iterator[Seen]:
-        """Yield pairs with their texts."""
-        for some in self._portions(pairs):
-            keepers = self._raws(self._target, [pair.match.keeper for pair in some])
-            duplicates = self._raws(self._source, [pair.duplicate for pair in some])
+        """Yield the pairs with their records."""
+        for portion in self._portions(pairs):
+            keepers = self._fetch(self._target, [pair.match.keeper for pair in portion])
+            duplicates = self._fetch(self._source, [pair.duplicate for pair in portion])
             records, prints = self._read([*keepers.items(), *duplicates.items()])
+            # Kept apart, as a record may be a keeper in the target and a duplicate in the source.
             kept = {record.id: record for record in records[: len(keepers)]}
             dropped = {record.id: record for record in records[len(keepers) :]}
-            for pair in some:
+            for pair in portion:
                 keeper, duplicate = pair.match.keeper, pair.duplicate
                 yield Seen(
                     pair, kept.get(keeper, Record(keeper)), dropped.get(duplicate, Record(duplicate)), prints
                 )
 
     def kept(self, ids: Sequence[bytes]) -> Iterator[Record]:
-        """Yield kept records with their texts."""
-        for some in self._portions(ids):
-            yield from self._read([*self._raws(self._target, some).items()])[0]
+        """Yield these kept records."""
+        for portion in self._portions(ids):
+            yield from self._read([*self._fetch(self._target, portion).items()])[0]
 
     def regrouped(self, groups: Sequence[DrawnGroup]) -> Iterator[Regrouped]:
-        """Yield the near duplicates of each group, compared with one another."""
+        """Yield the near duplicates of each group with their similarities to the keeper and to each other."""
         shingles = self._shingles([raw_id for group in groups for raw_id, _ in group.members])
         for group in groups:
-            there = [
-                (alike, row) for (_, alike), row in zip(group.members, shingles, strict=False) if len(row)
+            # Shorter than the members where a sample has reached its 256 MB.
+            members = [
+                (similarity, row)
+                for (_, similarity), row in zip(group.members, shingles, strict=False)
+                if len(row)
             ]
-            if there:
-                similarity, rows = zip(*there, strict=True)
-                yield Regrouped(np.array(similarity), _among(rows), group.near)
+            if members:
+                similarities, rows = zip(*members, strict=True)
+                yield Regrouped(np.array(similarities), _similarity_matrix(rows), group.near)
 
     def _shingles(self, ids: Sequence[bytes]) -> Iterator[Any]:
-        for some in self._portions(ids):
-            raws = self._raws(self._source, some)
+        """Yield the shingles of each source record, uint32 (k,); empty for a record without a text."""
+        for portion in self._portions(ids):
+            raws = self._fetch(self._source, portion)
             prints = self._engine.fingerprint([*raws.values()])
             rows = dict(zip(raws, prints.shingles, strict=True))
-            yield from (rows.get(raw_id, np.empty(0, np.uint32)) for raw_id in some)
+            yield from (rows.get(raw_id, np.empty(0, np.uint32)) for raw_id in portion)
 
     def _portions(self, items: Sequence[T]) -> Iterator[Sequence[T]]:
-        """Yield the items in turn, as many at a time as their sizes so far allow."""
+        """Yield the items in portions whose records take about 8 MB, until they take 256 MB in total."""
         start, first = 0, self._nbytes
         while start < len(items) and self._nbytes - first < MOST_BYTES:
-            some, before = items[start : start + self._at_once], self._nbytes
-            yield some
-            start += len(some)
-            each = max(1, self._nbytes - before) / len(some)
+            portion, before = items[start : start + self._at_once], self._nbytes
+            # `_nbytes` grows while the caller reads the portion's records.
+            yield portion
+            start += len(portion)
+            each = max(1, self._nbytes - before) / len(portion)
             self._at_once = max(1, min(MANY, 2 * self._at_once, int(AT_ONCE_BYTES / each)))
 
-    def _raws(self, records: Records, ids: Sequence[bytes]) -> dict[bytes, bytes]:
-        pieces = records.fetch(list(dict.fromkeys(ids)), self._names)
-        raws = {raw_id: raw for piece in pieces for raw_id, raw in piece.items()}
+    def _fetch(self, records: Records, ids: Sequence[bytes]) -> dict[bytes, bytes]:
+        portions = records.fetch(list(dict.fromkeys(ids)), self._names)
+        raws = {raw_id: raw for portion in portions for raw_id, raw in portion.items()}
         self._nbytes += sum(map(len, raws.values()))
         return raws
 
-    def _read(self, found: Sequence[tuple[bytes, bytes]]) -> tuple[list[Record], Fingerprints]:
-        """Return records with their texts; one that killed its worker is not touched here."""
-        raws = [raw for _, raw in found]
+    def _read(self, items: Sequence[tuple[bytes, bytes]]) -> tuple[list[Record], Fingerprints]:
+        """Return records with texts and fields, and their fingerprints.
+
+        Args:
+            items: Raw ids and raw records.
+        """
+        raws = [raw for _, raw in items]
         prints = self._engine.fingerprint(raws) if raws else Fingerprints.join([])
+        # A record that killed its worker must not be parsed in this process.
         judged = [row for row, reason in enumerate(prints.reasons) if not reason]
         texts = dict(zip(judged, self._reader.texts([raws[row] for row in judged])[0], strict=True))
-        return [
-            Record(raw_id, texts.get(row), self._fields(raw), row) for row, (raw_id, raw) in enumerate(found)
-        ], prints
+        records = [
+            Record(raw_id, texts.get(row), self._show_fields(raw), row)
+            for row, (raw_id, raw) in enumerate(items)
+        ]
+        return records, prints
 
-    def _fields(self, raw: bytes) -> dict[str, str]:
+    def _show_fields(self, raw: bytes) -> dict[str, str]:
         record = decode(raw, SHOWABLE) if self._paths else {}
-        return {path: _shown(_value(record, path)) for path in self._paths}
+        return {path: _show_value(_value_at(record, path)) for path in self._paths}
 
 
-def _among(rows: Sequence[Any]) -> Any:
-    """Return the similarity of each text to each, float64 (m, m)."""
+def _similarity_matrix(rows: Sequence[Any]) -> Any:
+    """Return the similarity of each text to each other text, float64 (m, m).
+
+    Args:
+        rows: The shingles of each text, uint32 (k,).
+    """
     offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
     sets = Sets(offsets, np.concatenate(rows))
     left, right = np.divmod(np.arange(len(rows) ** 2), len(rows))
     return similarities_from(sets, left, sets, right, 0.0).reshape(len(rows), len(rows))
 
 
-def _value(record: Any, path: str) -> Any:
+def _value_at(record: Any, path: str) -> Any:
     """Return the value at a dotted path, or None."""
     for part in path.split("."):
         if isinstance(record, list) and part.isascii() and part.isdigit():
@@ -162,8 +183,8 @@ def _value(record: Any, path: str) -> Any:
     return record
 
 
-def _shown(value: Any) -> str:
-    """Return a value for people: a text as it is, "" for none, anything else as extended JSON."""
+def _show_value(value: Any) -> str:
+    """Return a value for people: a text unchanged, "" for None, other values as extended JSON."""
     if value is None:
         return ""
     text = value if isinstance(value, str) else json_util.dumps(value, json_options=ID_JSON)

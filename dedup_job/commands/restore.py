@@ -1,4 +1,4 @@
-"""Restore: single dropped records are put back."""
+"""`restore`: insert single dropped records into the target."""
 
 from __future__ import annotations
 
@@ -17,41 +17,61 @@ from dedup_job.report.undo_page import Restored
 
 
 def restore(context: Context, given: Sequence[str], why: str) -> Restored:
-    """Put dropped records back into the target; those that are restored already, and there, are left alone.
+    """Insert dropped records into the target, in their present version from the source.
 
-    A record arrives as the source has it now; where that is not what was judged, the answer says so.
-    Nothing is changed when one of them cannot be restored.  Raises UsageError when one was not dropped,
-    StateError when it is not in the source any more, or source or target are not what they were.
+    Records that are restored and in the target already are left alone.  If one record cannot be restored,
+    nothing is changed.
+
+    Args:
+        context: The open connections.
+        given: Ids of the records, as on a command line.
+        why: A reason, stored in the ledger.
+
+    Returns:
+        The restored records, and which of them differ from the version that was judged.
+
+    Raises:
+        UsageError: If one of the records was not dropped.
+        StateError: If one is no longer in the source, or source or target were replaced.
     """
     head = written_head(context)
     this = RunId.new("restore")
-    with context.opened(RestoreLedger, this, origin_of(context, head)) as ledger:
+    with context.open_ledger(RestoreLedger, this, origin_of(context, head)) as ledger:
         ledger.recover(context.source, context.target)
-        dropped = [found for one in dict.fromkeys(given) if (found := _dropped(context, one))]
+        dropped = [
+            record for name in dict.fromkeys(given) if (record := _find_dropped(context, name)) is not None
+        ]
         changed = [extended(raw_id) for raw_id in ledger.changed(dropped)]
         ledger.restore(dropped, why, context.target)
-        restored = Restored(this.name, [extended(id_of_row(one.row)) for one in dropped], len(given), changed)
+        ids = [extended(id_of_row(record.row)) for record in dropped]
+        restored = Restored(this.name, ids, len(given), changed)
         ledger.close({**restored.as_json(), "exit_code": 0})
     return restored
 
 
-def _dropped(context: Context, given: str) -> Dropped | None:
-    """Return the dropped record that a command line names, or None for one that is restored already."""
+def _find_dropped(context: Context, given: str) -> Dropped | None:
+    """Return the dropped record with this id; None for a record that is restored already."""
     reader, ids = context.ledger_reader(), with_equals(readings(given))
-    row = reader.row("dropped", ids) or _row_of_restored(context, given, ids)
+    row = reader.row("dropped", ids) or _find_row_of_restored(context, given, ids)
     if row is None:
         return None
     raw_id = id_of_row(row)
     raw = context.source.one(raw_id)
     if raw is None:
-        raise StateError(f"{given} is not in {context.source_name} any more; its keeper stands for it")
+        raise StateError(
+            f"{given} is no longer in {context.source_name}, so it cannot be restored; its keeper is kept"
+        )
     return Dropped(row, raw)
 
 
-def _row_of_restored(context: Context, given: str, ids: Sequence[bytes]) -> bytes | None:
-    """Return what the row said of a record that was restored and is gone from the target again.
+def _find_row_of_restored(context: Context, given: str, ids: Sequence[bytes]) -> bytes | None:
+    """Return the former `dropped` row of a record that was restored and has left the target again.
 
-    None where it is still there.  Raises UsageError, with what the ledger knows, for any other record.
+    Returns:
+        The row; None if the restored record is in the target.
+
+    Raises:
+        UsageError: If the record was not dropped; the message quotes the ledger.
     """
     overrides = context.ledger_reader().overrides(ids)
     if overrides and not context.target.absent(overrides):
@@ -59,7 +79,7 @@ def _row_of_restored(context: Context, given: str, ids: Sequence[bytes]) -> byte
     for override in overrides.values():
         if override.action == KEEP:
             return override.dropped_row
-        raise UsageError(f"{given} was restored, and its run was undone since; the next run keeps it")
+        raise UsageError(f"{given} was restored, and its run was undone since; the next run will keep it")
     answer = why_answer(context, given)
     reason = f" ({answer['reason']})" if answer.get("reason") else ""
     raise UsageError(f"{given} was not dropped; the ledger says: {answer['verdict']}{reason}")

@@ -1,8 +1,8 @@
-"""The sample: stretches of the collection, read as a run reads.
+"""A sample of the source: stretches of consecutive records, read as a run reads them.
 
-They begin at ids drawn at random and spread evenly.  Records drawn one by one would be read at another speed,
-and copies that were stored beside each other would not show; the first records alone are the oldest ones,
-which need not be like the rest.
+Stretches begin at random ids that are spread evenly over the collection.  Single random records would be read
+at another speed, and copies that are stored next to each other would not show.  The first records alone are
+the oldest, which need not be like the others.
 """
 
 from __future__ import annotations
@@ -16,23 +16,25 @@ from dedup_job.errors import ConfigError
 from dedup_job.mongo.source import Storage
 from dedup_job.mongo.window import Window
 
-LEAST, MOST = 5_000, 50_000  # records, where nobody says how many
-ROOTS = 6  # a sample of so many square roots of a collection meets dozens of pairs, if a third are copies
+LEAST, MOST = 5_000, 50_000  # records, if the caller gives no number
+# Records per square root of the collection's size: such a sample holds dozens of pairs if a third are copies.
+ROOTS = 6
 MOST_BYTES = 64 << 20
 STRETCHES = 50
-DRAWN_FOR_ONE = 20  # of about so many ids drawn, one begins a stretch: that spreads them evenly
-PAGES = 5
+DRAWN_FOR_ONE = 20  # random ids per stretch; every 20th begins a stretch, which spreads them evenly
+PAGES = 5  # pages on which the read speed is measured
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Records of the collection, in `_id` order.
 
-    count    records of the whole collection, about
-    storage  what it takes
-    batch    the records
-    stretch  the number of the stretch that each of them comes from
-    pages    some ids apart from the stretches: what is there was not read yet
+    Attributes:
+        count: About how many records the whole collection has.
+        storage: Bytes that the whole collection takes.
+        batch: The records.
+        stretch: The number of each record's stretch.
+        pages: Ids outside of the stretches, where pages can be read that are not cached yet.
     """
 
     count: int
@@ -45,27 +47,36 @@ class Sample:
         return len(self.batch)
 
     def cut(self, length: int) -> Iterator[Batch]:
-        """Yield the records in batches of so many."""
+        """Yield the records in batches of this length."""
         ids, raws = self.batch.ids, self.batch.raws
         for first in range(0, len(self), length):
             yield Batch(ids[first : first + length], raws[first : first + length])
 
 
 def enough(storage: Storage) -> int:
-    """Return how many records to sample: more of a larger collection, and a bounded number of bytes."""
+    """Return the number of records to sample: more of a larger collection, within a bounded size in bytes."""
     wanted = min(MOST, max(LEAST, ROOTS * storage.records**0.5))
-    size = storage.nbytes / storage.records if storage.records else 0.0
-    return max(STRETCHES, int(min(wanted, MOST_BYTES / max(1.0, size))))
+    record_bytes = storage.nbytes / storage.records if storage.records else 0.0
+    return max(STRETCHES, int(min(wanted, MOST_BYTES / max(1.0, record_bytes))))
 
 
-def take(context: Context, asked: int | None) -> Sample:
-    """Take so many records in stretches, or all where they are not twice as many; ConfigError for nothing."""
+def take(context: Context, records: int | None) -> Sample:
+    """Read a sample; if the collection has less than twice as many records, read all of them.
+
+    Args:
+        context: The open connections.
+        records: Records to read; None for a number that suits the collection.
+
+    Raises:
+        ConfigError: If the source has no records.
+    """
     storage = context.source.storage()
-    wanted = asked or enough(storage)
+    wanted = records or enough(storage)
     tried = min(storage.records, min(STRETCHES, wanted) * DRAWN_FOR_ONE)
     drawn = context.source.drawn(tried) if tried else []
     count = storage.records
     if tried and context.settings.source.condition:
+        # Ids are drawn from all records; the share of them that the filter matches scales the count.
         count = round(count * len(drawn) / tried)
     if not drawn:
         batches = []
@@ -76,7 +87,7 @@ def take(context: Context, asked: int | None) -> Sample:
         step = max(1, len(drawn) // min(STRETCHES, wanted))
         starts = drawn[step // 2 :: step]
         batches = [context.source.stretch(start, -(-wanted // len(starts))) for start in starts]
-    # Stretches may run into one another; a record belongs to the first.
+    # Stretches may overlap. A record belongs to the first, so the dict is filled from the last backwards.
     rows = {
         raw_id: (number, raw)
         for number, batch in reversed(list(enumerate(batches)))

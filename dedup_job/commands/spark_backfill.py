@@ -1,4 +1,4 @@
-"""A backfill that is decided on Spark and carried out by the ledger's own protocol."""
+"""A backfill that is decided on Spark and committed by the ledger's own protocol."""
 
 from __future__ import annotations
 
@@ -45,15 +45,17 @@ if TYPE_CHECKING:
     from dedup_job.engine.spark.stages import Stage, Work
 
 RECORDS_A_RANGE = 100_000
-DRAWN_A_RANGE = 20  # ids, of which every 20th begins a range
+DRAWN_A_RANGE = 20  # random ids per range; every 20th begins a range, which makes ranges about equal
 
 
 @dataclass(frozen=True, slots=True)
 class SourceReading:
-    """How an executor reads the source: with our own client, and its share of the pace.
+    """Reads ranges of the source on an executor, with this project's client and a share of the rate limit.
 
-    uri     connection string of the source
-    share   tasks that read at once
+    Attributes:
+        settings: The settings of the backfill.
+        uri: Connection string of the source.
+        share: Number of tasks that read at the same time.
     """
 
     settings: Settings
@@ -61,17 +63,17 @@ class SourceReading:
     share: int
 
     def batches(self, range_: Range) -> Iterator[Batch]:
-        """Yield the records of a range in order."""
+        """Yield the records of a range, in order."""
         settings, limits = self.settings.source, self.settings.limits
-        patience = Patience(limits.patience_seconds, limits.read_seconds)
+        retry = Patience(limits.patience_seconds, limits.read_seconds)
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
         rates = Rates(
             (limits.max_docs_per_second or inf) / self.share,
             (limits.max_mb_per_second or inf) * (1 << 20) / self.share,
         )
-        with connect(self.uri, "source", limits.connect_seconds, patience, limits.allow_plaintext) as client:
+        with connect(self.uri, "source", limits.connect_seconds, retry, limits.allow_plaintext) as client:
             collection = client[settings.database][settings.collection]
-            source = Source(collection, settings.condition, size, patience, Pace(rates))
+            source = Source(collection, settings.condition, size, retry, Pace(rates))
             if not range_.is_one:
                 yield from source.batches(Window(start=range_.start, before=range_.before))
             elif range_.start is not None and (batch := source.stretch(range_.start, 1)).ids == [
@@ -81,19 +83,28 @@ class SourceReading:
 
 
 def decide(context: Context, observe: Observe, consent: Consent = Consent()) -> Report:
-    """Run a backfill; one that was carried out already goes on locally, with what has come since."""
+    """Run a backfill on Spark; if it is complete, decide records that arrived since locally.
+
+    Args:
+        context: The open connections.
+        observe: Called with each batch and its final plan.
+        consent: Changes and guards that a person has accepted.
+
+    Raises:
+        ConfigError: If Spark cannot decide this backfill.
+        GuardStop: If a guard stops the run.
+    """
     engine = context.settings.engine
-    folder = engine.work_folder
     _check_radius(context.recipe)
     cluster = Cluster(engine.master, engine.conf, engine.partitions)
-    context.check_own(context.ledger_reader().head())
+    context.check_no_foreign_records(context.ledger_reader().head())
     with session(cluster, f"dedup-job {context.source_name}") as spark:
         from dedup_job.engine.spark.stages import Work
 
-        work = Work(spark, folder, _about(context))
+        work = Work(spark, engine.work_folder, _stage_inputs(context))
         head = context.ledger_reader().head()
         if not work.is_done or head is None or head.is_empty:
-            return _Backfill(context, spark, work, observe)(consent)
+            return _Backfill(context, spark, work, observe).run(consent)
     return decide_here(context, BACKFILL, observe, consent)
 
 
@@ -101,12 +112,12 @@ def _check_radius(recipe: Recipe) -> None:
     if recipe.matching.radius >= recipe.bits // SEGMENT_BITS:
         raise ConfigError(
             f"[match] radius: from {recipe.bits // SEGMENT_BITS} on, each text is compared with all others, "
-            "which is not done on Spark; use --engine local"
+            "which Spark does not support; use --engine local"
         )
 
 
-def _about(context: Context) -> dict[str, Any]:
-    """Return what all stages must come from."""
+def _stage_inputs(context: Context) -> dict[str, Any]:
+    """Return everything that the stages depend on; stages made from other inputs are not reused."""
     restored = sorted(chain.from_iterable(context.ledger_reader().overridden()))
     return {
         "recipe": context.recipe.digest,
@@ -118,76 +129,77 @@ def _about(context: Context) -> dict[str, Any]:
 
 
 def _last_undone(ledger: LedgerReader) -> str | None:
-    """Return when a run was taken back last."""
+    """Return the time of the last undo: stages from before it are not reused."""
     times = [row["undone"] for row in ledger.runs() if row.get("undone")]
     return max(times).isoformat() if times else None
 
 
 def _check_decided_by_backfills(ledger: LedgerReader, head: Head) -> None:
-    """Raise ConfigError where something else decided, too, before anything is made for nothing."""
+    """Raise ConfigError if the ledger holds decisions of other modes, before hours are spent on stages."""
     if any(link.mode != BACKFILL for link in ledger.links(head.last)):
         raise ConfigError(
-            "the ledger holds what no backfill has decided (records that were adopted, or nightly runs); "
+            "the ledger holds decisions of an adoption or of nightly runs, which Spark does not support; "
             "use --engine local"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Backfill:
-    """A backfill on Spark."""
+    """The steps of a backfill on Spark, with their shared connections."""
 
     context: Context
     spark: SparkSession
     work: Work
     observe: Observe
 
-    def __call__(self, consent: Consent) -> Report:
+    def run(self, consent: Consent) -> Report:
+        """Fingerprint, decide and commit all records; stages that are complete are reused."""
+        # Imported here, as the module needs pyspark.
+        from dedup_job.engine.spark.decisions import Shape, decided
+
         context, run, started = self.context, RunId.new(BACKFILL), time.monotonic()
-        notes = Notes()
+        warnings = Notes()
         with context.ledger(run, consent) as ledger:
             head = ledger.recover(context.source, context.target)
-            tell = notes if consent.allow else stop
-            guards = Guards.of(context.settings.limits, tell, broken_off(context, ledger))
-            self._check_nothing_left()
+            warn = warnings if consent.allow else stop
+            guards = Guards.of(context.settings.limits, warn, broken_off(context, ledger))
+            if len(context.undo_leftovers()):
+                raise ConfigError(
+                    f"an undo has left records in {context.target_name}, which Spark does not support; "
+                    "use --engine local"
+                )
             _check_decided_by_backfills(ledger, head)
             restored, undone = frozenset(chain.from_iterable(ledger.overridden())), _last_undone(ledger)
-            records = self.work.first("records", lambda: self._records(head, restored), undone)
-            self._look_at_first(records, guards.first)
-            verdicts = self._verdicts(records)
-            counts = self._carried_out(ledger, head, verdicts, guards)
-            ledger.covered(*_times(records), True)
+            records = self.work.first("records", lambda: self._read_source(head, restored), undone)
+            self._check_first_records(records, guards.first)
+            shape = Shape(context.recipe.matching, context.recipe.bits // 64, self._partitions)
+            verdicts = decided(self.work, records, shape)
+            counts = self._commit_verdicts(ledger, head, verdicts, guards)
+            ledger.covered(*_times_of_reading(records), True)
             self.work.end()
-            seconds = time.monotonic() - started
-            about = (context.recipe.digest, context.about, f"{verdicts.manifest.rows:,} records on Spark")
             report = Report(
-                run.name, BACKFILL, counts, seconds, *about, ledger.refused_before(), notes.messages
+                run.name,
+                BACKFILL,
+                counts,
+                time.monotonic() - started,
+                context.recipe.digest,
+                context.recipe.about,
+                f"{verdicts.manifest.rows:,} records on Spark",
+                ledger.refused_before(),
+                warnings.messages,
             )
             ledger.close({**report.as_json(), "exit_code": report.exit_code})
         return report
 
-    def _check_nothing_left(self) -> None:
-        if len(self.context.left()):
-            raise ConfigError(
-                f"an undo has left records in {self.context.target_name}, which are not decided on Spark; "
-                "use --engine local"
-            )
-
-    def _look_at_first(self, records: Stage, look: FirstLook) -> None:
-        """Let a guard see the first records before anything is made of them, where there are enough."""
+    def _check_first_records(self, records: Stage, guard: FirstLook) -> None:
+        """Let the guard judge the first records, if there are enough, before the stages that take hours."""
         first = records.table.select("order", "id", "reason").orderBy("order").limit(FIRST).collect()
         if len(first) == FIRST:
             sample = next(self.context.source.records([bytes(row.id) for row in first[:SAMPLED]]), None)
-            look.take(sample.raws if sample else [], [row.reason for row in first])
+            guard.add(sample.raws if sample else [], [row.reason for row in first])
 
-    def _verdicts(self, records: Stage) -> Stage:
-        """Return what is expected for each record."""
-        from dedup_job.engine.spark.decisions import Shape, decided
-
-        recipe = self.context.recipe
-        return decided(self.work, records, Shape(recipe.matching, recipe.bits // 64, self._partitions))
-
-    def _carried_out(self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards) -> Counts:
-        """Carry out what the ledger does not hold yet."""
+    def _commit_verdicts(self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards) -> Counts:
+        """Commit the planned verdicts that the ledger does not hold yet."""
         from dedup_job.engine.spark.verdict_files import chunks, first_of, rows, so_far, tables
 
         context = self.context
@@ -199,6 +211,7 @@ class _Backfill:
         first, rest = first_of(rest)
 
         def gone(keepers: Mapping[bytes, int]) -> set[bytes]:
+            # Only keepers of earlier runs: records of this run were inserted a moment ago.
             of_earlier_runs = [raw_id for raw_id, text in keepers.items() if text < first]
             return context.target.absent(keepers) | self._altered(of_earlier_runs)
 
@@ -213,16 +226,18 @@ class _Backfill:
         return carry_out(carrying)
 
     def _altered(self, ids: Sequence[bytes]) -> set[bytes]:
-        """Return those of some keepers that are otherwise in the target than in the source, or only there."""
+        """Return the keepers whose records differ between source and target, or are in the target only."""
         altered = set(ids)
-        for found in self.context.source.fetch(ids):
-            altered -= found.keys() - self.context.target.conflicting(found.values())
+        for records in self.context.source.fetch(ids):
+            altered -= records.keys() - self.context.target.conflicting(records.values())
         return altered
 
-    def _records(self, head: Head, restored: frozenset[bytes]) -> tuple[DataFrame, Mapping[str, Any]]:
-        """Return the records of the source as a table, and the times of this moment.
+    def _read_source(self, head: Head, restored: frozenset[bytes]) -> tuple[DataFrame, Mapping[str, Any]]:
+        """Return the fingerprinted records as a table, and the times at which reading began.
 
-        What came behind records that are decided already would be taken for what was deleted since.
+        Raises:
+            ConfigError: If the ledger is not empty. Records that arrived behind decided records would be
+                taken for records that were deleted since.
         """
         from dedup_job.engine.spark.decisions import read_into
         from dedup_job.engine.spark.reading import Fingerprinting, ranges, read
@@ -231,9 +246,10 @@ class _Backfill:
         if not head.is_empty:
             raise ConfigError(
                 f"{self.context.target_name} has a backfill that was not decided on Spark, or whose stages "
-                "are elsewhere than in [engine] work; end it with --engine local"
+                "are not in the folder [engine] work; finish it with --engine local"
             )
-        times = {"looked": _stamp(context.source.now()), "newest": _stamp(context.source.newest())}
+        looked, newest = context.source.now(), context.source.newest()
+        times = {"looked": looked.isoformat(), "newest": newest.isoformat() if newest else None}
         last = context.source.last()
         count = max(self._partitions, -(-context.source.estimated_count() // RECORDS_A_RANGE))
         drawn = context.source.drawn(DRAWN_A_RANGE * count)
@@ -247,23 +263,19 @@ class _Backfill:
 
     @property
     def _partitions(self) -> int:
-        """How many parts a stage has at least."""
+        """The least number of parts of a stage."""
         return self.context.settings.engine.partitions or 4 * self.spark.sparkContext.defaultParallelism
 
 
 def _plans(plans: Iterable[PlanColumns]) -> Iterator[tuple[RawIds, Collection[bytes]]]:
-    """Yield the ids of each plan, and those that were kept for their texts."""
+    """Yield the ids of each plan, and the ids of its keepers."""
     for plan in plans:
         kept = zip(plan.texts.ids, plan.texts.is_kept.tolist(), strict=True)
         yield plan.ids, {raw_id for raw_id, is_kept in kept if is_kept}
 
 
-def _times(records: Stage) -> tuple[datetime, datetime | None]:
-    """Return when the source was looked at, and the time in its newest id then."""
+def _times_of_reading(records: Stage) -> tuple[datetime, datetime | None]:
+    """Return when reading the source began, and the time in the newest id at that moment."""
     notes = records.manifest.notes
     newest = datetime.fromisoformat(notes["newest"]) if notes["newest"] else None
     return datetime.fromisoformat(notes["looked"]), newest
-
-
-def _stamp(time: datetime | None) -> str | None:
-    return None if time is None else time.isoformat()

@@ -1,4 +1,4 @@
-"""Status: how far a ledger is, who works on it, and what the last runs did."""
+"""`status`: the progress of a ledger, who works on it, and the results of the last runs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,16 @@ RUN_KEYS = ("mode", "started", "seconds", "read", "unique", "duplicate", "unjudg
 
 
 def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
-    """Return as JSON values where a ledger stands; `ledger` is false where there is none yet.
+    """Return the state of a ledger as JSON values.
 
-    `newest_id` is the time up to which ids were seen; by it the next run knows which may be new.
-    So many of the last runs are shown; those in a row that found nothing new, or that failed before they
-    decided anything, are one of them.
+    Args:
+        context: The open connections.
+        runs: Number of last runs to show. Consecutive runs without new records, or that failed before they
+            decided anything, count as one.
+
+    Returns:
+        `ledger` is false where there is none yet. `newest_id` is the time in the newest id that was read; the
+        next run reads ids from a little before it on.
     """
     reader = context.ledger_reader()
     head = reader.head()
@@ -50,32 +55,33 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
         "lease": lease_of(head, reader.now()),
         "pending": pending and {"plan": pending.id.number, "run": pending.run},
         "undoing": head.undo.run if head.undo else None,
-        "runs": list(islice(_each_shown(reader.runs()), runs)),
+        "runs": list(islice(_group_runs(reader.runs()), runs)),
     }
 
 
 def lag(context: Context, head: Head) -> dict[str, Any]:
-    """Return about how many source records at least are not decided, and how long ago all of them were.
+    """Return a lower bound of the number of undecided records, and the time since all were decided.
 
-    The number is None where only a look at all ids tells: a filter leaves some out, and where no more records
-    are there than were decided, some of those may have been deleted.
+    The number is None where only a scan of all ids would tell: with a filter, or where no record
+    seems to be undecided, as some of those may have been deleted.
     """
     now = context.source.now()
-    more = undecided(context, head)
     return {
-        "records": more or None,
+        "records": undecided(context, head) or None,
         "seconds": _age(now, head.seen or head.covered),
         "full_look_seconds": _age(now, head.looked),
     }
 
 
 def undecided(context: Context, head: Head) -> int | None:
-    """Return about how many source records at least are not decided; None where nobody counts them."""
-    return max(0, context.source.estimated_count() - head.counts.in_source) if context.is_counted() else None
+    """Return a lower bound of the number of undecided records; None where the server cannot count them."""
+    if not context.can_count_source():
+        return None
+    return max(0, context.source.estimated_count() - head.counts.in_source)
 
 
 def standing(context: Context) -> LedgerProgress:
-    """Return how far the ledger is after a run."""
+    """Return the progress of the ledger after a run, for monitoring."""
     head = context.ledger_reader().head()
     assert head is not None
     return LedgerProgress(undecided(context, head), head.seen or head.covered)
@@ -86,7 +92,10 @@ def _age(now: datetime, then: datetime | None) -> float | None:
 
 
 def lease_of(head: Head, now: datetime) -> dict[str, Any] | None:
-    """Return who holds the lease as JSON values, and whether that process lives, None where nobody tells."""
+    """Return the holder of the lease as JSON values; None if there is none.
+
+    `holder_alive` is None where it cannot be known, as for a process on another machine.
+    """
     if head.lease is None:
         return None
     holder, until = Holder.read(head.lease), head.lease["until"]
@@ -101,26 +110,29 @@ def lease_of(head: Head, now: datetime) -> dict[str, Any] | None:
     }
 
 
-def _each_shown(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield rows of `runs`; of those alike the newest one, which says how many were `alike` before it."""
-    for kind, group in groupby(rows, _kind):
+def _group_runs(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the runs as JSON values, newest first; only the newest of consecutive runs that did nothing.
+
+    `alike` is the number of runs that are left out after it.
+    """
+    for group_key, group in groupby(rows, _group_key):
         newest, *others = group
-        if kind is not None:
-            yield {**_run(newest), "alike": len(others)}
+        if group_key is not None:
+            yield {**_run_json(newest), "alike": len(others)}
             continue
         for row in (newest, *others):
-            yield {**_run(row), "alike": 0}
+            yield {**_run_json(row), "alike": 0}
 
 
-def _kind(row: Mapping[str, Any]) -> str | None:
-    """Return of which kind a run is that did nothing; None for any other, or while nobody knows."""
+def _group_key(row: Mapping[str, Any]) -> str | None:
+    """Return "empty" or "failed" for a run that decided nothing; None for other and unfinished runs."""
     if row["mode"] not in DECIDING or row.get("read") or "undid" in row or row.get("exit_code") is None:
         return None
     return "empty" if row["exit_code"] in REPORTED else "failed"
 
 
-def _run(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of `runs`; a run that was killed has no more than its beginning."""
+def _run_json(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of `runs` as JSON values; a killed run has only the values from its start."""
     shown = {"run": row["_id"], **{key: row.get(key) for key in RUN_KEYS}}
     if shown["seconds"] is None and "ended" in row:
         shown["seconds"] = round((row["ended"] - row["started"]).total_seconds(), 1)

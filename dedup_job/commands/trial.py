@@ -1,4 +1,4 @@
-"""The trial: the sample is fingerprinted and decided as a run would, against the clock."""
+"""Fingerprint and decide a sample as a run would, and measure the time."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from dedup_job.plan import Plan
 from dedup_job.report.progress import Advance
 from dedup_job.report.summary import peak_rss_mb
 
-PIECES_FOR_ONE = 8  # pieces that each worker gets when all work at once, so that they end together
+PIECES_FOR_ONE = 8  # pieces per worker when all work at once, so that they finish at about the same time
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprinted:
-    """The fingerprints of a sample, and what they took; see Costs."""
+    """The fingerprints of a sample, and the seconds they took; see `Costs`."""
 
     prints: Fingerprints
     start: float
@@ -36,12 +36,13 @@ class Fingerprinted:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a run would have made of a sample.
+    """A sample, decided.
 
-    plans    by chunk
-    keepers  what was kept
-    seconds  for a record
-    process  bytes that this process holds with little to remember
+    Attributes:
+        plans: A plan for each chunk.
+        keepers: The kept texts.
+        seconds: Time to decide a record.
+        process: Bytes of this process while it has few keepers.
     """
 
     plans: Sequence[Plan]
@@ -56,58 +57,66 @@ class Trial:
 
 
 def reading(context: Context, sample: Sample) -> float:
-    """Return the seconds that a record of a page takes, as a run reads them; the pace not counted."""
+    """Return the seconds per record that reading takes, without the waiting that a rate limit causes."""
     rates = []
     for start in sample.pages:
         began, waited = time.perf_counter(), context.source.waited
         page = next(context.source.batches(Window(start=start)), None)
         if page:
             rates.append((time.perf_counter() - began - (context.source.waited - waited)) / len(page))
+    # The median: one page may come from a cold disk.
     return median(rates) if rates else 0.0
 
 
 def fingerprinted(context: Context, engine: LocalEngine, sample: Sample, advance: Advance) -> Fingerprinted:
-    """Fingerprint some of the sample by one worker that is alone, and most of it by all workers at once.
+    """Fingerprint a sample: a quarter to warm up, a quarter by one worker alone, the rest by all workers.
 
-    Before that every worker learns words.  No text is fingerprinted twice, as a worker would know it again.
+    Args:
+        context: The open connections.
+        engine: The engine, started here.
+        sample: The records. None is fingerprinted twice, as workers cache recent texts.
+        advance: Called with the number of records that were fingerprinted since the last call.
     """
     workers, chunk = context.settings.engine.workers, context.settings.limits.batch_records
     pieces = list(sample.cut(min(chunk, -(-len(sample) // (workers * PIECES_FOR_ONE)))))
     taken: list[Fingerprints] = []
 
-    def timed(some: Sequence[Batch], at_once: int) -> tuple[float, float]:
-        """Return the seconds that a record takes, and the processor seconds of this process."""
+    def measure(batches: Sequence[Batch], at_once: int) -> tuple[float, float]:
+        """Return the seconds, and this process's processor seconds, per record."""
         began, busy = time.perf_counter(), time.process_time()
-        for first in range(0, len(some), at_once):
-            for batch, prints in engine.fingerprinted(some[first : first + at_once]):
+        for first in range(0, len(batches), at_once):
+            for batch, prints in engine.fingerprinted(batches[first : first + at_once]):
                 taken.append(prints)
                 advance(len(batch))
-        count = sum(map(len, some))
+        count = sum(map(len, batches))
         return (time.perf_counter() - began) / count, (time.process_time() - busy) / count
 
     began = time.perf_counter()
+    # The first record starts the workers.
     engine.fingerprint(sample.batch.raws[:1])
     start = time.perf_counter() - began
     few = max(1, len(pieces) // 4)
-    learning, lone, others = pieces[:few], pieces[few : 2 * few], pieces[2 * few :]
-    together = timed(learning, len(learning))
-    alone = timed(lone, 1) if lone else together
-    together = timed(others, len(others)) if others else together
+    # Each worker fills its caches of words with the first pieces, so the later measurements are steady.
+    warm_up, lone, others = pieces[:few], pieces[few : 2 * few], pieces[2 * few :]
+    together = measure(warm_up, len(warm_up))
+    alone = measure(lone, 1) if lone else together
+    together = measure(others, len(others)) if others else together
     return Fingerprinted(Fingerprints.join(taken), start, alone[0], together[0], alone[1])
 
 
 def decided(context: Context, engine: LocalEngine, sample: Sample, prints: Fingerprints) -> Trial:
-    """Decide the sample chunk by chunk, as a run does, after a first chunk on trial: code is loaded late."""
+    """Decide a sample chunk by chunk, as a run does."""
     chunk, matching = context.settings.limits.batch_records, context.recipe.matching
-    cut, first = [], 0
+    chunks, first = [], 0
     for batch in sample.cut(chunk):
-        cut.append((batch, prints.take(range(first, first + len(batch)))))
+        chunks.append((batch, prints.take(range(first, first + len(batch)))))
         first += len(batch)
-    job.in_memory(*cut[0], matching, context.keepers(context.source, engine))
+    # One chunk on trial first, as compiled code is loaded when it is first called.
+    job.in_memory(*chunks[0], matching, context.keepers(context.source, engine))
     process = resident_bytes(os.getpid()) or int(peak_rss_mb() * (1 << 20))
     keepers = context.keepers(context.source, engine)
     began = time.perf_counter()
-    plans = [job.in_memory(batch, prints, matching, keepers) for batch, prints in cut]
+    plans = [job.in_memory(batch, prints, matching, keepers) for batch, prints in chunks]
     seconds = (time.perf_counter() - began) / len(sample)
     return Trial(
         plans, keepers, seconds, max(0, process - sample.batch.nbytes - prints.shingles.values.nbytes)

@@ -1,4 +1,4 @@
-"""Tune: what bands of other shapes would find in the collection itself."""
+"""`tune`: show which near duplicates of the collection other band shapes and thresholds would find."""
 
 from __future__ import annotations
 
@@ -13,12 +13,22 @@ from dedup_job.lab.tune_page import Tuning
 from dedup_job.mongo.window import Window
 from dedup_job.report.progress import Advance
 
-MOST_SHINGLES = 20_000_000  # in a sample: bounds its memory, whatever the size of the texts
+MOST_SHINGLES = 20_000_000  # of a sample; bounds its memory, whatever the size of the texts
 
 
 def tune(context: Context, records: int, at: float, advance: Advance) -> Tuning:
-    """Try bands of several shapes on the first records of the source; `advance` as in `Progress`."""
-    sample = _sample(context, records, advance)
+    """Try bands of several shapes, and several thresholds, on the first records of the source.
+
+    Args:
+        context: The open connections.
+        records: Records to read.
+        at: Least similarity of two texts that count as near duplicates.
+        advance: Called with the number of records that were read since the last call.
+
+    Raises:
+        ConfigError: If the source has no records with text.
+    """
+    sample = _read_sample(context, records, advance)
     present, pairs = Setting.of(context.recipe.matching), tuning.near_duplicates(sample, at)
     tried = tuning.grid(replace(present, min_similarity=at), sample.width)
     return Tuning(
@@ -32,21 +42,21 @@ def tune(context: Context, records: int, at: float, advance: Advance) -> Tuning:
     )
 
 
-def _sample(context: Context, records: int, advance: Advance) -> tuning.Sample:
-    """Fingerprint the first records, until they are enough."""
-    taken: list[Fingerprints] = []
+def _read_sample(context: Context, records: int, advance: Advance) -> tuning.Sample:
+    """Read and fingerprint the first records, within a bounded number of shingles."""
+    parts: list[Fingerprints] = []
     shingles = 0
     with context.engine() as engine:
         for _, prints in engine.fingerprinted(first_records(context.source.batches(Window()), records)):
-            taken.append(prints)
+            parts.append(prints)
             advance(len(prints))
             shingles += len(prints.shingles.values)
             if shingles >= MOST_SHINGLES:
                 break
-    if not taken:
+    if not parts:
         raise ConfigError(f"{context.source_name} has no records to try settings on")
-    sample = tuning.Sample.of(Fingerprints.join(taken))
+    sample = tuning.Sample.of(Fingerprints.join(parts))
     if not len(sample):
-        reasons = ", ".join(sorted({reason for prints in taken for reason in prints.reasons}))
+        reasons = ", ".join(sorted({reason for prints in parts for reason in prints.reasons}))
         raise ConfigError(f"no text in the first {sample.read:,} records ({reasons}); see [source] fields")
     return sample

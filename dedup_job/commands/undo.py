@@ -1,4 +1,4 @@
-"""Undo: a whole run is taken back."""
+"""`undo`: remove everything a run has inserted, and its plans."""
 
 from __future__ import annotations
 
@@ -17,15 +17,21 @@ from dedup_job.report.undo_page import Intended, Undone
 
 
 def undo(context: Context, run: str, observe: Observe) -> Undone:
-    """Take a whole run back, as if it had not been; a run that is undone already is left alone.
+    """Undo a whole run; do nothing if it is undone already.
 
-    Raises UsageError when there is no such run, it decided nothing, or later runs must be undone first.
+    Args:
+        context: The open connections.
+        run: Name of the run.
+        observe: Called with the ids and the plan of each batch that was undone.
+
+    Raises:
+        UsageError: If there is no such run, it decided nothing, or later runs must be undone first.
     """
     if (before := undone_before(context, run)) is not None:
         return before
     this = RunId.new("undo")
     started = time.monotonic()
-    with context.opened(UndoLedger, this, origin_of(context, written_head(context))) as ledger:
+    with context.open_ledger(UndoLedger, this, origin_of(context, written_head(context))) as ledger:
         done = ledger.take_back(
             run, context.source, context.target, lambda plan: observe(Batch(plan.ids, ()), plan)
         )
@@ -35,34 +41,37 @@ def undo(context: Context, run: str, observe: Observe) -> Undone:
 
 
 def undone_before(context: Context, run: str) -> Undone | None:
-    """Return which undo took a run back, if one did; raises UsageError when there is no such run."""
+    """Return the undo that has undone a run already, or None; raise UsageError if there is no such run."""
     head = written_head(context)
     row = context.ledger_reader().run(run)
     if row is None and head.undo is None:
-        raise UsageError(f"the ledger knows no run {run!r}; dedup-job status lists the last ones")
+        raise UsageError(f"the ledger knows no run {run!r}; dedup-job status lists the last runs")
     if row and "undone" in row and head.undo is None:
         return Undone(row["undone_by"], run, already=True)
     return None
 
 
 def intended(context: Context, run: str) -> Intended:
-    """Return what an undo of a run would take back; writes nothing.
+    """Return what an undo of a run would remove; writes nothing.
 
-    Raises UsageError and StateError as the undo would.
+    Raises:
+        UsageError: If there is no such run, it decided nothing, or later runs must be undone first.
+        StateError: If another undo must be finished first.
     """
     head, reader = written_head(context), context.ledger_reader()
     if head.undo is not None and head.undo.run != run:
         check_whole(head)
     row = reader.run(run) or {}
     due = Intended(run, row.get("mode"), row.get("started"), has_begun=head.undo is not None)
-    goes = {ADOPT: due.mode == ADOPT}  # what was adopted goes with the adoption alone
     later: dict[str, None] = {}
     for link in reader.links(head.pending or head.last):
-        if link.mode == RENEW:  # which decides nothing
+        # A plan that only updates hashes decides nothing.
+        if link.mode == RENEW:
             continue
         is_of_run = link.run == run
-        if is_of_run and goes.get(link.mode, True):
-            # What was adopted was not read, and was in the target before.
+        # Adopted records are undone together with their adoption only.
+        if is_of_run and (link.mode != ADOPT or due.mode == ADOPT):
+            # Adopted records stay in the target, so they count as nothing.
             due = due.with_plan(Counts() if link.mode == ADOPT else reader.plan(link.id).plan.counts)
         elif is_of_run or due.plans or due.has_begun:
             break
@@ -73,13 +82,16 @@ def intended(context: Context, run: str) -> Intended:
 
 
 def written_head(context: Context) -> Head:
-    """Return the state of the ledger; raises UsageError where there is none."""
+    """Return the state of the ledger; raise UsageError if there is none."""
     head = context.ledger_reader().head()
     if head is None:
-        raise UsageError("there is no ledger beside the target yet: no run has been")
+        raise UsageError("the target has no ledger: there was no run yet")
     return head
 
 
 def origin_of(context: Context, head: Head) -> Origin:
-    """Return source, target and ledger as they are now; on recipe and filter no reversal depends."""
+    """Return the origin with which an undo opens the ledger.
+
+    An undo does not depend on recipe and filter, so the ledger's own are used, whatever the settings say.
+    """
     return Origin(context.source_name, head.recipe, head.digest, head.filter, context.places.noted())

@@ -1,4 +1,4 @@
-"""Why: what the ledger says of one record."""
+"""`why`: show the decision on a record, and its keeper."""
 
 from __future__ import annotations
 
@@ -19,25 +19,38 @@ from dedup_job.plan import ADOPT
 
 
 def why(context: Context, given: str) -> dict[str, Any]:
-    """Return what the ledger says of one record, as JSON values; raises UsageError when nobody knows it.
+    """Return the decision on a record as JSON values.
 
-    What was dropped, unjudged or refused has a row of its own, which names its plan; that says what the
-    record was like.  The plan that kept a unique record is found by walking the plans, which takes as long as
-    a run needs to begin: minutes for tens of millions.
+    A dropped, unjudged or refused record has its own row, which names its plan.  A unique record has no row:
+    its plan is found by reading all plans, which takes minutes for tens of millions of records.
+
+    Args:
+        context: The open connections.
+        given: Id of the record, as on a command line.
+
+    Raises:
+        UsageError: If neither source, target nor ledger have the record.
     """
-    found = records_named(context, given)
-    ids = [found[0].id] if found else with_equals(readings(given))
-    answer, row = _noted(context, ids)
-    planned = _planned(context, ids) if row is None else _plan_of_row(context, row)
-    if row is None:
-        answer = _decided(*planned) if planned else _undecided(context, record_named(context, given))
-    places = {one.place: one.raw for one in found}
-    changed = {"changed_since": True} if planned and _is_changed(*planned, places.get("source")) else {}
-    return {**answer, **changed, "in_source": "source" in places, "in_target": "target" in places}
+    records = records_named(context, given)
+    ids = [records[0].id] if records else with_equals(readings(given))
+    answer, row = _find_row(context, ids)
+    plan_and_row = _search_plans(context, ids) if row is None else _find_plan_of_row(context, row)
+    if row is None and plan_and_row is not None:
+        answer = _describe_plan(*plan_and_row)
+    elif row is None:
+        answer = _describe_undecided(context, record_named(context, given))
+    raws = {record.place: record.raw for record in records}
+    has_changed = plan_and_row is not None and _is_changed(*plan_and_row, raws.get("source"))
+    return {
+        **answer,
+        **({"changed_since": True} if has_changed else {}),
+        "in_source": "source" in raws,
+        "in_target": "target" in raws,
+    }
 
 
-def _noted(context: Context, ids: Sequence[bytes]) -> tuple[dict[str, Any], bytes | None]:
-    """Return what a row of `dropped` or `exceptions` says, or said before a restore; and the row."""
+def _find_row(context: Context, ids: Sequence[bytes]) -> tuple[dict[str, Any], bytes | None]:
+    """Return the JSON values of a record's row, and the raw row; for a restored record its former row."""
     reader = context.ledger_reader()
     overrides = reader.overrides(ids)
     for name in ("dropped", "exceptions"):
@@ -47,41 +60,36 @@ def _noted(context: Context, ids: Sequence[bytes]) -> tuple[dict[str, Any], byte
         raw_id = id_of_row(row)
         answer = {"id": extended(raw_id), "verdict": about.pop("action", "duplicate")}
         if name == "dropped":
-            answer |= _keeper_found(context, keeper_of_row(row))
+            answer |= _describe_keeper(context, keeper_of_row(row))
         at = about["at"].isoformat(timespec="seconds")
-        noted = {key: about[key] for key in about if key not in ("_id", "keeper")}
-        return {**answer, **noted, "at": at, **_restored(overrides.get(raw_id))}, row
+        rest = {key: about[key] for key in about if key not in ("_id", "keeper")}
+        return {**answer, **rest, "at": at, **_describe_restore(overrides.get(raw_id))}, row
     for override in overrides.values():
-        return _overridden(context, override), _row_before(override)
+        row = document(elements(override.id), elements(override.dropped))
+        about = decode(row, SHOWABLE)
+        answer = {
+            "id": extended(override.id),
+            "verdict": "restored",
+            **_describe_keeper(context, keeper_of_row(row)),
+            **{key: about[key] for key in ("reason", "distance", "similarity", "run")},
+            **_describe_restore(override),
+        }
+        return answer, row
     return {}, None
 
 
-def _overridden(context: Context, override: Override) -> dict[str, Any]:
-    """Return what is known of a record that was dropped and then restored."""
-    row = _row_before(override)
-    about = decode(row, SHOWABLE)
-    noted = {key: about[key] for key in ("reason", "distance", "similarity", "run")}
-    answer = {
-        "id": extended(override.id),
-        "verdict": "restored",
-        **_keeper_found(context, keeper_of_row(row)),
-    }
-    return {**answer, **noted, **_restored(override)}
-
-
-def _restored(override: Override | None) -> dict[str, Any]:
-    """Return what a person said of a record."""
+def _describe_restore(override: Override | None) -> dict[str, Any]:
     if override is None:
         return {}
     return {"restored": override.at.isoformat(timespec="seconds"), "restored_because": override.why or None}
 
 
-def _keeper_found(context: Context, keeper: bytes) -> dict[str, Any]:
+def _describe_keeper(context: Context, keeper: bytes) -> dict[str, Any]:
     return {"keeper": extended(keeper), "keeper_in_target": not context.target.absent([keeper])}
 
 
-def _planned(context: Context, ids: Sequence[bytes]) -> tuple[StoredPlan, int] | None:
-    """Return the plan that decided a record, and the row."""
+def _search_plans(context: Context, ids: Sequence[bytes]) -> tuple[StoredPlan, int] | None:
+    """Return the plan that decided a record, and the record's row in it."""
     reader = context.ledger_reader()
     head = reader.head()
     for stored in reader.plans(head) if head else ():
@@ -90,13 +98,8 @@ def _planned(context: Context, ids: Sequence[bytes]) -> tuple[StoredPlan, int] |
     return None
 
 
-def _row_before(override: Override) -> bytes:
-    """Return the row of `dropped` that a restored record had."""
-    return document(elements(override.id), elements(override.dropped))
-
-
-def _plan_of_row(context: Context, row: bytes) -> tuple[StoredPlan, int] | None:
-    """Return the plan that a row of `dropped` or `exceptions` tells of, and the record's place in it."""
+def _find_plan_of_row(context: Context, row: bytes) -> tuple[StoredPlan, int] | None:
+    """Return the plan behind a row of `dropped` or `exceptions`, and the record's row in it."""
     about, raw_id = decode(row, SHOWABLE), id_of_row(row)
     for stored in context.ledger_reader().plans_of(about["run"], about["at"]):
         if raw_id in stored.plan.ids:
@@ -104,8 +107,8 @@ def _plan_of_row(context: Context, row: bytes) -> tuple[StoredPlan, int] | None:
     return None
 
 
-def _decided(stored: StoredPlan, row: int) -> dict[str, Any]:
-    """Return what a plan says that decided a record."""
+def _describe_plan(stored: StoredPlan, row: int) -> dict[str, Any]:
+    """Return a plan's decision on a record, as JSON values."""
     verdict = stored.plan.verdicts[row]
     return {
         "id": extended(stored.plan.ids[row]),
@@ -119,18 +122,19 @@ def _decided(stored: StoredPlan, row: int) -> dict[str, Any]:
 
 
 def _is_changed(stored: StoredPlan, row: int, raw: bytes | None) -> bool:
-    """Return whether the source has a record, but not as it was judged (where that is known)."""
+    """Return whether the source has another version of a record than the version that was judged."""
+    # Adopted records came from the target, and a record that changed during its run was not judged at all.
     if raw is None or stored.mode == ADOPT or stored.plan.verdicts[row].reason == "changed":
         return False
     return bool(digest(raw) != stored.plan.hashes[row].tobytes())
 
 
-def _undecided(context: Context, found: NamedRecord) -> dict[str, Any]:
-    """Say that a record was not decided, and why that may be: a filter, a run that broke off, an undo."""
+def _describe_undecided(context: Context, record: NamedRecord) -> dict[str, Any]:
+    """Return why a record may be undecided: a filter, an interrupted run, or an undo."""
     head = context.ledger_reader().head()
-    left = context.ledger_reader().row("left", [found.id])
+    left = context.ledger_reader().row("left", [record.id])
     return {
-        "id": extended(found.id),
+        "id": extended(record.id),
         "verdict": "undecided",
         "filter": context.settings.source.filter if context.settings.source.condition else None,
         "pending_plan": head.pending.number if head and head.pending else None,

@@ -443,7 +443,7 @@ def test_a_command_that_wrote_since_the_comparison_ends_an_apply(overtaken: Job)
         found = compared(context, lambda number: None)
         overtaken.decide("run")
         before = in_target(overtaken)
-        with pytest.raises(LeaseHeld, match="worked on this target meanwhile"):
+        with pytest.raises(LeaseHeld, match="changed this target during the comparison"):
             applying.carry_out(context, found, lambda number: None)
     assert in_target(overtaken) == before
     up_to_date(overtaken)
@@ -603,7 +603,7 @@ def test_on_a_terminal_an_apply_says_what_it_will_do_and_asks(
 
     said = capsys.readouterr()
     assert "reconcile would bring" in said.err
-    assert "do that?" in said.err
+    assert "apply these changes?" in said.err
     assert ("nothing was done" in said.err) == (code == 64) == (in_target(overtaken) == before)
     assert A not in said.out + said.err
 

@@ -250,7 +250,7 @@ def test_a_run_that_was_at_work_during_the_comparison_ends_an_apply(
             patch.setattr(past, "check_keepers", compare)
             job.decide("run")
         assert dropped(job) == {5: 1}
-        with pytest.raises(LeaseHeld, match="worked on this target meanwhile"):
+        with pytest.raises(LeaseHeld, match="changed this target during the comparison"):
             applying.carry_out(context, found[0], lambda number: None)
 
     up_to_date(job)

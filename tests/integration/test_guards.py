@@ -117,7 +117,7 @@ def test_a_run_stops_before_the_batch_with_which_it_would_drop_too_much(
     crowded.set("limits", **limits)
     with pytest.raises(GuardStop, match=said) as caught:
         crowded.decide("backfill")
-    assert "0 would stand for 40, 41, 42, 43, 44; " in str(caught.value)
+    assert "duplicates of 0 would be 40, 41, 42, 43, 44; " in str(caught.value)
     before = crowded.outcome()
     assert [plan["_id"]["number"] for plan in crowded.ledger("plans").find()] == [0, 1, 2, 3]
     assert (len(before[0]), len(before[1])) == (10, 30)

@@ -39,7 +39,7 @@ def test_what_options_say_is_written_and_runs(job: Job, console: Console) -> Non
     assert job.database["pages_unique"].count_documents({}) > 0
     again = console("init", "--source", place, "--field", "data")
     assert (again.code, again.out) == (64, "")
-    assert f"{console.settings} is there already, and is left as it is" in again.err
+    assert f"{console.settings} exists already and was not changed" in again.err
     assert config.load(console.settings).source.fields == ("title", "data")
 
 

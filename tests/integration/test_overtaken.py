@@ -138,7 +138,7 @@ def test_it_takes_no_row_back_that_its_successor_wrote(
 
 def test_a_late_renewal_does_not_bring_back_a_lease_that_was_given_back(job: Job, context: Context) -> None:
     decide(context)
-    document = HeadDocument(job.ledger("head"), context.patience)
+    document = HeadDocument(job.ledger("head"), context.retry)
     head = document.read()
     assert head is not None
 

@@ -118,7 +118,7 @@ def test_a_source_that_was_dropped_between_runs_is_named(quick: Job) -> None:
     quick.decide("backfill")
     quick.source.drop()
     code, line = told(quick.command("run"))
-    assert (code, "does not exist any more" in line) == (65, True)
+    assert (code, "no longer exists" in line) == (65, True)
 
 
 def test_another_collection_of_the_same_name_is_no_source_until_a_person_says_so(quick: Job) -> None:

@@ -204,7 +204,7 @@ def test_what_cannot_be_restored_is_said_and_nothing_is_changed(job: Job) -> Non
         (["3", "1"], UsageError, "1 was not dropped; the ledger says: unique"),
         (["3", "4"], UsageError, "4 was not dropped; the ledger says: undecided"),
         (["3", "77"], UsageError, "no record .* has the id '77'"),
-        (["3", "2"], StateError, "2 is not in .* any more; its keeper stands for it"),
+        (["3", "2"], StateError, "2 is no longer in .*, so it cannot be restored"),
     ):
         with pytest.raises(error, match=words):
             restore(job, *given)

@@ -307,7 +307,7 @@ def test_doctor_says_of_the_users_of_the_docs_what_they_may_run_and_finds_no_fau
     shown = doctor(config.check(guarded_job.tables, "test"), lambda _: None)
     assert (shown["exit_code"], allowed(shown)) == (0, ["report", "estimate", "backfill"])
     told = {one["about"]: one["message"] for one in shown["checks"]}
-    assert told["rights"] == "dedup_source and dedup_target may do all that a run takes"
+    assert told["rights"] == "dedup_source and dedup_target may do everything that a run needs"
     assert shown["room"]["disk"]["free"] > 0  # as the source's user may ask, on the same server
 
 

@@ -274,7 +274,7 @@ def test_what_a_nightly_run_has_decided_ends_it_before_anything_is_made(
             on_spark(job)
     job.decide("run")
 
-    with pytest.raises(ConfigError, match="what no backfill has decided"):
+    with pytest.raises(ConfigError, match="decisions of an adoption or of nightly runs"):
         on_spark(job)
     assert not Path(job.tables["engine"]["work"], "texts").exists()
 

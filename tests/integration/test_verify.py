@@ -491,7 +491,7 @@ def test_a_file_that_is_no_state_is_left_as_it_is(decided: Job, tmp_path: Path, 
         state.write_bytes(content)
     before = state.read_bytes()
     if before:
-        with pytest.raises(UsageError, match="is not the state of an audit"):
+        with pytest.raises(UsageError, match="is not the state file of a verification"):
             verified(decided, state)
         assert state.read_bytes() == before
     else:
@@ -515,7 +515,7 @@ def test_a_state_that_cannot_be_written_is_named(decided: Job, tmp_path: Path) -
 def test_nothing_is_said_while_a_run_works(decided: Job) -> None:
     lease = {"host": "elsewhere", "boot": "", "pid": 1, "until": datetime.now(UTC) + timedelta(minutes=1)}
     decided.ledger("head").update_one({}, {"$set": {"lease": lease}})
-    with pytest.raises(LeaseHeld, match="a run works on this target"):
+    with pytest.raises(LeaseHeld, match="a run is in progress on this target"):
         verified(decided)
 
     lease["until"] = datetime.now(UTC) - timedelta(minutes=1)

@@ -1,1 +1,1 @@
-"""Verify: whether source, ledger and target agree, told without the code that made them."""
+"""`verify`: check that source, ledger and target agree, without the code that wrote them."""

@@ -1,7 +1,7 @@
-"""The book of an audit: what ledger, target and source say, side by side in an SQLite file.
+"""The audit database: ledger, target and source side by side in one SQLite file.
 
-On disk, because fifty million records do not fit into memory; in SQLite, because its transactions make the
-audit resumable, and each question to the book is one query.
+On disk, because fifty million records do not fit into memory; in SQLite, because transactions make the audit
+resumable, and each check is one query.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dedup_job.document import Action, Counts
 from dedup_job.errors import StorageFull, UsageError
 from dedup_job.ledger.statements import LedgerDecision
 
-APPLICATION = 0x64656475  # "dedu": the mark of such a file
+APPLICATION = 0x64656475  # "dedu" as SQLite's application id
 SETTINGS = (f"cache_size = -{64 << 10}", "locking_mode = EXCLUSIVE", "synchronous = NORMAL")
 INSERTED = (Action.UNIQUE, Action.UNJUDGED)
-NAMELESS = ("journal_mode = OFF",)  # nobody goes on with what is left of it
+NAMELESS = ("journal_mode = OFF",)  # an unnamed file is never resumed, so it needs no journal
 TABLES = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE position (stage TEXT PRIMARY KEY, after BLOB, is_finished INT) WITHOUT ROWID;
@@ -45,21 +45,28 @@ CREATE TABLE waiting (id BLOB PRIMARY KEY) WITHOUT ROWID;
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a stage of the audit is: the id or number that was entered last."""
+    """The progress of a stage: the last id or number that was added."""
 
     after: Any = None
     is_finished: bool = False
 
 
 class Book:
-    """Filled stage by stage, then asked; takes some 64 MiB of memory, whatever the number of records."""
+    """The audit database; takes about 64 MiB of memory, whatever the number of records."""
 
     def __init__(self, path: Path | None) -> None:
-        """Open the file, or a nameless one that is gone when the book is closed.
+        """Open a file, or an unnamed file that is deleted when it is closed.
 
-        Raises UsageError when the file is something else: nothing of it is touched.
+        Raises:
+            UsageError: If the file is no audit database; it is not changed.
+            StorageFull: If it cannot be written.
         """
-        self._file = _opened(path)
+        try:
+            self._file = sqlite3.connect(path or "", isolation_level=None)
+        except sqlite3.OperationalError:
+            raise UsageError(
+                f"{path} cannot be opened as a file; name a file in an existing folder"
+            ) from None
         try:
             self._open(path)
         except BaseException:
@@ -67,16 +74,17 @@ class Book:
             raise
 
     def _open(self, path: Path | None) -> None:
+        # Only read at first: the file may be somebody's own database.
         try:
             mark = self._file.execute("PRAGMA application_id").fetchone()[0]
             is_new = not self._file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         except sqlite3.DatabaseError as error:
             is_busy = isinstance(error, sqlite3.OperationalError)
-            why = "is in use" if is_busy else "is not the state of an audit; name another file"
+            why = "is in use" if is_busy else "is not the state file of a verification; name another file"
             raise UsageError(f"{path} {why}") from None
         if mark != APPLICATION and not is_new:
-            raise UsageError(f"{path} is not the state of an audit; name another file")
-        with _named_errors():
+            raise UsageError(f"{path} is not the state file of a verification; name another file")
+        with _name_errors():
             for setting in (*SETTINGS, *([] if path else NAMELESS)):
                 self._file.execute(f"PRAGMA {setting}")
             if is_new:
@@ -88,8 +96,8 @@ class Book:
 
     @contextmanager
     def page(self) -> Iterator[None]:
-        """Enter a page wholly or not at all."""
-        with _named_errors():
+        """Run the block as one transaction."""
+        with _name_errors():
             self._file.execute("BEGIN")
             try:
                 yield
@@ -100,55 +108,62 @@ class Book:
             self._file.execute("COMMIT")
 
     def begin(self, about: str) -> bool:
-        """Say what the book is about; returns whether it told of that before, and empties it otherwise."""
-        known = [value for (value,) in self._asked("SELECT value FROM about WHERE name = 'about'")]
+        """Begin an audit, or resume it.
+
+        Args:
+            about: Digest of the ledger's state; if the database holds another state, it is emptied.
+
+        Returns:
+            Whether the audit is resumed.
+        """
+        known = [value for (value,) in self._query("SELECT value FROM about WHERE name = 'about'")]
         if known == [about]:
             return True
         with self.page():
-            tables = [name for (name,) in self._asked("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            tables = [name for (name,) in self._query("SELECT name FROM sqlite_master WHERE type = 'table'")]
             for name in tables:
                 self._file.execute(f"DELETE FROM {name}")
             self._file.execute("INSERT INTO about VALUES ('about', ?)", (about,))
         return False
 
     def position(self, stage: str) -> Position:
-        """Return how far a stage is."""
-        for after, is_finished in self._asked(
+        """Return the progress of a stage."""
+        for after, is_finished in self._query(
             "SELECT after, is_finished FROM position WHERE stage = ?", stage
         ):
             return Position(after, bool(is_finished))
         return Position()
 
     def move(self, stage: str, to: Position) -> None:
-        """Note how far a stage is."""
-        with _named_errors():
+        """Store the progress of a stage."""
+        with _name_errors():
             self._file.execute("REPLACE INTO position VALUES (?, ?, ?)", (stage, to.after, to.is_finished))
 
     def enter(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Add rows that begin with an id; one that is there already is left as it is."""
+        """Add rows that begin with a raw id; skip rows whose id exists."""
         keyed = [(as_key(raw_id), *rest) for raw_id, *rest in rows]
         if keyed:
             marks = ", ".join("?" * len(keyed[0]))
-            with _named_errors():
+            with _name_errors():
                 self._file.executemany(f"INSERT OR IGNORE INTO {table} VALUES ({marks})", keyed)
 
     def enter_fault(self, kind: str, plan: int) -> None:
-        """Note that something is wrong with a plan."""
-        with _named_errors():
+        """Note a fault of a plan."""
+        with _name_errors():
             self._file.execute("INSERT OR IGNORE INTO fault VALUES (?, ?)", (kind, plan))
 
     def enter_decisions(self, decisions: Iterable[LedgerDecision]) -> None:
-        """Add what the ledger decided; of a record that was decided before only that is noted.
+        """Add decisions; a second decision on a record only raises its count.
 
-        One of the target's own records stays what it was, unless that of the source took its place; on
-        each of the two there is a row.
+        An adopted record keeps its adoption, unless the job inserted the source's record in its place.
         """
         decisions = list(decisions)
         rows = list(map(_row, decisions))
         verdicts = Counter((row[2], row[3]) for row in rows)
+        # Adopted records have the count 0 until the source's record with the id is decided.
         inserted = [(*row[2:6], row[0]) for row in rows if row[2] in INSERTED]
         self._enter_noted(decisions)
-        with _named_errors():
+        with _name_errors():
             self._file.executemany(
                 "UPDATE decided SET action = ?, reason = ?, hash = ?, digest = ? WHERE id = ? AND times = 0",
                 inserted,
@@ -165,20 +180,22 @@ class Book:
             )
 
     def enter_adopted(self, decisions: Iterable[LedgerDecision]) -> None:
-        """Add the target's own records, which were kept without a decision."""
+        """Add the target's own records, which an adoption kept without deciding."""
         decisions = list(decisions)
         self._enter_noted(decisions)
-        with _named_errors():
+        with _name_errors():
             self._file.executemany(
                 "INSERT INTO decided VALUES (?, ?, ?, ?, ?, ?, ?, 0)", map(_row, decisions)
             )
 
     def _enter_noted(self, decisions: Iterable[LedgerDecision]) -> None:
-        """Add which rows there must be; on a record that was decided before, that of then."""
+        """Add the rows that the ledger must have; if a record was decided twice, the first decision's row."""
         rows = (
-            (one.noted, as_key(one.key), as_key(one.id), one.note) for one in decisions if one.key is not None
+            (decision.noted, as_key(decision.key), as_key(decision.id), decision.note)
+            for decision in decisions
+            if decision.key is not None
         )
-        with _named_errors():
+        with _name_errors():
             self._file.executemany(
                 "INSERT OR IGNORE INTO noted SELECT ?1, ?2, ?3, ?4 "
                 "WHERE NOT EXISTS (SELECT 1 FROM decided WHERE id = ?3 AND times)",
@@ -186,27 +203,27 @@ class Book:
             )
 
     def enter_last_id(self, raw_id: bytes) -> None:
-        """Note the id that a backfill decided last."""
-        with _named_errors():
+        """Store the last id that a backfill decided."""
+        with _name_errors():
             self._file.execute("REPLACE INTO about VALUES ('last_id', ?)", (raw_id,))
 
     def last_id(self) -> bytes | None:
-        """Return the id that a backfill decided last."""
+        """Return the last id that a backfill decided."""
         return next(
-            (value for (value,) in self._asked("SELECT value FROM about WHERE name = 'last_id'")), None
+            (value for (value,) in self._query("SELECT value FROM about WHERE name = 'last_id'")), None
         )
 
     def enter_undecided(self, table: str, ids: Iterable[bytes]) -> None:
-        """Add those of the ids that the ledger did not decide."""
-        with _named_errors():
+        """Add the given ids that the ledger did not decide."""
+        with _name_errors():
             self._file.executemany(
                 f"INSERT OR IGNORE INTO {table} "
                 "SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM decided WHERE id = ?1 AND times)",
                 ((as_key(raw_id),) for raw_id in ids),
             )
 
-    def arrived(self, ids: Iterable[bytes]) -> None:
-        """Note that the target has these records as they were judged."""
+    def mark_unaltered(self, ids: Iterable[bytes]) -> None:
+        """Store that the target has the judged versions of these records."""
         with self.page():
             self._file.executemany(
                 "UPDATE target SET hash = (SELECT hash FROM decided WHERE id = ?1) WHERE id = ?1",
@@ -214,8 +231,8 @@ class Book:
             )
 
     def counts(self) -> Counts:
-        """Return how many records the plans gave which verdict."""
-        of = {(action, reason): n for action, reason, n in self._asked("SELECT * FROM tally")}
+        """Return the number of records of each verdict in the plans."""
+        of = {(action, reason): n for action, reason, n in self._query("SELECT * FROM tally")}
         unjudged, refused = (
             {reason: n for (action, reason), n in of.items() if action == kind} for kind in (2, 3)
         )
@@ -223,70 +240,66 @@ class Book:
         return Counts(unique, exact, near, unjudged, refused)
 
     def change(self, command: str) -> None:
-        """Change what was entered."""
-        with _named_errors():
+        """Run a command that changes rows."""
+        with _name_errors():
             self._file.execute(command)
 
     def size(self, table: str) -> int:
-        """Return how many rows a table has."""
-        return int(next(self._asked(f"SELECT count(*) FROM {table}"))[0])
+        """Return the number of rows of a table."""
+        return int(next(self._query(f"SELECT count(*) FROM {table}"))[0])
 
     def answer(self, question: str, samples: int) -> tuple[int, list[bytes]]:
-        """Return how many ids answer a question, and the first of them."""
-        count = int(next(self._asked(f"SELECT count(*) FROM ({question})"))[0])
+        """Return the number of ids that a query selects, and the first of them."""
+        count = int(next(self._query(f"SELECT count(*) FROM ({question})"))[0])
         return count, self.ids(f"{question} LIMIT {samples}") if count else []
 
     def pages(self, question: str, size: int) -> Iterator[list[bytes]]:
-        """Yield the ids that answer a question, so many at once, while answers may be taken back."""
+        """Yield the ids that a query selects, in pages; rows may change between pages."""
         last = b""
-        while page := [
-            found
-            for (found,) in self._asked(
-                f"SELECT id FROM ({question}) WHERE id > ? ORDER BY id LIMIT {size}", last
-            )
-        ]:
-            yield [as_id(found) for found in page]
+        select = f"SELECT id FROM ({question}) WHERE id > ? ORDER BY id LIMIT {size}"
+        while page := [key for (key,) in self._query(select, last)]:
+            yield [as_id(key) for key in page]
             last = page[-1]
 
     def ids(self, question: str) -> list[bytes]:
-        """Return the ids that answer a question."""
-        return [as_id(found) for (found,) in self._asked(question)]
+        """Return the ids that a query selects."""
+        return [as_id(key) for (key,) in self._query(question)]
 
     def faults(self, kind: str) -> list[int]:
-        """Return the plans of which something was noted."""
-        return [plan for (plan,) in self._asked("SELECT plan FROM fault WHERE kind = ? ORDER BY plan", kind)]
+        """Return the numbers of the plans with this fault."""
+        return [plan for (plan,) in self._query("SELECT plan FROM fault WHERE kind = ? ORDER BY plan", kind)]
 
     def hash_of(self, raw_id: bytes) -> bytes | None:
-        """Return the hash of a record as it was judged."""
-        found = self._asked("SELECT hash FROM decided WHERE id = ?", as_key(raw_id))
-        return next((judged for (judged,) in found), None)
+        """Return the hash of the judged version of a record; None if it was not decided."""
+        rows = self._query("SELECT hash FROM decided WHERE id = ?", as_key(raw_id))
+        return next((judged for (judged,) in rows), None)
 
-    def _asked(self, question: str, *given: Any) -> Iterator[Any]:
-        with _named_errors():
-            yield from self._file.execute(question, given)
-
-
-def _row(one: LedgerDecision) -> tuple[Any, ...]:
-    keeper = None if one.keeper is None else as_key(one.keeper)
-    return as_key(one.id), one.place, one.action, one.reason, one.hash, one.digest, keeper
+    def _query(self, question: str, *values: Any) -> Iterator[Any]:
+        with _name_errors():
+            yield from self._file.execute(question, values)
 
 
-def _opened(path: Path | None) -> sqlite3.Connection:
-    try:
-        return sqlite3.connect(path or "", isolation_level=None)
-    except sqlite3.OperationalError:
-        raise UsageError(
-            f"{path} is no file that can be opened; name one in a folder that is there"
-        ) from None
+def _row(decision: LedgerDecision) -> tuple[Any, ...]:
+    keeper = None if decision.keeper is None else as_key(decision.keeper)
+    return (
+        as_key(decision.id),
+        decision.place,
+        decision.action,
+        decision.reason,
+        decision.hash,
+        decision.digest,
+        keeper,
+    )
 
 
 @contextmanager
-def _named_errors() -> Iterator[None]:
+def _name_errors() -> Iterator[None]:
+    """Turn an error of SQLite into an error that says what to do."""
     try:
         yield
     except sqlite3.Error as error:
         if error.sqlite_errorcode in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-            raise UsageError("the state of the audit is damaged; delete it, or name another file") from error
+            raise UsageError("the state file is damaged; delete it, or name another file") from error
         raise StorageFull(
-            f"the audit's own file cannot be written ({error}); make room, run again"
+            f"the audit database cannot be written ({error}); free some space and run again"
         ) from error

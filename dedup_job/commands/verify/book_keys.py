@@ -1,7 +1,7 @@
-"""Ids as keys of the book: ids that follow each other in the server's order lie side by side on disk.
+"""Turn ids into keys of the audit database, so that ids that are read in sequence lie together on disk.
 
-BSON has numbers least significant byte first and strings behind their length, so raw ids that come in turn
-would be strewn over the whole of a large file.
+BSON stores the least significant byte of a number first, and a string behind its length.  Raw ids in the
+server's order would therefore be inserted at random places of a large file.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from dedup_job.mongo.ids import NAME
 from dedup_job.mongo.raw_documents import HEAD, document
 
-VALUE = HEAD + 1 + len(NAME)  # bytes before the value of a raw id
+VALUE = HEAD + 1 + len(NAME)  # offset of the value in a raw id
 NUMBERS = frozenset({0x01, 0x09, 0x10, 0x11, 0x12})  # double, date, int32, timestamp, int64
 STRINGS = frozenset({0x02, 0x0E})  # string, symbol
-LENGTH = 4
+LENGTH = 4  # bytes of a string's length
 
 
 def as_key(raw_id: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""The plans of a ledger, one after the other, and what is wrong with them."""
+"""Read the plans of a ledger for an audit, and note the faults in their sequence."""
 
 from __future__ import annotations
 
@@ -10,23 +10,29 @@ from dedup_job.ledger.stored_plan import PlanId
 
 
 def chain(audit: Audit) -> list[PlanId | None]:
-    """Return which plans were carried out, and note those that are missing and a last one that is another."""
-    found = audit.statements.chain(audit.head)
-    for number, plan_id in enumerate(found):
+    """Return the id of each applied plan, by number; None for a missing plan.
+
+    Missing plans, and a last plan that is not the head's last plan, are noted as faults.
+    """
+    plans = audit.reader.chain(audit.head)
+    for number, plan_id in enumerate(plans):
         if plan_id is None:
             audit.book.enter_fault("plan_missing", number)
-    if found and found[-1] not in (None, audit.head.last):
-        audit.book.enter_fault("chain_broken", len(found) - 1)
-    return found
+    if plans and plans[-1] not in (None, audit.head.last):
+        audit.book.enter_fault("chain_broken", len(plans) - 1)
+    return plans
 
 
 def read_plan(audit: Audit, plans: Sequence[PlanId | None], number: int) -> Statement | None:
-    """Return what a plan says; note one that is damaged, or does not follow the one before it."""
+    """Return the contents of a plan; None if it is missing or damaged.
+
+    A damaged plan, and a plan that does not follow the plan before it, are noted as faults.
+    """
     plan_id = plans[number]
     if plan_id is None:
         return None
     try:
-        statement = audit.statements.statement(plan_id)
+        statement = audit.reader.statement(plan_id)
     except Damaged:
         audit.book.enter_fault("plan_damaged", number)
         return None

@@ -1,7 +1,7 @@
-"""What can disagree: each kind of difference, with the question to the book that finds it.
+"""The checks of an audit: each kind of difference, and the SQL query that finds it.
 
-Actions are those of `Action`; a dropped record that a person put back (`RESTORED`) must be in the target, as
-it was put there, has no row, and stands for nothing.
+Actions are the values of `Action`.  A dropped record that a person restored gets the action `RESTORED`: its
+restored version must be in the target, it has no row, and is the keeper of no record.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ NOTING = ("dropped", "exceptions")
 class Kind:
     """A kind of difference.
 
-    question   the ids that it concerns, by SQL
-    of_sample  whether some decisions are enough to ask it
+    Attributes:
+        name: Its name in JSON.
+        means: Its meaning, for people.
+        question: SQL that selects the ids of the records with this difference.
+        of_sample: Whether it can be found in a sample of the decisions.
     """
 
     name: str
@@ -31,15 +34,17 @@ class Kind:
     of_sample: bool = True
 
 
-# Without the ledger nothing can be said of the rest.
+# With a damaged ledger, the other checks would mean nothing.
 LEDGER = (
-    Kind("pending", "a plan is accepted and not carried out yet: run the job again, then verify"),
+    Kind("pending", "a plan is accepted and not applied yet: run the job again, then verify"),
     Kind("plan_missing", "a plan is not in the ledger: restore the target database from a backup"),
-    Kind("plan_damaged", "a plan is not what its checksum says: restore the target database from a backup"),
-    Kind("chain_broken", "a plan does not follow the one before it: restore the target database"),
+    Kind("plan_damaged", "a plan is corrupt (checksum mismatch): restore the target database from a backup"),
+    Kind(
+        "chain_broken", "a plan does not follow the plan before it: restore the target database from a backup"
+    ),
 )
 HEAD = (
-    Kind("counters", "the counts in the head are not those of the plans", of_sample=False),
+    Kind("counters", "the counts in the head differ from the sum of the plans", of_sample=False),
     Kind("watermark", "the watermark is not the last id that a backfill decided", of_sample=False),
 )
 NUMBERS = Kind("numbers", "a collection has more or fewer records than the ledger's counts say")
@@ -52,7 +57,7 @@ MISSING = Kind(
 )
 ALTERED = Kind(
     "altered",
-    "a record in the target is not, byte for byte, the one that was judged",
+    "a record in the target differs from the version that was judged",
     f"""SELECT d.id FROM decided d JOIN target t USING (id)
        WHERE d.action IN (0, 2, {RESTORED}) AND d.reason != 'changed' AND t.hash != d.hash""",
 )
@@ -70,42 +75,42 @@ RECORDS = (
     ),
     Kind(
         "duplicate_in_target",
-        "a record that was dropped is in the target all the same",
+        "a dropped record is in the target",
         "SELECT d.id FROM decided d JOIN target t USING (id) WHERE d.action = 1",
     ),
     Kind(
         "keeper_missing",
-        "a dropped record for which nothing in the target stands",
+        "a dropped record whose keeper is not in the target",
         """SELECT id FROM decided WHERE action = 1
            AND NOT EXISTS (SELECT 1 FROM target t WHERE t.id = decided.keeper)""",
     ),
     Kind(
         "keeper_altered",
-        "a dropped record whose keeper is not, byte for byte, the one that was judged",
+        "a dropped record whose keeper in the target differs from the version that was judged",
         """SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper JOIN target t ON t.id = k.id
            WHERE d.action = 1 AND k.action = 0 AND t.hash != k.hash""",
     ),
     Kind(
         "keeper_unknown",
-        "a record dropped for one that was never decided",
+        "a dropped record whose keeper was never decided",
         """SELECT id FROM decided d WHERE action = 1
            AND NOT EXISTS (SELECT 1 FROM decided k WHERE k.id = d.keeper)""",
         of_sample=False,
     ),
     Kind(
         "keeper_not_kept",
-        "a record dropped for one that is not kept itself",
+        "a dropped record whose keeper is not kept itself",
         "SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper WHERE d.action = 1 AND k.action != 0",
     ),
     Kind(
         "keeper_later",
-        "a record dropped for one that was decided later",
+        "a dropped record whose keeper was decided later",
         """SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper
            WHERE d.action = 1 AND k.place >= d.place""",
     ),
     Kind(
         "text_differs",
-        "an exact duplicate whose text is not its keeper's",
+        "an exact duplicate whose text differs from its keeper's",
         """SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper
            WHERE d.action = 1 AND d.reason = 'exact' AND k.digest != d.digest""",
     ),

@@ -1,4 +1,4 @@
-"""Sampling: verifies some decisions, chosen at random, and the numbers of all records."""
+"""`verify --sample`: check randomly chosen decisions, and the counts of all records."""
 
 from __future__ import annotations
 
@@ -32,60 +32,69 @@ IDS_AT_ONCE = 1_000
 
 
 def verify_sample(context: Context, records: int, advance: Advance) -> Verification:
-    """Compare so many decisions; what can be told from all of them alone is left out.
+    """Check some decisions; checks that need all decisions are left out.
 
-    Where the target had records of its own, more is left out: they may be keepers, and are in no sample.
-    Raises LeaseHeld while a run works on the target.
+    After an adoption more checks are left out: adopted records may be keepers and are never sampled.
+
+    Args:
+        context: The open connections.
+        records: Number of decisions to check.
+        advance: Called with the number of decisions that were read since the last call.
+
+    Raises:
+        LeaseHeld: If a run is in progress on the target.
     """
     started = time.monotonic()
     with closing(Book(None)) as book:
         audit = opened(context, book, advance)
         has_adopted = _enter_some_plans(audit, records)
         left_out = [kind for kind in RECORDS if not kind.of_sample or (has_adopted and kind in OF_KEEPERS)]
-        found = of_ledger(audit)
-        if not found:
+        differences = of_ledger(audit)
+        if not differences:
             _enter_rest(audit)
             numbers = [] if has_adopted else of_numbers(audit)
-            found = [*numbers, *of_records(audit, [kind for kind in RECORDS if kind not in left_out])]
+            differences = [*numbers, *of_records(audit, [kind for kind in RECORDS if kind not in left_out])]
         decisions = book.size("decided")
         check_unmoved(audit)
     names = [kind.name for kind in (*HEAD, *([NUMBERS] if has_adopted else []), *left_out)]
-    return Verification(target_name(context), decisions, False, found, names, time.monotonic() - started)
+    seconds = time.monotonic() - started
+    return Verification(target_name(context), decisions, False, differences, names, seconds)
 
 
 def _enter_some_plans(audit: Audit, records: int) -> bool:
-    """Enter some decisions of each of some plans, until they are enough; returns whether some are adopted."""
+    """Add random decisions from random plans to the database; return whether an adoption came first."""
     plans = chain(audit)
     first = read_plan(audit, plans, 0) if plans else None
+    # Unseeded: each verification draws other decisions.
     dice = random.SystemRandom()
     of_each = max(ROWS_OF_A_PLAN, math.ceil(records / max(1, len(plans))))
-    taken: list[LedgerDecision] = []
+    sample: list[LedgerDecision] = []
     for number in dice.sample(range(len(plans)), len(plans)):
-        left = records - len(taken)
-        statement = read_plan(audit, plans, number) if left else None
+        remaining = records - len(sample)
+        statement = read_plan(audit, plans, number) if remaining else None
         if statement is not None and statement.mode != ADOPT:
-            some = min(left, of_each, len(statement.decisions))
-            taken += dice.sample(statement.decisions, some)
-            audit.advance(some)
-    audit.book.enter_decisions(sorted(taken, key=attrgetter("place")))
+            count = min(remaining, of_each, len(statement.decisions))
+            sample += dice.sample(statement.decisions, count)
+            audit.advance(count)
+    audit.book.enter_decisions(sorted(sample, key=attrgetter("place")))
     return first is not None and first.mode == ADOPT
 
 
 def _enter_rest(audit: Audit) -> None:
-    """Enter what target and ledger hold of the records of a sample, and their keepers."""
+    """Add the target's records and the ledger's rows for the sampled records and their keepers."""
     book = audit.book
     ids = book.ids("SELECT id FROM decided")
     keepers = book.ids("SELECT DISTINCT keeper FROM decided WHERE keeper IS NOT NULL")
-    for some in _runs([*ids, *keepers]):
-        for there in audit.context.target.fetch(some):
-            book.enter("target", hashed(there.values()))
-    for some in _runs(ids):
+    for chunk in _chunked([*ids, *keepers]):
+        for portion in audit.context.target.fetch(chunk):
+            book.enter("target", hashed(portion.values()))
+    for chunk in _chunked(ids):
         for name in ("dropped", "exceptions"):
-            book.enter(name, hashed(audit.statements.rows_on(name, some)))
-        book.enter("restored", restored(audit.statements.rows_on("overrides", some)))
+            book.enter(name, hashed(audit.reader.rows_on(name, chunk)))
+        book.enter("restored", restored(audit.reader.rows_on("overrides", chunk)))
     for change in RESTORE:
         book.change(change)
 
 
-def _runs(ids: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+def _chunked(ids: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     return (ids[first : first + IDS_AT_ONCE] for first in range(0, len(ids), IDS_AT_ONCE))

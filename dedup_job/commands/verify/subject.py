@@ -1,4 +1,4 @@
-"""What an audit is about: a target, its ledger and its source, and the book on them."""
+"""An open audit: its target, ledger, source and audit database."""
 
 from __future__ import annotations
 
@@ -21,33 +21,42 @@ from dedup_job.report.progress import Advance
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What a verification works with; `advance` is called with how many more records were read."""
+    """The parts of an audit.
+
+    Attributes:
+        context: The open connections.
+        reader: Reads the ledger independently of the code that wrote it.
+        head: State of the ledger at the start.
+        book: The audit database.
+        advance: Called with the number of records that were read since the last call.
+    """
 
     context: Context
-    statements: Statements
+    reader: Statements
     head: Head
     book: Book
     advance: Advance
 
 
 def opened(context: Context, book: Book, advance: Advance) -> Audit:
-    """Return the audit of a target, which goes on with a book on the same state of the ledger.
+    """Open an audit; resume if the database holds an audit of the same state of the ledger.
 
-    Raises LeaseHeld while a run works: what it has not finished yet would look like a difference.
+    Raises:
+        LeaseHeld: If a run is in progress: its unfinished work would look like differences.
     """
-    statements = context.statements()
-    head = head_of(context, statements)
-    if statements.is_worked_on(head):
-        raise LeaseHeld("a run works on this target; verify when it has ended")
-    book.begin(_identity(context, head))
-    return Audit(context, statements, head, book, advance)
+    reader = context.audit_reader()
+    head = head_of(context, reader)
+    if reader.is_worked_on(head):
+        raise LeaseHeld("a run is in progress on this target; verify when it has finished")
+    book.begin(_digest_of_state(context, head))
+    return Audit(context, reader, head, book, advance)
 
 
 def check_unmoved(audit: Audit) -> None:
-    """Raise LeaseHeld when a run has worked on the target since the audit was opened."""
-    now, then = audit.statements.head(), audit.head
+    """Raise LeaseHeld if a run has changed the target since the audit was opened."""
+    now, then = audit.reader.head(), audit.head
     if now is None or (now.fence, now.last, now.pending) != (then.fence, then.last, then.pending):
-        raise LeaseHeld("a run worked on this target meanwhile; verify again when none does")
+        raise LeaseHeld("a run changed this target during the verification; verify again")
 
 
 def target_name(context: Context) -> str:
@@ -58,8 +67,9 @@ def target_name(context: Context) -> str:
 def head_of(context: Context, reader: LedgerReader) -> Head:
     """Return the state of the ledger.
 
-    Raises ConfigError where there is none, or it is of another job, StateError where a run is half undone or
-    what the ledger is about is not there any more.
+    Raises:
+        ConfigError: If there is none, or it belongs to other settings.
+        StateError: If an undo is unfinished, or a collection was dropped or replaced.
     """
     head = reader.head()
     if head is None:
@@ -73,17 +83,18 @@ def head_of(context: Context, reader: LedgerReader) -> Head:
 
 
 def hashed(records: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
-    """Return the raw id and the `digest` of each raw record."""
+    """Return the raw id and the hash of each raw record."""
     return [(id_of(raw), digest(raw)) for raw in records]
 
 
 def restored(rows: Iterable[bytes]) -> list[tuple[bytes, bytes]]:
-    """Return from each raw row of `overrides` the id, and the hash of the record as it was put back."""
+    """Return the id of each raw row of `overrides`, and the hash of the restored version."""
     return [(override.id, override.hash) for override in map(Override.read, rows)]
 
 
-def _identity(context: Context, head: Head) -> str:
-    """Return what a broken-off verification must be about to be gone on with."""
+def _digest_of_state(context: Context, head: Head) -> str:
+    """Return a digest of everything that must be equal for an audit to be resumed."""
+    # Without user and password, which may change.
     server = context.settings.target_uri().rpartition("@")[2]
     last = head.last.key if head.last else None
     key = [

@@ -1,4 +1,4 @@
-"""Verification: compares all of the target with the ledger and the source, and says where they disagree."""
+"""`verify`: compare the whole target with the ledger and the source."""
 
 from __future__ import annotations
 
@@ -31,29 +31,36 @@ from dedup_job.report.verified import Verification
 
 
 def verify(context: Context, state: Path | None, advance: Advance) -> Verification:
-    """Compare everything; a verification that was broken off goes on where its `state` file ends.
+    """Compare all records; an interrupted verification resumes from its `state` file.
 
-    The ledger comes first: where it is damaged itself, nothing is said of the rest.  `advance` is called with
-    how many more records were read.  Raises LeaseHeld while a run works on the target.
+    If the ledger itself is damaged, only its faults are reported.
+
+    Args:
+        context: The open connections.
+        state: File for the audit database, deleted at the end; None for an unnamed file.
+        advance: Called with the number of records that were read since the last call.
+
+    Raises:
+        LeaseHeld: If a run is in progress on the target.
     """
     started = time.monotonic()
     with closing(Book(state)) as book:
         audit = opened(context, book, advance)
         _enter_plans(audit)
-        found = of_ledger(audit)
-        if not found:
+        differences = of_ledger(audit)
+        if not differences:
             _enter_rest(audit)
-            found = [*of_head(audit), *of_records(audit, RECORDS)]
+            differences = [*of_head(audit), *of_records(audit, RECORDS)]
         decisions, waiting = book.size("decided"), book.size("waiting")
         check_unmoved(audit)
     if state is not None:
         state.unlink(missing_ok=True)
     seconds = time.monotonic() - started
-    return Verification(target_name(context), decisions, True, found, [], seconds, waiting)
+    return Verification(target_name(context), decisions, True, differences, [], seconds, waiting)
 
 
 def _enter_plans(audit: Audit) -> None:
-    """Enter every decision."""
+    """Add every decision of the ledger to the database."""
     position = audit.book.position("plans")
     if position.is_finished:
         return
@@ -73,18 +80,22 @@ def _enter_plans(audit: Audit) -> None:
 
 
 def _enter_rest(audit: Audit) -> None:
-    """Enter the target, the rows of the ledger, and what of the source is not decided."""
-    book, statements = audit.book, audit.statements
-    whole = {name: statements.rows(name).records_after for name in ("dropped", "exceptions")}
-    whole["target"] = statements.target(audit.context.settings.limits.batch_records).records_after
-    for name, pages in whole.items():
+    """Add the target, the rows of the ledger, and the undecided ids of the source to the database."""
+    book, reader = audit.book, audit.reader
+    collections = {name: reader.rows(name).records_after for name in ("dropped", "exceptions")}
+    collections["target"] = reader.target(audit.context.settings.limits.batch_records).records_after
+    for name, pages in collections.items():
         _enter_pages(audit, name, pages, partial(_enter_hashed, book, name))
-    left = statements.rows("left").ids_after
-    _enter_pages(audit, "left", left, partial(_enter_ids_of_rows, book, "stayed"))
+    _enter_pages(
+        audit,
+        "left",
+        reader.rows("left").ids_after,
+        lambda page: book.enter("stayed", [(id_of_row(key),) for key in page]),
+    )
     _enter_pages(
         audit,
         "restored",
-        statements.rows("overrides").records_after,
+        reader.rows("overrides").records_after,
         lambda page: book.enter("restored", restored(page)),
     )
     for change in RESTORE:
@@ -93,16 +104,16 @@ def _enter_rest(audit: Audit) -> None:
 
 
 def _enter_source(audit: Audit) -> None:
-    """Enter what of the source is not decided, and whether runs have passed it by or it is still to come.
+    """Add the undecided ids of the source: as `undecided` if runs have missed them, otherwise as `waiting`.
 
-    What the next run's window holds is to come; of ids without a time, what lies behind the watermark of a
-    backfill.  Where there is none, each run looked at all of them.
+    Ids in the next run's window are waiting.  Ids without a time are waiting beyond the watermark of a
+    backfill; without a backfill each run reads all of them, so they count as missed.
     """
     ids, head = audit.context.source_pages.ids_after, audit.head
     covered, lookback = head.covered, audit.context.settings.source.lookback
     first = since(covered, lookback, only_object_ids=True).start if covered else None
     if head.watermark is not None:
-        # The watermark itself is decided.
+        # The watermark itself is decided, so it may be left out.
         behind = partial(_enter_undecided, audit.book, first, True)
         _enter_pages(audit, "source behind", partial(ids, before=head.watermark), behind)
     rest = partial(_enter_undecided, audit.book, first, covered is not None and head.watermark is None)
@@ -113,25 +124,27 @@ def _enter_source(audit: Audit) -> None:
     _enter_pages(audit, "source", from_watermark, rest)
 
 
-def _enter_undecided(book: Book, first: bytes | None, is_passed: bool, page: Sequence[bytes]) -> None:
-    """Enter the undecided ids of a page; `first` is the ObjectId with which the next run's window begins."""
-    passed = [raw_id for raw_id in page if _is_passed(raw_id, first, is_passed)]
-    book.enter_undecided("undecided", passed)
-    book.enter_undecided("waiting", set(page).difference(passed))
+def _enter_undecided(book: Book, first: bytes | None, is_missed: bool, page: Sequence[bytes]) -> None:
+    """Add the undecided ids of a page.
 
-
-def _is_passed(raw_id: bytes, first: bytes | None, otherwise: bool) -> bool:
-    if first is None or raw_id[HEAD] != OBJECT_ID:
-        return otherwise
-    return raw_id < first  # ObjectIds: bytes sort as the server does
+    Args:
+        book: The audit database.
+        first: The ObjectId with which the next run's window begins; None if there was no run.
+        is_missed: Whether runs have missed ids that are no ObjectIds.
+        page: Raw ids.
+    """
+    missed = [
+        raw_id
+        for raw_id in page
+        # Raw ObjectIds sort as the server sorts them; other raw ids do not.
+        if (is_missed if first is None or raw_id[HEAD] != OBJECT_ID else raw_id < first)
+    ]
+    book.enter_undecided("undecided", missed)
+    book.enter_undecided("waiting", set(page).difference(missed))
 
 
 def _enter_hashed(book: Book, table: str, page: Sequence[bytes]) -> None:
     book.enter(table, hashed(page))
-
-
-def _enter_ids_of_rows(book: Book, table: str, page: Sequence[bytes]) -> None:
-    book.enter(table, [(id_of_row(key),) for key in page])
 
 
 def _enter_pages(
@@ -140,11 +153,19 @@ def _enter_pages(
     pages: Callable[[bytes | None], Iterator[list[bytes]]],
     enter: Callable[[Sequence[bytes]], None],
 ) -> None:
-    """Enter a collection page by page, from where it was left."""
+    """Add a collection to the database page by page; resume after the last page that was added.
+
+    Args:
+        audit: The audit.
+        stage: Name under which the position is stored.
+        pages: Returns the pages after a raw id, or all pages.
+        enter: Adds a page.
+    """
     position = audit.book.position(stage)
     if position.is_finished:
         return
     for page in pages(position.after):
+        # One transaction, so that a killed audit never has a page without its position.
         with audit.book.page():
             enter(page)
             audit.book.move(stage, Position(id_of(page[-1])))
