@@ -20,7 +20,6 @@ import click
 
 from dedup_job import signals
 from dedup_job.cli import commands
-from dedup_job.engine import resident
 from dedup_job.errors import (
     NO_MEMORY,
     DedupError,
@@ -30,10 +29,11 @@ from dedup_job.errors import (
     exit_code_of,
     is_shortage,
 )
-from dedup_job.report import log
+from dedup_job.pipeline import process_memory
+from dedup_job.report import logs
 
 LARGE = 4 << 20  # bytes; with more, records of many sizes leave gaps in this process's memory
-LOG = logging.getLogger(log.NAME)
+LOG = logging.getLogger(logs.NAME)
 IS_LOGGED = Event()  # set once the signal that ended the run is logged
 
 
@@ -41,14 +41,14 @@ def main() -> NoReturn:
     """Run a command and exit with its code; an error is one line on stderr."""
     _open_streams()
     _find_temporary_directory()
-    resident.work_in_batches(LARGE)
+    process_memory.work_in_batches(LARGE)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more threads are of no use, and spin
     threading.excepthook = sys.unraisablehook = _end_without_memory
     try:
-        signals.end_soon(_stopped)
+        signals.install_handlers(_stopped)
         code = _run()
     except StorageFull as error:  # no thread for the signals
-        log.set_up(_form(sys.argv[1:]))
+        logs.set_up_logging(_form(sys.argv[1:]))
         code = _log_failure(str(error), error.exit_code)
     except Stopped as stopped:
         code = _stopped(stopped)
@@ -89,7 +89,7 @@ def _find_temporary_directory() -> None:
 
 
 def _run() -> int:
-    log.set_up(_form(sys.argv[1:]))
+    logs.set_up_logging(_form(sys.argv[1:]))
     try:
         return commands(standalone_mode=False) or 0
     except click.exceptions.NoArgsIsHelpError as error:
@@ -104,9 +104,9 @@ def _run() -> int:
         return _log_failure(_message(error), exit_code_of(error), done=done, trace=_trace(error))
 
 
-def _form(arguments: Sequence[str]) -> log.Form:
+def _form(arguments: Sequence[str]) -> logs.OutputFormat:
     """Return the format of the log, read directly from the arguments: click may yet reject them."""
-    return log.Form(
+    return logs.OutputFormat(
         is_json_log="--log=json" in arguments or ("--log", "json") in pairwise(arguments),
         is_verbose=bool({"-v", "--verbose"} & set(arguments)),
         is_json="--json" in arguments,

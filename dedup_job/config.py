@@ -5,28 +5,253 @@ from __future__ import annotations
 import os
 import stat
 import tomllib
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import ValidationError
-
-from dedup_job.errors import ConfigError
-from dedup_job.settings.faults import faults_of
-from dedup_job.settings.sections import (
-    CleanSettings,
-    EngineSettings,
-    LimitSettings,
-    MatchSettings,
-    RecipeSettings,
-    ReportSettings,
-    Section,
-    SourceSettings,
-    TargetSettings,
+from bson.json_util import CANONICAL_JSON_OPTIONS, dumps, loads
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
 )
 
+from dedup_job.config_errors import describe_errors
+from dedup_job.errors import ConfigError
+
 if TYPE_CHECKING:
-    from dedup_job.fingerprint.recipe import Recipe
-    from dedup_job.text.fields import TextFields
+    pass
+
+# Error messages quote the descriptions: "expected the name of ...".
+Name = Annotated[str, Field(min_length=1)]
+DatabaseName = Annotated[
+    str,
+    Field(
+        max_length=63,
+        pattern=r'^[^/\\. "$*<>:|?\x00]+$',
+        description="the name of a database, without spaces, quotes and any of / \\ . $ * < > : | ?",
+    ),
+]
+CollectionName = Annotated[
+    str,
+    Field(
+        pattern=r"^[^.$\x00]+(\.[^.$\x00]+)*$",
+        description="the name of a collection, without a $, and with no dot at an end or beside another",
+    ),
+]
+
+
+def _resolve_path(path: Path, info: ValidationInfo) -> Path:
+    """Expand `~`, and resolve a relative path against the folder of the settings file."""
+    try:
+        path = path.expanduser()
+    except RuntimeError:
+        raise ValueError("the path of a file, in a home directory that exists") from None
+    return Path((info.context or {}).get("folder", "")) / path
+
+
+def _convert_to_uri(folder: str, info: ValidationInfo) -> str:
+    """Return the URI of a folder that is given as a URI or as a path of this machine."""
+    # Spark would read a plain path in its default file system, which may be HDFS.
+    return folder if "://" in folder else _resolve_path(Path(folder), info).resolve().as_uri()
+
+
+File = Annotated[Path, Field(strict=False), AfterValidator(_resolve_path)]
+Folder = Annotated[str, Field(min_length=1), AfterValidator(_convert_to_uri)]
+
+
+def parse_filter(text: str) -> dict[str, Any] | None:
+    """Parse a filter in extended JSON; None if it is malformed, or not an object."""
+    try:
+        parsed = loads(text)
+    except Exception:  # for malformed values the parser raises errors of many kinds
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+JAVASCRIPT = ("$where", "$function", "$accumulator")
+
+
+def javascript_in(condition: object) -> str | None:
+    """Return the operator by which a filter runs JavaScript on the server; None where it runs none."""
+    if isinstance(condition, list):
+        return next(filter(None, map(javascript_in, condition)), None)
+    if not isinstance(condition, dict):
+        return None
+    named = next((name for name in JAVASCRIPT if name in condition), None)
+    return named or javascript_in(list(condition.values()))
+
+
+class Section(BaseModel):
+    """A table of the settings file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class SourceSettings(Section):
+    """`[source]`: the collection to read, and the fields that hold the text."""
+
+    database: DatabaseName
+    collection: CollectionName
+    fields: tuple[Name, ...] = Field(min_length=1, strict=False)
+    filter: str = "{}"
+    lookback_hours: float = Field(48.0, ge=0, allow_inf_nan=False)
+    full_look_days: float = Field(7.0, ge=0, le=36_500, allow_inf_nan=False)
+    uri_file: File | None = None
+
+    @field_validator("fields")
+    @classmethod
+    def _are_paths(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(part for path in value for part in path.split(".")):
+            raise ValueError("dotted paths, such as body or page.text")
+        return value
+
+    @field_validator("filter")
+    @classmethod
+    def _is_extended_json(cls, value: str) -> str:
+        condition = parse_filter(value)
+        if condition is None:
+            raise ValueError('a filter in extended JSON, as in \'{"lang": "zh"}\'')
+        # Code may answer differently each time, so that a run sees other records than the one before it.
+        if name := javascript_in(condition):
+            raise ValueError(f"a filter without JavaScript ({name}), such as one with $expr")
+        return value
+
+    @property
+    def condition(self) -> dict[str, Any]:
+        """Return the filter as a query for the server."""
+        condition: dict[str, Any] = loads(self.filter)
+        return condition
+
+    @property
+    def plain_filter(self) -> str:
+        """Return the filter in canonical extended JSON, so that equal filters are equal strings."""
+        return dumps(self.condition, json_options=CANONICAL_JSON_OPTIONS)
+
+    @property
+    def lookback(self) -> timedelta:
+        """Return how long before the last scan a nightly run begins to read."""
+        return timedelta(hours=self.lookback_hours)
+
+    @property
+    def full_look(self) -> timedelta:
+        """Return how long runs rely on a matching record count before they compare all ids again."""
+        return timedelta(days=self.full_look_days)
+
+
+class TargetSettings(Section):
+    """`[target]`: the collection for unique records; the ledger is stored beside it."""
+
+    database: DatabaseName
+    collection: CollectionName
+    uri_file: File | None = None
+
+
+class CleanSettings(Section):
+    """`[clean]`: how the visible text is extracted from a record."""
+
+    select: tuple[Name, ...] = Field((), strict=False)
+    remove: tuple[Name, ...] = Field((), strict=False)
+    drop_after: tuple[Name, ...] = Field((), strict=False)
+    max_chars: int = Field(1_000_000, ge=1)
+
+
+class RecipeSettings(Section):
+    """`[recipe]`: how a text becomes a fingerprint; None means the profile's value."""
+
+    segmenter: Literal["rjieba", "jieba"] = "rjieba"
+    profile: Literal["default", "thorough", "classic"] = "default"
+    features: str | None = Field(
+        None,
+        pattern=r"^(words|words\+han|words:[2-9]|chars:[1-9])$",
+        description="words, words+han, words:2 to words:9, or chars:1 to chars:9",
+    )
+    min_length: int | None = Field(None, ge=1)
+    tf: Literal["log", "raw", "binary"] | None = None
+    idf: Literal["sqrt", "full", "none"] | None = None
+    top: int | None = Field(None, ge=0)
+    bits: Literal[64, 128] | None = None
+    min_terms: int | None = Field(None, ge=1)
+    idf_table: File | None = None
+    stop_words: File | None = None
+    user_words: File | None = None
+
+
+class MatchSettings(Section):
+    """`[match]`: when two texts match; None means the profile's value."""
+
+    radius: int | None = Field(None, ge=0, le=128)
+    bands: int | None = Field(None, ge=0, le=64)
+    rows: int | None = Field(None, ge=1, le=16)
+    band_radius: int | None = Field(None, ge=0, le=128)
+    min_similarity: float | None = Field(None, ge=0, le=1)
+    shingle: int | None = Field(None, ge=1, le=32)
+    numbers: Literal["ignore", "distinguish"] = "ignore"
+    cache_mb: int = Field(256, ge=1)
+
+
+class EngineSettings(Section):
+    """`[engine]`: where fingerprints are made; all but `kind` and `workers` configure a backfill on Spark."""
+
+    kind: Literal["local", "spark"] = "local"
+    workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1, le=1024)
+    master: Name | None = None
+    work: Folder | None = None
+    conf: dict[str, str] = Field(default_factory=dict)
+    partitions: int | None = Field(None, ge=1)
+
+    @property
+    def work_folder(self) -> str:
+        """Return the folder for Spark's stages.
+
+        Raises:
+            ConfigError: If none is set.
+        """
+        if self.work is None:
+            raise ConfigError(
+                "[engine] work: Spark needs a folder for its stages that all executors can reach, such as "
+                '"hdfs://host/dedup", "s3a://bucket/dedup" or, on one machine, "/var/tmp/dedup"'
+            )
+        return self.work
+
+
+class LimitSettings(Section):
+    """`[limits]`: batch sizes, timeouts, read rates, and the shares at which guards stop a run."""
+
+    batch_records: int = Field(2_000, ge=1, le=5_000)
+    batch_mb: int = Field(16, ge=1)
+    in_flight_mb: int = Field(256, ge=1)
+    record_seconds: float = Field(5.0, gt=0)
+    connect_seconds: float = Field(10.0, gt=0)
+    patience_seconds: float = Field(120.0, gt=0)
+    read_seconds: float = Field(600.0, gt=0, le=86_400)
+    max_docs_per_second: float | None = Field(None, gt=0)
+    max_mb_per_second: float | None = Field(None, gt=0)
+    allow_plaintext: bool = False
+    max_unjudged_share: float = Field(0.95, ge=0, le=1)
+    max_failed_share: float = Field(0.001, ge=0, le=1)
+    max_drop_share: float = Field(0.9, ge=0, le=1)
+    max_group: int | None = Field(None, ge=1)
+    max_vanished_share: float = Field(0.5, ge=0, le=1)
+
+
+class ReportSettings(Section):
+    """`[report]`: where reports are saved, what they show, and which monitoring is notified."""
+
+    directory: File | None = None
+    samples: int = Field(10, ge=0)
+    groups: int = Field(5, ge=0)
+    keep: int = Field(30, ge=1)
+    metrics: File | None = None
+    ping: SecretStr | None = None
+    show: tuple[Name, ...] = Field((), strict=False)
+    group_by: Name | None = None
+
 
 SOURCE_URI = "DEDUP_SOURCE_URI"
 TARGET_URI = "DEDUP_TARGET_URI"
@@ -39,18 +264,6 @@ class Deciding(Section):
     recipe: RecipeSettings = RecipeSettings()
     match: MatchSettings = MatchSettings()
 
-    def recipe_for(self, texts: TextFields) -> Recipe:
-        """Return the recipe for texts in these fields.
-
-        Raises:
-            ConfigError: If values contradict each other, or a file cannot be used.
-        """
-        # Imported late because it loads compiled code, which is slow: a mistake in the settings file is
-        # reported sooner, and workers start sooner.
-        from dedup_job.settings.chosen_recipe import chosen_recipe
-
-        return chosen_recipe(texts, self.clean, self.recipe, self.match)
-
 
 class Settings(Deciding):
     """A whole settings file."""
@@ -60,16 +273,6 @@ class Settings(Deciding):
     engine: EngineSettings = EngineSettings()
     limits: LimitSettings = LimitSettings()
     report: ReportSettings = ReportSettings()
-
-    def make_recipe(self) -> Recipe:
-        """Return the recipe of these settings.
-
-        Raises:
-            ConfigError: As `recipe_for` does.
-        """
-        from dedup_job.text.fields import TextFields
-
-        return self.recipe_for(TextFields(self.source.fields))
 
     def source_uri(self) -> str:
         """Return the connection string of the source."""
@@ -82,7 +285,7 @@ class Settings(Deciding):
         return connection_string(TARGET_URI, self.target.uri_file)
 
 
-def load(path: Path) -> Settings:
+def load_settings(path: Path) -> Settings:
     """Read and check a settings file.
 
     Raises:
@@ -96,10 +299,10 @@ def load(path: Path) -> Settings:
         raise ConfigError(f"{name}: {error.strerror}; name a configuration file with -c") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
-    return check(table, str(path), path.absolute().parent)
+    return check_settings(table, str(path), path.absolute().parent)
 
 
-def check(table: dict[str, Any], name: str, folder: Path = Path()) -> Settings:
+def check_settings(table: dict[str, Any], name: str, folder: Path = Path()) -> Settings:
     """Check settings that were read from a file.
 
     Args:
@@ -113,7 +316,7 @@ def check(table: dict[str, Any], name: str, folder: Path = Path()) -> Settings:
     try:
         return Settings.model_validate(table, context={"folder": folder})
     except ValidationError as error:
-        raise ConfigError(f"{name}: {faults_of(error, Settings)}") from None
+        raise ConfigError(f"{name}: {describe_errors(error, Settings)}") from None
 
 
 def check_deciding(table: dict[str, Any]) -> Deciding:
@@ -125,7 +328,7 @@ def check_deciding(table: dict[str, Any]) -> Deciding:
     try:
         return Deciding.model_validate(table)
     except ValidationError as error:
-        raise ConfigError(faults_of(error, Deciding)) from None
+        raise ConfigError(describe_errors(error, Deciding)) from None
 
 
 def with_workers(settings: Settings, workers: int) -> Settings:
@@ -138,14 +341,16 @@ def with_engine(settings: Settings, kind: str) -> Settings:
     return settings.model_copy(update={"engine": settings.engine.model_copy(update={"kind": kind})})
 
 
-def with_pace(settings: Settings, docs_per_second: float | None, mb_per_second: float | None) -> Settings:
+def with_read_rates(
+    settings: Settings, docs_per_second: float | None, mb_per_second: float | None
+) -> Settings:
     """Return a copy of the settings with other read rates; None keeps a rate unchanged."""
     rates = {"max_docs_per_second": docs_per_second, "max_mb_per_second": mb_per_second}
     changes = {name: rate for name, rate in rates.items() if rate is not None}
     return settings.model_copy(update={"limits": settings.limits.model_copy(update=changes)})
 
 
-def deciding_as(settings: Settings, other: Settings) -> Settings:
+def with_decisions_of(settings: Settings, other: Settings) -> Settings:
     """Return a copy with everything that affects a verdict from `other`: fields, clean, recipe, match."""
     source = settings.source.model_copy(update={"fields": other.source.fields})
     sections = {name: getattr(other, name) for name in Deciding.model_fields}

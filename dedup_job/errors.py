@@ -97,14 +97,15 @@ class Stopped(BaseException):
 
 
 def is_shortage(error: BaseException) -> bool:
-    """Return whether an error means too little memory on this machine, or none for a thread or a process."""
+    """Return whether an error means a shortage of memory, also for a new thread or process."""
     if isinstance(error, OSError):
-        return error.errno in (errno.ENOMEM, errno.EAGAIN) and error.filename is None  # EAGAIN: of fork
+        # A fork that is refused memory, or one more process, fails with EAGAIN.
+        return error.errno in (errno.ENOMEM, errno.EAGAIN) and error.filename is None
     if isinstance(error, RuntimeError):
         return str(error) == "can't start new thread"
     if isinstance(error, ImportError):
         return "failed to map segment" in str(error) or "annot allocate memory" in str(error)
-    # bson raises an InvalidBSON with the message of whatever failed, and a MemoryError has none.
+    # bson wraps any error in an InvalidBSON with the same message, and a MemoryError has no message.
     is_wrapped = type(error).__name__ == "InvalidBSON" and not str(error)
     return isinstance(error, MemoryError) or is_wrapped
 
@@ -112,7 +113,7 @@ def is_shortage(error: BaseException) -> bool:
 def exit_code_of(error: BaseException) -> int:
     """Return the exit code of a command that an error ended; 70 for an unexpected error.
 
-    Too little memory counts as full storage (74), as does an OSError of a file.
+    A shortage of memory counts as full storage (74), as does an OSError of a file.
     """
     # An OSError without a file name comes from a socket or a pipe, so it is a bug here.
     if is_shortage(error) or (isinstance(error, OSError) and error.filename is not None):

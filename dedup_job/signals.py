@@ -20,13 +20,13 @@ from dedup_job.errors import Stopped
 from dedup_job.threads import start_thread
 
 GRACE_SECONDS = 5.0  # to release the lease and to stop the workers
-LOOK_SECONDS = 0.1  # between two checks of the flag while the main thread waits
+CHECK_SECONDS = 0.1  # between two checks of the flag while the main thread waits
 
 T = TypeVar("T")
-Tell = Callable[[Stopped], object]
+Warn = Callable[[Stopped], object]
 
 
-class Flag:
+class ShutdownRequest:
     """The first signal received, if any."""
 
     def __init__(self) -> None:
@@ -44,6 +44,7 @@ class Flag:
             Stopped: Only in the main thread, and only once.
         """
         # Only once, because cleanup talks to the server too, and so checks the flag.
+        # `current_thread()` would register a dummy for each thread that `start_thread` started.
         if self._signum is not None and not self._is_raised and get_ident() == main_thread().ident:
             self._is_raised = True
             raise Stopped(self._signum)
@@ -57,14 +58,14 @@ class Flag:
         # A wait without timeout would not return at a signal: the handler only sets the flag.
         while not future.done():
             self.check()
-            wait([future], LOOK_SECONDS)
+            wait([future], CHECK_SECONDS)
         return future.result()
 
 
-FLAG = Flag()
+SHUTDOWN = ShutdownRequest()
 
 
-def end_soon(tell: Tell) -> None:
+def install_handlers(tell: Warn) -> None:
     """Install handlers that set the flag, and a thread that ends the process if the run does not.
 
     Args:
@@ -77,11 +78,11 @@ def end_soon(tell: Tell) -> None:
     signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
     start_thread(_end_process, reader, writer, tell)
     for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, FLAG.set)
+        signal.signal(signum, SHUTDOWN.set)
 
 
 # `_writer` is passed only to keep it open: a closed one would end the wait for signals.
-def _end_process(reader: socket.socket, _writer: socket.socket, tell: Tell) -> None:
+def _end_process(reader: socket.socket, _writer: socket.socket, tell: Warn) -> None:
     """Wait for a signal, then end the process at the second one or after the grace period."""
     first = Stopped(reader.recv(1)[0])
     reader.settimeout(GRACE_SECONDS)

@@ -39,7 +39,7 @@ from typing import Any
 
 from pymongo import MongoClient
 
-from dedup_job.fingerprint.profile import PROFILES
+from dedup_job.fingerprint.recipe import PROFILES
 from scripts.local_mongod import open_server
 from scripts.measure import DATABASE, SETTINGS, fill, numbers, table, watched
 from scripts.measure import row as print_row

@@ -23,10 +23,10 @@ from bson import ObjectId, encode
 from pymongo import MongoClient
 from pymongo.collection import Collection
 
-from dedup_job.commands.earlier_decisions import Earlier, EarlierDecisions
-from dedup_job.document import UNIQUE, Action
-from dedup_job.mongo.id_set import IdSet
-from dedup_job.report.reconciled import IdTally
+from dedup_job.ledger.earlier_decisions import EarlierDecision, EarlierDecisions
+from dedup_job.mongo.ids import IdSet
+from dedup_job.records import UNIQUE, Action
+from dedup_job.report.reconcile_results import AffectedRecords
 from scripts.local_mongod import LocalMongod
 from scripts.measure import row, table
 
@@ -89,12 +89,12 @@ def hold(count: int) -> int:
     The ids are compared (`rest`), told (`changed`), and decided again.
     """
     before = peak_bytes()
-    decisions, changed = EarlierDecisions(), IdTally()
+    decisions, changed = EarlierDecisions(), AffectedRecords()
 
     def pages() -> Iterator[list[bytes]]:
         for first in range(0, count, BATCH):
             ids = [encode({"_id": ObjectId(n.to_bytes(12, "big"))}) for n in range(first, first + BATCH)]
-            decisions.add({raw_id: Earlier(first // BATCH, UNIQUE, bytes(16)) for raw_id in ids}, ids)
+            decisions.add({raw_id: EarlierDecision(first // BATCH, UNIQUE, bytes(16)) for raw_id in ids}, ids)
             changed.add((raw_id, Action.UNIQUE) for raw_id in ids)
             yield ids
 

@@ -24,16 +24,16 @@ from bson import encode
 from selectolax.lexbor import LexborHTMLParser
 
 from dedup_job import config
-from dedup_job.document import digests
 from dedup_job.fingerprint.bands import band_keys
-from dedup_job.fingerprint.fingerprinter import Fingerprinter, shared_idf
-from dedup_job.fingerprint.pieces import Rows
+from dedup_job.fingerprint.fingerprinter import Fingerprinter, load_idf
 from dedup_job.fingerprint.recipe import Reader, Recipe
 from dedup_job.fingerprint.segment import prepare_for_segmenter, rust_segmenter
 from dedup_job.fingerprint.shingles import shingle_sets
 from dedup_job.fingerprint.simhash import compute_simhashes
-from dedup_job.fingerprint.terms import Vocabulary, weigh
-from dedup_job.fingerprint.tokens import Tokenizer, token_rows
+from dedup_job.fingerprint.terms import Vocabulary, weigh_terms
+from dedup_job.fingerprint.tokens import Rows, Tokenizer, token_rows
+from dedup_job.recipe_from_settings import make_recipe
+from dedup_job.records import digests
 from dedup_job.text.characters import encode_lower_case
 from scripts.measure import documents
 
@@ -74,7 +74,7 @@ class Stages:
     def __init__(self, recipe: Recipe) -> None:
         rule = recipe.terms
         self._recipe = recipe
-        self._vocabulary = Vocabulary(rule, shared_idf(recipe.idf_table), frozenset(), recipe.bits)
+        self._vocabulary = Vocabulary(rule, load_idf(recipe.idf_table), frozenset(), recipe.bits)
         tokenizer = Tokenizer(rule, rust_segmenter(()), frozenset())
         self._rows = token_rows(rule, tokenizer, self._vocabulary)
 
@@ -93,7 +93,7 @@ class Stages:
         return given, texts
 
     def _folded(self, rows: Rows) -> None:
-        terms = weigh(*rows, self._vocabulary, self._recipe.terms)
+        terms = weigh_terms(*rows, self._vocabulary, self._recipe.terms)
         compute_simhashes(terms.offsets, terms.rows, terms.weights, self._vocabulary.hashes())
 
 
@@ -125,7 +125,7 @@ def parsed(text: str) -> str:
 def timed(path: Path, passes: int) -> dict[str, float]:
     """Return the medians of all stages over some passes."""
     raws = [encode(record) for record in documents(path)]
-    recipe = config.check(TABLE, "bench").make_recipe()
+    recipe = make_recipe(config.check_settings(TABLE, "bench"))
     Fingerprinter(recipe)(raws[:1])  # tables are made
     found = [one_pass(recipe, raws) for _ in range(passes)]
     return {stage: median(one[stage] for one in found) for stage in STAGES}

@@ -28,8 +28,8 @@ from bson import encode
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
-from dedup_job.match.keepers import Keepers, OlderKeepers
-from dedup_job.plan import RawIds, Texts
+from dedup_job.index.keepers import KeeperRefetch, Keepers
+from dedup_job.records import PlanTexts, RawIds
 from dedup_job.text.fields import TextFields
 from scripts.measure import documents, numbers, row, table
 
@@ -78,7 +78,7 @@ def fingerprints(rows: Numbers, trial: Trial) -> Numbers:
     return np.ascontiguousarray(trial.real[drawn, np.arange(drawn.shape[1])]).view(np.uint64)
 
 
-def stream(trial: Trial) -> Iterator[Texts]:
+def stream(trial: Trial) -> Iterator[PlanTexts]:
     """Yield batches in which three texts of ten are near copies of one of the other seven."""
     rng = np.random.default_rng(1)
     for start in range(0, trial.count, BATCH):
@@ -97,17 +97,17 @@ def stream(trial: Trial) -> Iterator[Texts]:
         keys[planted, :SHARED_BANDS] = theirs[:, :SHARED_BANDS]
         has_fingerprint = np.ones(len(rows), np.bool_)
         digests = scattered(rows + np.uint64(1 << 40), 2)
-        yield Texts(object_ids(rows), bits, has_fingerprint, keys, digests, has_fingerprint)
+        yield PlanTexts(object_ids(rows), bits, has_fingerprint, keys, digests, has_fingerprint)
 
 
 def measured(trial: Trial) -> tuple[Any, ...]:
     """Return the figures of one stream: microseconds to look up and to enter, candidates, bytes, peak MB."""
     recipe = Recipe(Reader(TextFields(("data",))), trial.bits, trial.matching)
-    keepers = Keepers(recipe, 0, OlderKeepers(lambda _: [], nothing))
+    keepers = Keepers(recipe, 0, KeeperRefetch(lambda _: [], nothing))
     looked = entered = found = counted = 0.0
     for texts in stream(trial):
         began = time.process_time()
-        numbered = keepers.enter(texts.ids, texts)
+        numbered = keepers.add_texts(texts.ids, texts)
         between = time.process_time()
         candidates = keepers.candidates(numbered.texts, texts.keys)
         ended = time.process_time()

@@ -25,7 +25,7 @@ from typing import Any
 from pymongo import MongoClient
 
 from dedup_job import Deduplicator
-from dedup_job.engine.resident import family
+from dedup_job.pipeline.process_memory import family
 from scripts.local_mongod import Server, open_server
 from scripts.measure import DATABASE, Commands, cpu_seconds, fill, job_commands, row, table
 from scripts.reference import TextSet, arguments

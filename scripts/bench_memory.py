@@ -16,10 +16,9 @@ from typing import Any
 from pymongo import MongoClient
 
 from dedup_job import config
-from dedup_job.commands.decide import decide
-from dedup_job.document import Batch
-from dedup_job.engine.resident import family, resident_bytes
-from dedup_job.plan import Plan
+from dedup_job.commands.backfill import decide
+from dedup_job.pipeline.process_memory import family, resident_bytes
+from dedup_job.records import Batch, Plan
 from scripts.corpus import Mix, generate
 from scripts.local_mongod import open_server
 from scripts.measure import MB, fill, job_commands, mongod_of, row, table
@@ -71,7 +70,7 @@ def main() -> None:
         with MongoClient[dict[str, Any]](server.uri) as client:
             fill(generate(records, mix=Mix(length=args.length, html=0.0)), client)
         table("decided", "keepers", "process MB", "index MB", "texts at hand MB", "the rest MB", "workers MB")
-        with WatchedContext(config.load(commands.settings)) as parts:
+        with WatchedContext(config.load_settings(commands.settings)) as parts:
             marks = Marks(parts, max(1, records // args.marks), mongod_of(server))
             report = decide(parts, "backfill", marks.observe)
             index = parts.seen.nbytes / len(parts.seen)

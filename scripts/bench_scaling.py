@@ -23,11 +23,11 @@ from typing import Any
 from pymongo import MongoClient
 
 from dedup_job import config
-from dedup_job.commands.context import Context
-from dedup_job.commands.decide import decide
-from dedup_job.document import Batch, Fingerprints
-from dedup_job.engine.local import LocalEngine
-from dedup_job.mongo.window import Window
+from dedup_job.commands.backfill import decide
+from dedup_job.mongo.id_window import Window
+from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.local_engine import LocalEngine
+from dedup_job.records import Batch, Fingerprints
 from scripts.corpus import Mix, generate
 from scripts.local_mongod import open_server
 from scripts.measure import Commands, fill, forget, job_commands, numbers, row, table
@@ -76,7 +76,7 @@ class PartsWithAnswers(Context):
 
 def parent_alone(settings: Path) -> Parent:
     """Run a backfill in this process for which all fingerprints are there already."""
-    with PartsWithAnswers(config.load(settings)) as context, context.engine() as engine:
+    with PartsWithAnswers(config.load_settings(settings)) as context, context.engine() as engine:
         batches = context.source.batches(Window())
         answers = [pickle.dumps(prints) for _, prints in engine.fingerprinted(batches)]
         context.answers = Answers(engine, answers)

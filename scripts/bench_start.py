@@ -23,16 +23,15 @@ from pymongo import MongoClient
 from pymongo.collection import Collection
 
 from dedup_job.__main__ import LARGE
-from dedup_job.commands.past import taken_in
-from dedup_job.document import UNIQUE, Counts
-from dedup_job.engine import resident
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
+from dedup_job.index.keepers import KeeperRefetch, Keepers
 from dedup_job.ledger.head import Head
+from dedup_job.ledger.plan_format import PlanId, StoredPlan, pack
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.stored_plan import PlanId, StoredPlan, pack
-from dedup_job.match.keepers import Keepers, OlderKeepers
-from dedup_job.mongo.window import Window, since
-from dedup_job.plan import BACKFILL, Plan
+from dedup_job.mongo.id_window import Window, since
+from dedup_job.pipeline import process_memory
+from dedup_job.pipeline.prior_decisions import load_keepers
+from dedup_job.records import BACKFILL, UNIQUE, Counts, Plan
 from dedup_job.text.fields import TextFields
 from scripts.bench_index import scattered
 from scripts.local_mongod import LocalMongod
@@ -80,12 +79,12 @@ def phases(reader: LedgerReader, plans: int, recipe: Recipe) -> Iterator[tuple[s
         marks.append((time.perf_counter(), time.process_time()))
         return marks[-1][0] - marks[-2][0], marks[-1][1] - marks[-2][1]
 
-    keepers = Keepers(recipe, 0, OlderKeepers(no_texts, no_texts))  # type: ignore[arg-type]
+    keepers = Keepers(recipe, 0, KeeperRefetch(no_texts, no_texts))  # type: ignore[arg-type]
     window = since(FIRST + timedelta(seconds=plans * A_PLAN), timedelta(hours=48), only_object_ids=True)
-    window = window.without(taken_in(reader, head(plans), keepers, []))
+    window = window.without(load_keepers(reader, head(plans), keepers, []))
     yield "the ledger is taken in", passed()
     texts = stored(plans, recipe.matching).plan.texts
-    keepers.candidates(keepers.enter(texts.ids, texts).texts, texts.keys)
+    keepers.candidates(keepers.add_texts(texts.ids, texts).texts, texts.keys)
     yield f"a first batch is looked up ({keepers.nbytes / keepers.texts:.1f} bytes a record)", passed()
     Window().without(reader.plan_columns(head(plans)))
     yield "all its ids are left out, where they hold no time", passed()
@@ -97,7 +96,7 @@ def main() -> None:
     parser.add_argument("--counts", type=numbers, default=[1_000_000], help="records in the ledger")
     options = parser.parse_args()
     recipe = Recipe(Reader(TextFields(("data",))), 64, Matching())
-    resident.work_in_batches(LARGE)
+    process_memory.work_in_batches(LARGE)
     print("| records | until | seconds | CPU seconds | CPU us a record | 50 M, extrapolated: CPU seconds |")
     print("|---|---|---|---|---|---|")
     with LocalMongod() as server, MongoClient[dict[str, object]](server.uri, tz_aware=True) as client:

@@ -2,18 +2,18 @@
 
     python -m scripts.compile
 
-What is compiled is kept (`dedup_job/native/cache.py`), so that the first run is as fast as later ones.
+What is compiled is kept (`dedup_job/native/compiled.py`), so that the first run is as fast as later ones.
 """
 
 from __future__ import annotations
 
 from bson import encode
 
-from dedup_job import job
-from dedup_job.document import Batch
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
-from dedup_job.match.keepers import Keepers, OlderKeepers
+from dedup_job.index.keepers import KeeperRefetch, Keepers
+from dedup_job.pipeline import job
+from dedup_job.records import Batch
 from dedup_job.text.fields import TextFields
 from scripts.corpus import generate
 
@@ -25,11 +25,11 @@ def main() -> None:
     recipe = Recipe(Reader(TextFields(("data",))), 64, Matching())
     fingerprint = Fingerprinter(recipe)
     raws = {encode({"_id": record["_id"]}): encode(record) for record in generate(RECORDS)}
-    keepers = Keepers(recipe, 0, OlderKeepers(lambda ids: [{one: raws[one] for one in ids}], fingerprint))
+    keepers = Keepers(recipe, 0, KeeperRefetch(lambda ids: [{one: raws[one] for one in ids}], fingerprint))
     for number in range(0, RECORDS, A_BATCH):
         ids = list(raws)[number : number + A_BATCH]
         batch = Batch(ids, [raws[raw_id] for raw_id in ids])
-        job.in_memory(batch, fingerprint(batch.raws), recipe.matching, keepers)
+        job.decide_in_memory(batch, fingerprint(batch.raws), recipe.matching, keepers)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from dedup_job import config
-from dedup_job.commands.context import Context
+from dedup_job.pipeline.context import Context
 from scripts.corpus import generate, load
 
 RECORDS = 5_000
@@ -72,7 +72,7 @@ def _pairs(shop: Database[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def _show(pairs: list[dict[str, Any]], settings: Path) -> None:
     """Print how the texts of the pairs begin, and what to do next."""
     ids = {one: encode({"_id": one}) for row in pairs for one in (row["keeper"], row["_id"])}
-    with Context(config.load(settings)) as context:
+    with Context(config.load_settings(settings)) as context:
         beginnings = context.text_beginnings(ids.values())
     print(f"\n{len(pairs)} of the pairs, each by the beginnings of its texts:")
     for row in pairs:

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from bson import encode
 
-from dedup_job.document import Fingerprints
+from dedup_job.analysis.band_grid import TextSample, count_near_duplicates, try_bands
+from dedup_job.analysis.scores import TunedSettings
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
-from dedup_job.lab.scoring import Setting
-from dedup_job.lab.tuning import Sample, near_duplicates, rows
+from dedup_job.records import Fingerprints
 from dedup_job.text.fields import TextFields
 from scripts.corpus import Mix, generate
 from scripts.made_up import Collection, Forms
@@ -51,10 +51,10 @@ def records_of(name: str, data: Path, count: int) -> Iterator[dict[str, Any]]:
     return documents(data / name / "docs.jsonl.gz")
 
 
-def sampled(fingerprint: Fingerprinter, raws: Sequence[bytes]) -> Sample:
+def sampled(fingerprint: Fingerprinter, raws: Sequence[bytes]) -> TextSample:
     """Fingerprint records and take their different texts."""
     parts = [fingerprint(raws[first : first + BATCH]) for first in range(0, len(raws), BATCH)]
-    return Sample.of(Fingerprints.join(parts))
+    return TextSample.of(Fingerprints.join(parts))
 
 
 def main() -> None:
@@ -71,11 +71,11 @@ def main() -> None:
     for name in args.sets:
         raws = [encode(record) for record in records_of(name, args.data, args.records)]
         sample = sampled(fingerprint, raws)
-        samples[name] = sample, near_duplicates(sample, AT)
+        samples[name] = sample, count_near_duplicates(sample, AT)
     table("bands x rows", "distance", *(f"{name}: {pairs:,} pairs" for name, (_, pairs) in samples.items()))
     for (bands, each), limit in product(SHAPES, LIMITS):
-        setting = replace(Setting.of(Matching()), bands=bands, rows=each, band_radius=limit)
-        found = [next(rows(sample, [setting], pairs)) for sample, pairs in samples.values()]
+        setting = replace(TunedSettings.of(Matching()), bands=bands, rows=each, band_radius=limit)
+        found = [next(try_bands(sample, [setting], pairs)) for sample, pairs in samples.values()]
         cells = (f"{one.found / max(1, one.found + one.missed):.4f}, {one.compared:.2f}" for one in found)
         row(f"{bands} x {each}", limit, *cells)
 

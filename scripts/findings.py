@@ -14,17 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from pymongo import MongoClient
 
-from scripts.made_up import (
-    EXACT,
-    NEAR,
-    ORIGINAL,
-    Collection,
-    Flags,
-    Numbers,
-    Planted,
-    numbers_of,
-    similarity,
-)
+from scripts.made_up import EXACT, NEAR, ORIGINAL, Collection, Flags, Numbers, Planted, numbers_of, similarity
 from scripts.measure import DATABASE
 
 LEAST = 0.8

@@ -25,7 +25,7 @@ from typing import Any
 
 from pymongo import MongoClient
 
-from dedup_job.engine.resident import family, resident_bytes
+from dedup_job.pipeline.process_memory import family, resident_bytes
 from scripts.local_mongod import Server
 
 DATABASE = "bench"

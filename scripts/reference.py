@@ -19,9 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from dedup_job.document import Unjudged
-from dedup_job.fingerprint.profile import Profile
-from dedup_job.fingerprint.recipe import Reader, Recipe
+from dedup_job.fingerprint.recipe import Profile, Reader, Recipe
+from dedup_job.records import Unjudged
 from dedup_job.text.clean import Cleaner
 from scripts.measure import documents
 

@@ -31,15 +31,15 @@ from scripts.local_mongod import LocalMongod
 from scripts.local_mongod7 import use_mongod7
 from scripts.local_replica_set import LocalReplicaSet
 from scripts.local_spark import LocalSpark
-from tests.integration import storms
-from tests.integration.campaign import Damage, Material, Result, trial
-from tests.integration.clusters import everything, field_of
-from tests.integration.elections import elections
-from tests.integration.forks import Forks
-from tests.integration.loop import applying, loop
-from tests.integration.storms import Storm, storm
-from tests.integration.wire import Kind
-from tests.model import Mishaps, Model, Violation, search
+from tests.support import process_campaign
+from tests.support.campaign import Damage, Material, Result, trial
+from tests.support.cluster_campaign import everything, field_of
+from tests.support.commit_model import Mishaps, Model, Violation, search
+from tests.support.elections import elections
+from tests.support.fault_loop import applying, loop
+from tests.support.fault_proxy import Kind
+from tests.support.forked_commands import Forks
+from tests.support.process_campaign import Storm, storm
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs" / "soak.md"
@@ -163,12 +163,21 @@ CAMPAIGNS = (
     Campaign("nightly", "killed before and after every command of a nightly run", EVERY, nightly),
     Campaign("apply", "every command of a `reconcile --apply`, each fault; two kills in a row", EVERY, apply),
     Campaign("alone", "every command and reply lost, on a standalone server", EVERY, alone),
-    Campaign("kills", "`kill -9` at a random moment", 1_000, stormy(storms.kills)),
+    Campaign("kills", "`kill -9` at a random moment", 1_000, stormy(process_campaign.kills)),
     Campaign("struck", "the same, of runs without workers", 2_000, struck),
-    Campaign("contests", "eight runs started at once", 100, stormy(storms.contests)),
-    Campaign("pauses", "the holder paused, its lease taken, then let go on", 30, stormy(storms.pauses)),
-    Campaign("signals", "SIGTERM or SIGINT at a random moment, some twice", 200, stormy(storms.signals)),
-    Campaign("workers", "up to three workers of a run killed or stopped", 40, stormy(storms.worker_losses)),
+    Campaign("contests", "eight runs started at once", 100, stormy(process_campaign.contests)),
+    Campaign(
+        "pauses", "the holder paused, its lease taken, then let go on", 30, stormy(process_campaign.pauses)
+    ),
+    Campaign(
+        "signals", "SIGTERM or SIGINT at a random moment, some twice", 200, stormy(process_campaign.signals)
+    ),
+    Campaign(
+        "workers",
+        "up to three workers of a run killed or stopped",
+        40,
+        stormy(process_campaign.worker_losses),
+    ),
     Campaign("elections", "elections forced in a replica set of three", 200, forced_elections),
     Campaign(
         "spark", "each stage on Spark: a worker, the driver, the primary lost; SIGTERM", 1, on_a_cluster

@@ -26,18 +26,7 @@ from pymongo import MongoClient
 from scripts.bench_forms import CHANGED, ONE, THIRTY
 from scripts.local_mongod import Server, open_server
 from scripts.made_up import Collection, Pages, refill
-from scripts.measure import (
-    DATABASE,
-    SETTINGS,
-    Commands,
-    Usage,
-    documents,
-    fill,
-    forget,
-    numbers,
-    row,
-    table,
-)
+from scripts.measure import DATABASE, SETTINGS, Commands, Usage, documents, fill, forget, numbers, row, table
 
 REAL = ("leetcode", "medical_qa", "reuters21578")
 TOGETHER = "together"

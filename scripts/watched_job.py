@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from time import perf_counter, process_time
 
 from dedup_job import config
-from dedup_job.commands.context import Context, Records
-from dedup_job.commands.decide import decide
-from dedup_job.document import Batch
-from dedup_job.engine.local import LocalEngine
-from dedup_job.engine.resident import family, resident_bytes
-from dedup_job.match.keepers import Keepers
-from dedup_job.plan import Plan
-from dedup_job.report.summary import Report
+from dedup_job.commands.backfill import decide
+from dedup_job.index.keepers import Keepers
+from dedup_job.pipeline.context import Context, RecordLookup
+from dedup_job.pipeline.local_engine import LocalEngine
+from dedup_job.pipeline.process_memory import family, resident_bytes
+from dedup_job.records import Batch, Plan
+from dedup_job.report.run_summary import RunSummary
 from scripts.local_mongod import Server
 from scripts.measure import cpu_seconds, job_commands, mongod_of
 
@@ -25,7 +24,7 @@ class WatchedContext(Context):
 
     seen: Keepers
 
-    def keepers(self, records: Records, engine: LocalEngine) -> Keepers:
+    def keepers(self, records: RecordLookup, engine: LocalEngine) -> Keepers:
         self.seen = super().keepers(records, engine)
         return self.seen
 
@@ -112,14 +111,14 @@ class Watch:
 
 def backfill(
     server: Server, every: int, show: Callable[[Sequence[Stretch]], None]
-) -> tuple[Report, list[Stretch]]:
+) -> tuple[RunSummary, list[Stretch]]:
     """Decide what the source holds with the default settings; returns what was done, stretch by stretch.
 
     The benchmark's process becomes the deciding one; the workers are others.
     """
     with job_commands(server) as commands:
         os.environ["DEDUP_SOURCE_URI"] = server.uri
-        with WatchedContext(config.load(commands.settings)) as context:
+        with WatchedContext(config.load_settings(commands.settings)) as context:
             watch = Watch(context, every, mongod_of(server), show)
             report = decide(context, "backfill", watch.observe)
     return report, watch.stretches

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator
+from http.server import ThreadingHTTPServer
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from scripts.local_mongod import Server, ServerError, find_mongod, open_server
+from tests.support.monitor import SECRET, Monitor
+from tests.support.waiting import HANG_SECONDS
 
 # The same examples in every run, and no limits of time: a slow machine is no fault of the code.
 settings.register_profile(
@@ -60,3 +64,16 @@ def database(_client: MongoClient[dict[str, Any]]) -> Iterator[Database[dict[str
     fresh = _client[f"test_{uuid.uuid4().hex}"]
     yield fresh
     _client.drop_database(fresh)
+
+
+@pytest.fixture
+def monitor(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, type[Monitor]]]:
+    monkeypatch.setattr("dedup_job.report.monitoring.PING_SECONDS", HANG_SECONDS)
+
+    class OfThisTest(Monitor):
+        asked: list[str] = []  # noqa: RUF012
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), OfThisTest) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}{SECRET}", OfThisTest
+        server.shutdown()

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from dedup_job.errors import ConfigError, StorageFull
-from dedup_job.report.terminal import json_line
+from dedup_job.report.terminal import to_json_line
 
 log = logging.getLogger("dedup_job")
 
@@ -35,7 +35,7 @@ class Output:
         """
         try:
             with suppress(BrokenPipeError):
-                click.echo(json_line(values) if self.as_json else text)
+                click.echo(to_json_line(values) if self.as_json else text)
         except OSError as error:
             raise StorageFull(
                 f"the work is done, but its report cannot be written: {error.strerror}"
@@ -53,7 +53,7 @@ class Output:
         Raises:
             StorageFull: If stdout cannot be written.
         """
-        lines = [json_line(values()) if self.as_json else text() for text, values in answers]
+        lines = [to_json_line(values()) if self.as_json else text() for text, values in answers]
         try:
             click.echo("\n".join(lines))
         except BrokenPipeError:
@@ -63,7 +63,7 @@ class Output:
         return True
 
 
-def common(command: Callable[..., Any]) -> Callable[..., Any]:
+def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that all commands have."""
     for option in (
         click.option("-v", "--verbose", is_flag=True, help="Log more, with the traceback of an error."),
@@ -93,7 +93,7 @@ def common(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def paced(command: Callable[..., Any]) -> Callable[..., Any]:
+def rate_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that limit the read rate."""
     above_zero = click.FloatRange(0, min_open=True)
     for option in (
@@ -106,7 +106,7 @@ def paced(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def consenting(command: Callable[..., Any]) -> Callable[..., Any]:
+def consent_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options with which a person accepts changes of collections or filter."""
     for option in (
         click.option("--moved", is_flag=True, help="Accept a source or target that was moved or restored."),
@@ -120,12 +120,12 @@ def consenting(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-ALLOWED = click.option(
+ALLOW_OPTION = click.option(
     "--allow", is_flag=True, help="Only warn where a guard of [limits] would stop the run."
 )
 
 
-SAME_FROM = click.option(
+THRESHOLD_OPTION = click.option(
     "--at",
     type=click.FloatRange(0, 1, min_open=True),
     default=0.8,
@@ -134,36 +134,36 @@ SAME_FROM = click.option(
 )
 
 
-def consent(options: dict[str, Any]) -> Any:
+def consent_from(options: dict[str, Any]) -> Any:
     """Return the changes and guards that a person has accepted on the command line."""
-    from dedup_job.ledger.fitting import Consent
+    from dedup_job.ledger.compatibility import Consent
 
     return Consent(options.get("refilter", False), options.get("moved", False), options.get("allow", False))
 
 
-def prepared(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
+def prepare_settings(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
     """Read the settings, as the options change them; raises StorageFull with too little memory for a run."""
     from dedup_job import config as configuration
-    from dedup_job.engine.resident import check_least
+    from dedup_job.pipeline.process_memory import check_least
 
-    settings = configuration.load(config)
+    settings = configuration.load_settings(config)
     if options["workers"]:
         settings = configuration.with_workers(settings, options["workers"])
     if options.get("engine"):
         settings = configuration.with_engine(settings, options["engine"])
-    settings = configuration.with_pace(
+    settings = configuration.with_read_rates(
         settings, options.get("max_docs_per_second"), options.get("max_mb_per_second")
     )
     check_least(settings.engine.workers)  # before anything compiled is loaded
     return settings, Output(options["as_json"])
 
 
-def begin_workers(settings: Any) -> None:
+def preload_workers(settings: Any) -> None:
     """Start the fork server early, so that it loads its code while this process loads its own.
 
     Each takes about a second.  An error is ignored here: it is reported when workers are needed.
     """
-    from dedup_job.engine.forks import fork_server, has_spare_processor
+    from dedup_job.pipeline.fork_server import fork_server, has_spare_processor
 
     # With all processors busy nothing is gained, and a run that must give way to another would end later.
     if settings.engine.kind == "local" and has_spare_processor():
@@ -171,11 +171,11 @@ def begin_workers(settings: Any) -> None:
             fork_server()
 
 
-def prepared_to_report(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
+def load_reporting_settings(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
     """Read the settings of a command that saves a report, and check that the folder can be written."""
     from dedup_job.report.files import check_folder
 
-    settings, output = prepared(config, options)
+    settings, output = prepare_settings(config, options)
     if settings.report.directory is not None:
         check_folder(settings.report.directory, "[report] directory")
     return settings, output
@@ -185,12 +185,12 @@ def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write one JSON object per line; raise StorageFull if the file cannot be written."""
     try:
         with path.open("w", encoding="utf-8") as file:
-            file.writelines(json_line(row) + "\n" for row in rows)
+            file.writelines(to_json_line(row) + "\n" for row in rows)
     except OSError as error:
         raise StorageFull(f"{path} cannot be written: {error.strerror}") from None
 
 
-def finish(output: Output, settings: Any, done: Any, text: str, values: dict[str, Any]) -> None:
+def publish_report(output: Output, settings: Any, done: Any, text: str, values: dict[str, Any]) -> None:
     """Print the report of a run, log its numbers, and save it if the settings name a directory.
 
     Args:
@@ -203,8 +203,8 @@ def finish(output: Output, settings: Any, done: Any, text: str, values: dict[str
     Raises:
         StorageFull: If the report cannot be saved.
     """
-    from dedup_job.report.log import is_interactive
-    from dedup_job.report.saved import SavedReports
+    from dedup_job.report.files import SavedReports
+    from dedup_job.report.logs import is_interactive
 
     if not is_interactive():
         log.info("done", extra={"fields": {**done.as_json(), "exit_code": done.exit_code}})

@@ -5,23 +5,22 @@ from __future__ import annotations
 import logging
 import time
 
-from dedup_job.commands.context import Context
-from dedup_job.document import UNIQUE, Action, Counts, Verdict
-from dedup_job.engine.exempt import WithExempt
-from dedup_job.job import Observe, in_parts, planned
-from dedup_job.ledger.fitting import Consent
+from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.run_row import RunId
-from dedup_job.mongo.ahead import read_ahead
-from dedup_job.mongo.window import Window
-from dedup_job.plan import ADOPT
-from dedup_job.report.summary import Report
+from dedup_job.ledger.run_history import RunId
+from dedup_job.mongo.id_window import Window
+from dedup_job.mongo.pages import prefetch
+from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.job import Observe, commit_in_parts, make_plan
+from dedup_job.pipeline.skip_records import SkippingEngine
+from dedup_job.records import ADOPT, UNIQUE, Action, Counts, Verdict
+from dedup_job.report.run_summary import RunSummary
 
 log = logging.getLogger("dedup_job")
 
 
-def adopt(context: Context, observe: Observe, consent: Consent = Consent()) -> Report | None:
+def adopt(context: Context, observe: Observe, consent: Consent = Consent()) -> RunSummary | None:
     """Adopt the records of a target that has no ledger yet, or resume an interrupted adoption.
 
     All of them are kept, even copies of each other: the job never deletes records that it did not insert.
@@ -42,24 +41,24 @@ def adopt(context: Context, observe: Observe, consent: Consent = Consent()) -> R
         head = ledger.recover(context.source, context.target)
         # Noted before the first plan: a killed adoption must be resumed before anything is decided.
         ledger.adopting(True)
-        batches = read_ahead(context.target_records.batches(rest_of_adoption(ledger, head)))
-        for batch, prints in WithExempt(engine).fingerprinted(batches):
+        batches = prefetch(context.target_records.batches(undecided_window(ledger, head)))
+        for batch, prints in SkippingEngine(engine).fingerprinted(batches):
             verdicts = [Verdict(Action.UNJUDGED, reason) if reason else UNIQUE for reason in prints.reasons]
-            plan = planned(batch, prints, verdicts)
-            in_parts(
+            plan = make_plan(batch, prints, verdicts)
+            commit_in_parts(
                 plan, batch.raws, lambda plan, raws: ledger.commit(plan, raws, context.target.as_it_is())
             )
             observe(batch, plan)
             counts += plan.counts
         ledger.adopting(False)
         seconds = time.monotonic() - started
-        report = Report(run.name, ADOPT, counts, seconds, context.recipe.digest, context.recipe.about)
+        report = RunSummary(run.name, ADOPT, counts, seconds, context.recipe.digest, context.recipe.about)
         ledger.close({**report.as_json(), "exit_code": 0})
     log.info("adopted", extra={"fields": {"records": counts.read}})
     return report
 
 
-def rest_of_adoption(reader: LedgerReader, head: Head) -> Window:
+def undecided_window(reader: LedgerReader, head: Head) -> Window:
     """Return the range of target ids that an interrupted adoption has not read."""
     last = None
     for stored in reader.plans(head):

@@ -6,33 +6,171 @@ import platform
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from dedup_job import __version__
-from dedup_job.commands.context import Context, first_records
-from dedup_job.commands.dry_run import checked_head
-from dedup_job.commands.examination import Examination
-from dedup_job.commands.guard import FIRST, FirstLook, stop
-from dedup_job.commands.needs import NEEDS, RUN, Users
-from dedup_job.commands.room import Connections, room
-from dedup_job.commands.sample import take
-from dedup_job.commands.status import lease_of
+from dedup_job.analysis.forecast import Forecast
+from dedup_job.analysis.forecast_text import format_bytes
+from dedup_job.commands.estimate import estimate
+from dedup_job.commands.report import read_checked_head
+from dedup_job.commands.status import describe_lease
 from dedup_job.config import Settings
-from dedup_job.engine.forks import fork_server
-from dedup_job.errors import LeaseHeld, NotPermitted, Unreachable
-from dedup_job.ledger.fitting import Consent
+from dedup_job.errors import DedupError, LeaseHeld, NotPermitted, StorageFull, Unreachable
+from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.head import Head
 from dedup_job.mongo.address import read
-from dedup_job.mongo.client import Patience, connect
-from dedup_job.mongo.namespace import collation_of
-from dedup_job.mongo.rights import Rights
-from dedup_job.mongo.server import Server
-from dedup_job.mongo.window import Window
+from dedup_job.mongo.client import RetryPolicy, connect
+from dedup_job.mongo.collection_checks import collation_of
+from dedup_job.mongo.id_window import Window
+from dedup_job.mongo.rights import NEEDS, RUN, Rights, Users
+from dedup_job.mongo.server import Server, free_bytes
+from dedup_job.pipeline.context import Context, first_records
+from dedup_job.pipeline.fork_server import fork_server
+from dedup_job.pipeline.guards import FIRST_RECORDS, UnjudgedGuard, stop_run
+from dedup_job.pipeline.process_memory import available_bytes
+from dedup_job.pipeline.sample import read_sample
 from dedup_job.report.progress import Advance
-from dedup_job.text.fields import TextFields
-from dedup_job.text.inventory import TEXT, inventory
+from dedup_job.text.fields import TEXT, TextFields, count_field_kinds
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The result of one check.
+
+    Attributes:
+        about: The subject of the check.
+        message: The result, for people.
+        exit_code: What a run would exit with because of it; 0 for no fault.
+        is_warning: Whether a person should look at it although a run would work.
+    """
+
+    about: str
+    message: str
+    exit_code: int = 0
+    is_warning: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        state = "fault" if self.exit_code else "warning" if self.is_warning else "ok"
+        return {"about": self.about, "state": state, "message": self.message, "exit_code": self.exit_code}
+
+
+@dataclass(slots=True)
+class CheckRunner:
+    """Runs one check after the other; a check that fails is a result, and the next check follows."""
+
+    findings: list[CheckResult] = field(default_factory=list)
+
+    def note(self, about: str, message: str, is_warning: bool = False) -> None:
+        """Add a result."""
+        self.findings.append(CheckResult(about, message, is_warning=is_warning))
+
+    def tried(self, about: str, check: Callable[[], T], is_needed: bool = True) -> T | None:
+        """Run a check; if it fails, add its error as a result.
+
+        Args:
+            about: The subject of the check.
+            check: Does the check, and may call `note`.
+            is_needed: Whether a run would fail, too; otherwise the error is a warning.
+
+        Returns:
+            The return value of the check; None if it failed.
+        """
+        try:
+            return check()
+        except DedupError as error:
+            code = error.exit_code if is_needed else 0
+            self.findings.append(CheckResult(about, str(error), code, is_warning=not is_needed))
+            return None
+
+
+ROOM_SAMPLE = 2_000  # records of the sample
+TIGHT_SHARE = 0.8  # share of the free bytes from which on a warning is due
+
+
+@dataclass(frozen=True, slots=True)
+class Connections:
+    """The clients of both servers; None where the connection failed."""
+
+    source: Any
+    target: Any
+
+    @property
+    def are_open(self) -> bool:
+        """Whether both connections were made."""
+        return self.source is not None and self.target is not None
+
+
+def check_room(
+    checks: CheckRunner, context: Context, servers: Connections, head: Head | None, advance: Advance
+) -> dict[str, Any] | None:
+    """Compare the memory and disk that a backfill needs with the free memory and disk.
+
+    Args:
+        checks: Gets the results.
+        context: The open connections.
+        servers: The clients of both servers.
+        head: State of the ledger; decided records need no further disk.
+        advance: Called with the number of sampled records that were worked on since the last call.
+
+    Returns:
+        Bytes as JSON values; None where nothing could be forecast.
+    """
+    forecast = checks.tried("room", lambda: estimate(context, ROOM_SAMPLE, advance), is_needed=False)
+    if forecast is None:
+        return None
+    memory, disk = sum(forecast.memory.values()), _disk_bytes_to_come(forecast, head)
+    free = checks.tried("disk", lambda: _free_disk_bytes(context, servers), is_needed=False)
+    available = available_bytes()
+    checks.tried("memory", lambda: _check_enough(checks, "memory", "on this machine", memory, available))
+    checks.tried(
+        "disk", lambda: _check_enough(checks, "disk", "on the disk of the target's server", disk, free)
+    )
+    return {"memory": {"needed": memory, "available": available}, "disk": {"needed": disk, "free": free}}
+
+
+def _disk_bytes_to_come(forecast: Forecast, head: Head | None) -> int:
+    """Return the bytes that undecided records will take."""
+    decided = head.counts.read / forecast.sampled.records if head and forecast.sampled.records else 0.0
+    return int(sum(forecast.disk.values()) * max(0.0, 1 - decided))
+
+
+def _free_disk_bytes(context: Context, servers: Connections) -> int | None:
+    """Return the free bytes on the disk of the target's server; None where no server says.
+
+    Raises:
+        NotPermitted: If the target's user may not ask, and the source is on another server.
+    """
+    settings, retry = context.settings, context.retry
+    is_same_server = servers.source.nodes == servers.target.nodes
+    free = None
+    try:
+        free = free_bytes(servers.target, settings.target.database, "the target", retry)
+    except NotPermitted:
+        if not is_same_server:
+            raise
+    # On one server, the source's database gives the same answer. The target's user may lack the right to
+    # ask, or the target's database may not exist yet.
+    if free is None and is_same_server:
+        free = free_bytes(servers.source, settings.source.database, "the source", retry)
+    return free
+
+
+def _check_enough(checks: CheckRunner, about: str, where: str, needed: int, free: int | None) -> None:
+    """Note how much is needed and free; raise StorageFull if it is not enough."""
+    if free is None:
+        checks.note(about, f"about {format_bytes(needed)} needed; the free space {where} is unknown")
+        return
+    message = f"about {format_bytes(needed)} needed, {format_bytes(free)} free {where}"
+    if needed > free:
+        raise StorageFull(f"{message}; `estimate` shows what needs it")
+    checks.note(about, message, is_warning=needed > TIGHT_SHARE * free)
+
 
 FIELDS_FROM = 1_000  # records of the sample that shows which fields exist
 SHOWN = 20  # fields, besides the fields of the settings
@@ -48,7 +186,7 @@ def doctor(settings: Settings, advance: Advance) -> dict[str, Any]:
     Returns:
         The results as JSON values; `exit_code` is 0, or the code of the first fault.
     """
-    checks = Examination()
+    checks = CheckRunner()
     shown: dict[str, Any] = {}
     with ExitStack() as stack:
         servers = _connect_both(checks, settings, stack)
@@ -64,7 +202,7 @@ def doctor(settings: Settings, advance: Advance) -> dict[str, Any]:
             if head is None or head.watermark is None:
                 checks.tried("first records", lambda: _check_first_records(context))
             checks.tried("workers", lambda: _check_workers(checks, settings))
-            shown["room"] = room(checks, context, servers, head, advance)
+            shown["room"] = check_room(checks, context, servers, head, advance)
     return {
         "source": f"{settings.source.database}.{settings.source.collection}",
         "target": f"{settings.target.database}.{settings.target.collection}",
@@ -79,17 +217,17 @@ def doctor(settings: Settings, advance: Advance) -> dict[str, Any]:
     }
 
 
-def _connect_both(checks: Examination, settings: Settings, stack: ExitStack) -> Connections:
+def _connect_both(checks: CheckRunner, settings: Settings, stack: ExitStack) -> Connections:
     def connect_one(name: str, uri: Callable[[], str]) -> Any:
         return checks.tried(f"{name} server", lambda: _connect(checks, settings, stack, name, uri()))
 
     return Connections(connect_one("source", settings.source_uri), connect_one("target", settings.target_uri))
 
 
-def _connect(checks: Examination, settings: Settings, stack: ExitStack, name: str, uri: str) -> Any:
+def _connect(checks: CheckRunner, settings: Settings, stack: ExitStack, name: str, uri: str) -> Any:
     """Return a client that `stack` closes; note the server's version, kind, hosts and encryption."""
     what, limits = f"the {name} server", settings.limits
-    retry = Patience(limits.patience_seconds, limits.read_seconds)
+    retry = RetryPolicy(limits.patience_seconds, limits.read_seconds)
     client = stack.enter_context(connect(uri, name, limits.connect_seconds, retry, limits.allow_plaintext))
     address, server = read(what, uri), Server.of(client, what, retry)
     secured = "TLS" if address.is_encrypted else "not encrypted"
@@ -101,7 +239,7 @@ def _connect(checks: Examination, settings: Settings, stack: ExitStack, name: st
     return client
 
 
-def _check_write_concern(checks: Examination, server: Server, seconds: float) -> None:
+def _check_write_concern(checks: CheckRunner, server: Server, seconds: float) -> None:
     """Raise Unreachable if a majority of the members lags further behind than a run waits for it."""
     if server.lag > seconds:
         raise Unreachable(
@@ -111,12 +249,12 @@ def _check_write_concern(checks: Examination, server: Server, seconds: float) ->
     checks.note("write concern", "a majority and its journals, whatever the connection string says")
 
 
-def _check_rights(checks: Examination, settings: Settings, servers: Connections) -> list[dict[str, Any]]:
+def _check_rights(checks: CheckRunner, settings: Settings, servers: Connections) -> list[dict[str, Any]]:
     """Return which commands the users may run; note the users, and the privileges that a run lacks."""
     if not servers.are_open:
         return []
     source, target = settings.source, settings.target
-    retry = Patience(settings.limits.patience_seconds, settings.limits.read_seconds)
+    retry = RetryPolicy(settings.limits.patience_seconds, settings.limits.read_seconds)
     rights = checks.tried(
         "rights",
         lambda: (
@@ -132,7 +270,7 @@ def _check_rights(checks: Examination, settings: Settings, servers: Connections)
     return [{"commands": name, "allowed": not lack, "lacking": lack} for name, lack in lacking.items()]
 
 
-def _check_run_is_permitted(checks: Examination, users: Users, lacking: Sequence[str]) -> None:
+def _check_run_is_permitted(checks: CheckRunner, users: Users, lacking: Sequence[str]) -> None:
     """Note the users' names; raise NotPermitted if a run lacks a privilege."""
     if lacking:
         raise NotPermitted(f"{'; '.join(lacking)}; see Rights in docs/operations.md")
@@ -143,7 +281,7 @@ def _check_run_is_permitted(checks: Examination, users: Users, lacking: Sequence
         checks.note("rights", f"{' and '.join(names)} may do everything that a run needs")
 
 
-def _check_source(checks: Examination, context: Context, settings: Settings, servers: Connections) -> None:
+def _check_source(checks: CheckRunner, context: Context, settings: Settings, servers: Connections) -> None:
     """Note the source's size and collation, and the recipe."""
     source = servers.source[settings.source.database][settings.source.collection]
     collation = collation_of(source, context.retry, "the source")
@@ -154,31 +292,31 @@ def _check_source(checks: Examination, context: Context, settings: Settings, ser
     )
 
 
-def _check_ledger(checks: Examination, context: Context) -> Head | None:
+def _check_ledger(checks: CheckRunner, context: Context) -> Head | None:
     """Return the state of the ledger; raise the error that a run would end with."""
     reader = context.ledger_reader()
-    head = checked_head(context, reader, Consent())
+    head = read_checked_head(context, reader, Consent())
     context.check_no_foreign_records(head)
     if head is None:
         checks.note("ledger", f"none yet; {context.target_name} is empty or does not exist")
         return None
-    lease = lease_of(head, reader.now())
+    lease = describe_lease(head, reader.now())
     if lease is not None and lease["held"]:
         raise LeaseHeld(f"process {lease['pid']} on {lease['host']} is working on this target now")
     checks.note("ledger", f"{head.counts.read:,} records are decided, by this recipe and from this source")
     return head
 
 
-def _check_fields(checks: Examination, context: Context) -> dict[str, Any]:
+def _check_fields(checks: CheckRunner, context: Context) -> dict[str, Any]:
     """Return the kinds of values in the fields of a sample; warn if few of its records can be judged."""
     try:
-        raws = take(context, FIELDS_FROM).batch.raws[:FIELDS_FROM]
+        raws = read_sample(context, FIELDS_FROM).batch.raws[:FIELDS_FROM]
     except NotPermitted:
         # The user may not ask for the collection's size, which spreads a sample over all of it.
         batches = first_records(context.source.batches(Window()), FIELDS_FROM)
         raws = [raw for batch in batches for raw in batch.raws]
     of_settings = {path: _count_kinds(path, raws) for path in context.settings.source.fields}
-    others = ((path, dict(kinds.most_common())) for path, kinds in inventory(raws).items())
+    others = ((path, dict(kinds.most_common())) for path, kinds in count_field_kinds(raws).items())
     reasons = context.recipe.reader.texts(raws)[1]
     unjudged = Counter(filter(None, reasons))
     judged = len(raws) - unjudged.total()
@@ -203,13 +341,13 @@ def _count_kinds(path: str, raws: Sequence[bytes]) -> dict[str, int]:
 
 def _check_first_records(context: Context) -> None:
     """Raise GuardStop if too few of the first records can be judged, as the guard of a run does."""
-    guard = FirstLook(context.settings.limits.max_unjudged_share, stop)
-    for batch in first_records(context.source.batches(Window()), FIRST):
+    guard = UnjudgedGuard(context.settings.limits.max_unjudged_share, stop_run)
+    for batch in first_records(context.source.batches(Window()), FIRST_RECORDS):
         guard.add(batch.raws, context.recipe.reader.texts(batch.raws)[1])
     guard.finish()
 
 
-def _check_workers(checks: Examination, settings: Settings) -> None:
+def _check_workers(checks: CheckRunner, settings: Settings) -> None:
     """Note where fingerprints are made; raise ConfigError if worker processes cannot start."""
     # Nightly runs use local workers even where a backfill runs on Spark.
     fork_server()

@@ -7,24 +7,135 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
 from statistics import median
 
 import numpy as np
 
-from dedup_job.commands.context import Context
-from dedup_job.commands.guard import FirstLook, Notes
-from dedup_job.commands.sample import Sample, take
-from dedup_job.commands.trial import Trial, decided, fingerprinted, reading
-from dedup_job.document import Action, Fingerprints
-from dedup_job.engine.resident import family, peak_bytes
-from dedup_job.lab.forecast import Costs, Forecast, Limits, Machine, Sampled, Sizes
-from dedup_job.lab.growth import grown
-from dedup_job.lab.unseen import Copies
-from dedup_job.ledger.stored_plan import COLUMNS, PlanId, StoredPlan, pack
-from dedup_job.plan import BACKFILL, Plan
+from dedup_job.analysis.duplicate_rate import SampledCopies
+from dedup_job.analysis.forecast import Costs, Forecast, Machine, ResourceLimits, SampleStatistics, Sizes
+from dedup_job.analysis.index_cost import measure_index_cost
+from dedup_job.index.keepers import Keepers
+from dedup_job.ledger.plan_format import COLUMNS, PlanId, StoredPlan, pack
+from dedup_job.mongo.id_window import Window
+from dedup_job.pipeline import job
+from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.guards import UnjudgedGuard, WarningList
+from dedup_job.pipeline.local_engine import LocalEngine
+from dedup_job.pipeline.process_memory import family, peak_bytes, resident_bytes
+from dedup_job.pipeline.sample import CollectionSample, read_sample
+from dedup_job.records import BACKFILL, Action, Batch, Fingerprints, Plan, Verdict
 from dedup_job.report.progress import Advance
+from dedup_job.report.run_summary import peak_rss_mb
+
+PIECES_PER_WORKER = 8  # pieces per worker when all work at once, so that they finish at about the same time
+
+
+@dataclass(frozen=True, slots=True)
+class FingerprintedSample:
+    """The fingerprints of a sample, and the seconds they took; see `Costs`."""
+
+    prints: Fingerprints
+    start: float
+    alone: float
+    together: float
+    ship: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A sample, decided.
+
+    Attributes:
+        plans: A plan for each chunk.
+        keepers: The kept texts.
+        seconds: Time to decide a record.
+        process: Bytes of this process while it has few keepers.
+    """
+
+    plans: Sequence[Plan]
+    keepers: Keepers
+    seconds: float
+    process: int
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts, in the order of the sample."""
+        return [verdict for plan in self.plans for verdict in plan.verdicts]
+
+
+def measure_reading(context: Context, sample: CollectionSample) -> float:
+    """Return the seconds per record that reading takes, without the waiting that a rate limit causes."""
+    rates = []
+    for start in sample.pages:
+        began, waited = time.perf_counter(), context.source.waited
+        page = next(context.source.batches(Window(start=start)), None)
+        if page:
+            rates.append((time.perf_counter() - began - (context.source.waited - waited)) / len(page))
+    # The median: one page may come from a cold disk.
+    return median(rates) if rates else 0.0
+
+
+def fingerprint_sample(
+    context: Context, engine: LocalEngine, sample: CollectionSample, advance: Advance
+) -> FingerprintedSample:
+    """Fingerprint a sample: a quarter to warm up, a quarter by one worker alone, the rest by all workers.
+
+    Args:
+        context: The open connections.
+        engine: The engine, started here.
+        sample: The records. None is fingerprinted twice, as workers cache recent texts.
+        advance: Called with the number of records that were fingerprinted since the last call.
+    """
+    workers, chunk = context.settings.engine.workers, context.settings.limits.batch_records
+    pieces = list(sample.cut(min(chunk, -(-len(sample) // (workers * PIECES_PER_WORKER)))))
+    taken: list[Fingerprints] = []
+
+    def measure(batches: Sequence[Batch], at_once: int) -> tuple[float, float]:
+        """Return the seconds, and this process's processor seconds, per record."""
+        began, busy = time.perf_counter(), time.process_time()
+        for first in range(0, len(batches), at_once):
+            for batch, prints in engine.fingerprinted(batches[first : first + at_once]):
+                taken.append(prints)
+                advance(len(batch))
+        count = sum(map(len, batches))
+        return (time.perf_counter() - began) / count, (time.process_time() - busy) / count
+
+    began = time.perf_counter()
+    # The first record starts the workers.
+    engine.fingerprint(sample.batch.raws[:1])
+    start = time.perf_counter() - began
+    few = max(1, len(pieces) // 4)
+    # Each worker fills its caches of words with the first pieces, so the later measurements are steady.
+    warm_up, lone, others = pieces[:few], pieces[few : 2 * few], pieces[2 * few :]
+    together = measure(warm_up, len(warm_up))
+    alone = measure(lone, 1) if lone else together
+    together = measure(others, len(others)) if others else together
+    return FingerprintedSample(Fingerprints.join(taken), start, alone[0], together[0], alone[1])
+
+
+def decide_sample(
+    context: Context, engine: LocalEngine, sample: CollectionSample, prints: Fingerprints
+) -> Trial:
+    """Decide a sample chunk by chunk, as a run does."""
+    chunk, matching = context.settings.limits.batch_records, context.recipe.matching
+    chunks, first = [], 0
+    for batch in sample.cut(chunk):
+        chunks.append((batch, prints.take(range(first, first + len(batch)))))
+        first += len(batch)
+    # One chunk on trial first, as compiled code is loaded when it is first called.
+    job.decide_in_memory(*chunks[0], matching, context.keepers(context.source, engine))
+    process = resident_bytes(os.getpid()) or int(peak_rss_mb() * (1 << 20))
+    keepers = context.keepers(context.source, engine)
+    began = time.perf_counter()
+    plans = [job.decide_in_memory(batch, prints, matching, keepers) for batch, prints in chunks]
+    seconds = (time.perf_counter() - began) / len(sample)
+    return Trial(
+        plans, keepers, seconds, max(0, process - sample.batch.nbytes - prints.shingles.values.nbytes)
+    )
+
 
 ROUND_TRIPS = 3
 ROW_BYTES, ROW_IN_INDEX = 135, 32  # of a row in `dropped`
@@ -42,16 +153,16 @@ def estimate(context: Context, records: int | None, advance: Advance) -> Forecas
     Raises:
         ConfigError: If there is nothing to sample.
     """
-    sample = take(context, records)
-    read = reading(context, sample)
+    sample = read_sample(context, records)
+    read = measure_reading(context, sample)
     with context.engine() as engine:
-        fingerprints = fingerprinted(context, engine, sample, advance)
+        fingerprints = fingerprint_sample(context, engine, sample, advance)
         warnings = _warnings_about_first_records(context, sample, fingerprints.prints)
-        trial = decided(context, engine, sample, fingerprints.prints)
+        trial = decide_sample(context, engine, sample, fingerprints.prints)
         # Measured while the workers live: the peak of a process is gone with it.
         worker = _worker_bytes(context.settings.engine.workers)
         statistics = _sample_statistics(context, sample, trial)
-        growth = grown(context.keepers(context.source, engine), trial.plans, statistics.texts)
+        growth = measure_index_cost(context.keepers(context.source, engine), trial.plans, statistics.texts)
     return Forecast(
         sampled=statistics,
         machine=Machine(
@@ -81,16 +192,18 @@ def estimate(context: Context, records: int | None, advance: Advance) -> Forecas
     )
 
 
-def _warnings_about_first_records(context: Context, sample: Sample, prints: Fingerprints) -> list[str]:
+def _warnings_about_first_records(
+    context: Context, sample: CollectionSample, prints: Fingerprints
+) -> list[str]:
     """Return the warnings of the guard of the first records: whether too few records can be judged."""
-    warnings = Notes()
-    guard = FirstLook(context.settings.limits.max_unjudged_share, warnings, least=1)
+    warnings = WarningList()
+    guard = UnjudgedGuard(context.settings.limits.max_unjudged_share, warnings, least=1)
     guard.add(sample.batch.raws, prints.reasons)
     guard.finish()
     return warnings.messages
 
 
-def _sample_statistics(context: Context, sample: Sample, trial: Trial) -> Sampled:
+def _sample_statistics(context: Context, sample: CollectionSample, trial: Trial) -> SampleStatistics:
     """Return the statistics of the sample that the forecast needs."""
     stretches: list[list[bytes]] = [[] for _ in range(max(sample.stretch) + 1)]
     kinds = Counter(verdict.reason for verdict in trial.verdicts if verdict.action is Action.DUPLICATE)
@@ -98,13 +211,13 @@ def _sample_statistics(context: Context, sample: Sample, trial: Trial) -> Sample
         if verdict.action is not Action.UNJUDGED:
             stretches[number].append(verdict.match.keeper if verdict.match else raw_id)
     judged = sum(map(len, stretches)) / len(sample)
-    return Sampled(
+    return SampleStatistics(
         source=context.source_name,
         records=sample.count,
         read=len(sample),
         stretches=len(stretches),
         judged=judged,
-        copies=Copies.of(round(sample.count * judged), stretches),
+        copies=SampledCopies.of(round(sample.count * judged), stretches),
         near=kinds["near"] / kinds.total() if kinds else 0.5,
         wrong=_false_positive_rate(trial),
     )
@@ -119,11 +232,11 @@ def _false_positive_rate(trial: Trial) -> float:
     kept, candidates_met = 0, set[int]()
     for texts in (plan.texts for plan in trial.plans):
         # Entering the texts again adds nothing, and returns their numbers.
-        own = trial.keepers.enter(texts.ids, texts).texts[texts.is_kept]
+        own = trial.keepers.add_texts(texts.ids, texts).texts[texts.is_kept]
         candidates = trial.keepers.candidates(own, texts.keys[texts.is_kept])
         is_earlier = candidates.texts < np.repeat(own, np.diff(candidates.offsets))
         earlier = candidates.texts[is_earlier]
-        candidates_met |= set(earlier[trial.keepers.standing(earlier)].tolist())
+        candidates_met |= set(earlier[trial.keepers.have_keeper(earlier)].tolist())
         kept += int(texts.is_kept.sum())
     # n records form n * (n - 1) / 2, so about n ** 2 / 2, pairs.
     return 2 * len(candidates_met) / max(1, kept) ** 2
@@ -144,7 +257,7 @@ def _plan_bytes(plans: Sequence[Plan]) -> float:
     return nbytes / sum(map(len, plans))
 
 
-def _bytes_on_disk(sample: Sample) -> float:
+def _bytes_on_disk(sample: CollectionSample) -> float:
     """Return the bytes per record on disk, compressed as in the source, with its entry in the `_id` index."""
     storage = sample.storage
     record = sample.batch.nbytes / len(sample)
@@ -161,11 +274,11 @@ def _measure_round_trip(context: Context) -> float:
     return median(times)
 
 
-def _resource_limits(context: Context, sample: Sample) -> Limits:
+def _resource_limits(context: Context, sample: CollectionSample) -> ResourceLimits:
     limits = context.settings.limits
     # A batch is bounded by records and by bytes; with a rate limit, also by one second's worth.
     chunk_bytes = (limits.batch_mb << 20) / (sample.batch.nbytes / len(sample))
-    return Limits(
+    return ResourceLimits(
         chunk=max(1, int(min(limits.batch_records, chunk_bytes, limits.max_docs_per_second or inf))),
         in_flight=limits.in_flight_mb << 20,
         cache=context.settings.match.cache_mb << 20,

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from dedup_job import job
-from dedup_job.commands.context import Context
-from dedup_job.commands.named import records_named
-from dedup_job.document import Action, Batch, Fingerprints
+from dedup_job.analysis.labelled_pairs import Evaluation, JudgedPair, LabelledPair
+from dedup_job.analysis.match_rules import distance, similarity
+from dedup_job.analysis.scores import TunedSettings
+from dedup_job.commands.lookup import find_versions
 from dedup_job.errors import UsageError
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.lab.labelled import Evaluation, Judged, Labelled
-from dedup_job.lab.rules import distance, similarity
-from dedup_job.lab.scoring import Setting
-from dedup_job.match.keepers import Keepers, OlderKeepers
-from dedup_job.mongo.shown_ids import extended, readings
-from dedup_job.plan import RawIds
-from dedup_job.report.terminal import id_text
+from dedup_job.index.keepers import KeeperRefetch, Keepers
+from dedup_job.mongo.id_text import extended, readings
+from dedup_job.pipeline import job
+from dedup_job.pipeline.context import Context
+from dedup_job.records import Action, Batch, Fingerprints, RawIds
+from dedup_job.report.terminal import format_id
 
 IDS_AT_ONCE = 10_000
 # Both texts of a pair are in memory, so no keeper is ever re-fetched.
-NOTHING_OLDER = OlderKeepers(lambda _: [], lambda _: Fingerprints.join([]))
+NOTHING_OLDER = KeeperRefetch(lambda _: [], lambda _: Fingerprints.join([]))
 
 
-def evaluate(context: Context, pairs: Sequence[Labelled]) -> Evaluation:
+def evaluate(context: Context, pairs: Sequence[LabelledPair]) -> Evaluation:
     """Decide labelled pairs with the present settings, each as in a run over its two records alone.
 
     Raises:
@@ -43,10 +42,10 @@ def evaluate(context: Context, pairs: Sequence[Labelled]) -> Evaluation:
             if rows[0] == rows[1]:
                 raise UsageError(f"line {pair.line}: names the same record twice")
             judged.append(_decide_pair(pair, prints.take(rows), context.recipe))
-    return Evaluation(Setting.of(context.recipe.matching), context.recipe.digest, judged)
+    return Evaluation(TunedSettings.of(context.recipe.matching), context.recipe.digest, judged)
 
 
-def _resolve_ids(context: Context, pairs: Sequence[Labelled]) -> dict[str, bytes]:
+def _resolve_ids(context: Context, pairs: Sequence[LabelledPair]) -> dict[str, bytes]:
     """Return the raw id of the record that each id of the pairs names."""
     lines = {given: pair.line for pair in reversed(pairs) for given in (pair.second, pair.first)}
     # An id may be read in several ways. The likeliest is checked for all ids together; most need no other.
@@ -57,7 +56,7 @@ def _resolve_ids(context: Context, pairs: Sequence[Labelled]) -> dict[str, bytes
     ids = {}
     for given, raw_id in likeliest.items():
         if not raw_id or raw_id in absent:
-            raw_id = next((record.id for record in records_named(context, given)), b"")
+            raw_id = next((record.id for record in find_versions(context, given)), b"")
         if not raw_id:
             raise UsageError(f"line {lines[given]}: no record has the id {given!r}; nothing was evaluated")
         ids[given] = raw_id
@@ -74,17 +73,17 @@ def _fetch_records(context: Context, ids: Iterable[bytes]) -> Iterator[Batch]:
                 missing.difference_update(found)
                 yield Batch(found, [records[raw_id] for raw_id in found])
         if missing:
-            gone = id_text(extended(missing.pop()))
+            gone = format_id(extended(missing.pop()))
             raise UsageError(f"the record {gone} was deleted during the evaluation; nothing was evaluated")
 
 
-def _decide_pair(pair: Labelled, prints: Fingerprints, recipe: Recipe) -> Judged:
+def _decide_pair(pair: LabelledPair, prints: Fingerprints, recipe: Recipe) -> JudgedPair:
     """Decide two records, given their fingerprints."""
     ids = [b"first", b"second"]
     keepers = Keepers(recipe, 1, NOTHING_OLDER)
-    texts = keepers.enter(RawIds.of(ids), prints).texts
+    texts = keepers.add_texts(RawIds.of(ids), prints).texts
     verdict = job.decide(ids, prints, texts, recipe.matching, keepers).verdicts[1]
-    return Judged(
+    return JudgedPair(
         pair,
         found=verdict.action is Action.DUPLICATE,
         distance=distance(prints),

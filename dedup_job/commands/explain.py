@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from dedup_job.commands.context import Context
-from dedup_job.commands.named import record_named
+from dedup_job.analysis import pair_explanation
+from dedup_job.commands.lookup import find_record
 from dedup_job.errors import UsageError
-from dedup_job.lab import explanation
-from dedup_job.ledger.fitting import check_fits
-from dedup_job.mongo.shown_ids import extended
-from dedup_job.report.differences import Gap, Piece, differences, excerpt
+from dedup_job.ledger.compatibility import check_fits
+from dedup_job.mongo.id_text import extended
+from dedup_job.pipeline.context import Context
+from dedup_job.report.differences import TextGap, TextPiece, cut_excerpt, diff_texts
 
 AROUND = 40  # characters shown on each side of a difference
 LONGEST = 300  # characters shown of one difference
@@ -33,7 +33,7 @@ def explain(context: Context, first: str, second: str, other_settings: str | Non
     head = context.ledger_reader().head()
     if head and other_settings is None:
         check_fits(head, context.origin)
-    named = (record_named(context, first), record_named(context, second))
+    named = (find_record(context, first), find_record(context, second))
     if named[0].id == named[1].id:
         raise UsageError(f"{first} and {second} are the same record; name two")
     with context.engine() as engine:
@@ -44,12 +44,12 @@ def explain(context: Context, first: str, second: str, other_settings: str | Non
         for record, reason in zip(named, prints.reasons, strict=True)
     ]
     records = [
-        explanation.Record(extended(record.id), record.place, text)
+        pair_explanation.ComparedRecord(extended(record.id), record.place, text)
         for record, text in zip(named, texts, strict=True)
     ]
     return {
-        **explanation.as_json((records[0], records[1]), prints, context.recipe),
-        "differences": None if any(prints.reasons) else compared(*texts),
+        **pair_explanation.explanation_json((records[0], records[1]), prints, context.recipe),
+        "differences": None if any(prints.reasons) else describe_differences(*texts),
         "explained_by": {
             "settings": other_settings,
             "ledger_recipe": head.digest if head and not head.is_empty else None,
@@ -57,16 +57,16 @@ def explain(context: Context, first: str, second: str, other_settings: str | Non
     }
 
 
-def compared(first: str, second: str) -> dict[str, Any]:
+def describe_differences(first: str, second: str) -> dict[str, Any]:
     """Return the number of differences between two texts, and each difference with its surroundings."""
-    pieces = differences(first, second)
+    pieces = diff_texts(first, second)
     return {
         "places": sum(not piece.is_same for piece in pieces),
-        "parts": [_part_json(part) for part in excerpt(pieces, AROUND, MOST, LONGEST)],
+        "parts": [_part_json(part) for part in cut_excerpt(pieces, AROUND, MOST, LONGEST)],
     }
 
 
-def _part_json(part: Piece | Gap) -> dict[str, Any]:
-    if isinstance(part, Gap):
+def _part_json(part: TextPiece | TextGap) -> dict[str, Any]:
+    if isinstance(part, TextGap):
         return {"left_out": [part.first, part.second], "same": part.is_same}
     return {"both": part.first} if part.is_same else {"first": part.first, "second": part.second}

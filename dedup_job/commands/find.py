@@ -14,25 +14,25 @@ from bson import encode
 from bson.json_util import object_hook
 from bson.raw_bson import RawBSONDocument
 
-from dedup_job import job
-from dedup_job.commands.context import Context
-from dedup_job.commands.past import check_keepers, taken_in
-from dedup_job.document import RAW, Verdict
-from dedup_job.engine.local import LocalEngine
 from dedup_job.errors import ConfigError
-from dedup_job.ledger.fitting import check_fits, check_places, check_whole
-from dedup_job.match.keepers import Keepers
-from dedup_job.mongo.id_set import IdSet
-from dedup_job.mongo.ids import id_of
-from dedup_job.mongo.raw_documents import document, elements
-from dedup_job.mongo.shown_ids import ID_JSON, extended
-from dedup_job.report.terminal import id_text
-from dedup_job.signals import FLAG, LOOK_SECONDS
+from dedup_job.index.keepers import Keepers
+from dedup_job.ledger.compatibility import check_fits, check_places, check_whole
+from dedup_job.mongo.id_text import ID_JSON, extended
+from dedup_job.mongo.ids import IdSet, document, elements, id_of
+from dedup_job.pipeline import job
+from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.local_engine import LocalEngine
+from dedup_job.pipeline.prior_decisions import check_keepers, load_keepers
+from dedup_job.records import RAW, Verdict
+from dedup_job.report.terminal import format_id
+from dedup_job.signals import CHECK_SECONDS, SHUTDOWN
 
-AT_ONCE = 1 << 20  # bytes that are read, and answered, together
-LONGEST = 64 << 20  # bytes of a line; a document of 16 MiB is shorter, even in JSON that escapes all Chinese
+READ_BYTES = 1 << 20  # bytes that are read, and answered, together
+MAX_LINE_BYTES = (
+    64 << 20
+)  # bytes of a line; a document of 16 MiB is shorter, even in JSON that escapes all Chinese
 
-Lines = Sequence[bytes | None]
+LineBatch = Sequence[bytes | None]
 
 
 class Malformed(Exception):
@@ -92,11 +92,11 @@ class Answer:
             return f"-\t{reason}\t-\t-"
         distance = "-" if match.distance is None else str(match.distance)
         similarity = "-" if match.similarity is None else f"{match.similarity:.4f}"
-        return "\t".join((id_text(extended(match.keeper)), reason, distance, similarity))
+        return "\t".join((format_id(extended(match.keeper)), reason, distance, similarity))
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class KeeperSearch:
     """The keepers to search, and whether they are still valid; see `job.Checking`."""
 
     keepers: Keepers
@@ -104,7 +104,7 @@ class Shelf:
     adopted: Callable[[Sequence[bytes]], Collection[bytes]]
 
 
-def find(context: Context, batches: Iterator[Lines], as_texts: bool = False) -> Iterator[list[Answer]]:
+def find(context: Context, batches: Iterator[LineBatch], as_texts: bool = False) -> Iterator[list[Answer]]:
     """Yield the answers to the lines of each batch, in order; the ledger is read once, before the first.
 
     Args:
@@ -131,7 +131,7 @@ def find(context: Context, batches: Iterator[Lines], as_texts: bool = False) -> 
                 done += len(chunk)
 
 
-def _load_keepers(context: Context, engine: LocalEngine) -> Shelf:
+def _load_keepers(context: Context, engine: LocalEngine) -> KeeperSearch:
     reader = context.ledger_reader()
     head = reader.head()
     if head is None or head.is_empty:
@@ -141,14 +141,14 @@ def _load_keepers(context: Context, engine: LocalEngine) -> Shelf:
     check_whole(head)
     check_places(head, origin)
     keepers, adopted = context.keepers(context.target, engine), [context.undo_leftovers()]
-    for _ in taken_in(reader, head, keepers, adopted):
-        FLAG.check()
+    for _ in load_keepers(reader, head, keepers, adopted):
+        SHUTDOWN.check()
     check_keepers(keepers, context.target)
-    return Shelf(keepers, context.target.absent, IdSet.of(adopted).among)
+    return KeeperSearch(keepers, context.target.absent, IdSet.of(adopted).among)
 
 
 def _answer(
-    lines: Lines,
+    lines: LineBatch,
     done: int,
     read: Callable[[bytes], Question],
     decide: Callable[[Sequence[bytes]], list[Verdict]],
@@ -158,7 +158,7 @@ def _answer(
     for line in lines:
         try:
             if line is None:
-                raise Malformed(f"longer than {LONGEST >> 20} MB")
+                raise Malformed(f"longer than {MAX_LINE_BYTES >> 20} MB")
             questions.append(read(line))
         except Malformed as malformed:
             questions.append(malformed)
@@ -171,15 +171,17 @@ def _answer(
     ]
 
 
-def _decide(shelf: Shelf, context: Context, engine: LocalEngine, raws: Sequence[bytes]) -> list[Verdict]:
+def _decide(
+    shelf: KeeperSearch, context: Context, engine: LocalEngine, raws: Sequence[bytes]
+) -> list[Verdict]:
     """Return the verdict that a run would give each of these records if it came next."""
     if not raws:
         return []
     prints = engine.fingerprint(raws)
-    decision = job.find(prints, context.recipe.matching, shelf.keepers)
-    while outdated := job.outdated_of(decision.relied_on, shelf):
-        shelf.keepers.forget(outdated)
-        decision = job.find(prints, context.recipe.matching, shelf.keepers)
+    decision = job.decide_each(prints, context.recipe.matching, shelf.keepers)
+    while outdated := job.find_outdated_keepers(decision.relied_on, shelf):
+        shelf.keepers.mark_missing(outdated)
+        decision = job.decide_each(prints, context.recipe.matching, shelf.keepers)
     return decision.verdicts
 
 
@@ -222,7 +224,7 @@ def _decode(line: bytes) -> str:
         raise Malformed(f"not UTF-8 at byte {error.start + 1}") from None
 
 
-def lines_of(descriptor: int) -> Iterator[Lines]:
+def read_lines(descriptor: int) -> Iterator[LineBatch]:
     """Yield lines as soon as they arrive; None stands in for a line that is too long.
 
     Lines that have arrived already are returned together, and the next read waits only when all of them are
@@ -232,7 +234,7 @@ def lines_of(descriptor: int) -> Iterator[Lines]:
     while chunk := _read_available(descriptor):
         rest += chunk
         if b"\n" not in chunk:
-            if len(rest) > LONGEST:
+            if len(rest) > MAX_LINE_BYTES:
                 rest, is_too_long = bytearray(), True
             continue
         *whole, last = bytes(rest).split(b"\n")
@@ -245,12 +247,12 @@ def lines_of(descriptor: int) -> Iterator[Lines]:
 def _read_available(descriptor: int) -> bytes:
     """Return the bytes that have arrived; wait for the first; b"" at the end."""
     pieces = bytearray()
-    while len(pieces) < AT_ONCE and (not pieces or select([descriptor], [], [], 0)[0]):
+    while len(pieces) < READ_BYTES and (not pieces or select([descriptor], [], [], 0)[0]):
         # Waits in short steps: a blocking read would not notice a signal.
-        while not select([descriptor], [], [], LOOK_SECONDS)[0]:
-            FLAG.check()
-        FLAG.check()
-        if not (piece := os.read(descriptor, AT_ONCE - len(pieces))):
+        while not select([descriptor], [], [], CHECK_SECONDS)[0]:
+            SHUTDOWN.check()
+        SHUTDOWN.check()
+        if not (piece := os.read(descriptor, READ_BYTES - len(pieces))):
             break
         pieces += piece
     return bytes(pieces)

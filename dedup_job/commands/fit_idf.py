@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dedup_job.commands.context import Context, first_records
 from dedup_job.errors import ConfigError
-from dedup_job.fingerprint.idf import learned_idf, write_idf
+from dedup_job.fingerprint.idf import compute_idf, write_idf
 from dedup_job.fingerprint.recipe import Resource
-from dedup_job.mongo.window import Window
+from dedup_job.mongo.id_window import Window
+from dedup_job.pipeline.context import Context, first_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def fit_idf(context: Context, output: Path, min_df: int, limit: int | None) -> L
         for count, terms in engine.counted_terms(first_records(context.source.batches(Window()), limit)):
             texts += count
             frequencies += terms
-    table = learned_idf(frequencies, texts, min_df)
+    table = compute_idf(frequencies, texts, min_df)
     if not table:
         raise ConfigError(f"no term is in {min_df} texts of {context.source_name}; lower --min-df")
     write_idf(output, table, texts)

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dedup_job.commands.context import Context
-from dedup_job.commands.keeper_texts import duplicates, keepers, ledger_of, portions
-from dedup_job.commands.named import record_named
+from dedup_job.commands.lookup import (
+    fetch_duplicates,
+    fetch_keepers,
+    find_record,
+    open_ledger_reader,
+    read_portions,
+)
 from dedup_job.errors import UsageError
 from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.row_query import Selection
 from dedup_job.ledger.rows import keeper_of_row
-from dedup_job.ledger.selection import Selection
-from dedup_job.mongo.shown_ids import extended, readings, with_equals
-from dedup_job.report.differences import differences, excerpt
-from dedup_job.report.listed import Keeper, Member
-from dedup_job.report.terminal import id_text
+from dedup_job.mongo.id_text import extended, readings, with_equals
+from dedup_job.pipeline.context import Context
+from dedup_job.report.decision_lines import GroupKeeper, GroupMember
+from dedup_job.report.differences import cut_excerpt, diff_texts
+from dedup_job.report.terminal import format_id
 
 AROUND = 20  # characters shown on each side of a difference
 MOST = 400  # characters shown of a text
 
 
-def group(context: Context, given: str) -> tuple[Keeper, Iterator[list[Member]]]:
+def group(context: Context, given: str) -> tuple[GroupKeeper, Iterator[list[GroupMember]]]:
     """Return a keeper, and an iterator over its duplicates, least similar first.
 
     Args:
@@ -31,15 +36,17 @@ def group(context: Context, given: str) -> tuple[Keeper, Iterator[list[Member]]]
         ConfigError: If nothing was decided yet.
         UsageError: If no record has the id, or the record was dropped itself.
     """
-    reader = ledger_of(context)
+    reader = open_ledger_reader(context)
     selection, size = _select_group(reader, given)
     if not size:
         _check_not_dropped(reader, given)
-        selection = Selection(keeper=record_named(context, given).id)
+        selection = Selection(keeper=find_record(context, given).id)
     assert selection.keeper is not None
-    text = dict(keepers(context, [selection.keeper])).get(selection.keeper)
+    text = dict(fetch_keepers(context, [selection.keeper])).get(selection.keeper)
     is_there = not context.target.absent([selection.keeper])
-    return Keeper(selection.keeper, size, is_there, text), _compare_members(context, reader, selection, text)
+    return GroupKeeper(selection.keeper, size, is_there, text), _compare_members(
+        context, reader, selection, text
+    )
 
 
 def _select_group(reader: LedgerReader, given: str) -> tuple[Selection, int]:
@@ -56,19 +63,19 @@ def _select_group(reader: LedgerReader, given: str) -> tuple[Selection, int]:
 def _check_not_dropped(reader: LedgerReader, given: str) -> None:
     row = reader.row("dropped", with_equals(readings(given)))
     if row is not None:
-        keeper = id_text(extended(keeper_of_row(row)))
+        keeper = format_id(extended(keeper_of_row(row)))
         raise UsageError(f"{given} was dropped itself; its keeper is {keeper}: dedup-job group '{keeper}'")
 
 
 def _compare_members(
     context: Context, reader: LedgerReader, selection: Selection, text: str | None
-) -> Iterator[list[Member]]:
+) -> Iterator[list[GroupMember]]:
     """Yield the duplicates with the differences of their texts from the keeper's, some at a time."""
-    for rows in portions(reader.selected(selection)):
+    for rows in read_portions(reader.selected(selection)):
         # One text is in memory at a time; only excerpts of the differences stay.
         parts = {
-            raw_id: excerpt(differences(text, other), AROUND, MOST) if other != text else []
-            for raw_id, other in duplicates(context, [row.id for row in rows])
+            raw_id: cut_excerpt(diff_texts(text, other), AROUND, MOST) if other != text else []
+            for raw_id, other in fetch_duplicates(context, [row.id for row in rows])
             if text is not None
         }
-        yield [Member(row, parts.get(row.id)) for row in rows]
+        yield [GroupMember(row, parts.get(row.id)) for row in rows]

@@ -1,25 +1,43 @@
-"""`reconcile`: decide records that runs missed, and find decided records that vanished or changed."""
+"""`reconcile`: find records that runs missed, and decisions that the source has outdated."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
-from dedup_job.commands.context import Context
-from dedup_job.commands.decide import decide
-from dedup_job.commands.verify.subject import hashed, head_of
-from dedup_job.document import VANISHED, Action
-from dedup_job.ledger.fitting import Consent
+import numpy as np
+import numpy.typing as npt
+
+from dedup_job.audit.session import hash_records, read_fitting_head
+from dedup_job.commands.backfill import decide
+from dedup_job.ledger.compatibility import Consent
+from dedup_job.ledger.earlier_decisions import EarlierDecision, EarlierDecisions
 from dedup_job.ledger.overrides import Override, copies
+from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.stored_plan import StoredPlan
-from dedup_job.mongo.id_set import IdSet
-from dedup_job.mongo.window import Window
-from dedup_job.plan import ADOPT, RECONCILE, Plan
+from dedup_job.mongo.id_text import with_equals
+from dedup_job.mongo.id_window import Window
+from dedup_job.mongo.ids import IdSet
+from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.local_engine import LocalEngine
+from dedup_job.records import (
+    ADOPT,
+    CONFLICT,
+    COPYING_ACTIONS,
+    RECONCILE,
+    VANISHED,
+    Action,
+    Plan,
+    PlanTexts,
+    Verdict,
+    is_failure,
+)
 from dedup_job.report.progress import Advance
-from dedup_job.report.reconciled import IdTally, Reconciliation
-from dedup_job.report.summary import Report
+from dedup_job.report.reconcile_results import AffectedRecords, OutdatedCounts, ReconcileResult
+from dedup_job.report.run_summary import RunSummary
 
 
 @dataclass(slots=True)
@@ -33,12 +51,12 @@ class Comparison:
     """
 
     records: int = 0
-    vanished: IdTally = field(default_factory=IdTally)
-    changed: IdTally | None = None
+    vanished: AffectedRecords = field(default_factory=AffectedRecords)
+    changed: AffectedRecords | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Overtaken:
+class OutdatedRows:
     """Rows of a plan whose records are outdated.
 
     Attributes:
@@ -54,7 +72,7 @@ class Overtaken:
 
 def reconcile(
     context: Context, content: bool, advance: Advance, consent: Consent = Consent()
-) -> Reconciliation:
+) -> ReconcileResult:
     """Decide missed records as a nightly run would, and report decided records that vanished or changed.
 
     Nothing is done about vanished and changed records.  If no record was missed, nothing is written.
@@ -67,13 +85,15 @@ def reconcile(
     """
     started = time.monotonic()
     reader = context.ledger_reader()
-    compared = Comparison(changed=IdTally() if content else None)
-    plans = each_compared(context, reader, reader.plans(head_of(context, reader)), compared, advance)
+    compared = Comparison(changed=AffectedRecords() if content else None)
+    plans = compare_plans(
+        context, reader, reader.plans(read_fitting_head(context, reader)), compared, advance
+    )
     missed = decide_missed(context, Window().without(stored for stored, _ in plans), advance, consent)
-    return reconciliation(context, compared, missed, time.monotonic() - started)
+    return make_reconciliation(context, compared, missed, time.monotonic() - started)
 
 
-def decide_missed(context: Context, rest: Window, advance: Advance, consent: Consent) -> Report | None:
+def decide_missed(context: Context, rest: Window, advance: Advance, consent: Consent) -> RunSummary | None:
     """Decide the records that runs missed; return None if there are none.
 
     Args:
@@ -87,22 +107,22 @@ def decide_missed(context: Context, rest: Window, advance: Advance, consent: Con
     return decide(context, RECONCILE, lambda _, plan: advance(len(plan)), consent)
 
 
-def reconciliation(
-    context: Context, compared: Comparison, missed: Report | None, seconds: float
-) -> Reconciliation:
+def make_reconciliation(
+    context: Context, compared: Comparison, missed: RunSummary | None, seconds: float
+) -> ReconcileResult:
     """Return the result for the report."""
-    return Reconciliation(
+    return ReconcileResult(
         context.source_name, compared.records, missed, compared.changed, compared.vanished, seconds
     )
 
 
-def each_compared(
+def compare_plans(
     context: Context,
     reader: LedgerReader,
     plans: Iterable[StoredPlan],
     compared: Comparison,
     advance: Advance,
-) -> Iterator[tuple[StoredPlan, Overtaken]]:
+) -> Iterator[tuple[StoredPlan, OutdatedRows]]:
     """Yield the plans after comparing each with the source, and add the results to `compared`.
 
     Plans of an adoption are left out: their records never were in the source.
@@ -117,11 +137,11 @@ def each_compared(
             gone = context.source.absent(plan.ids)
         else:
             for records in context.source.fetch(plan.ids):
-                current |= hashed(records.values())
+                current |= hash_records(records.values())
             gone = set(plan.ids) - current.keys()
         overrides = reader.overrides(sorted(overridden.among(plan.ids)))
         changed = _rows_changed(plan, current, copies(overrides))
-        rows = Overtaken(list(changed), list(_rows_vanished(plan, gone)), overrides)
+        rows = OutdatedRows(list(changed), list(_rows_vanished(plan, gone)), overrides)
         compared.records += len(plan)
         compared.vanished.add(_ids_and_actions(plan, rows.vanished))
         if compared.changed is not None:
@@ -160,3 +180,230 @@ def _rows_changed(
         # A record that had vanished and has returned was never judged in its present state.
         if plan.verdicts[row] == VANISHED or not is_same:
             yield row
+
+
+DECIDED_BY_TEXT = (Action.UNIQUE, Action.DUPLICATE)
+
+
+@dataclass(slots=True)
+class OutdatedDecisions:
+    """Decisions that are no longer valid, in the order of decision.
+
+    Attributes:
+        fence: Fence of the head at the comparison: no command may have written since. None if another
+            command was working then.
+        again: Records to decide again: the text changed, the record vanished, its keeper did, the target
+            refused it and may accept it now, or the job failed on it.
+        renewed: Rows to update, by plan: the record changed, and its text did not.
+        changed: Number of records whose text changed.
+        handed_on: Number of records whose keeper changed or vanished.
+        refused: Number of records that the target refused and the source still has.
+        failed: Number of records that were copied without being compared because the job failed on them.
+        vanished: Number of vanished records, by whether they are in the target.
+    """
+
+    fence: int | None
+    again: EarlierDecisions = field(default_factory=EarlierDecisions)
+    renewed: dict[PlanId, npt.NDArray[np.uint32]] = field(default_factory=dict)
+    changed: int = 0
+    handed_on: int = 0
+    refused: int = 0
+    failed: int = 0
+    vanished: Counter[bool] = field(default_factory=Counter)
+
+    def __bool__(self) -> bool:
+        return bool(self.again or self.renewed)
+
+    @property
+    def due(self) -> OutdatedCounts:
+        """The number of records to process, by kind."""
+        renewed = sum(map(len, self.renewed.values()))
+        vanished = self.vanished
+        again = self.changed, self.handed_on, self.refused, self.failed
+        return OutdatedCounts(renewed, *again, kept=vanished[True], others=vanished[False])
+
+    @property
+    def in_order(self) -> tuple[Iterator[list[bytes]], Iterator[list[bytes]]]:
+        """Ids of the records to decide again: first records that the target lacks, then the others.
+
+        In this order no record is removed from the target, or replaced there, while another record is
+        still dropped for it.
+        """
+        return self.again.absent(), self.again.present()
+
+    def texts_of(self, plan: PlanColumns) -> PlanTexts:
+        """Return the texts of a plan without the records that are decided again, which match nothing now."""
+        if plan.mode == ADOPT or not self.again:
+            return plan.texts
+        ids = list(plan.texts.ids)
+        again = self.again.among(ids)
+        is_valid = [raw_id not in again for raw_id in ids]
+        return plan.texts if all(is_valid) else plan.texts.take(np.flatnonzero(is_valid))
+
+
+@dataclass(frozen=True, slots=True)
+class SourceComparison:
+    """A comparison of the ledger with the source.
+
+    Attributes:
+        comparison: Decided records that vanished or changed.
+        outdated: The decisions that are no longer valid.
+        rest: The source without all decided records.
+        seconds: Time of the comparison.
+    """
+
+    comparison: Comparison
+    outdated: OutdatedDecisions
+    rest: Window
+    seconds: float
+
+
+def compare_with_source(context: Context, advance: Advance) -> SourceComparison:
+    """Compare every decided record with the source; writes nothing.
+
+    Args:
+        context: The open connections.
+        advance: Called with the number of records that were compared since the last call.
+    """
+    started = time.monotonic()
+    reader = context.ledger_reader()
+    head = read_fitting_head(context, reader)
+    # An adoption comes before anything else, so its plans are the first.
+    plans_of_adoption = takewhile(lambda stored: stored.mode == ADOPT, reader.plans(head))
+    adopted = IdSet.of(stored.plan.ids for stored in plans_of_adoption)
+    comparison = Comparison(changed=AffectedRecords())
+    with context.engine() as engine:
+        fence = head.fence if head.lease is None else None
+        finding = OutdatedScan(context, engine, OutdatedDecisions(fence), adopted)
+        plans = compare_plans(context, reader, reader.plans(head), comparison, advance)
+        rest = Window().without(finding.scan(plans))
+    return SourceComparison(comparison, finding.outdated, rest, time.monotonic() - started)
+
+
+@dataclass(slots=True)
+class OutdatedScan:
+    """Collects outdated decisions plan by plan; a keeper comes before its duplicates.
+
+    Attributes:
+        context: The open connections.
+        engine: Makes the fingerprints of changed records.
+        outdated: Filled by `scan`.
+        adopted: Ids of the target's own records.
+    """
+
+    context: Context
+    engine: LocalEngine
+    outdated: OutdatedDecisions
+    adopted: IdSet
+
+    def scan(self, plans: Iterable[tuple[StoredPlan, OutdatedRows]]) -> Iterator[StoredPlan]:
+        """Yield the plans, after collecting the outdated decisions of each."""
+        for stored, overtaken in plans:
+            self._collect(stored, overtaken)
+            yield stored
+
+    def _collect(self, stored: StoredPlan, overtaken: OutdatedRows) -> None:
+        plan, outdated = stored.plan, self.outdated
+        equal = self._ids_with_equals([plan.ids[row] for row in overtaken.vanished])
+        vanished = {
+            row
+            for row in overtaken.vanished
+            if plan.verdicts[row].action is not Action.REFUSED and plan.ids[row] not in equal
+        }
+        adopted = self.adopted.among(plan.ids)
+        # The verdict of a restored or adopted record does not depend on its text alone.
+        exempt = adopted | overtaken.overrides.keys()
+        same = self._rows_with_same_text(plan, overtaken.changed, exempt)
+        changed = set(overtaken.changed) - same
+        gone = changed | vanished
+        moved = {plan.ids[row] for row in gone if plan.verdicts[row].action is Action.UNIQUE}
+        handed_on = {row for row in self._rows_dropped_for(plan, moved) if row not in gone}
+        refused = set(self._rows_refused(plan)) - gone - set(overtaken.vanished)
+        # The job failed on these: another version, or more memory, may judge them.
+        failed = {
+            row
+            for row, verdict in enumerate(plan.verdicts)
+            if verdict.action is Action.UNJUDGED and is_failure(verdict.reason)
+        }
+        failed -= gone | set(overtaken.vanished)
+        restored = copies(overtaken.overrides)
+        earlier = {
+            plan.ids[row]: _earlier_decision(stored, row, restored, adopted)
+            for row in sorted(gone | handed_on | refused | failed)
+        }
+        outdated.again.add(earlier, moved)
+        if renewed := sorted(same - handed_on):
+            outdated.renewed[stored.id] = np.array(renewed, np.uint32)
+        outdated.changed += len(changed)
+        outdated.handed_on += len(handed_on)
+        outdated.refused += len(refused)
+        outdated.failed += len(failed)
+        outdated.vanished.update(earlier[plan.ids[row]].copy is not None for row in vanished)
+
+    def _rows_refused(self, plan: Plan) -> Iterator[int]:
+        """Yield the rows that the target refused and may accept now."""
+        rows = [row for row in plan.rows(Action.REFUSED) if plan.verdicts[row] != VANISHED]
+        conflicts = [plan.ids[row] for row in rows if plan.verdicts[row] == CONFLICT]
+        # While the target still has another record with the id, it would refuse this one again.
+        occupied = set(self.context.target.present(conflicts))
+        for row in rows:
+            if occupied.isdisjoint(with_equals([plan.ids[row]])):
+                yield row
+
+    def _ids_with_equals(self, vanished: Sequence[bytes]) -> set[bytes]:
+        """Return the ids in the target that equal an id of another type in the source, such as 7.0 for 7.
+
+        The target can hold only one of the two: if the record were removed, the other would be refused.
+        """
+        equals = self.context.source.present(vanished)
+        return set(self.context.target.present(equals)) if equals else set()
+
+    def _rows_dropped_for(self, plan: Plan, moved: Collection[bytes]) -> Iterator[int]:
+        """Yield the rows dropped for a keeper that changed or vanished: in `moved`, or of an earlier plan."""
+        keepers = {
+            row: verdict.match.keeper
+            for row, verdict in enumerate(plan.verdicts)
+            if verdict.match is not None
+        }
+        earlier = self.outdated.again.moved(set(keepers.values()))
+        return (row for row, keeper in keepers.items() if keeper in moved or keeper in earlier)
+
+    def _rows_with_same_text(self, plan: Plan, rows: Sequence[int], exempt: Collection[bytes]) -> set[int]:
+        """Return the rows whose text has not changed, so that the verdict is still valid.
+
+        Args:
+            plan: The plan.
+            rows: Rows whose records changed.
+            exempt: Ids of records whose verdict does not depend on their text alone; never returned.
+        """
+        by_text = {
+            plan.ids[row]: row
+            for row in rows
+            if plan.verdicts[row].action in DECIDED_BY_TEXT and plan.ids[row] not in exempt
+        }
+        same = set[int]()
+        for records in self.context.source.fetch(list(by_text)):
+            prints = self.engine.fingerprint([*records.values()])
+            for raw_id, digest in zip(records, prints.digests, strict=True):
+                # A digest of zeros means "no text".
+                if raw_id in by_text and digest.any() and (digest == plan.digests[by_text[raw_id]]).all():
+                    same.add(by_text[raw_id])
+        return same
+
+
+def _earlier_decision(
+    stored: StoredPlan, row: int, restored: Mapping[bytes, bytes], adopted: Collection[bytes]
+) -> EarlierDecision:
+    """Return a plan's decision on a record.
+
+    Args:
+        stored: The plan.
+        row: The record's row in it.
+        restored: Hashes of the inserted versions of restored records, by id.
+        adopted: Ids of the target's own records, which the job did not insert.
+    """
+    plan, raw_id = stored.plan, stored.plan.ids[row]
+    verdict, copy = plan.verdicts[row], restored.get(raw_id)
+    if copy is None and verdict.action in COPYING_ACTIONS and raw_id not in adopted:
+        copy = plan.hashes[row].tobytes()
+    return EarlierDecision(stored.id.number, Verdict(verdict.action, verdict.reason), copy)

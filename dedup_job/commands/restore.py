@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dedup_job.commands.context import Context
-from dedup_job.commands.undo import origin_of, written_head
+from dedup_job.commands.undo import read_head, undo_origin
 from dedup_job.commands.why import why as why_answer
 from dedup_job.errors import StateError, UsageError
 from dedup_job.ledger.overrides import KEEP
-from dedup_job.ledger.putting_back import Dropped, RestoreLedger
+from dedup_job.ledger.restore_record import Dropped, RestoreLedger
 from dedup_job.ledger.rows import id_of_row
-from dedup_job.ledger.run_row import RunId
-from dedup_job.mongo.shown_ids import extended, readings, with_equals
-from dedup_job.report.undo_page import Restored
+from dedup_job.ledger.run_history import RunId
+from dedup_job.mongo.id_text import extended, readings, with_equals
+from dedup_job.pipeline.context import Context
+from dedup_job.report.undo_results import RestoreResult
 
 
-def restore(context: Context, given: Sequence[str], why: str) -> Restored:
+def restore(context: Context, given: Sequence[str], why: str) -> RestoreResult:
     """Insert dropped records into the target, in their present version from the source.
 
     Records that are restored and in the target already are left alone.  If one record cannot be restored,
@@ -34,9 +34,9 @@ def restore(context: Context, given: Sequence[str], why: str) -> Restored:
         UsageError: If one of the records was not dropped.
         StateError: If one is no longer in the source, or source or target were replaced.
     """
-    head = written_head(context)
+    head = read_head(context)
     this = RunId.new("restore")
-    with context.open_ledger(RestoreLedger, this, origin_of(context, head)) as ledger:
+    with context.open_ledger(RestoreLedger, this, undo_origin(context, head)) as ledger:
         ledger.recover(context.source, context.target)
         dropped = [
             record for name in dict.fromkeys(given) if (record := _find_dropped(context, name)) is not None
@@ -44,7 +44,7 @@ def restore(context: Context, given: Sequence[str], why: str) -> Restored:
         changed = [extended(raw_id) for raw_id in ledger.changed(dropped)]
         ledger.restore(dropped, why, context.target)
         ids = [extended(id_of_row(record.row)) for record in dropped]
-        restored = Restored(this.name, ids, len(given), changed)
+        restored = RestoreResult(this.name, ids, len(given), changed)
         ledger.close({**restored.as_json(), "exit_code": 0})
     return restored
 

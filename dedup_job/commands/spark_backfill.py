@@ -11,38 +11,44 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from dedup_job.commands.context import Context
-from dedup_job.commands.decide import decide as decide_here
-from dedup_job.commands.guard import FIRST, SAMPLED, FirstLook, Guards, Notes, stop
-from dedup_job.commands.past import broken_off
+from dedup_job.commands.backfill import decide as decide_here
 from dedup_job.config import Settings
-from dedup_job.document import Batch, Counts
-from dedup_job.engine.local import Capacity
-from dedup_job.engine.spark.carrying import Carrying, carry_out
-from dedup_job.engine.spark.session import Cluster, session
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.job import Observe, in_parts
+from dedup_job.index.search import SEGMENT_BITS
 from dedup_job.ledger.commit import Ledger
-from dedup_job.ledger.fitting import Consent
+from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.head import Head
+from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.run_row import RunId
-from dedup_job.ledger.stored_plan import PlanColumns
-from dedup_job.match.search import SEGMENT_BITS
-from dedup_job.mongo.client import Patience, connect
-from dedup_job.mongo.pace import Pace, Rates
+from dedup_job.ledger.run_history import RunId
+from dedup_job.mongo.client import RetryPolicy, connect
+from dedup_job.mongo.id_window import Window
 from dedup_job.mongo.pages import MAX_KEY, BatchSize
+from dedup_job.mongo.rate_limit import Pace, Rates
 from dedup_job.mongo.source import Source
-from dedup_job.mongo.window import Window
-from dedup_job.plan import BACKFILL, Plan, RawIds
-from dedup_job.report.summary import Report
+from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.guards import (
+    FIRST_RECORDS,
+    SAMPLED_RECORDS,
+    Guards,
+    UnjudgedGuard,
+    WarningList,
+    stop_run,
+)
+from dedup_job.pipeline.job import Observe, commit_in_parts
+from dedup_job.pipeline.local_engine import Capacity
+from dedup_job.pipeline.prior_decisions import interrupted_runs
+from dedup_job.records import BACKFILL, Batch, Counts, Plan, RawIds
+from dedup_job.report.run_summary import RunSummary
+from dedup_job.spark.commit_verdicts import Carrying, carry_out
+from dedup_job.spark.session import Cluster, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from dedup_job.engine.spark.reading import Range
-    from dedup_job.engine.spark.stages import Stage, Work
+    from dedup_job.spark.read_ranges import SourceRange
+    from dedup_job.spark.stages import Stage, Work
 
 RECORDS_A_RANGE = 100_000
 DRAWN_A_RANGE = 20  # random ids per range; every 20th begins a range, which makes ranges about equal
@@ -62,10 +68,10 @@ class SourceReading:
     uri: str
     share: int
 
-    def batches(self, range_: Range) -> Iterator[Batch]:
+    def batches(self, range_: SourceRange) -> Iterator[Batch]:
         """Yield the records of a range, in order."""
         settings, limits = self.settings.source, self.settings.limits
-        retry = Patience(limits.patience_seconds, limits.read_seconds)
+        retry = RetryPolicy(limits.patience_seconds, limits.read_seconds)
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
         rates = Rates(
             (limits.max_docs_per_second or inf) / self.share,
@@ -82,7 +88,7 @@ class SourceReading:
                 yield batch
 
 
-def decide(context: Context, observe: Observe, consent: Consent = Consent()) -> Report:
+def decide(context: Context, observe: Observe, consent: Consent = Consent()) -> RunSummary:
     """Run a backfill on Spark; if it is complete, decide records that arrived since locally.
 
     Args:
@@ -99,7 +105,7 @@ def decide(context: Context, observe: Observe, consent: Consent = Consent()) -> 
     cluster = Cluster(engine.master, engine.conf, engine.partitions)
     context.check_no_foreign_records(context.ledger_reader().head())
     with session(cluster, f"dedup-job {context.source_name}") as spark:
-        from dedup_job.engine.spark.stages import Work
+        from dedup_job.spark.stages import Work
 
         work = Work(spark, engine.work_folder, _stage_inputs(context))
         head = context.ledger_reader().head()
@@ -152,17 +158,17 @@ class _Backfill:
     work: Work
     observe: Observe
 
-    def run(self, consent: Consent) -> Report:
+    def run(self, consent: Consent) -> RunSummary:
         """Fingerprint, decide and commit all records; stages that are complete are reused."""
         # Imported here, as the module needs pyspark.
-        from dedup_job.engine.spark.decisions import Shape, decided
+        from dedup_job.spark.decide_texts import Shape, decided
 
         context, run, started = self.context, RunId.new(BACKFILL), time.monotonic()
-        warnings = Notes()
+        warnings = WarningList()
         with context.ledger(run, consent) as ledger:
             head = ledger.recover(context.source, context.target)
-            warn = warnings if consent.allow else stop
-            guards = Guards.of(context.settings.limits, warn, broken_off(context, ledger))
+            warn = warnings if consent.allow else stop_run
+            guards = Guards.of(context.settings.limits, warn, interrupted_runs(context, ledger))
             if len(context.undo_leftovers()):
                 raise ConfigError(
                     f"an undo has left records in {context.target_name}, which Spark does not support; "
@@ -177,7 +183,7 @@ class _Backfill:
             counts = self._commit_verdicts(ledger, head, verdicts, guards)
             ledger.covered(*_times_of_reading(records), True)
             self.work.end()
-            report = Report(
+            report = RunSummary(
                 run.name,
                 BACKFILL,
                 counts,
@@ -191,16 +197,18 @@ class _Backfill:
             ledger.close({**report.as_json(), "exit_code": report.exit_code})
         return report
 
-    def _check_first_records(self, records: Stage, guard: FirstLook) -> None:
+    def _check_first_records(self, records: Stage, guard: UnjudgedGuard) -> None:
         """Let the guard judge the first records, if there are enough, before the stages that take hours."""
-        first = records.table.select("order", "id", "reason").orderBy("order").limit(FIRST).collect()
-        if len(first) == FIRST:
-            sample = next(self.context.source.records([bytes(row.id) for row in first[:SAMPLED]]), None)
+        first = records.table.select("order", "id", "reason").orderBy("order").limit(FIRST_RECORDS).collect()
+        if len(first) == FIRST_RECORDS:
+            sample = next(
+                self.context.source.records([bytes(row.id) for row in first[:SAMPLED_RECORDS]]), None
+            )
             guard.add(sample.raws if sample else [], [row.reason for row in first])
 
     def _commit_verdicts(self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards) -> Counts:
         """Commit the planned verdicts that the ledger does not hold yet."""
-        from dedup_job.engine.spark.verdict_files import chunks, first_of, rows, so_far, tables
+        from dedup_job.spark.planned_verdicts import chunks, first_of, rows, so_far, tables
 
         context = self.context
 
@@ -219,7 +227,7 @@ class _Backfill:
             expected=map(rows, chunks(rest, context.settings.limits.batch_records)),
             records=context.source.records,
             gone=gone,
-            commit=lambda plan, raws: in_parts(plan, raws, guards.all_before(commit)),
+            commit=lambda plan, raws: commit_in_parts(plan, raws, guards.all_before(commit)),
             observe=self.observe,
             deviations=deviations,
         )
@@ -239,8 +247,8 @@ class _Backfill:
             ConfigError: If the ledger is not empty. Records that arrived behind decided records would be
                 taken for records that were deleted since.
         """
-        from dedup_job.engine.spark.decisions import read_into
-        from dedup_job.engine.spark.reading import Fingerprinting, ranges, read
+        from dedup_job.spark.decide_texts import read_into
+        from dedup_job.spark.read_ranges import ExecutorFingerprinting, ranges, read
 
         context, limits = self.context, self.context.settings.limits
         if not head.is_empty:
@@ -258,7 +266,7 @@ class _Backfill:
         parallel = self.spark.sparkContext.defaultParallelism
         reading = SourceReading(context.settings, context.settings.source_uri(), parallel)
         capacity = Capacity(1, limits.in_flight_mb << 20, limits.record_seconds)
-        fingerprinting = Fingerprinting(context.recipe, capacity, restored)
+        fingerprinting = ExecutorFingerprinting(context.recipe, capacity, restored)
         return read_into(len(split), read(split, reading, fingerprinting), self.spark), times
 
     @property

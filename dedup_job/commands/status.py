@@ -7,13 +7,12 @@ from datetime import datetime
 from itertools import groupby, islice
 from typing import Any
 
-from dedup_job.commands.context import Context
-from dedup_job.document import is_failure
-from dedup_job.ledger.head import Head
-from dedup_job.ledger.lease import Holder
+from dedup_job.ledger.head import Head, Holder
 from dedup_job.ledger.reader import DECIDING, REPORTED
-from dedup_job.mongo.shown_ids import extended
-from dedup_job.report.summary import LedgerProgress
+from dedup_job.mongo.id_text import extended
+from dedup_job.pipeline.context import Context
+from dedup_job.records import is_failure
+from dedup_job.report.run_summary import LedgerProgress
 
 LAST_RUNS = 10
 RUN_KEYS = ("mode", "started", "seconds", "read", "unique", "duplicate", "unjudged", "refused", "exit_code")
@@ -51,15 +50,15 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
         **counts.as_json(),
         "failed": sum(count for reason, count in counts.unjudged.items() if is_failure(reason)),
         "restored": reader.count_overridden(),
-        "lag": lag(context, head),
-        "lease": lease_of(head, reader.now()),
+        "lag": describe_lag(context, head),
+        "lease": describe_lease(head, reader.now()),
         "pending": pending and {"plan": pending.id.number, "run": pending.run},
         "undoing": head.undo.run if head.undo else None,
         "runs": list(islice(_group_runs(reader.runs()), runs)),
     }
 
 
-def lag(context: Context, head: Head) -> dict[str, Any]:
+def describe_lag(context: Context, head: Head) -> dict[str, Any]:
     """Return a lower bound of the number of undecided records, and the time since all were decided.
 
     The number is None where only a scan of all ids would tell: with a filter, or where no record
@@ -67,31 +66,31 @@ def lag(context: Context, head: Head) -> dict[str, Any]:
     """
     now = context.source.now()
     return {
-        "records": undecided(context, head) or None,
+        "records": count_undecided(context, head) or None,
         "seconds": _age(now, head.seen or head.covered),
         "full_look_seconds": _age(now, head.looked),
     }
 
 
-def undecided(context: Context, head: Head) -> int | None:
+def count_undecided(context: Context, head: Head) -> int | None:
     """Return a lower bound of the number of undecided records; None where the server cannot count them."""
     if not context.can_count_source():
         return None
     return max(0, context.source.estimated_count() - head.counts.in_source)
 
 
-def standing(context: Context) -> LedgerProgress:
+def ledger_progress(context: Context) -> LedgerProgress:
     """Return the progress of the ledger after a run, for monitoring."""
     head = context.ledger_reader().head()
     assert head is not None
-    return LedgerProgress(undecided(context, head), head.seen or head.covered)
+    return LedgerProgress(count_undecided(context, head), head.seen or head.covered)
 
 
 def _age(now: datetime, then: datetime | None) -> float | None:
     return None if then is None else round(max(0.0, (now - then).total_seconds()), 1)
 
 
-def lease_of(head: Head, now: datetime) -> dict[str, Any] | None:
+def describe_lease(head: Head, now: datetime) -> dict[str, Any] | None:
     """Return the holder of the lease as JSON values; None if there is none.
 
     `holder_alive` is None where it cannot be known, as for a process on another machine.

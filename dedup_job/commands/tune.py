@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dedup_job.commands.context import Context, first_records
-from dedup_job.document import Fingerprints
+from dedup_job.analysis import band_grid
+from dedup_job.analysis.scores import TunedSettings
+from dedup_job.analysis.tune_tables import TuneTables
 from dedup_job.errors import ConfigError
-from dedup_job.lab import tuning
-from dedup_job.lab.scoring import Setting
-from dedup_job.lab.tune_page import Tuning
-from dedup_job.mongo.window import Window
+from dedup_job.mongo.id_window import Window
+from dedup_job.pipeline.context import Context, first_records
+from dedup_job.records import Fingerprints
 from dedup_job.report.progress import Advance
 
 MOST_SHINGLES = 20_000_000  # of a sample; bounds its memory, whatever the size of the texts
 
 
-def tune(context: Context, records: int, at: float, advance: Advance) -> Tuning:
+def tune(context: Context, records: int, at: float, advance: Advance) -> TuneTables:
     """Try bands of several shapes, and several thresholds, on the first records of the source.
 
     Args:
@@ -29,20 +29,20 @@ def tune(context: Context, records: int, at: float, advance: Advance) -> Tuning:
         ConfigError: If the source has no records with text.
     """
     sample = _read_sample(context, records, advance)
-    present, pairs = Setting.of(context.recipe.matching), tuning.near_duplicates(sample, at)
-    tried = tuning.grid(replace(present, min_similarity=at), sample.width)
-    return Tuning(
+    present, pairs = TunedSettings.of(context.recipe.matching), band_grid.count_near_duplicates(sample, at)
+    tried = band_grid.bands_to_try(replace(present, min_similarity=at), sample.width)
+    return TuneTables(
         sample=sample,
         at=at,
         present=present,
         records=context.source.estimated_count(),
         pairs=pairs,
-        rows=list(tuning.rows(sample, tried, pairs)),
-        levels=list(tuning.levels(sample, present, at, pairs)),
+        rows=list(band_grid.try_bands(sample, tried, pairs)),
+        levels=list(band_grid.try_thresholds(sample, present, at, pairs)),
     )
 
 
-def _read_sample(context: Context, records: int, advance: Advance) -> tuning.Sample:
+def _read_sample(context: Context, records: int, advance: Advance) -> band_grid.TextSample:
     """Read and fingerprint the first records, within a bounded number of shingles."""
     parts: list[Fingerprints] = []
     shingles = 0
@@ -55,7 +55,7 @@ def _read_sample(context: Context, records: int, advance: Advance) -> tuning.Sam
                 break
     if not parts:
         raise ConfigError(f"{context.source_name} has no records to try settings on")
-    sample = tuning.Sample.of(Fingerprints.join(parts))
+    sample = band_grid.TextSample.of(Fingerprints.join(parts))
     if not len(sample):
         reasons = ", ".join(sorted({reason for prints in parts for reason in prints.reasons}))
         raise ConfigError(f"no text in the first {sample.read:,} records ({reasons}); see [source] fields")

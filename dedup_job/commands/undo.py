@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 
-from dedup_job.commands.context import Context
-from dedup_job.document import Batch, Counts
 from dedup_job.errors import UsageError
-from dedup_job.job import Observe
-from dedup_job.ledger.fitting import check_whole
+from dedup_job.ledger.compatibility import check_whole
 from dedup_job.ledger.head import Head, Origin
-from dedup_job.ledger.run_row import RunId
-from dedup_job.ledger.taking_back import UndoLedger, check_newest
-from dedup_job.plan import ADOPT, RENEW
-from dedup_job.report.undo_page import Intended, Undone
+from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.undo_run import UndoLedger, check_newest
+from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.job import Observe
+from dedup_job.records import ADOPT, RENEW, Batch, Counts
+from dedup_job.report.undo_results import UndoPreview, UndoResult
 
 
-def undo(context: Context, run: str, observe: Observe) -> Undone:
+def undo(context: Context, run: str, observe: Observe) -> UndoResult:
     """Undo a whole run; do nothing if it is undone already.
 
     Args:
@@ -27,42 +26,42 @@ def undo(context: Context, run: str, observe: Observe) -> Undone:
     Raises:
         UsageError: If there is no such run, it decided nothing, or later runs must be undone first.
     """
-    if (before := undone_before(context, run)) is not None:
+    if (before := find_earlier_undo(context, run)) is not None:
         return before
     this = RunId.new("undo")
     started = time.monotonic()
-    with context.open_ledger(UndoLedger, this, origin_of(context, written_head(context))) as ledger:
+    with context.open_ledger(UndoLedger, this, undo_origin(context, read_head(context))) as ledger:
         done = ledger.take_back(
             run, context.source, context.target, lambda plan: observe(Batch(plan.ids, ()), plan)
         )
-        undone = Undone(this.name, run, done.plans, done.counts, done.left, time.monotonic() - started)
+        undone = UndoResult(this.name, run, done.plans, done.counts, done.left, time.monotonic() - started)
         ledger.close({**undone.as_json(), "exit_code": undone.exit_code})
     return undone
 
 
-def undone_before(context: Context, run: str) -> Undone | None:
+def find_earlier_undo(context: Context, run: str) -> UndoResult | None:
     """Return the undo that has undone a run already, or None; raise UsageError if there is no such run."""
-    head = written_head(context)
+    head = read_head(context)
     row = context.ledger_reader().run(run)
     if row is None and head.undo is None:
         raise UsageError(f"the ledger knows no run {run!r}; dedup-job status lists the last runs")
     if row and "undone" in row and head.undo is None:
-        return Undone(row["undone_by"], run, already=True)
+        return UndoResult(row["undone_by"], run, already=True)
     return None
 
 
-def intended(context: Context, run: str) -> Intended:
+def preview_undo(context: Context, run: str) -> UndoPreview:
     """Return what an undo of a run would remove; writes nothing.
 
     Raises:
         UsageError: If there is no such run, it decided nothing, or later runs must be undone first.
         StateError: If another undo must be finished first.
     """
-    head, reader = written_head(context), context.ledger_reader()
+    head, reader = read_head(context), context.ledger_reader()
     if head.undo is not None and head.undo.run != run:
         check_whole(head)
     row = reader.run(run) or {}
-    due = Intended(run, row.get("mode"), row.get("started"), has_begun=head.undo is not None)
+    due = UndoPreview(run, row.get("mode"), row.get("started"), has_begun=head.undo is not None)
     later: dict[str, None] = {}
     for link in reader.links(head.pending or head.last):
         # A plan that only updates hashes decides nothing.
@@ -81,7 +80,7 @@ def intended(context: Context, run: str) -> Intended:
     return due
 
 
-def written_head(context: Context) -> Head:
+def read_head(context: Context) -> Head:
     """Return the state of the ledger; raise UsageError if there is none."""
     head = context.ledger_reader().head()
     if head is None:
@@ -89,7 +88,7 @@ def written_head(context: Context) -> Head:
     return head
 
 
-def origin_of(context: Context, head: Head) -> Origin:
+def undo_origin(context: Context, head: Head) -> Origin:
     """Return the origin with which an undo opens the ledger.
 
     An undo does not depend on recipe and filter, so the ledger's own are used, whatever the settings say.

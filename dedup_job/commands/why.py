@@ -7,15 +7,14 @@ from typing import Any
 
 from bson import decode
 
-from dedup_job.commands.context import Context
-from dedup_job.commands.named import NamedRecord, record_named, records_named
-from dedup_job.document import digest
+from dedup_job.commands.lookup import NamedRecord, find_record, find_versions
 from dedup_job.ledger.overrides import Override
+from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.ledger.rows import id_of_row, keeper_of_row
-from dedup_job.ledger.stored_plan import StoredPlan
-from dedup_job.mongo.raw_documents import document, elements
-from dedup_job.mongo.shown_ids import SHOWABLE, extended, readings, with_equals
-from dedup_job.plan import ADOPT
+from dedup_job.mongo.id_text import SHOWABLE, extended, readings, with_equals
+from dedup_job.mongo.ids import document, elements
+from dedup_job.pipeline.context import Context
+from dedup_job.records import ADOPT, digest
 
 
 def why(context: Context, given: str) -> dict[str, Any]:
@@ -31,14 +30,14 @@ def why(context: Context, given: str) -> dict[str, Any]:
     Raises:
         UsageError: If neither source, target nor ledger have the record.
     """
-    records = records_named(context, given)
+    records = find_versions(context, given)
     ids = [records[0].id] if records else with_equals(readings(given))
     answer, row = _find_row(context, ids)
     plan_and_row = _search_plans(context, ids) if row is None else _find_plan_of_row(context, row)
     if row is None and plan_and_row is not None:
         answer = _describe_plan(*plan_and_row)
     elif row is None:
-        answer = _describe_undecided(context, record_named(context, given))
+        answer = _describe_undecided(context, find_record(context, given))
     raws = {record.place: record.raw for record in records}
     has_changed = plan_and_row is not None and _is_changed(*plan_and_row, raws.get("source"))
     return {

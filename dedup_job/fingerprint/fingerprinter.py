@@ -11,18 +11,18 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.document import Fingerprints, digests
 from dedup_job.fingerprint.bands import band_keys
+from dedup_job.fingerprint.fingerprint_cache import FingerprintCache, Words
 from dedup_job.fingerprint.idf import Idf, read_idf
-from dedup_job.fingerprint.known_texts import KnownTexts, Words
 from dedup_job.fingerprint.recipe import Recipe, Resource
 from dedup_job.fingerprint.segment import SEGMENTERS, read_stop_words, read_user_words
 from dedup_job.fingerprint.shingles import number_seeds, shingle_sets
 from dedup_job.fingerprint.simhash import compute_simhashes
-from dedup_job.fingerprint.terms import Vocabulary, weigh
+from dedup_job.fingerprint.terms import Vocabulary, weigh_terms
 from dedup_job.fingerprint.tokens import Tokenizer, token_rows
-from dedup_job.native.ragged import Ragged
-from dedup_job.text.characters import encode_lower_case, joined
+from dedup_job.native.arrays import Ragged
+from dedup_job.records import Fingerprints, digests
+from dedup_job.text.characters import encode_lower_case, encode_texts
 from dedup_job.text.fields import ExtractedText
 
 # A larger vocabulary is emptied: it is only a cache, and memory must not grow with the number of records.
@@ -46,12 +46,12 @@ class Fingerprinter:
         self._recipe = recipe
         words = read_user_words(_checked_path(recipe.user_words)) if recipe.user_words else []
         segmenter = SEGMENTERS[recipe.segmenter]((word.lower(), frequency) for word, frequency in words)
-        self._idf = shared_idf(recipe.idf_table)
+        self._idf = load_idf(recipe.idf_table)
         self._stop_words = (
             read_stop_words(_checked_path(recipe.stop_words)) if recipe.stop_words else frozenset()
         )
         self._tokens = Tokenizer(recipe.terms, segmenter, self._stop_words)
-        self._known_texts = KnownTexts(recipe.digest, recipe.bits // 64, memory)
+        self._known_texts = FingerprintCache(recipe.digest, recipe.bits // 64, memory)
         self._reset_vocabulary()
 
     def unjudged(self, reason: str, raw: bytes) -> Fingerprints:
@@ -99,7 +99,7 @@ class Fingerprinter:
     def tokens(self, text: str) -> list[str]:
         """Return the tokens of a cleaned text that count as terms, in order, with repeats."""
         tokens = self._tokens(text)
-        rows = self._vocabulary.rows(joined(tokens))
+        rows = self._vocabulary.rows(encode_texts(tokens))
         return [token for token, row in zip(tokens, rows, strict=True) if row >= 0]
 
     def document_frequencies(self, raws: Sequence[bytes]) -> tuple[int, Counter[str]]:
@@ -125,7 +125,7 @@ class Fingerprinter:
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
         """Compute the simhash and the number of distinct terms of each text."""
         self._reset_large_vocabulary()
-        terms = weigh(*self._rows(texts, codes), self._vocabulary, self._recipe.terms)
+        terms = weigh_terms(*self._rows(texts, codes), self._vocabulary, self._recipe.terms)
         bits = compute_simhashes(terms.offsets, terms.rows, terms.weights, self._vocabulary.hashes())
         return bits, terms.distinct
 
@@ -142,7 +142,7 @@ class Fingerprinter:
 
 
 @lru_cache(maxsize=2)
-def shared_idf(table: Resource) -> Idf:
+def load_idf(table: Resource) -> Idf:
     """Read an IDF table, once in a process."""
     return read_idf(_checked_path(table))
 

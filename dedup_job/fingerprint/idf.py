@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.interning import Interned
-from dedup_job.native.ragged import Ragged
-from dedup_job.text.characters import joined
+from dedup_job.native.arrays import Ragged
+from dedup_job.text.characters import encode_texts
 
 SCALE = 1024
 HEADER = "# dedup-job idf"
@@ -47,7 +47,7 @@ class Idf:
             unknown: The IDF of all other terms.
         """
         interned = Interned()
-        numbers, _ = interned.numbers(joined(terms))
+        numbers, _ = interned.numbers(encode_texts(terms))
         values = np.full(len(interned) + 1, unknown, np.int64)
         values[numbers] = idfs
         return cls(interned, values)
@@ -123,7 +123,7 @@ def _find_malformed_line(text: str) -> int:
     raise AssertionError("every line is good")
 
 
-def learned_idf(frequencies: Counter[str], texts: int, at_least: int = 2) -> dict[str, float]:
+def compute_idf(frequencies: Counter[str], texts: int, at_least: int = 2) -> dict[str, float]:
     """Compute the smoothed IDF of each term: 1 + ln((1 + n) / (1 + df)).
 
     The formula is that of scikit-learn's `TfidfTransformer(smooth_idf=True)`: a term in all texts has 1.0.

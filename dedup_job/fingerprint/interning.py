@@ -18,9 +18,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.native.compiled import compiled, part
-from dedup_job.native.instructions import prefetch
-from dedup_job.native.ragged import Ragged
+from dedup_job.native.arrays import Ragged
+from dedup_job.native.compiled import compiled, compiled_helper, prefetch
 from dedup_job.text.characters import decode_texts
 
 Numbers = npt.NDArray[np.int64]
@@ -95,7 +94,7 @@ class Interned:
             self._slots = slots
 
 
-@part
+@compiled_helper
 def _key_of(codes: Codes, start: int, stop: int) -> np.uint64:
     """Return the key of a string."""
     length = stop - start
@@ -117,14 +116,14 @@ def _key_of(codes: Codes, start: int, stop: int) -> np.uint64:
     return state | np.uint64(1 << 63)
 
 
-@part
+@compiled_helper
 def _home(key: np.uint64, slots: Slots) -> int:
     """Return the slot at which the search for a key begins."""
     mixed = (key ^ key >> np.uint64(29)) * np.uint64(0xD6E8FEB86659FD93)
     return int(np.int64((mixed >> np.uint64(32)) & np.uint64(len(slots) - 1)))
 
 
-@part
+@compiled_helper
 def _are_same(given: Codes, start: int, stop: int, codes: Codes, place: int) -> bool:
     """Return whether given[start:stop] equals the string at a place of `codes`."""
     while start < stop and given[start] == codes[place]:

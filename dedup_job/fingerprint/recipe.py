@@ -10,9 +10,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dedup_job.document import Fingerprints
 from dedup_job.fingerprint.idf import jieba_idf_path
 from dedup_job.fingerprint.terms import TermRule
+from dedup_job.records import Fingerprints
 from dedup_job.text.clean import Cleaner
 from dedup_job.text.fields import ExtractedText, TextFields
 
@@ -154,7 +154,7 @@ def _replace_text(extracted: ExtractedText, text: str, reason: str) -> Extracted
     return ExtractedText("", reason) if reason else ExtractedText(text, "", extracted.is_partial)
 
 
-def setting_of(name: str) -> str:
+def setting_name(name: str) -> str:
     """Return the name of a value of `Recipe.settings` in the settings file.
 
     The value `matching.radius` is `[match] radius` there. Values that are no setting, such as `selectolax`,
@@ -175,3 +175,26 @@ def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + name] = list(value) if isinstance(value, tuple) else value
     return flat
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The settings of a profile."""
+
+    matching: Matching
+    terms: TermRule = TermRule()
+    bits: int = 64
+
+
+PROFILES = {
+    # Damped TF-IDF of words and Chinese characters; every candidate's text is compared.
+    "default": Profile(Matching()),
+    # More bands, at any distance: finds the few matches that the default misses, and compares several times
+    # as many texts.
+    "thorough": Profile(Matching(bands=20, band_radius=64)),
+    # The recipe of the articles that this project started from: the 30 heaviest keywords by TF x IDF, radius
+    # 3, no bands, texts not compared.
+    "classic": Profile(
+        Matching(bands=0, min_similarity=0.0), TermRule(features="words", tf="raw", idf="full", top=30)
+    ),
+}

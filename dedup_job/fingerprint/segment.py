@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from dedup_job.native.arrays import Ragged
 from dedup_job.native.compiled import compiled
-from dedup_job.native.ragged import Ragged
 from dedup_job.text.characters import CODE_POINT, LETTER_BIT
 
 Segmenter = Callable[[str], list[str]]

@@ -16,15 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from dedup_job.native.arrays import Ragged
 from dedup_job.native.compiled import compiled
-from dedup_job.native.ragged import Ragged
 from dedup_job.text.characters import CODE_POINT, COMPARED_BIT, is_cjk, is_compared
 
 CJK_LENGTH, OTHER_LENGTH = 3, 5  # characters
-NUMBER = re.compile(r"\d+(?:\.\d+)?")
+NUMBER_PATTERN = re.compile(r"\d+(?:\.\d+)?")
 
 
-def compared(text: str) -> str:
+def comparable_text(text: str) -> str:
     """Return the characters of a cleaned text that are compared, in lower case.
 
     Of `C++ 价格: <100元>, Very_Cheap!` these are `c++价格<100元>verycheap`.
@@ -38,7 +38,7 @@ def number_seeds(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
     Shingles that are hashed with different seeds have nothing in common. So texts with different numbers are
     not similar at all, and texts with the same numbers are as similar as without seeds.
     """
-    numbers = (" ".join(NUMBER.findall(text)).encode() for text in texts)
+    numbers = (" ".join(NUMBER_PATTERN.findall(text)).encode() for text in texts)
     return np.array([xxhash.xxh3_64_intdigest(number) for number in numbers], np.uint64)
 
 

@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from dedup_job.native.compiled import compiled
-from dedup_job.native.instructions import prefetch
-from dedup_job.native.ragged import Ragged
+from dedup_job.native.arrays import Ragged
+from dedup_job.native.compiled import compiled, prefetch
 from dedup_job.text.characters import encode_utf8
 
 PREFETCH_DISTANCE = 16  # entries

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from dedup_job.fingerprint.idf import SCALE, Idf
 from dedup_job.fingerprint.interning import Interned
 from dedup_job.fingerprint.simhash import term_hashes
+from dedup_job.native.arrays import Ragged
 from dedup_job.native.compiled import compiled
-from dedup_job.native.ragged import Ragged
-from dedup_job.text.characters import is_chinese, joined, letter_table
+from dedup_job.text.characters import encode_texts, is_chinese, letter_table
 
 DROPPED = -1  # the row of a token that is no term
 SPACE = -2  # the row of a space, which is no term either
@@ -80,7 +80,7 @@ class Vocabulary:
         self._rows = array("q")
         self._hashes = array("Q")
         self._idfs = array("q")
-        known, _ = self._tokens.numbers(joined([" ", *stop_words]))
+        known, _ = self._tokens.numbers(encode_texts([" ", *stop_words]))
         self._rows.extend([SPACE] + [DROPPED] * (len(known) - 1))
 
     def __len__(self) -> int:
@@ -186,7 +186,7 @@ def term_frequency_weights(tf: str) -> npt.NDArray[np.int64]:
     return np.arange(TF_LIMIT, dtype=np.int64) * SCALE
 
 
-def weigh(
+def weigh_terms(
     offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], vocabulary: Vocabulary, rule: TermRule
 ) -> WeightedTerms:
     """Count and weigh the terms of n texts.

@@ -1,32 +1,92 @@
-"""Split texts into tokens: words, runs of words, or runs of characters, as strings and as vocabulary rows.
-
-The pieces between two gaps of a text are segmented once and remembered. Nearly all pieces of most texts have
-occurred before, and looking them up in a table is twenty times as fast as segmenting them.
-"""
+"""Split texts into tokens: words, runs of words, or runs of characters."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.fingerprint.pieces import Pieces, Rows
+from dedup_job.fingerprint.interning import Interned, Numbers
 from dedup_job.fingerprint.segment import Segmenter, pieces, prepare_for_segmenter
 from dedup_job.fingerprint.terms import SPACE, TermRule, Vocabulary
+from dedup_job.native.arrays import Ragged
 from dedup_job.native.compiled import compiled
-from dedup_job.native.ragged import Ragged
 from dedup_job.text.characters import (
     CHINESE,
     CODE_POINT,
     LAST_CHINESE,
     decode_text,
+    encode_texts,
     is_chinese,
-    joined,
     keep_letters_and_digits,
     offsets_of,
 )
+
+Rows = tuple[Numbers, Numbers]
+"""Offsets, shape (n + 1,), and rows of a vocabulary."""
+
+
+class Pieces:
+    """Numbers pieces, and remembers the rows of each piece's words."""
+
+    def __init__(self) -> None:
+        self._interned = Interned()
+        self.forget()
+
+    def forget(self) -> None:
+        """Remove all pieces."""
+        self._interned.forget()
+        self._stops = array("q", [0])
+        self._rows = array("q")
+
+    @property
+    def characters(self) -> int:
+        """Characters of all pieces."""
+        return self._interned.characters
+
+    def numbers(self, pieces: Ragged) -> tuple[Numbers, Ragged]:
+        """Return the number of each piece, and the new pieces; `learn` must be called for the new ones."""
+        return self._interned.numbers(pieces)
+
+    def learn(self, ends: npt.NDArray[np.bool_], rows: Numbers) -> None:
+        """Add the rows of the new pieces that `numbers` has returned.
+
+        Args:
+            ends: Whether a piece ends after each entry of `rows`.
+            rows: The rows of the pieces' words; entries below 0 are no terms, and left out.
+        """
+        kept = rows >= 0
+        self._stops.frombytes((len(self._rows) + np.cumsum(kept)[ends]).tobytes())
+        self._rows.frombytes(rows[kept].tobytes())
+
+    def rows(self, offsets: Numbers, numbers: Numbers) -> Rows:
+        """Return the rows of each text; text i has the pieces numbers[offsets[i] : offsets[i + 1]]."""
+        stops, rows = np.frombuffer(self._stops, np.int64), np.frombuffer(self._rows, np.int64)
+        return _rows_of(offsets, numbers, stops, rows)
+
+
+@compiled
+def _rows_of(offsets: Numbers, numbers: Numbers, stops: Numbers, rows: Numbers) -> Rows:
+    """Replace each piece by its rows: piece n has rows[stops[n] : stops[n + 1]].
+
+    With stops [0, 2, 3] and rows [7, 8, 9], a text with the pieces [1, 0] has the rows [9, 7, 8].
+    """
+    total = 0
+    for number in numbers:
+        total += stops[number + 1] - stops[number]
+    found, ends = np.empty(total, np.int64), np.zeros_like(offsets)
+    filled = 0
+    for text in range(len(offsets) - 1):
+        for place in range(offsets[text], offsets[text + 1]):
+            for row in range(stops[numbers[place]], stops[numbers[place] + 1]):
+                found[filled] = rows[row]
+                filled += 1
+        ends[text + 1] = filled
+    return ends, found
+
 
 UNKNOWN = -3  # the row of a character that is not in the table yet
 AT_ONCE = 8_000  # characters that are segmented at once, so that their words stay in the processor's cache
@@ -90,7 +150,7 @@ class RunRows:
         """Return the rows of the runs of each text."""
         tokens = list(map(self._tokenizer, texts))
         offsets = offsets_of(tokens)
-        return offsets, self._vocabulary.rows(joined(list(chain.from_iterable(tokens))))
+        return offsets, self._vocabulary.rows(encode_texts(list(chain.from_iterable(tokens))))
 
 
 class WordRows:
@@ -141,7 +201,7 @@ class WordAndHanRows:
         rows = self._table[found]
         unknown = np.unique(found[rows == UNKNOWN]).tolist()
         if unknown:
-            self._table[unknown] = self._vocabulary.rows(joined(list(map(chr, unknown))))
+            self._table[unknown] = self._vocabulary.rows(encode_texts(list(map(chr, unknown))))
             rows = self._table[found]
         return _side_by_side(*self._words(texts, codes), offsets, rows)
 

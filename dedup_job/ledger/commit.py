@@ -1,9 +1,4 @@
-"""The commit protocol: a run finishes what a killed run began, and commits its own plans.
-
-For each batch: store the plan; accept it by a compare-and-set of `head.pending` (from here on its verdicts
-are final); carry it out, which may be repeated at will; advance the head by a second compare-and-set.
-Once it is known what the target refuses, the next plan can be decided: the rest is done meanwhile.
-"""
+"""The commit protocol: finish what a killed run began, then commit plans one by one."""
 
 from __future__ import annotations
 
@@ -14,22 +9,20 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from dedup_job.document import COPIED, UNIQUE, Action, Verdict
 from dedup_job.errors import StateError
-from dedup_job.ledger.arrival import (
-    Records,
+from dedup_job.ledger.apply_plan import (
+    CurrentRecords,
     as_arriving,
     gone_keepers,
     insert_kept,
     not_as_judged,
     records_now,
 )
-from dedup_job.ledger.fitting import check_whole
+from dedup_job.ledger.compatibility import check_whole
 from dedup_job.ledger.head import Head
-from dedup_job.ledger.held import HeldLedger
-from dedup_job.ledger.stored_counts import counts_key
-from dedup_job.ledger.stored_plan import Before, PlanId, StoredPlan, pack, unpack
-from dedup_job.ledger.succession import (
+from dedup_job.ledger.leased_ledger import LeasedLedger
+from dedup_job.ledger.plan_format import Before, PlanId, StoredPlan, counts_key, pack, unpack
+from dedup_job.ledger.redecide import (
     EarlierPlans,
     insert_missing,
     left_rows,
@@ -40,12 +33,22 @@ from dedup_job.ledger.succession import (
 from dedup_job.mongo.client import named_errors
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
-from dedup_job.plan import ADOPT, BACKFILL, RENEW, Plan, Promotions
+from dedup_job.records import (
+    ADOPT,
+    BACKFILL,
+    COPYING_ACTIONS,
+    RENEW,
+    UNIQUE,
+    Action,
+    Plan,
+    Promotions,
+    Verdict,
+)
 
 CHECK_SECONDS = 1.0  # how often a run that tries many copies makes sure that it still has the lease
 
 
-class Ledger(HeldLedger):
+class Ledger(LeasedLedger):
     """A held ledger to which plans are committed."""
 
     _number = -1
@@ -110,7 +113,7 @@ class Ledger(HeldLedger):
         records before, where it decides them again.  Its rows may still be written then; see `settle`.
         """
         stored = self._accepted(plan, mode or self._run.mode, before)
-        stored = self._carried_out(stored, Records(raws), target)
+        stored = self._carried_out(stored, CurrentRecords(raws), target)
         self._rest = self._writer.submit(self._close_plan, stored)
         return stored.plan
 
@@ -120,7 +123,7 @@ class Ledger(HeldLedger):
         Returns the ids of those that stay as they were, as the target does not have what it was given, or
         does not take what is in the place of that.
         """
-        return self._renewed(self._accepted(plan, RENEW, before), Records(raws), target)
+        return self._renewed(self._accepted(plan, RENEW, before), CurrentRecords(raws), target)
 
     def check_rights(self, target: Target) -> None:
         """Raise NotPermitted for who may not remove or replace records, before anything is begun."""
@@ -178,7 +181,7 @@ class Ledger(HeldLedger):
             plans = self._collection("plans")
             self._patience(lambda: plans.replace_one({"_id": packed["_id"]}, packed, upsert=True))
 
-    def _carried_out(self, stored: StoredPlan, records: Records, target: Target) -> StoredPlan:
+    def _carried_out(self, stored: StoredPlan, records: CurrentRecords, target: Target) -> StoredPlan:
         """Make the target what the accepted plan says; returns the plan as it ended."""
         stored = self._write_kept(stored, records, target)
         if stored.before is not None:
@@ -186,7 +189,7 @@ class Ledger(HeldLedger):
                 stored = self._amended(stored, stored.plan.without(failed))
         return stored
 
-    def _write_kept(self, stored: StoredPlan, records: Records, target: Target) -> StoredPlan:
+    def _write_kept(self, stored: StoredPlan, records: CurrentRecords, target: Target) -> StoredPlan:
         """Put what a plan keeps into the target, and promote duplicates of what the target refuses.
 
         The first refusals become an amended plan before anything is inserted in their place.  Where a
@@ -194,7 +197,7 @@ class Ledger(HeldLedger):
         the target takes one.  A try costs one insertion; what all tries show becomes one more amended plan.
         """
         promotions = Promotions(stored.plan)
-        rows, is_first, is_stored = stored.plan.rows(*COPIED), True, True
+        rows, is_first, is_stored = stored.plan.rows(*COPYING_ACTIONS), True, True
         absent: set[bytes] | None = None
         checked = time.monotonic()
         while True:
@@ -204,14 +207,14 @@ class Ledger(HeldLedger):
             promoted = promotions.lose(failed)
             rows = sorted(left + promoted)
             # A record that has changed since must be in an accepted plan as it is now before it is inserted.
-            is_stored = is_first or any(verdict.action in COPIED for verdict in failed.values())
+            is_stored = is_first or any(verdict.action in COPYING_ACTIONS for verdict in failed.values())
             is_first = False
             if is_stored:
                 plan = as_arriving(stored.plan, records, failed)
                 stored = self._amended(stored, replace(plan, verdicts=promotions.verdicts))
                 continue
             if absent is None:  # looked up once: looking for each refused copy would double what it costs
-                behind = [*promoted, *promotions.waiting(promoted)]
+                behind = [*promoted, *promotions.next_candidates(promoted)]
                 absent = target.absent([stored.plan.ids[row] for row in behind])
             if time.monotonic() - checked > CHECK_SECONDS:
                 self._deadline(stored.id)  # raises when another run has the lease: it may decide otherwise
@@ -229,7 +232,7 @@ class Ledger(HeldLedger):
     def _write(
         self,
         stored: StoredPlan,
-        records: Records,
+        records: CurrentRecords,
         rows: Sequence[int],
         target: Target,
         absent: Collection[bytes],
@@ -243,12 +246,12 @@ class Ledger(HeldLedger):
         if stored.before is not None:
             failed = replace_kept(stored, records, rows, target, partial(self._deadline, stored.id))
         if failed := failed or not_as_judged(stored.plan, records, rows):
-            return failed, [row for row in rows if failed.get(row, UNIQUE).action in COPIED]
+            return failed, [row for row in rows if failed.get(row, UNIQUE).action in COPYING_ACTIONS]
         return insert_kept(records, rows, target, absent), []
 
-    def _renewed(self, stored: StoredPlan, records: Records, target: Target) -> list[bytes]:
+    def _renewed(self, stored: StoredPlan, records: CurrentRecords, target: Target) -> list[bytes]:
         """Carry out an accepted renewal: it is kept by the plans of its records, and is none of the chain."""
-        rows = stored.plan.rows(*COPIED)
+        rows = stored.plan.rows(*COPYING_ACTIONS)
         replace_kept(stored, records, rows, target, partial(self._deadline, stored.id))
         insert_missing(stored, records, target)
         rows = rows_in_target(stored, target)

@@ -16,11 +16,10 @@ from typing import Self
 from bson import decode, encode
 from bson.raw_bson import RawBSONDocument
 
-from dedup_job.document import RAW, digest
 from dedup_job.ledger.rows import id_of_row, row_key
-from dedup_job.mongo.ids import id_of
-from dedup_job.mongo.raw_documents import document, elements
-from dedup_job.mongo.shown_ids import SHOWABLE
+from dedup_job.mongo.id_text import SHOWABLE
+from dedup_job.mongo.ids import document, elements, id_of
+from dedup_job.records import RAW, digest
 
 KEEP = "keep"  # against the plan that dropped the record
 PASS = "pass"  # that plan is undone; the record is unjudged when it comes up for decision again

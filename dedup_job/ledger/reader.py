@@ -11,20 +11,18 @@ from typing import Any, TypeVar
 from pymongo.collection import Collection
 from pymongo.database import Database
 
-from dedup_job.document import RAW
 from dedup_job.errors import DedupError, LeaseHeld, StateError
 from dedup_job.ledger.head import Head, HeadDocument
 from dedup_job.ledger.overrides import Override
+from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan, unpack, unpack_columns
+from dedup_job.ledger.row_query import Selection
 from dedup_job.ledger.rows import id_of_row, row_key, row_keys
-from dedup_job.ledger.selection import Selection
-from dedup_job.ledger.stored_plan import PlanColumns, PlanId, StoredPlan, unpack, unpack_columns
-from dedup_job.mongo.ahead import read_ahead
-from dedup_job.mongo.client import Patience, named_errors
+from dedup_job.mongo.client import RetryPolicy, named_errors
+from dedup_job.mongo.id_lookup import Lookup
+from dedup_job.mongo.id_text import SHOWABLE
 from dedup_job.mongo.ids import id_of
-from dedup_job.mongo.lookup import Lookup
-from dedup_job.mongo.pages import Pages
-from dedup_job.mongo.shown_ids import SHOWABLE
-from dedup_job.plan import BACKFILL, NIGHTLY, RECONCILE
+from dedup_job.mongo.pages import Pages, prefetch
+from dedup_job.records import BACKFILL, NIGHTLY, RAW, RECONCILE
 
 PLANS_A_PAGE, PAGE_BYTES = 8, 16 << 20
 REPORTED = (0, 3)  # exit codes of a run that ended and said what was refused
@@ -47,7 +45,7 @@ class Link:
 class LedgerReader:
     """Reads a ledger: what was decided, and where the next run goes on.  Writes nothing."""
 
-    def __init__(self, database: Database[Any], target: str, patience: Patience = Patience()) -> None:
+    def __init__(self, database: Database[Any], target: str, patience: RetryPolicy = RetryPolicy()) -> None:
         self._database = database
         self._target = target
         self._patience = patience
@@ -67,7 +65,7 @@ class LedgerReader:
     def plan_columns(self, head: Head) -> Iterator[PlanColumns]:
         """Yield the same plans as columns.  A page of them is read while those before it are worked on."""
         pages = (list(map(unpack_columns, page)) for page in self._pages(head))
-        return self._in_order(head, chain.from_iterable(read_ahead(pages)))
+        return self._in_order(head, chain.from_iterable(prefetch(pages)))
 
     def _in_order(self, head: Head, plans: Iterator[P]) -> Iterator[P]:
         waiting: list[P] = []

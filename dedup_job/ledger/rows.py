@@ -1,22 +1,34 @@
-"""The rows that say what became of single records: in `dropped`, in `exceptions`, and those of persons.
-
-A row is keyed by the bytes of the id, as plans are.  Where the server might take another id for the same (25
-and 25.0), the key holds these bytes; so it does on a record that was adopted, which the source may have too.
-"""
+"""The ledger's rows about single records: dropped, exceptions, overrides."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from bson import encode
 from bson.raw_bson import RawBSONDocument
+from pymongo import ReplaceOne
+from pymongo.collection import Collection
+from pymongo.errors import BulkWriteError
 
-from dedup_job.document import RAW, Action
-from dedup_job.ledger.stored_plan import StoredPlan
-from dedup_job.mongo.ids import LONGEST_JUDGED, as_field, id_of, is_alone
-from dedup_job.mongo.raw_documents import DOCUMENT, HEAD, document, elements
-from dedup_job.plan import ADOPT
+from dedup_job.ledger.plan_format import StoredPlan
+from dedup_job.mongo.client import RetryPolicy, named_errors
+from dedup_job.mongo.ids import (
+    DOCUMENT,
+    HEAD,
+    LONGEST_JUDGED,
+    IdSet,
+    as_field,
+    document,
+    elements,
+    id_of,
+    is_alone,
+    selector,
+)
+from dedup_job.mongo.target import record_errors
+from dedup_job.records import ADOPT, RAW, Action
 
 INNER = HEAD + 1 + 4 + HEAD  # where the elements of an id begin that is a document
 OF = b"of\0"
@@ -91,3 +103,60 @@ def exception_row(stored: StoredPlan, row: int) -> bytes:
     }
     key = row_key(stored.plan.ids[row], stored.mode == ADOPT)
     return document(elements(key), elements(encode(about)))
+
+
+@dataclass(frozen=True, slots=True)
+class RowWriter:
+    """Writes into the collections of a ledger; `collection` gives one by its name."""
+
+    collection: Callable[[str], Collection[Any]]
+    patience: RetryPolicy
+
+    def note(self, stored: StoredPlan, left: IdSet) -> None:
+        """Write the rows that say what was dropped, unjudged or refused, and take back outdated ones.
+
+        left  ids of records that an undo had left in the target, which are decided now
+
+        A right row is never taken back, not even for a moment: this run may be one that was overtaken, and
+        nobody would put the row there again if it were killed in between.
+        """
+        self._note_in("dropped", stored, (Action.DUPLICATE,), dropped_row)
+        self._note_in("exceptions", stored, (Action.UNJUDGED, Action.REFUSED), exception_row)
+        if some := left.among(stored.plan.ids):
+            decided = {"$set": {"decided": stored.run}}
+            with named_errors("the ledger"):
+                self.patience(lambda: self.collection("left").update_many(selector(row_keys(some)), decided))
+
+    def put(self, name: str, rows: Sequence[bytes]) -> None:
+        """Insert rows; those that are there already are replaced."""
+        with named_errors("the ledger"):
+            self.patience(lambda: self._put(self.collection(name), rows))
+
+    def _note_in(
+        self,
+        name: str,
+        stored: StoredPlan,
+        actions: tuple[Action, ...],
+        row_of: Callable[[StoredPlan, int], bytes],
+    ) -> None:
+        rows = stored.plan.rows(*actions)
+        self.put(name, [row_of(stored, row) for row in rows])
+        if stored.id.version:
+            about = {stored.plan.ids[row] for row in rows}
+            is_adopted = stored.mode == ADOPT
+            others = [row_key(raw_id, is_adopted) for raw_id in stored.plan.ids if raw_id not in about]
+            own = {"$and": [selector(others), {"run": stored.run}]}  # a late deletion finds no later row
+            with named_errors("the ledger"):
+                self.patience(lambda: self.collection(name).delete_many(own))
+
+    @staticmethod
+    def _put(collection: Collection[Any], rows: Sequence[bytes]) -> None:
+        if not rows:
+            return
+        try:
+            collection.insert_many(map(RawBSONDocument, rows), ordered=False)
+        except BulkWriteError as error:
+            again = [rows[one["index"]] for one in record_errors(error)]
+            collection.bulk_write(
+                [ReplaceOne(selector([id_of(row)]), RawBSONDocument(row, RAW), upsert=True) for row in again]
+            )

@@ -1,4 +1,4 @@
-"""The deduplicator: the job's decisions on texts that a program hands over, in memory."""
+"""The Deduplicator: the job's decisions in memory, for texts that a program hands over."""
 
 from __future__ import annotations
 
@@ -11,19 +11,53 @@ from threading import Lock
 from typing import Self, Unpack
 
 import numpy as np
+import numpy.typing as npt
 
-from dedup_job import job
-from dedup_job.document import Batch, Verdict
-from dedup_job.engine.worker import fingerprints_of
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.library.entered import EnteredTexts
+from dedup_job.index.keepers import BatchTexts, KeeperRef, KeeperRefetch, Keepers
 from dedup_job.library.keys import Key, key_of, raw_id
-from dedup_job.library.keywords import Keywords, as_json, recipe_of
+from dedup_job.library.options import Keywords, as_json, recipe_of
 from dedup_job.library.snapshot import Saved, damaged, kept_texts, read, write
-from dedup_job.match.keepers import Entered, Keepers, OlderKeepers, Standing
-from dedup_job.native.ragged import Ragged
-from dedup_job.plan import RawIds
+from dedup_job.native.arrays import Ragged, append_rows
+from dedup_job.pipeline import job
+from dedup_job.pipeline.worker_process import fingerprints_of
+from dedup_job.records import Batch, Fingerprints, PlanTexts, RawIds, Verdict
+
+
+class EnteredTexts:
+    """Grows at the end."""
+
+    def __init__(self, words: int, bands: int) -> None:
+        """Make empty columns for fingerprints of so many words, and so many keys of bands."""
+        self._count = 0
+        self._bits = np.empty((0, words), np.uint64)
+        self._near = np.empty(0, np.bool_)
+        self._keys = np.empty((0, bands), np.uint32)
+        self._digests = np.empty((0, 2), np.uint64)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def extend(self, prints: Fingerprints | PlanTexts, rows: npt.NDArray[np.intp]) -> None:
+        """Add some of the rows."""
+        self._bits = append_rows(self._bits, self._count, prints.bits[rows])
+        self._near = append_rows(self._near, self._count, prints.has_fingerprint[rows])
+        self._keys = append_rows(self._keys, self._count, prints.keys[rows])
+        self._digests = append_rows(self._digests, self._count, prints.digests[rows])
+        self._count += len(rows)
+
+    def texts(self, ids: RawIds, is_kept: npt.NDArray[np.bool_]) -> PlanTexts:
+        """Return all of them.
+
+        ids      of the records that stand for them
+        is_kept  bool (n,), for which of them one does
+        """
+        last = self._count
+        return PlanTexts(
+            ids, self._bits[:last], self._near[:last], self._keys[:last], self._digests[:last], is_kept
+        )
+
 
 BATCH = 1_000  # texts that are decided together,
 BATCH_CHARACTERS = 1 << 20  # and characters, or a single text
@@ -119,7 +153,7 @@ class Deduplicator:
         """Return the match that a text would have if it were added, without adding it."""
         with self._lock:
             prints = fingerprints_of(self._fingerprinter, [_octets(text)])
-            (verdict,) = job.find(prints, self._recipe.matching, self._keepers).verdicts
+            (verdict,) = job.decide_each(prints, self._recipe.matching, self._keepers).verdicts
         return _match(verdict)
 
     def remove(self, key: Key) -> None:
@@ -132,7 +166,7 @@ class Deduplicator:
         with self._lock:
             text = self._kept.pop(key)
             if text >= 0:
-                self._keepers.forget([Standing(text, raw_id(key))])
+                self._keepers.mark_missing([KeeperRef(text, raw_id(key))])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all that it knows to a file, complete or not at all; raises OSError."""
@@ -156,7 +190,7 @@ class Deduplicator:
         if now != saved.recipe:
             other = sorted(name for name in {*now, *saved.recipe} if now.get(name) != saved.recipe.get(name))
             raise ConfigError(f"{path}: made with another recipe: {', '.join(other)}; make it anew")
-        made._keepers.restore(saved.texts)
+        made._keepers.load_plan(saved.texts)
         if made._keepers.texts != len(saved.texts):  # two of them have one digest
             raise damaged(Path(path))
         made._take(saved)
@@ -170,11 +204,11 @@ class Deduplicator:
                     raise ValueError(f"{key!r} is kept already; remove it first, or give another key")
             batch = Batch(list(keys.values()), texts)
             prints = fingerprints_of(self._fingerprinter, texts)
-            entered = self._keepers.enter(RawIds.of(batch.ids), prints)
+            entered = self._keepers.add_texts(RawIds.of(batch.ids), prints)
             self._entered.extend(prints, np.flatnonzero(entered.is_new))
             matching = self._recipe.matching
             verdicts = job.decide(batch.ids, prints, entered.texts, matching, self._keepers).verdicts
-            job.admit(job.planned(batch, prints, verdicts), entered, prints, self._keepers)
+            job.add_keepers(job.make_plan(batch, prints, verdicts), entered, prints, self._keepers)
             found = list(zip(keys, verdicts, entered.texts.tolist(), strict=True))
             self._kept.update((key, text) for key, verdict, text in found if verdict.match is None)
         return {key: match for key, verdict, _ in found if (match := _match(verdict))}
@@ -198,11 +232,11 @@ class Deduplicator:
         """Take in what was saved, the keepers' texts left out."""
         self._entered.extend(saved.texts, np.arange(len(saved.texts)))
         standing = np.flatnonzero(saved.texts.is_kept)
-        self._keepers.remember(standing, saved.shingles)
+        self._keepers.cache_shingles(standing, saved.shingles)
         is_first = np.zeros(len(saved.stands), np.bool_)
         is_first[np.unique(saved.stands, return_index=True)[1]] = True
         others = np.flatnonzero(~is_first & (saved.stands >= 0))
-        again = Entered(saved.stands[others], np.zeros(len(others), np.bool_))
+        again = BatchTexts(saved.stands[others], np.zeros(len(others), np.bool_))
         self._keepers.keep(again, np.ones(len(others), np.bool_), saved.keys.take(others))
         self._kept = dict(zip(map(key_of, saved.keys), saved.stands.tolist(), strict=True))
 
@@ -237,6 +271,6 @@ def _match(verdict: Verdict) -> Match | None:
     return Match(key_of(match.keeper), verdict.reason, match.distance, match.similarity)
 
 
-def _nowhere(fingerprinter: Fingerprinter) -> OlderKeepers:
+def _nowhere(fingerprinter: Fingerprinter) -> KeeperRefetch:
     """Return older keepers of which none is found: all shingles are at hand."""
-    return OlderKeepers(lambda ids: (), fingerprinter)
+    return KeeperRefetch(lambda ids: (), fingerprinter)

@@ -22,9 +22,9 @@ from bson.errors import BSONError
 
 from dedup_job.errors import ConfigError, StateError
 from dedup_job.library.keys import key_of, raw_id
-from dedup_job.library.keywords import as_json, deciding_of
-from dedup_job.native.ragged import Ragged
-from dedup_job.plan import RawIds, Texts
+from dedup_job.library.options import as_json, deciding_of
+from dedup_job.native.arrays import Ragged
+from dedup_job.records import PlanTexts, RawIds
 
 FORMAT: Final = 2  # raised when the same column would hold something else
 CHECKSUM: Final = hashlib.blake2b
@@ -48,7 +48,7 @@ class Saved:
     recipe: Mapping[str, Any]
     keys: RawIds
     stands: npt.NDArray[np.int64]
-    texts: Texts
+    texts: PlanTexts
     shingles: Ragged
 
 
@@ -175,7 +175,7 @@ def _saved(file: BufferedReader) -> Saved:
     _check(columns)
     keys = RawIds(columns["key_ends"], columns["keys"])
     ids, is_kept = kept_texts(keys, columns["stands"], sizes.texts)
-    texts = Texts(
+    texts = PlanTexts(
         ids, columns["bits"], columns["has_fingerprint"], columns["bands"], columns["digests"], is_kept
     )
     shingles = Ragged(columns["shingle_ends"], columns["shingles"])

@@ -29,13 +29,13 @@ from pymongo.errors import (
 
 from dedup_job.errors import ConfigError, DedupError, NotPermitted, StorageFull, Unreachable
 from dedup_job.mongo.address import EXPECTED, Address, check_loopback, read
+from dedup_job.mongo.connection_errors import describe_failure
 from dedup_job.mongo.limited_client import LimitedClient
-from dedup_job.mongo.outage import describe_failure
-from dedup_job.signals import FLAG
+from dedup_job.signals import SHUTDOWN
 
 # A passing fault: the same command may succeed when it is sent again.
-PASSING = frozenset({6, 7, 43, 50, 64, 89, 91, 112, 134, 175, 189, 202, 237, 262, 290, 9001})
-PASSING |= {10107, 11600, 11602, 13388, 13435, 13436}
+TRANSIENT_CODES = frozenset({6, 7, 43, 50, 64, 89, 91, 112, 134, 175, 189, 202, 237, 262, 290, 9001})
+TRANSIENT_CODES |= {10107, 11600, 11602, 13388, 13435, 13436}
 UNAUTHORIZED, WRONG_PASSWORD = 13, 18
 PERMISSION = frozenset({8000, UNAUTHORIZED, WRONG_PASSWORD, 33})
 STORAGE = frozenset({14031, 8})
@@ -63,7 +63,7 @@ class Disturbed(PyMongoError):
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """How long a command is tried again before the run gives up, and one read may take, in seconds."""
 
     seconds: float = 120.0
@@ -82,19 +82,19 @@ class Patience:
     def __call__(self, work: Callable[[], T]) -> T:
         """Do idempotent work, again after each passing fault, with capped exponential backoff."""
         for attempt in stamina.retry_context(
-            on=is_passing, attempts=None, timeout=self.seconds, wait_initial=0.1, wait_max=2.0
+            on=is_transient, attempts=None, timeout=self.seconds, wait_initial=0.1, wait_max=2.0
         ):
-            FLAG.check()
+            SHUTDOWN.check()
             with attempt:
                 return work()
         raise AssertionError("unreachable")  # pragma: no cover
 
 
-def is_passing(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Return whether the same command may succeed when it is sent again."""
     if isinstance(error, (AutoReconnect, Disturbed, ExecutionTimeout, WTimeoutError)):
         return True
-    return isinstance(error, OperationFailure) and error.code in PASSING
+    return isinstance(error, OperationFailure) and error.code in TRANSIENT_CODES
 
 
 def _log_retry(details: stamina.instrumentation.RetryDetails) -> None:
@@ -112,7 +112,7 @@ def connect(
     uri: str,
     name: str,
     seconds: float = 10.0,
-    patience: Patience = Patience(),
+    patience: RetryPolicy = RetryPolicy(),
     allow_plaintext: bool = False,
 ) -> MongoClient[Any]:
     """Connect to a deployment and make sure that it answers.
@@ -159,7 +159,7 @@ def _let_process_end_at_once() -> None:
         atexit.unregister(handler)
 
 
-def _client(uri: str, what: str, address: Address, seconds: float, patience: Patience) -> MongoClient[Any]:
+def _client(uri: str, what: str, address: Address, seconds: float, patience: RetryPolicy) -> MongoClient[Any]:
     """Return a client with the forced concerns; it connects in the background."""
     milliseconds = int(seconds * 1000)
     try:
@@ -222,7 +222,7 @@ def is_refused(error: BaseException | None) -> bool:
     """Return whether the server will not do what a command says, whoever asks, and whenever."""
     if not isinstance(error, OperationFailure) or isinstance(error, (ExecutionTimeout, WTimeoutError)):
         return False
-    return not is_passing(error) and error.code not in PERMISSION | STORAGE
+    return not is_transient(error) and error.code not in PERMISSION | STORAGE
 
 
 def name_of_refusal(error: OperationFailure) -> str:
@@ -259,7 +259,7 @@ def _named(what: str, error: PyMongoError) -> DedupError:
             f"{what} took too long over an operation ({name}); is it busy, or without a majority? Where a "
             "filter leaves out nearly all records of a large collection, raise [limits] read_seconds"
         )
-    if is_passing(error):
+    if is_transient(error):
         return Unreachable(f"{what} kept failing ({name}); it is safe to run again")
     return DedupError(f"{what}: unexpected answer {name} (code {code})")
 

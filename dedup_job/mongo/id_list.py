@@ -10,7 +10,7 @@ from itertools import islice
 from tempfile import SpooledTemporaryFile
 
 from dedup_job.errors import StorageFull
-from dedup_job.mongo.raw_documents import INT32
+from dedup_job.mongo.ids import INT32
 
 IN_MEMORY = 1 << 20  # bytes
 

@@ -1,32 +1,61 @@
-"""Record ids as raw BSON: an id is the document `{"_id": value}`, so that every BSON type survives unchanged.
-
-Decoding would lose some of them (a symbol becomes a string, a DBPointer a document), and Python's `<` or `==`
-does not compare as the server does.  Two ids of one collection are the same when their bytes are.
-"""
+"""Record ids as raw BSON, so that every type survives unchanged; sets of ids; raw BSON documents."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import isnan, nan
 from struct import Struct
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from bson.raw_bson import RawBSONDocument
 
-from dedup_job.mongo.raw_documents import (
-    ARRAY,
-    DECIMAL,
-    DOCUMENT,
-    DOUBLE,
-    HEAD,
-    INT32,
-    LONG,
-    SCOPED_CODE,
-    SYMBOL,
-    document,
-    fields,
-    value_size,
-)
+from dedup_job.records import digests
+
+INT32 = Struct("<i")
+HEAD = 4  # bytes of a document's length
+DOUBLE, DOCUMENT, ARRAY, OBJECT_ID, REGEX, SYMBOL = 0x01, 0x03, 0x04, 0x07, 0x0B, 0x0E
+SCOPED_CODE, INT, TIMESTAMP, LONG, DECIMAL = 0x0F, 0x10, 0x11, 0x12, 0x13
+FIXED = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16}
+FIXED |= {0x7F: 0, 0xFF: 0}
+STRINGS = {0x02: 4, 0x0D: 4, 0x0E: 4, 0x05: 5, 0x0C: 16}  # bytes beside those that the length counts
+DOCUMENTS = {DOCUMENT, ARRAY, SCOPED_CODE}  # their length counts itself
+
+
+def fields(raw: bytes, first: int = 0) -> Iterator[tuple[int, int, int]]:
+    """Yield of each field of the document at `first` where it begins, where its value does, where it ends."""
+    start = first + HEAD
+    while raw[start]:
+        name_end = raw.index(0, start + 1) + 1
+        end = name_end + value_size(raw, raw[start], name_end)
+        yield start, name_end, end
+        start = end
+
+
+def value_size(raw: bytes, kind: int, start: int) -> int:
+    """Return the bytes of a value of this kind that begins at `start`."""
+    if kind in FIXED:
+        return FIXED[kind]
+    if kind == REGEX:  # two C strings
+        return raw.index(0, raw.index(0, start) + 1) + 1 - start
+    length: int = INT32.unpack_from(raw, start)[0]
+    if kind in DOCUMENTS:
+        return length
+    return STRINGS[kind] + length
+
+
+def document(*elements: bytes) -> bytes:
+    """Return the BSON document made of raw elements."""
+    body = b"".join(elements)
+    return INT32.pack(HEAD + len(body) + 1) + body + b"\0"
+
+
+def elements(raw: bytes) -> bytes:
+    """Return the raw elements of a BSON document."""
+    return raw[HEAD:-1]
+
 
 INT64, FLOAT64 = Struct("<q"), Struct("<d")
 NAME = b"_id\0"
@@ -146,3 +175,42 @@ def _is_alone(raw: bytes, kind: int, start: int, end: int) -> bool:
     if kind in (DOCUMENT, ARRAY):
         return is_alone(raw[start:end])
     return kind not in (DECIMAL, SYMBOL, SCOPED_CODE)
+
+
+Hashes = npt.NDArray[np.uint64]
+
+
+def _none() -> Hashes:
+    return np.empty((0, 2), np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class IdSet:
+    """A set of ids, built once; false answers are as likely as two ids with one 128-bit digest."""
+
+    _sorted: Hashes = field(default_factory=_none)
+
+    @classmethod
+    def of(cls, chunks: Iterable[Iterable[bytes]]) -> IdSet:
+        """Take the ids of many plans."""
+        hashes = np.concatenate([_none(), *map(digests, chunks)])
+        return cls(hashes[np.argsort(hashes[:, 0])])
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    def among(self, ids: Sequence[bytes]) -> set[bytes]:
+        """Return those of the ids that are in the set."""
+        return set(ids).difference(self.missing(ids)) if len(self) else set()
+
+    def missing(self, ids: Sequence[bytes]) -> list[bytes]:
+        """Return those of the ids that are not in the set, in their order."""
+        wanted = digests(ids)
+        column = self._sorted[:, 0]
+        first = np.searchsorted(column, wanted[:, 0], "left")
+        last = np.searchsorted(column, wanted[:, 0], "right")
+        is_there = np.zeros(len(wanted), np.bool_)
+        for place in range(int((last - first).max(initial=0))):  # hashes that begin alike are hardly ever two
+            inside = np.flatnonzero(first + place < last)
+            is_there[inside] |= self._sorted[first[inside] + place, 1] == wanted[inside, 1]
+        return [raw_id for raw_id, there in zip(ids, is_there.tolist(), strict=True) if not there]

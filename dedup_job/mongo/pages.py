@@ -1,22 +1,92 @@
-"""Pages: a collection, read in the server's `_id` order in short, bounded finds."""
+"""Read a collection page by page in `_id` order, in short bounded finds, with prefetch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from bson import encode
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
 from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
+from pymongo.errors import OperationFailure
 
-from dedup_job.document import RAW
-from dedup_job.mongo.client import Patience, named_errors
-from dedup_job.mongo.condition import applied
-from dedup_job.mongo.ids import id_of
-from dedup_job.mongo.stored_ids import stored_ids
+from dedup_job.errors import ConfigError
+from dedup_job.mongo.client import RetryPolicy, is_refused, name_of_refusal, named_errors
+from dedup_job.mongo.ids import has_nan, id_of, plain_nans, portions, selector
+from dedup_job.records import RAW
+from dedup_job.signals import SHUTDOWN
+from dedup_job.threads import Threads
+
+NOT_OF_THE_INDEX = {"_id": 1, "-": 1}  # a field that is asked for makes the server look at the record
+
+
+def stored_ids(
+    collection: Collection[Any], what: str, patience: RetryPolicy, ids: Sequence[bytes]
+) -> list[bytes]:
+    """Return ids that came from the index as the records have them, in the same order."""
+    records = collection.with_options(codec_options=RAW)
+    stored: dict[bytes, bytes] = {}
+    for some in portions(filter(has_nan, ids)):
+        condition = selector(some)
+        with named_errors(what):
+            found = patience(lambda: list(records.find(condition, NOT_OF_THE_INDEX)))  # noqa: B023
+        stored |= {plain_nans(raw_id): raw_id for raw_id in (id_of(bytes(one.raw)) for one in found)}
+    return [stored.get(raw_id, raw_id) for raw_id in ids] if stored else list(ids)
+
+
+T = TypeVar("T")
+
+
+def prefetch(batches: Iterable[T]) -> Iterator[T]:
+    """Yield the batches in order, one of them read in advance; an error comes where its batch would have."""
+    source = iter(batches)
+    reader = Threads(1)
+    try:
+        coming = reader.submit(next, source, None)
+        while (batch := SHUTDOWN.result(coming)) is not None:
+            coming = reader.submit(next, source, None)
+            yield batch
+    finally:
+        reader.stop()  # a run that stops does not wait for the server
+
+
+LONGEST = 300  # characters of what a server says
+
+
+def check_condition(source: Collection[Any], condition: Mapping[str, Any], patience: RetryPolicy) -> None:
+    """Raise ConfigError with the server's reason when it would not find by this filter; nothing is read."""
+    if not condition:
+        return
+    find = {"find": source.name, "filter": condition, "sort": {"_id": 1}, "hint": {"_id": 1}, "limit": 1}
+    asked = {"explain": find, "verbosity": "queryPlanner"}
+    with named_errors("the source"):
+        try:
+            patience(lambda: source.database.command(asked))
+        except OperationFailure as error:
+            if not is_refused(error):
+                raise
+            told = " ".join(str((error.details or {}).get("errmsg", "")).split())  # no record was read yet
+            raise ConfigError(f"[source] filter: the server refuses it: {told[:LONGEST]}") from error
+
+
+@contextmanager
+def applied(condition: Mapping[str, Any]) -> Iterator[None]:
+    """Turn what the server refuses while it looks at records into ConfigError, where there is a filter.
+
+    Only its name is told: the server's sentence may hold what is in a record.
+    """
+    try:
+        yield
+    except OperationFailure as error:
+        if not condition or not is_refused(error):
+            raise
+        name = name_of_refusal(error)
+        raise ConfigError(f"[source] filter: the server cannot apply it to the records ({name})") from error
+
 
 MIN_KEY = encode({"_id": MinKey()})
 MAX_KEY = encode({"_id": MaxKey()})
@@ -34,7 +104,7 @@ class BatchSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class IdRange:
     """A range of ids.
 
     start   id to begin with, or None for the smallest
@@ -58,19 +128,19 @@ class Pages:
 
     collection: Collection[Any]
     what: str
-    patience: Patience = Patience()
+    patience: RetryPolicy = RetryPolicy()
     size: Callable[[], BatchSize] = lambda: BatchSize(IDS_A_PAGE, 8 << 20)
     condition: Mapping[str, Any] = field(default_factory=dict)
 
     def records_after(self, after: bytes | None) -> Iterator[list[bytes]]:
         """Yield pages of raw records behind this id; None for all."""
-        return self.within(Range(after=after), WHOLE)
+        return self.within(IdRange(after=after), WHOLE)
 
     def ids_after(self, after: bytes | None, before: bytes | None = None) -> Iterator[list[bytes]]:
         """Yield pages of raw ids behind one id and before another."""
-        return self.within(Range(after=after, before=before), IDS)
+        return self.within(IdRange(after=after, before=before), IDS)
 
-    def within(self, ids: Range, fields: Mapping[str, Any]) -> Iterator[list[bytes]]:
+    def within(self, ids: IdRange, fields: Mapping[str, Any]) -> Iterator[list[bytes]]:
         """Yield pages of a range: each a fresh find, drained before anything is done with it."""
         if ids.before == MIN_KEY:
             return  # the server takes an empty range for a mistake
@@ -81,7 +151,7 @@ class Pages:
         if ids.after != MAX_KEY and ids.before is None and (page := self._of_max_key(fields)):
             yield page
 
-    def page(self, ids: Range, fields: Mapping[str, Any], most: int = IDS_A_PAGE) -> list[bytes]:
+    def page(self, ids: IdRange, fields: Mapping[str, Any], most: int = IDS_A_PAGE) -> list[bytes]:
         """Return the first raw documents of a range: a page of them, and at most so many."""
         size, start = self.size(), ids.after or ids.start
         limit = min(most, IDS_A_PAGE if fields else size.records)

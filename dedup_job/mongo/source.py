@@ -10,16 +10,15 @@ from typing import Any
 from bson.objectid import ObjectId
 from pymongo.collection import Collection
 
-from dedup_job.document import RAW, Batch
 from dedup_job.errors import NotPermitted
-from dedup_job.mongo.client import Patience, named_errors
-from dedup_job.mongo.condition import applied
+from dedup_job.mongo.client import RetryPolicy, named_errors
+from dedup_job.mongo.id_lookup import Lookup
+from dedup_job.mongo.id_text import value
+from dedup_job.mongo.id_window import Window
 from dedup_job.mongo.ids import id_of
-from dedup_job.mongo.lookup import Lookup
-from dedup_job.mongo.pace import Pace
-from dedup_job.mongo.pages import IDS, WHOLE, BatchSize, Pages, Range
-from dedup_job.mongo.shown_ids import value
-from dedup_job.mongo.window import Window
+from dedup_job.mongo.pages import IDS, WHOLE, BatchSize, IdRange, Pages, applied
+from dedup_job.mongo.rate_limit import Pace
+from dedup_job.records import RAW, Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Source:
         collection: Collection[Any],
         condition: Mapping[str, Any],
         size: BatchSize = BatchSize(),
-        patience: Patience = Patience(),
+        patience: RetryPolicy = RetryPolicy(),
         pace: Pace | None = None,
     ) -> None:
         self._collection = collection.with_options(codec_options=RAW)
@@ -162,7 +161,7 @@ class Source:
 
     def stretch(self, start: bytes, records: int) -> Batch:
         """Return so many records from an id on, fewer at the end or when they reach a batch's bytes."""
-        page = self._reading.page(Range(start), WHOLE, records)
+        page = self._reading.page(IdRange(start), WHOLE, records)
         self._pace.spend(len(page), sum(map(len, page)))
         return Batch([id_of(raw) for raw in page], page)
 

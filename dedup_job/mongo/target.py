@@ -13,11 +13,12 @@ from pymongo import ReplaceOne, UpdateOne, timeout
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError, OperationFailure, WTimeoutError
 
-from dedup_job.document import RAW
-from dedup_job.mongo.client import PASSING, PERMISSION, STORAGE, Patience, named_errors
+from dedup_job.mongo.client import PERMISSION, STORAGE, TRANSIENT_CODES, RetryPolicy, named_errors
+from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import id_of, plain_nans, selector
-from dedup_job.mongo.lookup import Lookup
-from dedup_job.mongo.sent import arrived, has_dollar, has_empty_time
+from dedup_job.mongo.record_equality import arrived, has_dollar, has_empty_time
+from dedup_job.mongo.source import Source
+from dedup_job.records import RAW
 
 DUPLICATE_KEY = 11000
 ID_KEY = {"_id": 1}
@@ -34,7 +35,7 @@ class Target:
     becomes the time of the insertion.  Such a record counts as inserted, and the log says so once.
     """
 
-    def __init__(self, collection: Collection[Any], patience: Patience = Patience()) -> None:
+    def __init__(self, collection: Collection[Any], patience: RetryPolicy = RetryPolicy()) -> None:
         self._collection = collection.with_options(codec_options=RAW)
         self._patience = patience
         self._lookup = Lookup(collection, "the target", patience)
@@ -215,9 +216,35 @@ def record_errors(error: BulkWriteError) -> list[Mapping[str, Any]]:
     """
     details = error.details
     errors: list[Mapping[str, Any]] = details["writeErrors"]
-    if details.get("writeConcernErrors") or any(one["code"] in PASSING for one in errors):
+    if details.get("writeConcernErrors") or any(one["code"] in TRANSIENT_CODES for one in errors):
         raise WTimeoutError("not acknowledged by a majority yet") from None
     for one in errors:
         if one["code"] in STORAGE | PERMISSION:
             raise OperationFailure("the server cannot write", one["code"]) from None
     return errors
+
+
+class ReadOnlyTarget:
+    """A target as it is or would be, that is only read."""
+
+    def __init__(self, target: Target, source: Source) -> None:
+        self._target, self._source = target, source
+
+    def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
+        """Yield the records of these keepers, by id, in pieces; see `Lookup.pieces`."""
+        rest = dict.fromkeys(ids)
+        for there in self._target.fetch(ids, fields):
+            for raw_id in there:
+                rest.pop(raw_id, None)
+            yield there
+        yield from self._source.fetch(self._to_come(list(rest)), fields)
+
+    def absent(self, ids: Iterable[bytes]) -> set[bytes]:
+        """Return those of these keepers that are in neither."""
+        gone = self._target.absent(ids)
+        to_come = self._to_come(list(gone))
+        return gone.difference(to_come) | self._source.absent(to_come)
+
+    def _to_come(self, ids: Sequence[bytes]) -> Sequence[bytes]:
+        """Return those of some ids that the target has not got whose records are looked for in the source."""
+        return ids

@@ -1,14 +1,69 @@
-"""Decorators that compile functions with numba."""
+"""Compiled functions (numba), where their machine code is cached, and two CPU instructions."""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
 
-from dedup_job.native.cache import find_cache_folder
+PACKAGE = Path(__file__).parents[1]
+# Compiled code uses nothing from other packages.
+ROOMS = ("native", "text", "fingerprint", "index", "analysis", "spark")  # no compiled code uses any other
+
+
+def find_cache_folder() -> Path | None:
+    """Return the first candidate folder that this user can write to and nobody else; None if there is none.
+
+    numba compiles a function again when the function's own file has changed. The code and constants that it
+    uses from other files are compiled in, too, but numba does not check those files (numba issue 1833). So
+    each version of the packages with compiled functions has a folder of its own, and outdated code is never
+    loaded.
+    """
+    return next(filter(_is_private, _candidate_folders(source_digest()[:16])), None)
+
+
+def source_digest() -> str:
+    """Return the digest of all modules that compiled code is made from."""
+    digest = hashlib.sha256()
+    for file in sorted(file for room in ROOMS for file in (PACKAGE / room).rglob("*.py")):
+        content = file.read_bytes()
+        digest.update(f"{file.relative_to(PACKAGE)} {len(content)} ".encode() + content)
+    return digest.hexdigest()
+
+
+def _candidate_folders(version: str) -> Iterator[Path]:
+    """Yield the user's choice, and folders in the package, the user's cache and the temporary folder."""
+    if chosen := os.environ.get("NUMBA_CACHE_DIR"):
+        yield Path(chosen) / version
+    yield PACKAGE / "__pycache__" / "native" / version
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+    # A user without a home has no cache: "~" then stays in the path.
+    if caches.is_absolute():
+        yield caches / "dedup-job" / version
+    # Safe among other users' files: the sticky bit keeps them from renaming our folder.
+    yield Path(tempfile.gettempdir()) / f"dedup-job-{os.getuid()}-{version}"
+
+
+def _is_private(folder: Path) -> bool:
+    """Create the folder if it is missing; return whether this user can write to it, and no other user."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # A symbolic link in the temporary folder may point anywhere, and its owner can change it.
+        status = folder.stat(follow_symlinks=False)
+        with tempfile.TemporaryFile(dir=folder):
+            return status.st_uid == os.getuid() and not status.st_mode & 0o022
+    except OSError:
+        return False
+
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -24,7 +79,7 @@ def compiled(function: F) -> F:
         return cast(F, numba.njit(cache=CACHE_FOLDER is not None, nogil=True)(function))
 
 
-def part(function: F) -> F:
+def compiled_helper(function: F) -> F:
     """Compile a helper into the compiled functions that call it; it is not cached by itself.
 
     The helper must not create or return arrays.
@@ -34,7 +89,7 @@ def part(function: F) -> F:
     return cast(F, numba.njit(nogil=True, _nrt=False)(function))  # type: ignore[call-overload]
 
 
-def inlined(function: Callable[..., object]) -> Any:
+def compiled_inline(function: Callable[..., object]) -> Any:
     """Compile a helper that is always inlined, for helpers that take a tuple of many arrays.
 
     The helper must not create or return arrays.
@@ -53,3 +108,35 @@ def _use_our_cache() -> Iterator[None]:
         yield
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
+
+
+def instruction(builder: Callable[..., object]) -> Any:
+    """Let compiled code call a function that is built from LLVM's instructions."""
+    return intrinsic(builder)
+
+
+@instruction
+def popcount(_context: Any, bits: Any) -> Any:
+    """Count the bits set in an unsigned integer; the result has the same type."""
+    return bits(bits), lambda _, builder, __, arguments: builder.ctpop(arguments[0])
+
+
+@instruction
+def prefetch(_context: Any, array: Any, place: Any) -> Any:
+    """Load an array's element into the processor's cache without waiting for it.
+
+    Args:
+        place: Index of the element in the flat array.
+    """
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        address = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [address.type, number, number, number])
+        load = builder.module.declare_intrinsic("llvm.prefetch", (address.type,), kind)
+        # 0: for reading; 3: keep it in all caches; 1: data, not instructions.
+        builder.call(load, [address, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), build

@@ -26,7 +26,7 @@ MOST_EQUALS = 200_000  # pairs of equal parts that one pass compares
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TextPiece:
     """A stretch of two texts, the same in both or different."""
 
     first: str
@@ -38,12 +38,12 @@ class Piece:
         return self.first == self.second
 
 
-def differences(first: str, second: str) -> list[Piece]:
+def diff_texts(first: str, second: str) -> list[TextPiece]:
     """Split two texts into pieces, in turn the same and different; joined, they are the texts.
 
-    >>> [(piece.first, piece.second) for piece in differences("sold on 3 May", "sold on 12 May")]
+    >>> [(piece.first, piece.second) for piece in diff_texts("sold on 3 May", "sold on 12 May")]
     [('sold on ', 'sold on '), ('3', '12'), (' May', ' May')]
-    >>> [(piece.first, piece.second) for piece in differences("共有5名学生", "共有5位学生")]
+    >>> [(piece.first, piece.second) for piece in diff_texts("共有5名学生", "共有5位学生")]
     [('共有5', '共有5'), ('名', '位'), ('学生', '学生')]
     """
     clauses = _align(CLAUSE.findall(first), CLAUSE.findall(second))
@@ -60,7 +60,7 @@ def differences(first: str, second: str) -> list[Piece]:
     return [_join([piece.first for piece in run], [piece.second for piece in run]) for run in runs]
 
 
-def _align(first: Sequence[str], second: Sequence[str]) -> Iterator[Piece]:
+def _align(first: Sequence[str], second: Sequence[str]) -> Iterator[TextPiece]:
     """Yield pieces of two texts that are given in parts; some pieces may be empty."""
     # The common beginning and end cost nothing; usually little is left to compare.
     start = _count_same(first, second)
@@ -72,7 +72,7 @@ def _align(first: Sequence[str], second: Sequence[str]) -> Iterator[Piece]:
     yield _join(first[ends[0] :], second[ends[1] :])
 
 
-def _compare(first: Sequence[str], second: Sequence[str]) -> Iterator[Piece]:
+def _compare(first: Sequence[str], second: Sequence[str]) -> Iterator[TextPiece]:
     # `SequenceMatcher` visits every pair of equal parts, so repetitive texts would take it hours.
     counts = Counter(first), Counter(second)
     if sum(count * counts[1][part] for part, count in counts[0].items()) > MOST_EQUALS:
@@ -89,12 +89,12 @@ def _count_same(first: Sequence[str], second: Sequence[str]) -> int:
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
 
 
-def _join(first: Sequence[str], second: Sequence[str]) -> Piece:
-    return Piece("".join(first), "".join(second))
+def _join(first: Sequence[str], second: Sequence[str]) -> TextPiece:
+    return TextPiece("".join(first), "".join(second))
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class TextGap:
     """A stretch of two texts that is not shown.
 
     Attributes:
@@ -108,9 +108,9 @@ class Gap:
     is_same: bool = True
 
 
-def excerpt(
-    pieces: Sequence[Piece], context: int, most: int, longest: int | None = None
-) -> list[Piece | Gap]:
+def cut_excerpt(
+    pieces: Sequence[TextPiece], context: int, most: int, longest: int | None = None
+) -> list[TextPiece | TextGap]:
     """Return the differences with some text around them, and gaps for the rest.
 
     Args:
@@ -120,30 +120,30 @@ def excerpt(
         longest: Characters shown of one difference; None for no limit besides `most`.
 
     >>> texts = [f"a beginning that goes on and on and on, then {number}" for number in (3, 4)]
-    >>> for part in excerpt(differences(*texts), 6, 100):
+    >>> for part in cut_excerpt(diff_texts(*texts), 6, 100):
     ...     print(part)
-    Gap(first=39, second=39, is_same=True)
-    Piece(first=' then ', second=' then ')
-    Piece(first='3', second='4')
+    TextGap(first=39, second=39, is_same=True)
+    TextPiece(first=' then ', second=' then ')
+    TextPiece(first='3', second='4')
     """
-    shown: list[Piece | Gap] = []
+    shown: list[TextPiece | TextGap] = []
     room = most
     for place, piece in enumerate(pieces):
         if room <= 0:
             rest = pieces[place:]
             lengths = sum(len(piece.first) for piece in rest), sum(len(piece.second) for piece in rest)
-            shown.append(Gap(*lengths, is_same=all(piece.is_same for piece in rest)))
+            shown.append(TextGap(*lengths, is_same=all(piece.is_same for piece in rest)))
             break
         if piece.is_same:
             parts = _cut_same(piece, context, place, len(pieces))
         else:
             parts = _cut_difference(piece, room if longest is None else min(room, longest))
         shown += parts
-        room -= sum(max(len(part.first), len(part.second)) for part in parts if isinstance(part, Piece))
+        room -= sum(max(len(part.first), len(part.second)) for part in parts if isinstance(part, TextPiece))
     return shown
 
 
-def _cut_same(piece: Piece, context: int, place: int, count: int) -> list[Piece | Gap]:
+def _cut_same(piece: TextPiece, context: int, place: int, count: int) -> list[TextPiece | TextGap]:
     """Return the ends of a piece that is the same in both, where they are beside a difference."""
     text = piece.first
     before = context if place else 0
@@ -157,15 +157,15 @@ def _cut_same(piece: Piece, context: int, place: int, count: int) -> list[Piece 
     head = CUT_END.sub("", text[:before])
     tail = CUT_START.sub("", text[len(text) - after :]) if after else ""
     hidden = len(text) - len(head) - len(tail)
-    parts: list[Piece | Gap] = [Piece(head, head), Gap(hidden, hidden), Piece(tail, tail)]
+    parts: list[TextPiece | TextGap] = [TextPiece(head, head), TextGap(hidden, hidden), TextPiece(tail, tail)]
     return [part for part in parts if part.first]
 
 
-def _cut_difference(piece: Piece, room: int) -> list[Piece | Gap]:
+def _cut_difference(piece: TextPiece, room: int) -> list[TextPiece | TextGap]:
     """Return the beginning of a difference, and a gap if it is longer than the room for it."""
-    shown = Piece(piece.first[:room], piece.second[:room])
+    shown = TextPiece(piece.first[:room], piece.second[:room])
     left = len(piece.first) - len(shown.first), len(piece.second) - len(shown.second)
-    return [shown, Gap(*left, is_same=False)] if any(left) else [shown]
+    return [shown, TextGap(*left, is_same=False)] if any(left) else [shown]
 
 
 def mark_difference(first: str, second: str) -> str:

@@ -1,26 +1,69 @@
-"""Evidence for a report: a fair sample of pairs, and the largest groups, for a person to check."""
+"""Evidence for a report: a fair sample of pairs, and the largest groups."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from dedup_job.document import Batch, Match
-from dedup_job.mongo.shown_ids import extended
-from dedup_job.plan import Plan
-from dedup_job.report.largest import LargestGroups
-from dedup_job.report.terminal import id_text
+from dedup_job.mongo.id_text import extended
+from dedup_job.records import Batch, KeeperMatch, Plan
+from dedup_job.report.terminal import format_id
+
+T = TypeVar("T")
+LARGEST_COUNT = 1_000_000  # keepers that are counted at once
+MEMBERS = 12  # duplicates remembered of a large group
+
+
+class LargestGroups(Generic[T]):
+    """Counts the duplicates of each keeper, and remembers some duplicates of the leading keepers.
+
+    Memory is bounded, so with more keepers than are counted at once the sizes are lower bounds.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Report at most `most` groups."""
+        self._most = most
+        self._sizes: Counter[bytes] = Counter()
+        self._members: defaultdict[bytes, list[T]] = defaultdict(list)
+        self._min_size = 1  # smaller groups are not among the largest
+
+    def add(self, keeper: bytes, duplicate: T) -> None:
+        """Count a duplicate."""
+        self._sizes[keeper] += 1
+        if len(self._sizes) > LARGEST_COUNT:
+            # Halving keeps this rare: the sort takes long.
+            self._sizes = Counter(dict(self._sizes.most_common(LARGEST_COUNT // 2)))
+        if self._most and self._sizes[keeper] >= self._min_size and len(self._members[keeper]) < MEMBERS:
+            self._members[keeper].append(duplicate)
+            # Four times as many as needed, so that a group that grows late still has members.
+            if len(self._members) > 4 * self._most:
+                self._drop_small_groups()
+
+    def sizes(self) -> list[tuple[bytes, int]]:
+        """Return the largest groups: each keeper, and its number of duplicates."""
+        return self._sizes.most_common(self._most)
+
+    def members(self, keeper: bytes) -> list[T]:
+        """Return some duplicates of one of the largest groups."""
+        return self._members.get(keeper, [])
+
+    def _drop_small_groups(self) -> None:
+        leading = dict(self.sizes())
+        self._min_size = min(leading.values())
+        for keeper in self._members.keys() - leading.keys():
+            del self._members[keeper]
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class DuplicatePair:
     """A duplicate and its keeper."""
 
     duplicate: bytes
     reason: str
-    match: Match
+    match: KeeperMatch
 
 
 class Evidence:
@@ -35,18 +78,18 @@ class Evidence:
             counted: Number of groups that another reader of `largest` needs.
         """
         self._samples, self._groups = samples, groups
-        self.largest: LargestGroups[Pair] = LargestGroups(max(groups, counted))
+        self.largest: LargestGroups[DuplicatePair] = LargestGroups(max(groups, counted))
         self._random = Random(0)  # seeded, so that two reports of one source show the same pairs
-        self._pairs: list[tuple[int, Pair]] = []
+        self._pairs: list[tuple[int, DuplicatePair]] = []
         self._seen = 0
 
     def observe(self, _: Batch, plan: Plan) -> None:
         """Count and sample the duplicates of one batch."""
         for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True):
             if verdict.match is not None:
-                self._add(Pair(raw_id, verdict.reason, verdict.match))
+                self._add(DuplicatePair(raw_id, verdict.reason, verdict.match))
 
-    def pairs(self) -> list[Pair]:
+    def pairs(self) -> list[DuplicatePair]:
         """Return the sample, in the order of decision."""
         return [pair for _, pair in sorted(self._pairs, key=lambda numbered: numbered[0])]
 
@@ -54,7 +97,7 @@ class Evidence:
         """Return the keepers of the most duplicates, each with its number of duplicates."""
         return self.largest.sizes()[: self._groups]
 
-    def _add(self, pair: Pair) -> None:
+    def _add(self, pair: DuplicatePair) -> None:
         self.largest.add(pair.match.keeper, pair)
         # Exact duplicates need no check by a person.
         if pair.reason != "near":
@@ -72,7 +115,7 @@ Beginnings = Callable[[Iterable[bytes]], Mapping[bytes, str]]
 """Given raw ids, returns the beginnings of these records' texts."""
 
 
-def as_json(evidence: Evidence, beginnings: Beginnings) -> dict[str, Any]:
+def evidence_json(evidence: Evidence, beginnings: Beginnings) -> dict[str, Any]:
     """Return the evidence as JSON values, with the beginnings of the texts."""
     pairs, groups = evidence.pairs(), evidence.groups()
     ids = [raw_id for pair in pairs for raw_id in (pair.duplicate, pair.match.keeper)]
@@ -97,7 +140,7 @@ def as_json(evidence: Evidence, beginnings: Beginnings) -> dict[str, Any]:
     }
 
 
-def as_text(shown: Mapping[str, Any]) -> str:
+def evidence_text(shown: Mapping[str, Any]) -> str:
     """Return the evidence as text.
 
     Args:
@@ -110,11 +153,11 @@ def as_text(shown: Mapping[str, Any]) -> str:
         distance = "" if pair["distance"] is None else f"distance {pair['distance']}"
         similarity = "" if pair["similarity"] is None else f"similarity {pair['similarity']:.2f}"
         measured = ", ".join(filter(None, (distance, similarity)))
-        lines.append(f"  {id_text(pair['duplicate'])} for {id_text(pair['keeper'])}: {measured}")
+        lines.append(f"  {format_id(pair['duplicate'])} for {format_id(pair['keeper'])}: {measured}")
         lines += [f"    - {pair['duplicate_text']}", f"    + {pair['keeper_text']}"]
     if shown["groups"]:
         lines.append("\nlargest groups")
     for group in shown["groups"]:
-        keeper, duplicates = id_text(group["keeper"]), group["duplicates"]
+        keeper, duplicates = format_id(group["keeper"]), group["duplicates"]
         lines.append(f"  {keeper} is the keeper of {duplicates:,} more: {group['text']}")
     return "\n".join(lines)

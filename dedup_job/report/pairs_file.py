@@ -8,11 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from dedup_job.document import Batch
 from dedup_job.errors import StorageFull, UsageError
-from dedup_job.mongo.shown_ids import extended
-from dedup_job.plan import Plan
-from dedup_job.report.terminal import id_text, json_line
+from dedup_job.mongo.id_text import extended
+from dedup_job.records import Batch, Plan
+from dedup_job.report.terminal import format_id, to_json_line
 
 COLUMNS = ("keeper", "duplicate", "similarity", "distance", "reason")  # `evaluate` reads the first three
 
@@ -50,7 +49,7 @@ class PairsFile:
     def observe(self, _: Batch, plan: Plan) -> None:
         """Write the pairs of a batch."""
         # A table has ids as the command line takes them, JSON has them as JSON values.
-        show = id_text if self._is_csv else lambda value: value
+        show = format_id if self._is_csv else lambda value: value
         rows = [
             (
                 show(extended(match.keeper)),
@@ -70,7 +69,9 @@ class PairsFile:
             if self._is_csv:
                 csv.writer(self._file, lineterminator="\n").writerows(rows)
             else:
-                self._file.writelines(f"{json_line(dict(zip(COLUMNS, row, strict=True)))}\n" for row in rows)
+                self._file.writelines(
+                    f"{to_json_line(dict(zip(COLUMNS, row, strict=True)))}\n" for row in rows
+                )
 
     @contextmanager
     def _raise_storage_full(self) -> Iterator[None]:

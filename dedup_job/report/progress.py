@@ -12,9 +12,8 @@ from typing import Self
 
 from tqdm import tqdm
 
-from dedup_job.document import Batch, Counts
-from dedup_job.plan import Plan
-from dedup_job.report.log import is_interactive
+from dedup_job.records import Batch, Counts, Plan
+from dedup_job.report.logs import is_interactive
 
 EVERY_SECONDS = 30.0
 

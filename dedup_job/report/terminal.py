@@ -12,23 +12,23 @@ WIDTH = 110  # columns
 WORD = re.compile(r" ?[!-~]{1,60}|.")  # Chinese lines may break anywhere
 
 
-def id_text(value: Any) -> str:
+def format_id(value: Any) -> str:
     """Return an id as the command line takes it, given as a JSON value.
 
-    >>> id_text({"$oid": "65920080000000000100002a"}), id_text(42), id_text("42")
+    >>> format_id({"$oid": "65920080000000000100002a"}), format_id(42), format_id("42")
     ('65920080000000000100002a', '42', '"42"')
     """
     if isinstance(value, dict) and value.keys() == {"$oid"}:
         return str(value["$oid"])
-    return json_line(value)
+    return to_json_line(value)
 
 
-def row_line(row: Mapping[str, Any]) -> str:
+def format_row(row: Mapping[str, Any]) -> str:
     """Return the fields of a row in one line, ids as the command line takes them.
 
-    >>> row_line({"id": {"$oid": "65920080000000000100002a"}, "was": "kept"})
+    >>> format_row({"id": {"$oid": "65920080000000000100002a"}, "was": "kept"})
     '65920080000000000100002a  was kept'
-    >>> row_line({"head_id": 41, "plans_id": "42"}), row_line({"records": 7})
+    >>> format_row({"head_id": 41, "plans_id": "42"}), format_row({"records": 7})
     ('head 41  plans "42"', 'records 7')
     """
     return "  ".join(_format_field(name, value) for name, value in row.items())
@@ -36,16 +36,16 @@ def row_line(row: Mapping[str, Any]) -> str:
 
 def _format_field(name: str, value: Any) -> str:
     if name == "id":
-        return id_text(value)
+        return format_id(value)
     if name.endswith("_id"):
-        return f"{name.removesuffix('_id')} {id_text(value)}"
-    return f"{name} {value if isinstance(value, str) else json_line(value)}"
+        return f"{name.removesuffix('_id')} {format_id(value)}"
+    return f"{name} {value if isinstance(value, str) else to_json_line(value)}"
 
 
-def json_line(value: Any) -> str:
+def to_json_line(value: Any) -> str:
     """Return JSON in one line that is safe to print: control characters are escaped.
 
-    >>> json_line({"text": "价格\x1b[31m\u202e\x9b"})
+    >>> to_json_line({"text": "价格\x1b[31m\u202e\x9b"})
     '{"text": "价格\\\\u001b[31m\\\\u202e\\\\u009b"}'
     """
     line = json.dumps(value, ensure_ascii=False, default=str)

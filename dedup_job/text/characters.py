@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.native.compiled import compiled, part
-from dedup_job.native.ragged import Ragged
+from dedup_job.native.arrays import Ragged
+from dedup_job.native.compiled import compiled, compiled_helper
 
 LETTER_BIT: Final = np.uint32(1 << 31)
 """Set beside the code point of a letter or digit: a regular expression's `\\w` without the underscore."""
@@ -53,7 +53,7 @@ def decode_text(codes: npt.NDArray[np.uint32]) -> str:
     return codes.tobytes().decode("utf-32-le", "surrogatepass")
 
 
-def joined(texts: Sequence[str]) -> Ragged:
+def encode_texts(texts: Sequence[str]) -> Ragged:
     """Encode texts as code points, one row per text: "ab", "", "c" have the offsets 0, 2, 2, 3."""
     return Ragged(offsets_of(texts), encode_text("".join(texts)))
 
@@ -151,7 +151,7 @@ def letter_table() -> npt.NDArray[np.bool_]:
     return _lower_case_table() >= LETTER_BIT
 
 
-@part
+@compiled_helper
 def is_cjk(code: int) -> bool:
     """Return whether a code point is a Chinese, Japanese or Korean character or sign."""
     return code >= 0x2E80 and (
@@ -162,7 +162,7 @@ def is_cjk(code: int) -> bool:
     )
 
 
-@part
+@compiled_helper
 def is_chinese(code: int) -> bool:
     """Return whether the pattern CHINESE matches a code point; numba compiles no regular expressions."""
     return code >= 0x3400 and (

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from dedup_job.document import Unjudged
-from dedup_job.text.markup import extract_visible_text
-from dedup_job.text.selectors import ElementSelection
-from dedup_job.text.simple_markup import scan_texts
+from dedup_job.records import Unjudged
+from dedup_job.text.html import ElementSelection, extract_visible_text
+from dedup_job.text.simple_html import scan_texts
 
 MAX_ACCENTS: Final = 100
 """Most combining characters in a row. NFKC sorts them in quadratic time (UAX #15 calls 30 a safe number)."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from bson import decode
@@ -13,8 +15,8 @@ from bson.decimal128 import Decimal128
 from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
-from dedup_job.document import RAW, Unjudged
 from dedup_job.errors import is_shortage
+from dedup_job.records import RAW, Unjudged
 
 _ABSENT: Final = object()
 _REPEATED: Final = object()
@@ -37,7 +39,7 @@ class _StrictDocument(dict[str, Any]):
         return value
 
 
-COUNTED: Final = RAW.with_options(document_class=_StrictDocument)
+STRICT: Final = RAW.with_options(document_class=_StrictDocument)
 _KINDS: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
     # Before the numbers: a bool is an int.
     (bool, "boolean"),
@@ -125,7 +127,7 @@ class TextFields:
         """
         if any(raw.count(name) > 1 for name in self._names_in_bson):
             try:
-                return decode(raw, COUNTED)
+                return decode(raw, STRICT)
             except (BSONError, RecursionError) as error:
                 _check_no_shortage(error)
         return RawBSONDocument(raw, RAW)
@@ -135,7 +137,7 @@ class TextFields:
             texts = self._texts(raw)
         except Unjudged as unjudged:
             return ExtractedText("", unjudged.reason)
-        is_partial = len(self.paths) > 1 and sum(map(_says_something, texts)) < len(self.paths)
+        is_partial = len(self.paths) > 1 and sum(map(_is_not_blank, texts)) < len(self.paths)
         return ExtractedText("\n".join(texts), is_partial=is_partial)
 
     @cached_property
@@ -151,7 +153,7 @@ class TextFields:
 
 
 @dataclass(frozen=True)
-class GivenTexts(TextFields):
+class Utf8Texts(TextFields):
     """Takes each raw record as a text in UTF-8, for texts that come from a program and not from MongoDB."""
 
     def text_of(self, raw: bytes) -> str:
@@ -183,7 +185,7 @@ def _check_no_shortage(error: Exception) -> None:
         raise MemoryError from error
 
 
-def _says_something(text: str) -> bool:
+def _is_not_blank(text: str) -> bool:
     return bool(text) and not text.isspace()
 
 
@@ -233,3 +235,53 @@ def _text(value: Any) -> str:
 def kind_of(value: Any) -> str:
     """Return the kind of a value that is no text, as in the reason `not_text:number`."""
     return next((kind for types, kind in _KINDS if isinstance(value, types)), "other")
+
+
+MAX_PATH_LENGTH: Final = 4  # names
+MAX_PATHS: Final = 200  # of one record
+TEXT: Final = "text"
+
+
+def count_field_kinds(raws: Iterable[bytes]) -> dict[str, Counter[str]]:
+    """Count the kinds of values at each dotted path, the path that most records have first.
+
+    Of a list only the first item is read, of a record at most MAX_PATHS paths of up to MAX_PATH_LENGTH names.
+    `_id` is left out, and so are records that are not valid BSON.
+
+    The records {"_id": 1, "page": {"body": "x", "n": [2]}} and {"page": {"body": None}} give
+
+        page.body  1 text, 1 null
+        page.n.0   1 number
+    """
+    kinds: dict[str, Counter[str]] = {}
+    for raw in raws:
+        try:
+            for path, value in islice(_walk_values(RawBSONDocument(raw, RAW)), MAX_PATHS):
+                kinds.setdefault(path, Counter())[_kind(value)] += 1
+        except (BSONError, IndexError):
+            continue
+    return dict(sorted(kinds.items(), key=lambda item: -item[1].total()))
+
+
+def count_text_fields(fields: Mapping[str, Counter[str]]) -> dict[str, int]:
+    """Return how many records have text at each path that holds text, most records first."""
+    texts = {path: kinds[TEXT] for path, kinds in fields.items() if kinds[TEXT]}
+    return dict(sorted(texts.items(), key=lambda item: -item[1]))
+
+
+def _walk_values(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Yield the path and value of each field that is no document and no list, down to the greatest depth."""
+    items: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, RawBSONDocument):
+        items = value.items()
+    elif isinstance(value, list):
+        items = [("0", value[0])] if value else []
+    elif path:
+        yield ".".join(path), value
+    for name, inner in items:
+        if (*path, name) != ("_id",) and len(path) < MAX_PATH_LENGTH:
+            yield from _walk_values(inner, (*path, name))
+
+
+def _kind(value: Any) -> str:
+    return TEXT if type(value) is str else "null" if value is None else kind_of(value)

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from dedup_job.document import Counts
 from dedup_job.ledger.commit import Ledger
-from tests.integration.conftest import Job
-from tests.integration.mortal import killed_after_setting
-from tests.integration.test_foreign import Killed, killed_at, rehearsed, verified
+from dedup_job.records import Counts
+from tests.support.foreign_targets import Killed, killed_at, rehearsed, verified
+from tests.support.job import Job
+from tests.support.kill_in_process import killed_after_setting
 
 LONG = "渡口的老船工每天清晨都要先看一看水位，再把缆绳检查一遍，然后才肯让第一批客人上船。"
 NEAR = LONG.replace("第一批", "头一批")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import sys
 from collections import Counter
@@ -20,82 +19,50 @@ from bson import encode
 from pymongo import MongoClient, monitoring
 
 from dedup_job import __main__, config
-from dedup_job.commands import apply as applying
+from dedup_job.commands import apply_changes as applying
+from dedup_job.commands import verify_sample
 from dedup_job.commands.adopt import adopt
-from dedup_job.commands.context import Context
-from dedup_job.commands.outdated import compared
-from dedup_job.commands.verify import sampling, verification
+from dedup_job.commands.reconcile import compare_with_source
 from dedup_job.commands.why import why
 from dedup_job.errors import LeaseHeld, NotPermitted, StateError, UsageError
 from dedup_job.mongo import client
 from dedup_job.mongo.limited_client import LimitedClient
-from dedup_job.report.reconciled import Reconciliation
+from dedup_job.pipeline.context import Context
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
-from tests.integration.asleep import Event, hurry_removals, sleep_past_removals, stopped
-from tests.integration.conftest import LEDGER, RAW, Job
-from tests.integration.moments import install
-from tests.integration.mortal import commands_of, killed
-from tests.integration.test_restore import restore
-from tests.integration.test_undo import OTHERS, state, undo
+from tests.support.apply_cases import (
+    EVERY,
+    A,
+    B,
+    C,
+    D,
+    E,
+    F,
+    G,
+    H,
+    I,
+    J,
+    decided,
+    differences,
+    dropped,
+    due,
+    exceptions,
+    in_target,
+    overtake,
+    up_to_date,
+)
+from tests.support.faulty_runs import install
+from tests.support.job import LEDGER, RAW, Job
+from tests.support.kill_in_process import commands_of, killed
+from tests.support.stopped_process import Event, hurry_removals, sleep_past_removals, stopped
+from tests.support.undo_cases import OTHERS, state, undo
 
 Make = Callable[[], Job]
-EVERY = int(os.environ.get("DEDUP_TEST_EVERY", "13"))  # 1 kills and stops a process at each of its commands
-A, B, C, D, E, F, G, H, I, J = OTHERS[:10]  # noqa: E741
-
-
-def up_to_date(job: Job) -> Reconciliation:
-    with Context(config.check(job.tables, "test")) as context:
-        refused_before = applying.finish(context)
-        found = compared(context, lambda number: None)
-        return applying.carry_out(context, found, lambda number: None, refused_before=refused_before)
-
-
-def due(job: Job) -> dict[str, Any]:
-    with Context(config.check(job.tables, "test")) as context:
-        return compared(context, lambda number: None).outdated.due.as_json()
-
-
-def differences(job: Job) -> list[str]:
-    with Context(config.check(job.tables, "test")) as context:
-        return [one.kind for one in verification.verify(context, None, lambda number: None).differences]
 
 
 def asked(job: Job, given: str) -> dict[str, Any]:
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         return why(context, given)
-
-
-def dropped(job: Job) -> dict[Any, Any]:
-    return {row["_id"]: row["keeper"] for row in job.ledger("dropped").find()}
-
-
-def exceptions(job: Job) -> dict[Any, tuple[str, str]]:
-    return {row["_id"]: (row["action"], row["reason"]) for row in job.ledger("exceptions").find()}
-
-
-def in_target(job: Job) -> dict[Any, Any]:
-    return {record.pop("_id"): record.get("text") for record in job.target.find()}
-
-
-def decided(job: Job) -> Job:
-    """Decide records of every kind, in plans of a few."""
-    job.set("limits", batch_records=5)
-    texts = [A, A, A, B, B, D, D, E, E, G, H, None, D, B, D, A, E, I]
-    job.source.insert_many({"_id": n, **({"text": text} if text else {})} for n, text in enumerate(texts))
-    job.decide("backfill")
-    job.source.insert_many([{"_id": 20, "text": B}, {"_id": 21, "text": J}])
-    job.decide("run")
-    restore(job, "15", "16")
-    return job
-
-
-def overtake(job: Job) -> None:
-    """Change and delete records of every kind in the source."""
-    job.source.delete_many({"_id": {"$in": [0, 9, 12]}})
-    for number, text in ((3, C), (8, F), (10, A), (11, OTHERS[10]), (16, OTHERS[11])):
-        job.source.update_one({"_id": number}, {"$set": {"text": text}})
-    job.source.update_many({"_id": {"$in": [5, 13, 14]}}, {"$set": {"seen": True}})
 
 
 @pytest.fixture
@@ -118,8 +85,8 @@ def check_up_to_date(job: Job) -> None:
     source = {raw["_id"]: raw.raw for raw in pages.with_options(RAW).find()}
     assert all(raw.raw == source[raw["_id"]] for raw in job.target.with_options(RAW).find())
     assert differences(job) == []
-    with Context(config.check(job.tables, "test")) as context:
-        assert sampling.verify_sample(context, 100, lambda number: None).agrees
+    with Context(config.check_settings(job.tables, "test")) as context:
+        assert verify_sample.verify_sample(context, 100, lambda number: None).agrees
     assert not any(due(job)[name] for name in ("renew",))
     head = job.ledger("head").find_one() or {}
     assert (head["pending"], head["lease"]) == (None, None)
@@ -170,7 +137,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def whole_state(job: Job) -> Any:
     """Return what an apply leaves: as `state`, and the decisions in their order, of whatever run."""
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         reader = context.ledger_reader()
         head = reader.head()
         assert head is not None
@@ -289,7 +256,7 @@ def test_an_undone_apply_leaves_its_records_undecided_and_the_next_run_decides_t
     applied = up_to_date(overtaken).applied
     assert applied is not None
     said = overtaken.command("undo", applied.run, "--dry-run")
-    assert "had changed in the source or vanished from it, does not come back" in said.stdout
+    assert "do not come back if the source had changed or deleted them" in said.stdout
 
     undone = undo(overtaken, applied.run)
 
@@ -405,13 +372,13 @@ def test_a_target_that_lacks_most_of_what_it_is_to_hold_is_not_touched(overtaken
 
 
 def test_records_that_change_again_meanwhile_are_decided_as_they_are_then(overtaken: Job) -> None:
-    with Context(config.check(overtaken.tables, "test")) as context:
-        found = compared(context, lambda number: None)
+    with Context(config.check_settings(overtaken.tables, "test")) as context:
+        found = compare_with_source(context, lambda number: None)
         overtaken.source.insert_one({"_id": 0, "text": A})  # it is back
         overtaken.source.delete_many({"_id": {"$in": [1, 8]}})  # one that was to be kept in its place is gone
         overtaken.source.update_one({"_id": 5}, {"$set": {"text": OTHERS[12]}})  # not to be renewed any more
         overtaken.source.update_one({"_id": 3}, {"$set": {"text": B}})  # as it was
-        applying.carry_out(context, found, lambda number: None)
+        applying.apply_and_decide_missed(context, found, lambda number: None)
 
     assert differences(overtaken) == []
     there = in_target(overtaken)
@@ -439,12 +406,12 @@ def test_a_record_that_vanished_and_comes_again_is_decided_again(overtaken: Job)
 
 
 def test_a_command_that_wrote_since_the_comparison_ends_an_apply(overtaken: Job) -> None:
-    with Context(config.check(overtaken.tables, "test")) as context:
-        found = compared(context, lambda number: None)
+    with Context(config.check_settings(overtaken.tables, "test")) as context:
+        found = compare_with_source(context, lambda number: None)
         overtaken.decide("run")
         before = in_target(overtaken)
         with pytest.raises(LeaseHeld, match="changed this target during the comparison"):
-            applying.carry_out(context, found, lambda number: None)
+            applying.apply_and_decide_missed(context, found, lambda number: None)
     assert in_target(overtaken) == before
     up_to_date(overtaken)
     check_up_to_date(overtaken)
@@ -497,7 +464,7 @@ def test_adopted_records_stay_as_they_are_and_stand_for_their_copies(job: Job) -
     job.source.insert_many(
         [{"_id": 1, "text": A}, {"_id": 2, "text": B}, {"_id": 5, "text": A}, {"_id": 6, "text": B}]
     )
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         adopt(context, lambda batch, plan: None)
     job.decide("backfill")
     job.source.update_one({"_id": 1}, {"$set": {"text": D}})
@@ -634,7 +601,7 @@ def test_whatever_changes_and_vanishes_each_text_has_a_record_in_the_target(job:
         assert differences(job) == []
         assert not any(due(job)["decide_again"].values())
         assert due(job)["renew"] == due(job)["take_out"]["kept"] == 0
-        with Context(config.check(job.tables, "test")) as context:
+        with Context(config.check_settings(job.tables, "test")) as context:
             reader, head = context.ledger_reader(), context.ledger_reader().head()
             assert head is not None
             ids = [raw_id for stored in reader.plans(head) for raw_id in stored.plan.ids]

@@ -10,18 +10,14 @@ import pytest
 from pymongo import monitoring
 
 from dedup_job import config
-from dedup_job.commands import apply as applying
-from dedup_job.commands import past
-from dedup_job.commands.context import Context
-from dedup_job.commands.outdated import Compared, compared
+from dedup_job.commands import apply_changes as applying
+from dedup_job.commands.reconcile import SourceComparison, compare_with_source
 from dedup_job.errors import LeaseHeld
 from dedup_job.mongo import client
 from dedup_job.mongo.limited_client import LimitedClient
-from tests.integration.asleep import Event
-from tests.integration.conftest import Job
-from tests.integration.moments import install
-from tests.integration.mortal import commands_of, killed, killed_after_setting
-from tests.integration.test_apply import (
+from dedup_job.pipeline import prior_decisions
+from dedup_job.pipeline.context import Context
+from tests.support.apply_cases import (
     A,
     B,
     C,
@@ -37,7 +33,11 @@ from tests.integration.test_apply import (
     exceptions,
     up_to_date,
 )
-from tests.integration.test_undo import OTHERS, undo
+from tests.support.faulty_runs import install
+from tests.support.job import Job
+from tests.support.kill_in_process import commands_of, killed, killed_after_setting
+from tests.support.stopped_process import Event
+from tests.support.undo_cases import OTHERS, undo
 
 
 @pytest.fixture(autouse=True)
@@ -238,20 +238,20 @@ def test_a_run_that_was_at_work_during_the_comparison_ends_an_apply(
     job.decide("backfill")
     job.source.update_one({"_id": 1}, {"$set": {"text": C}})
     fill(job, {5: A})
-    found = list[Compared]()
-    with Context(config.check(job.tables, "test")) as context:
-        check_keepers = past.check_keepers
+    found = list[SourceComparison]()
+    with Context(config.check_settings(job.tables, "test")) as context:
+        check_keepers = prior_decisions.check_keepers
 
         def compare(*arguments: Any) -> None:
-            found.append(compared(context, lambda number: None))
+            found.append(compare_with_source(context, lambda number: None))
             check_keepers(*arguments)
 
         with monkeypatch.context() as patch:
-            patch.setattr(past, "check_keepers", compare)
+            patch.setattr(prior_decisions, "check_keepers", compare)
             job.decide("run")
         assert dropped(job) == {5: 1}
         with pytest.raises(LeaseHeld, match="changed this target during the comparison"):
-            applying.carry_out(context, found[0], lambda number: None)
+            applying.apply_and_decide_missed(context, found[0], lambda number: None)
 
     up_to_date(job)
 

@@ -18,12 +18,12 @@ from click.testing import CliRunner
 
 from dedup_job import config
 from dedup_job.cli import commands
-from dedup_job.commands.context import Context
 from dedup_job.commands.restore import restore
 from dedup_job.errors import DedupError, exit_code_of
+from dedup_job.pipeline.context import Context
 from scripts.corpus import Mix, generate
-from tests.integration.conftest import Job
-from tests.pairs import LONG
+from tests.support.job import Job
+from tests.support.text_pairs import LONG
 
 NUMBERED = "In the year {} the town had four markets, two schools and a bridge over the river, it is said."
 HOSTILE = "bell \x07, escape \x1b[31m, C1 \x9b31m, bidi \u202e001\u202c, line \u2028 end"
@@ -384,7 +384,7 @@ def test_a_condition_that_the_server_does_not_take_is_told_by_its_name_alone(few
 
 
 def test_a_restored_record_is_listed_no_more(few: Job) -> None:
-    with Context(config.check(few.tables, "test")) as context:
+    with Context(config.check_settings(few.tables, "test")) as context:
         restore(context, ["id 1"], "")
     assert "id 1" not in ids(listed(few))
     assert opened(few, "id 0")[0]["duplicates"] == 3

@@ -12,12 +12,12 @@ from random import Random
 import pytest
 
 from scripts.local_mongod import LocalMongod
-from tests.integration.campaign import Damage, Material, Result
-from tests.integration.forks import Forks
-from tests.integration.loop import KILLED, REFUSED, Loop, applying, loop
-from tests.integration.steps import steps
-from tests.integration.wire import Fault, Kind
-from tests.model import Model, is_path
+from tests.support.campaign import Damage, Material, Result
+from tests.support.commit_model import Model, is_path
+from tests.support.commit_steps import steps
+from tests.support.fault_loop import KILLED, REFUSED, Loop, applying, loop
+from tests.support.fault_proxy import Fault, Kind
+from tests.support.forked_commands import Forks
 
 pytestmark = pytest.mark.long
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from tests.colliding import ONE, OTHER, colliding_records
-from tests.integration.conftest import Job
-from tests.integration.test_undo import undo
+from tests.support.colliding_texts import ONE, OTHER, colliding_records
+from tests.support.job import Job
+from tests.support.undo_cases import undo
 
 
 def test_texts_with_the_same_xxh3_are_both_kept(job: Job) -> None:

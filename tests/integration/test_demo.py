@@ -13,8 +13,8 @@ import pytest
 
 from scripts import demo
 from scripts.local_mongod import LocalMongod
-from tests.integration.conftest import ROOT
-from tests.waiting import HANG_SECONDS
+from tests.support.job import ROOT
+from tests.support.waiting import HANG_SECONDS
 
 
 @pytest.mark.longest

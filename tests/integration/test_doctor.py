@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from dedup_job.commands import room
+from dedup_job.commands import doctor
 from dedup_job.mongo.server import Server
-from dedup_job.report.doctor_page import as_text
+from dedup_job.report.doctor_text import doctor_text
 from dedup_job.report.terminal import WIDTH, display_width
 from scripts.corpus import generate
-from tests.integration.conftest import Job
-from tests.integration.console import Console, Said
-from tests.integration.moments import install
+from tests.support.console import Console, Said
+from tests.support.faulty_runs import install
+from tests.support.job import Job
 
 Change = Callable[[Job], object]
 ELSEWHERE = {"host": "elsewhere", "boot": "b", "space": "s", "pid": 1, "began": 1, "token": "t"}
@@ -60,7 +60,7 @@ def test_where_nothing_is_wrong_it_says_so_and_writes_nothing(filled: Job, conso
     assert 0 < room["memory"]["needed"] < room["memory"]["available"]
     assert 0 < room["disk"]["needed"] < room["disk"]["free"]
     assert filled.hash() == before
-    page = as_text(said.json).splitlines()
+    page = doctor_text(said.json).splitlines()
     assert max(map(display_width, page)) <= WIDTH
     assert page[-1] == "no problem was found: a run can start"
 
@@ -118,7 +118,7 @@ def test_it_ends_with_the_code_that_a_run_would_end_with(
     said = console("doctor", "--json")
 
     assert (said.code, found(said)[about]) == (code, ("fault", code))
-    assert as_text(said.json).splitlines()[-1] == f"a run would end with {code}: {about}, see above"
+    assert doctor_text(said.json).splitlines()[-1] == f"a run would end with {code}: {about}, see above"
     assert console("backfill").code == code
 
 
@@ -160,7 +160,7 @@ def test_what_does_not_fit_is_named(
     state: str,
     code: int,
 ) -> None:
-    monkeypatch.setattr(room, what, lambda *_: there)
+    monkeypatch.setattr(doctor, what, lambda *_: there)
     said = console("doctor", "--json")
     assert (said.code, found(said)[about]) == (code, (state, code))
 

@@ -9,13 +9,13 @@ from bson.objectid import ObjectId
 from pymongo.database import Database
 
 from dedup_job import config
-from dedup_job.commands.context import Context
+from dedup_job.analysis.forecast_text import forecast_json
 from dedup_job.commands.estimate import estimate
 from dedup_job.errors import ConfigError
-from dedup_job.lab.forecast_page import json_of
 from dedup_job.mongo.source import Source
+from dedup_job.pipeline.context import Context
 from scripts.corpus import generate
-from tests.integration.conftest import PROGRAM, Job
+from tests.support.job import PROGRAM, Job
 
 RECORDS = 800
 
@@ -28,9 +28,9 @@ def filled(job: Job) -> Job:
 
 
 def estimated(job: Job, records: int, docs_per_second: float | None = None) -> dict[str, Any]:
-    settings = config.with_pace(config.check(job.tables, "test"), docs_per_second, None)
+    settings = config.with_read_rates(config.check_settings(job.tables, "test"), docs_per_second, None)
     with Context(settings) as context:
-        return json_of(estimate(context, records, lambda _: None))
+        return forecast_json(estimate(context, records, lambda _: None))
 
 
 @pytest.mark.long

@@ -16,13 +16,13 @@ from bson.int64 import Int64
 from pymongo import MongoClient
 
 from dedup_job import config
-from dedup_job.commands.context import Context
 from dedup_job.commands.explain import explain
 from dedup_job.commands.why import why
 from dedup_job.errors import ConfigError, UsageError
+from dedup_job.pipeline.context import Context
 from scripts.corpus import samples
 from scripts.local_mongod import LocalMongod
-from tests.integration.conftest import Job
+from tests.support.job import Job
 
 LONG = "清晨的码头上，工人们把一箱箱茶叶搬上货船，船长站在甲板上数着数目，海鸥在桅杆之间盘旋。" * 4
 NEAR = LONG.replace("海鸥", "鸽子", 1)
@@ -30,12 +30,12 @@ OTHER = "山谷里的小学今年只剩下十二名学生，老师每天走七�
 
 
 def explained(job: Job, first: str, second: str) -> dict[str, Any]:
-    with Context(config.with_workers(config.check(job.tables, "test"), 1)) as context:
+    with Context(config.with_workers(config.check_settings(job.tables, "test"), 1)) as context:
         return explain(context, first, second)
 
 
 def answered(job: Job, given: str) -> dict[str, Any]:
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         return why(context, given)
 
 

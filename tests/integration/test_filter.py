@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from dedup_job import config
-from dedup_job.commands.context import Context
-from dedup_job.commands.decide import decide
-from dedup_job.commands.dry_run import DryRun, dry_run
-from dedup_job.commands.verify import verification
+from dedup_job.commands import verify
+from dedup_job.commands.backfill import decide
+from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.errors import ConfigError
-from dedup_job.ledger.fitting import Consent
-from dedup_job.report.summary import Report
-from tests.integration.conftest import Job
-from tests.integration.moments import install
-from tests.integration.test_late import POOL
-from tests.integration.test_refusals import told
+from dedup_job.ledger.compatibility import Consent
+from dedup_job.pipeline.context import Context
+from dedup_job.report.run_summary import RunSummary
+from tests.support.faulty_runs import install
+from tests.support.job import Job
+from tests.support.late_records import POOL
+from tests.support.refusals import told
 
 ZH, EN = '{"lang": "zh"}', '{"lang": "en"}'
 
@@ -35,14 +35,14 @@ def quick(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
     return job
 
 
-def refiltered(job: Job, mode: str) -> Report:
-    with Context(config.check(job.tables, "test")) as context:
+def refiltered(job: Job, mode: str) -> RunSummary:
+    with Context(config.check_settings(job.tables, "test")) as context:
         return decide(context, mode, lambda batch, plan: None, Consent(filter=True))
 
 
 def kinds(job: Job) -> dict[str, int]:
-    with Context(config.check(job.tables, "test")) as context:
-        found = verification.verify(context, None, lambda number: None)
+    with Context(config.check_settings(job.tables, "test")) as context:
+        found = verify.verify(context, None, lambda number: None)
     return {one.kind: one.count for one in found.differences}
 
 
@@ -67,7 +67,7 @@ def test_another_filter_is_refused_with_both_and_the_way_on(quick: Job, changed:
 
 
 def rehearsed(job: Job, consent: Consent = Consent()) -> Any:
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         return dry_run(context, DryRun(consent=consent), lambda batch, plan: None).counts
 
 

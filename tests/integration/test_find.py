@@ -18,9 +18,9 @@ from bson.json_util import dumps
 from dedup_job.commands import find as finding
 from scripts.corpus import Mix, generate
 from scripts.made_up import Collection, Forms
-from tests.integration.conftest import ROOT, Job
-from tests.pairs import LONG, OTHER
-from tests.waiting import HANG_SECONDS
+from tests.support.job import ROOT, Job
+from tests.support.text_pairs import LONG, OTHER
+from tests.support.waiting import HANG_SECONDS
 
 NEAR = LONG.replace("海鸥", "白鸟")
 
@@ -270,7 +270,7 @@ def test_what_cannot_be_asked_is_one_line_and_a_code(job: Job, kind: str) -> Non
 def test_lines_are_taken_as_they_come() -> None:
     reader, writer = os.pipe()
     os.write(writer, b"one\ntwo\nth")
-    lines = finding.lines_of(reader)
+    lines = finding.read_lines(reader)
     assert next(lines) == [b"one", b"two"]
     os.write(writer, b"ree\n\n")
     assert next(lines) == [b"three", b""]
@@ -281,9 +281,9 @@ def test_lines_are_taken_as_they_come() -> None:
 
 
 def test_a_line_that_is_too_long_is_passed_over(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding, "LONGEST", 1_000)
-    monkeypatch.setattr(finding, "AT_ONCE", 300)
+    monkeypatch.setattr(finding, "MAX_LINE_BYTES", 1_000)
+    monkeypatch.setattr(finding, "READ_BYTES", 300)
     (tmp_path / "lines").write_bytes(b"a\n" + b"b" * 5_000 + b"\nc\n" + b"d" * 5_000)
     with (tmp_path / "lines").open("rb") as file:
-        found = [line for lines in finding.lines_of(file.fileno()) for line in lines]
+        found = [line for lines in finding.read_lines(file.fileno()) for line in lines]
     assert found == [b"a", None, b"c", None]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,18 +11,18 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
 
 from dedup_job import config
+from dedup_job.commands import verify, verify_sample
 from dedup_job.commands.adopt import adopt as adopt_command
-from dedup_job.commands.context import Context
-from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.commands.reconcile import reconcile
-from dedup_job.commands.verify import sampling, verification
-from dedup_job.document import Counts
 from dedup_job.errors import ConfigError, StateError
 from dedup_job.ledger.commit import Ledger
 from dedup_job.mongo.target import Target
-from dedup_job.report.summary import Report
-from tests.integration.conftest import RAW, Job
-from tests.integration.test_refusals import told
+from dedup_job.pipeline.context import Context
+from dedup_job.records import Counts
+from dedup_job.report.run_summary import RunSummary
+from tests.support.foreign_targets import Killed, killed_at, rehearsed, verified
+from tests.support.job import RAW, Job
+from tests.support.refusals import told
 
 TEXTS = [
     "清晨的港口停着三艘货船，工人们把茶叶和丝绸搬到岸上，等待下一班列车。",
@@ -33,11 +32,6 @@ TEXTS = [
     "渔民在浅滩发现一块刻有文字的石碑，专家认为它来自明代的一座码头。",
     "今年的第一场雪比往年早了十天，果园里的苹果还没有来得及全部采摘。",
 ]
-
-
-def verified(job: Job) -> list[str]:
-    with Context(config.check(job.tables, "test")) as context:
-        return [one.kind for one in verification.verify(context, None, lambda _: None).differences]
 
 
 def records(*numbers: int, **more: Any) -> list[dict[str, Any]]:
@@ -53,13 +47,8 @@ def refusal(job: Job, mode: str = "backfill") -> str:
     return str(caught.value)
 
 
-def rehearsed(job: Job, fresh: bool = False) -> Counts:
-    with Context(config.check(job.tables, "test")) as context:
-        return dry_run(context, DryRun(fresh=fresh), lambda batch, plan: None).counts
-
-
-def adopt(job: Job) -> Report | None:
-    with Context(config.check(job.tables, "test")) as context:
+def adopt(job: Job) -> RunSummary | None:
+    with Context(config.check_settings(job.tables, "test")) as context:
         return adopt_command(context, lambda batch, plan: None)
 
 
@@ -186,23 +175,6 @@ def test_an_adoption_that_was_killed_is_finished_before_anything_is_decided(
     assert {row["_id"]: row["keeper"] for row in job.ledger("dropped").find()} == keepers
     assert sum(plan["count"] for plan in job.ledger("plans").find({"mode": "adopt"})) == 4
     assert job.ledger("exceptions").count_documents({}) == 0
-
-
-class Killed(BaseException):
-    """The process ended here."""
-
-
-def killed_at(number: int, work: Callable[..., Any]) -> Callable[..., Any]:
-    calls = 0
-
-    def instead(*arguments: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == number:
-            raise Killed
-        return work(*arguments)
-
-    return instead
 
 
 def test_a_target_that_was_dropped_or_restored_from_an_older_backup_ends_a_run(job: Job) -> None:
@@ -417,9 +389,9 @@ def test_an_audit_knows_what_was_adopted(job: Job) -> None:
     counts = job.decide("backfill").counts
     assert (counts.exact, counts.refused) == (2, {"conflict": 1})
 
-    with Context(config.check(job.tables, "test")) as context:
-        assert verification.verify(context, None, lambda _: None).differences == []
-        assert sampling.verify_sample(context, 4, lambda _: None).differences == []
+    with Context(config.check_settings(job.tables, "test")) as context:
+        assert verify.verify(context, None, lambda _: None).differences == []
+        assert verify_sample.verify_sample(context, 4, lambda _: None).differences == []
         found = reconcile(context, True, lambda _: None)
     assert (found.decided, found.missed) == (6, None)
     assert found.vanished.counts.total() == found.changed.counts.total() == 0

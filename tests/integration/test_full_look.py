@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from bson import ObjectId
 
 from dedup_job import config
-from dedup_job.commands import status
-from dedup_job.commands.context import Context
-from dedup_job.commands.dry_run import DryRun, dry_run
-from dedup_job.commands.verify import verification
+from dedup_job.commands import status, verify
+from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.mongo.source import Source
-from dedup_job.report.status_page import as_text
-from dedup_job.report.verified import Verification
-from tests.integration.conftest import Job
-from tests.integration.moments import install
-from tests.integration.test_apply import up_to_date
-from tests.integration.test_late import POOL
+from dedup_job.pipeline.context import Context
+from dedup_job.report.status_text import status_text
+from dedup_job.report.verify_results import VerifyResult
+from tests.support.aged_ledger import aged, head
+from tests.support.apply_cases import up_to_date
+from tests.support.faulty_runs import install
+from tests.support.job import Job
+from tests.support.late_records import POOL
 
 
 @pytest.fixture(autouse=True)
@@ -28,16 +25,9 @@ def _without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch)
 
 
-def aged(numbers: Sequence[int], days: float, **more: Any) -> list[dict[str, Any]]:
-    """Return records whose ids say that they were made so many days ago."""
-    made = datetime.now(UTC) - timedelta(days=days)
-    start = ObjectId.from_datetime(made).binary[:4]
-    return [{"_id": ObjectId(start + n.to_bytes(8)), "text": POOL[n], **more} for n in numbers]
-
-
-def verified(job: Job) -> Verification:
-    with Context(config.check(job.tables, "test")) as context:
-        return verification.verify(context, None, lambda number: None)
+def verified(job: Job) -> VerifyResult:
+    with Context(config.check_settings(job.tables, "test")) as context:
+        return verify.verify(context, None, lambda number: None)
 
 
 def kinds(job: Job) -> dict[str, int]:
@@ -45,12 +35,8 @@ def kinds(job: Job) -> dict[str, int]:
 
 
 def status_of(job: Job) -> dict[str, Any]:
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         return status.status(context)
-
-
-def head(job: Job) -> dict[str, Any]:
-    return job.ledger("head").find_one() or {}
 
 
 def looked(job: Job, days: float) -> None:
@@ -158,7 +144,7 @@ def test_a_rehearsal_looks_where_the_run_will(job: Job, mode: str) -> None:
     job.decide("backfill")
     job.source.insert_many(aged(range(20, 24), 20))
     looked(job, 8)
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         counts = dry_run(context, DryRun(mode), lambda batch, plan: None).counts
 
     assert counts.read == job.decide(mode).counts.read == 4
@@ -236,13 +222,13 @@ def test_status_tells_of_the_last_full_look_and_no_number_that_nobody_counted(jo
     shown = status_of(job)
     assert shown["lag"]["records"] is None
     assert shown["looked"] is not None
-    assert "undecided  not counted since the last full look" in as_text(shown)
-    assert "full look  20" in as_text(shown)
+    assert "undecided  not counted since the last full look" in status_text(shown)
+    assert "full look  20" in status_text(shown)
 
     job.source.insert_many(aged(range(20, 24), 20))
     shown = status_of(job)
     assert shown["lag"]["records"] == 4
-    assert "undecided  about 4 or more" in as_text(shown)
+    assert "undecided  about 4 or more" in status_text(shown)
 
 
 def test_status_says_where_there_was_no_full_look(job: Job) -> None:
@@ -250,4 +236,4 @@ def test_status_says_where_there_was_no_full_look(job: Job) -> None:
     job.decide("backfill")
     job.ledger("head").update_one({}, {"$set": {"looked": None}})
 
-    assert "full look  never" in as_text(status_of(job))
+    assert "full look  never" in status_text(status_of(job))

@@ -7,18 +7,18 @@ import json
 import pytest
 
 from dedup_job import config
-from dedup_job.commands import guard
-from dedup_job.commands.context import Context
-from dedup_job.commands.decide import decide
-from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.backfill import decide
+from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.errors import GuardStop
-from dedup_job.ledger.fitting import Consent
-from dedup_job.report.summary import Report
+from dedup_job.ledger.compatibility import Consent
+from dedup_job.pipeline import guards
+from dedup_job.pipeline.context import Context
+from dedup_job.report.run_summary import RunSummary
 from scripts.corpus import generate
-from tests.integration.conftest import Job
-from tests.integration.moments import install
-from tests.integration.test_late import POOL
-from tests.integration.test_refusals import told
+from tests.support.faulty_runs import install
+from tests.support.job import Job
+from tests.support.late_records import POOL
+from tests.support.refusals import told
 
 MANY = 1_200
 
@@ -93,14 +93,14 @@ def test_reconcile_is_guarded_too(misspelt: Job) -> None:
 def crowded(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
     """A job without workers, ten records a batch: ten different ones, then 90 copies of the first."""
     install(monkeypatch)
-    monkeypatch.setattr(guard, "TELLING", 20)
+    monkeypatch.setattr(guards, "MIN_RECORDS_FOR_SHARE", 20)
     job.set("limits", batch_records=10)
     job.source.insert_many([{"_id": n, "text": POOL[n if n < 10 else 0]} for n in range(100)])
     return job
 
 
-def allowed(job: Job, mode: str = "run") -> Report:
-    with Context(config.check(job.tables, "test")) as context:
+def allowed(job: Job, mode: str = "run") -> RunSummary:
+    with Context(config.check_settings(job.tables, "test")) as context:
         return decide(context, mode, lambda batch, plan: None, Consent(allow=True))
 
 
@@ -162,7 +162,7 @@ def test_an_undone_run_counts_with_no_other(crowded: Job) -> None:
 def test_a_dry_run_goes_to_the_end_and_warns(crowded: Job) -> None:
     crowded.set("limits", max_drop_share=0.5, max_group=10)
     before = crowded.hash()
-    with Context(config.check(crowded.tables, "test")) as context:
+    with Context(config.check_settings(crowded.tables, "test")) as context:
         report = dry_run(context, DryRun(), lambda batch, plan: None)
     assert report.counts.read == 100
     assert ["max_drop_share" in one or "max_group" in one for one in report.warnings] == [True, True]

@@ -10,12 +10,12 @@ from bson import SON
 from pymongo import IndexModel
 
 from dedup_job import config
-from dedup_job.commands.context import Context
 from dedup_job.mongo.indexes import Copied
-from dedup_job.report.indexes_page import index_lines
-from tests.integration import mortal
-from tests.integration.conftest import Job
-from tests.integration.mortal import commands_of, killed
+from dedup_job.pipeline.context import Context
+from dedup_job.report.run_summary import index_lines
+from tests.support import kill_in_process
+from tests.support.job import Job
+from tests.support.kill_in_process import commands_of, killed
 
 TEXTS = [
     f"第{number}号灯塔的看守人在日记里写下{number * 7919}艘船的名字，其中有渔船、货轮和邮船。"
@@ -37,7 +37,7 @@ EVERY_KIND = [
 
 
 def copied(job: Job) -> Copied:
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         return context.indexes.copy()
 
 
@@ -151,7 +151,7 @@ def test_nothing_expires_in_the_target_until_somebody_says_so(filled: Job) -> No
 
 
 def test_killed_anywhere_and_run_again_it_goes_on(filled: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mortal, "COUNTED", {"listIndexes", "createIndexes"})
+    monkeypatch.setattr(kill_in_process, "COUNTED", {"listIndexes", "createIndexes"})
     filled.source.create_indexes(EVERY_KIND[:3])
     filled.decide("backfill")
     sent = commands_of(lambda: copied(filled))

@@ -9,11 +9,11 @@ import pytest
 
 from dedup_job import config
 from dedup_job.commands import init as commands
-from dedup_job.mongo.client import Patience
+from dedup_job.mongo.client import RetryPolicy
 from scripts.corpus import generate
-from tests.integration.conftest import Job
-from tests.integration.console import Console
-from tests.integration.moments import install
+from tests.support.console import Console
+from tests.support.faulty_runs import install
+from tests.support.job import Job
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_what_options_say_is_written_and_runs(job: Job, console: Console) -> Non
     again = console("init", "--source", place, "--field", "data")
     assert (again.code, again.out) == (64, "")
     assert f"{console.settings} exists already and was not changed" in again.err
-    assert config.load(console.settings).source.fields == ("title", "data")
+    assert config.load_settings(console.settings).source.fields == ("title", "data")
 
 
 def test_a_terminal_is_asked_with_what_the_server_has(job: Job, console: Console) -> None:
@@ -55,7 +55,7 @@ def test_a_terminal_is_asked_with_what_the_server_has(job: Job, console: Console
     assert "there is: pages\n" in said.err  # neither a target nor what belongs to a ledger
     assert "  data  " in said.err
     assert "Error: expected DATABASE.COLLECTION, as in shop.pages, not 'no dot'" in said.err
-    settings = config.load(console.settings)
+    settings = config.load_settings(console.settings)
     assert (settings.source.database, settings.source.collection) == (name, "pages")
     assert settings.source.fields == ("data",)
     assert settings.target.collection == "pages_unique"
@@ -75,7 +75,7 @@ def test_only_what_no_option_says_is_asked_for(job: Job, console: Console) -> No
         typed="title, data\n",
     )
     assert said.code == 0, said.err
-    settings = config.load(console.settings)
+    settings = config.load_settings(console.settings)
     assert settings.source.fields == ("title", "data")
     assert (settings.target.database, settings.target.collection) == ("a", "b")
 
@@ -85,14 +85,14 @@ def test_without_a_server_it_asks_all_the_same(
     console: Console, monkeypatch: pytest.MonkeyPatch, uri: str
 ) -> None:
     monkeypatch.setenv("DEDUP_SOURCE_URI", uri)
-    monkeypatch.setattr(commands, "PATIENCE", Patience(1.0))
+    monkeypatch.setattr(commands, "RETRY", RetryPolicy(1.0))
 
     said = console("init", typed="shop\npages\ndata\n\n-\n")
 
     assert said.code == 0, said.err
     assert "nothing can be proposed: " in said.err
     assert "heim" not in said.err
-    settings = config.load(console.settings)
+    settings = config.load_settings(console.settings)
     assert (settings.source.collection, settings.report.directory) == ("pages", None)
 
 
@@ -128,5 +128,5 @@ def test_the_connection_string_may_be_in_a_file_beside_the_settings(
     )
 
     assert said.code == 0, said.err
-    assert config.load(console.settings).source.fields == ("data",)
+    assert config.load_settings(console.settings).source.fields == ("data",)
     assert console("report").code == 0

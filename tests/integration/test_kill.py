@@ -6,9 +6,9 @@ import signal
 from collections.abc import Callable
 
 from scripts.corpus import generate
-from tests.integration.conftest import Job
+from tests.support.job import Job
 
-KILLED = ("-m", "tests.integration.killed")
+KILLED = ("-m", "tests.support.kill_at_command")
 MOMENTS = 4  # with whole processes; the campaigns take every command
 
 

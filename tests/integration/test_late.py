@@ -13,17 +13,14 @@ import pytest
 from bson import Binary, ObjectId, Timestamp
 
 from dedup_job.ledger.commit import Ledger
-from dedup_job.ledger.stored_plan import unpack
-from dedup_job.mongo.shown_ids import value
-from tests.integration.conftest import RAW, Job
-from tests.integration.test_foreign import Killed, killed_at
-from tests.integration.test_undo import kinds
+from dedup_job.ledger.plan_format import unpack
+from dedup_job.mongo.id_text import value
+from tests.support.foreign_targets import Killed, killed_at
+from tests.support.job import RAW, Job
+from tests.support.late_records import POOL
+from tests.support.undo_cases import kinds
 
 EMPTY = Timestamp(0, 0)
-POOL = [
-    f"{chr(0x4E00 + 97 * n) * 3}的第{n * 7919}次旅行从{chr(0x5000 + 89 * n) * 4}开始，一路向北。"
-    for n in range(40)
-]
 
 
 def object_id(rng: Random, hours: float) -> ObjectId:

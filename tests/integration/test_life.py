@@ -18,9 +18,9 @@ from bson import ObjectId
 from pymongo import IndexModel
 
 from scripts.corpus import languages, prose
-from tests.integration.conftest import Job
-from tests.integration.console import Console, Said
-from tests.integration.moments import install
+from tests.support.console import Console, Said
+from tests.support.faulty_runs import install
+from tests.support.job import Job
 
 ORIGINALS, EXACT, NEAR, PARTIAL = 150, 40, 30, 5
 ODD: dict[str, dict[str, Any]] = {
@@ -182,7 +182,7 @@ def settings_are_made(life: Life) -> None:
     path = life.console.settings
     text = path.read_text("utf-8")
     path.write_text(text.replace('# remove = ["nav", "footer"]', 'remove = ["nav", "footer"]'), "utf-8")
-    assert "is there already" in life.failed(64, "init", "--source", place, "--field", "x")
+    assert "exists already" in life.failed(64, "init", "--source", place, "--field", "x")
 
 
 def wrong_settings_decide_nothing(life: Life) -> None:

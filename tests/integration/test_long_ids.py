@@ -10,14 +10,14 @@ from bson import ObjectId
 
 from dedup_job import config
 from dedup_job.commands.adopt import adopt
-from dedup_job.commands.context import Context
 from dedup_job.errors import ConfigError
 from dedup_job.ledger import reader
-from tests.integration.conftest import Job
-from tests.integration.moments import install
-from tests.integration.mortal import Died, Mortal, mortal
-from tests.integration.test_late import POOL
-from tests.integration.test_undo import kinds, undo
+from dedup_job.pipeline.context import Context
+from tests.support.faulty_runs import install
+from tests.support.job import Job
+from tests.support.kill_in_process import Died, Mortal, mortal
+from tests.support.late_records import POOL
+from tests.support.undo_cases import kinds, undo
 
 LENGTH = 5_000
 
@@ -54,12 +54,12 @@ def test_plans_are_read_some_megabytes_at_a_time(job: Job, monkeypatch: pytest.M
     fill(job, job.source, 200)
     job.set("limits", batch_records=40)
     job.decide("backfill")
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         head = context.ledger_reader().head()
     assert head is not None
     for nbytes, plans in ((1, 1), (1_000_000, 2), (3_000_000, 3), (1 << 30, 5)):
         monkeypatch.setattr(reader, "PAGE_BYTES", nbytes)
-        with Context(config.check(job.tables, "test")) as context:
+        with Context(config.check_settings(job.tables, "test")) as context:
             ledger = context.ledger_reader()
             page, _ = ledger._page({"$lt": {"number": head.next}})
             assert (len(page), len(list(ledger.plans(head)))) == (plans, 5)
@@ -84,7 +84,7 @@ def test_short_ids_whose_keepers_are_long_are_cut_as_well_and_undone(job: Job) -
 def test_what_a_target_held_before_is_adopted_in_plans_that_fit(job: Job) -> None:
     fill(job, job.target, 1_200)
     job.source.insert_one({"_id": 1, "text": POOL[3]})
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         adopted = adopt(context, lambda batch, plan: None)
 
     assert adopted is not None

@@ -9,11 +9,11 @@ import pytest
 from pymongo import common
 
 from dedup_job.errors import Unreachable
-from tests.integration.conftest import Job
-from tests.integration.moments import install
-from tests.integration.test_restore import in_target, restore, with_two_copies
-from tests.integration.test_undo import odd_run, state, undo
-from tests.integration.wire import Fault, Kind, Wire
+from tests.support.fault_proxy import Fault, Kind, Wire
+from tests.support.faulty_runs import install
+from tests.support.job import Job
+from tests.support.restore_cases import in_target, restore, with_two_copies
+from tests.support.undo_cases import odd_run, state, undo
 
 pytestmark = pytest.mark.long
 

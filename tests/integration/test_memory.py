@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.integration.conftest import Job
+from tests.support.job import Job
 
 pytestmark = pytest.mark.long
 
@@ -44,7 +44,7 @@ def texts_of(kinds: Sequence[Kind]) -> Iterator[tuple[str, int]]:
 
 def held(job: Job, *arguments: str) -> int:
     """Run a command, which must end well, and return the most bytes that it held."""
-    done = job.command(*arguments, "--json", program=("-m", "tests.integration.weighed"))
+    done = job.command(*arguments, "--json", program=("-m", "tests.support.measure_memory"))
     assert done.returncode == 0, done.stderr
     return int(done.stderr.splitlines()[-1])
 

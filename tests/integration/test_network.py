@@ -9,7 +9,7 @@ from pymongo.read_preferences import ReadPreference
 
 from dedup_job.errors import ConfigError, Unreachable
 from dedup_job.mongo import address
-from dedup_job.mongo.client import Patience, connect
+from dedup_job.mongo.client import RetryPolicy, connect
 from scripts.local_mongod import SET_NAME, LocalMongod
 
 
@@ -27,7 +27,7 @@ def test_what_makes_a_write_safe_is_forced_whatever_the_connection_string_says(
     mongo_uri: str, options: str
 ) -> None:
     separator = "&" if "?" in mongo_uri else "/?"
-    with connect(f"{mongo_uri}{separator}{options}", "target", 5.0, Patience(7.0), True) as client:
+    with connect(f"{mongo_uri}{separator}{options}", "target", 5.0, RetryPolicy(7.0), True) as client:
         assert client.write_concern.document == {"w": "majority", "j": True, "wtimeout": 7000}
         assert client.read_concern.level == "majority"
         assert (client.options.retry_writes, client.options.retry_reads) == (True, True)
@@ -49,7 +49,7 @@ def test_another_machine_is_not_spoken_to_in_the_clear(uri: str) -> None:
 
 def test_another_machine_is_tried_when_that_is_allowed() -> None:
     with pytest.raises(Unreachable):
-        connect("mongodb://db.invalid/", "source", 0.2, Patience(0.2), allow_plaintext=True)
+        connect("mongodb://db.invalid/", "source", 0.2, RetryPolicy(0.2), allow_plaintext=True)
 
 
 def test_a_member_elsewhere_is_noticed_although_the_connection_string_does_not_name_it(

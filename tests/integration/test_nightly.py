@@ -15,8 +15,8 @@ from pymongo import MongoClient
 
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
-from tests.integration.conftest import ROOT
-from tests.waiting import HANG_SECONDS
+from tests.support.job import ROOT
+from tests.support.waiting import HANG_SECONDS
 
 LINE = (ROOT / "scripts" / "nightly" / "crontab").read_text("utf-8").splitlines()[-1]
 FOLDERS = (

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from bson import ObjectId
 
-from dedup_job.match.index import FOUND, LISTED
+from dedup_job.index.candidate_index import FOUND, LISTED
 from scripts.corpus import Mix, generate
 from scripts.made_up import Collection, Forms
-from tests.integration.conftest import Job
+from tests.support.job import Job
 
 RECORDS = 360
 FORM = Collection(Forms(forms=1, words_each=60, fields=3, least=0.3, most=1.0), copies=0.2)

@@ -15,9 +15,9 @@ from typing import IO, Any
 import pytest
 
 from scripts.corpus import generate
-from tests.integration.conftest import PROGRAM, ROOT, Job
-from tests.integration.moments import install
-from tests.waiting import HANG_SECONDS
+from tests.support.faulty_runs import install
+from tests.support.job import PROGRAM, ROOT, Job
+from tests.support.waiting import HANG_SECONDS
 
 
 @pytest.fixture

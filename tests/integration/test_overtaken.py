@@ -10,19 +10,19 @@ import pytest
 from pymongo.database import Database
 
 from dedup_job import config
-from dedup_job.commands.context import Context
-from dedup_job.commands.decide import decide as decide_command
+from dedup_job.commands.backfill import decide as decide_command
 from dedup_job.errors import LeaseHeld, Unreachable
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.head import HeadDocument
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.row_writer import RowWriter
-from dedup_job.ledger.run_row import RunId
-from dedup_job.ledger.succession import EarlierPlans
+from dedup_job.ledger.redecide import EarlierPlans
+from dedup_job.ledger.rows import RowWriter
+from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo import client
-from dedup_job.mongo.client import Patience
+from dedup_job.mongo.client import RetryPolicy
 from dedup_job.mongo.target import Target
-from tests.integration.conftest import RAW, Job
+from dedup_job.pipeline.context import Context
+from tests.support.job import RAW, Job
 
 TEXTS = (
     "雨后的竹林里升起一层薄雾，采笋的人早早出了门。",
@@ -40,7 +40,7 @@ def context(job: Job) -> Iterator[Context]:
     job.database.create_collection("unique", validator={"bad": {"$exists": False}})
     records: list[dict[str, Any]] = [{"_id": 2 + n, "text": TEXTS[n % 2]} for n in range(6)]
     job.source.insert_many([{"_id": 1, "text": TEXTS[0], "bad": 1}, *records])
-    with Context(config.check(job.tables, "test")) as opened:
+    with Context(config.check_settings(job.tables, "test")) as opened:
         yield opened
 
 
@@ -190,7 +190,7 @@ def test_a_plan_that_another_process_keeps_changing_is_written_again_after_pause
     tries, pauses = list[int](), list[str]()
     monkeypatch.setattr(EarlierPlans, "_is_rewritten", lambda *_: bool(tries.append(1)))
     monkeypatch.setattr(client.log, "warning", lambda *_, extra: pauses.append(extra["fields"]["fault"]))
-    earlier = EarlierPlans(job.ledger, Patience(1.0))
+    earlier = EarlierPlans(job.ledger, RetryPolicy(1.0))
 
     with pytest.raises(Unreachable, match="another process kept changing it"):
         earlier._rewrite(0, lambda stored: stored)

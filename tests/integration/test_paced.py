@@ -9,11 +9,11 @@ import click
 import pytest
 
 from dedup_job import cli, config
-from dedup_job.commands import context as context
-from dedup_job.commands.context import Context
-from dedup_job.mongo.pace import Rates
-from tests.integration.conftest import ROOT, Job
-from tests.waiting import HANG_SECONDS, becomes
+from dedup_job.mongo.rate_limit import Rates
+from dedup_job.pipeline import context
+from dedup_job.pipeline.context import Context
+from tests.support.job import ROOT, Job
+from tests.support.waiting import HANG_SECONDS, becomes
 
 RECORDS = 60
 
@@ -56,8 +56,8 @@ def test_the_command_line_goes_before_the_settings(job: Job, monkeypatch: pytest
     job.source.insert_one({})
     monkeypatch.setattr(context, "Pace", asked.append)
     job.set("limits", max_docs_per_second=20, max_mb_per_second=3)
-    settings = config.check(job.tables, "test")
-    for one in (settings, config.with_pace(settings, None, 0.5)):
+    settings = config.check_settings(job.tables, "test")
+    for one in (settings, config.with_read_rates(settings, None, 0.5)):
         with Context(one):
             pass
     assert asked == [Rates(20.0, 3 << 20), Rates(20.0, 1 << 19)]

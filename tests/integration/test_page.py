@@ -13,9 +13,9 @@ import pytest
 from pymongo import MongoClient
 
 from scripts.corpus import generate
-from tests.browser import browser, opened
-from tests.hostile import HOSTILE
-from tests.integration.conftest import Job
+from tests.support.browser import browser, opened
+from tests.support.hostile_texts import HOSTILE
+from tests.support.job import Job
 
 # Follows a link of the page, and says where its heading is seen, in pixels from the top of the window.
 FOLLOWED = """async (address) => {

@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 
 from scripts.corpus import generate
-from tests.integration.conftest import Job
-from tests.integration.console import Console
-from tests.integration.moments import install
-from tests.test_watch import SECRET, Monitor, monitor
-
-__all__ = ["monitor"]  # a fixture
+from tests.support.console import Console
+from tests.support.faulty_runs import install
+from tests.support.job import Job
+from tests.support.monitor import SECRET, Monitor
 
 
 @pytest.fixture

@@ -12,26 +12,26 @@ from bson.codec_options import CodecOptions
 from pymongo import MongoClient
 
 from dedup_job import config
-from dedup_job.commands.context import Context
-from dedup_job.commands.decide import decide
-from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands import verify
+from dedup_job.commands.backfill import decide
 from dedup_job.commands.reconcile import reconcile
-from dedup_job.commands.verify import verification
+from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.errors import StateError
-from dedup_job.ledger.fitting import Consent
-from dedup_job.mongo.client import Patience
-from dedup_job.mongo.places import Places
+from dedup_job.ledger.compatibility import Consent
+from dedup_job.mongo.client import RetryPolicy
+from dedup_job.mongo.collection_uuids import Places
 from dedup_job.mongo.source import Source
-from dedup_job.report.summary import Report
+from dedup_job.pipeline.context import Context
+from dedup_job.report.run_summary import RunSummary
 from scripts.local_mongod import LocalMongod
-from tests.integration.conftest import RAW, Job
-from tests.integration.moments import Action, Moments, install
-from tests.integration.test_full_look import aged, head
-from tests.integration.test_late import POOL
-from tests.integration.test_read_only import Recorder
-from tests.integration.test_refusals import told
-from tests.integration.test_restore import restore
-from tests.integration.test_undo import kinds, undo
+from tests.support.aged_ledger import aged, head
+from tests.support.command_recorder import Recorder
+from tests.support.faulty_runs import Action, Moments, install
+from tests.support.job import RAW, Job
+from tests.support.late_records import POOL
+from tests.support.refusals import told
+from tests.support.restore_cases import restore
+from tests.support.undo_cases import kinds, undo
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ def during(monkeypatch: pytest.MonkeyPatch, kind: str, number: int, action: Acti
     install(monkeypatch, Moments({(kind, number): action}))
 
 
-def moved(job: Job, mode: str = "run") -> Report:
-    with Context(config.check(job.tables, "test")) as context:
+def moved(job: Job, mode: str = "run") -> RunSummary:
+    with Context(config.check_settings(job.tables, "test")) as context:
         return decide(context, mode, lambda batch, plan: None, Consent(moved=True))
 
 
@@ -57,14 +57,14 @@ def everything(job: Job) -> list[Callable[[], object]]:
     """Return the commands that decide or compare."""
 
     def audited(work: Callable[..., object]) -> object:
-        with Context(config.check(job.tables, "test")) as context:
+        with Context(config.check_settings(job.tables, "test")) as context:
             return work(context)
 
     return [
         lambda: job.decide("run"),
         lambda: job.decide("backfill"),
         lambda: audited(lambda context: dry_run(context, DryRun(), lambda batch, plan: None)),
-        lambda: audited(lambda context: verification.verify(context, None, lambda _: None)),
+        lambda: audited(lambda context: verify.verify(context, None, lambda _: None)),
         lambda: audited(lambda context: reconcile(context, False, lambda _: None)),
     ]
 
@@ -347,14 +347,14 @@ def test_a_database_that_holds_source_and_target_is_asked_once_and_two_are_asked
     recorder, name = Recorder(), quick.database.name
     with MongoClient[Any](quick.uri, event_listeners=[recorder]) as client:
         source, target = client[name]["pages"], client[name]["unique"]
-        together = Places(source, target, Patience()).now()
+        together = Places(source, target, RetryPolicy()).now()
         assert together["collections"] == head(quick)["places"]["collections"]
         assert [command for command, _ in recorder.commands] == ["listCollections"]
         recorder.commands.clear()
         elsewhere = client[f"{name}-elsewhere"]["pages"]
         elsewhere.insert_one({"_id": 0})
         try:
-            apart = Places(elsewhere, target, Patience()).now()["collections"]
+            apart = Places(elsewhere, target, RetryPolicy()).now()["collections"]
         finally:
             client.drop_database(elsewhere.database.name)
         asked = [command["$db"] for name_of, command in recorder.commands if name_of == "listCollections"]

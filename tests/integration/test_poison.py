@@ -12,11 +12,11 @@ import pytest
 from bson import encode
 from bson.raw_bson import RawBSONDocument
 
-from dedup_job.engine import worker
+from dedup_job.pipeline import worker_process
 from scripts.corpus import generate
-from tests import fragile
-from tests.integration.conftest import RAW, ROOT, Job
-from tests.poison import TAIL, kinds
+from tests.support import worker_faults
+from tests.support.job import RAW, ROOT, Job
+from tests.support.poison_records import TAIL, kinds
 
 KINDS = {poison.name: poison for poison in kinds()}
 MEMORY_MB = 512
@@ -70,7 +70,11 @@ def test_every_kind_of_bad_record_gets_its_verdict_and_its_neighbours_keep_their
 @pytest.mark.longest
 def test_no_kind_of_bad_record_takes_much_memory_or_loses_the_end_of_its_text() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.poison"], capture_output=True, text=True, cwd=ROOT, check=False
+        [sys.executable, "-m", "tests.support.poison_records"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     trials = {trial["name"]: trial for trial in map(json.loads, done.stdout.splitlines())}
@@ -87,7 +91,7 @@ def test_no_kind_of_bad_record_takes_much_memory_or_loses_the_end_of_its_text() 
 def test_a_record_that_takes_its_worker_down_is_copied_as_poison(
     job: Job, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
-    monkeypatch.setattr(worker, "work", fragile.work)
+    monkeypatch.setattr(worker_process, "work", worker_faults.work)
     job.set("limits", record_seconds=0.5, batch_records=8)
     job.source.insert_many([{"_id": n, "text": f"第{n}段文字{TAIL}{chr(0x4E00 + n) * 20}"} for n in range(8)])
     job.source.insert_one({"_id": 3.5, "text": order})

@@ -10,19 +10,19 @@ import pytest
 from pymongo import monitoring
 
 from dedup_job import config
-from dedup_job.commands.context import Context
-from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.commands.estimate import estimate
-from dedup_job.commands.listing import ListingQuery, listing
+from dedup_job.commands.list import ListingQuery, list_decisions
+from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.commands.status import status
-from dedup_job.ledger.selection import Selection
+from dedup_job.ledger.row_query import Selection
 from dedup_job.mongo.limited_client import LimitedClient
-from tests.integration.conftest import Job
-from tests.integration.moments import install
-from tests.integration.test_apply import decided as decide_all
-from tests.integration.test_apply import differences, overtake, up_to_date
-from tests.integration.test_refusals import told
-from tests.integration.test_undo import undo
+from dedup_job.pipeline.context import Context
+from tests.support.apply_cases import decided as decide_all
+from tests.support.apply_cases import differences, overtake, up_to_date
+from tests.support.faulty_runs import install
+from tests.support.job import Job
+from tests.support.refusals import told
+from tests.support.undo_cases import undo
 
 READS = {"find", "aggregate", "count", "listCollections"}
 ENDLESS = '{"$where": "while (true) {}"}'
@@ -46,7 +46,7 @@ class Reads(monitoring.CommandListener):
 
 
 def in_context(job: Job, work: Callable[[Context], Any]) -> None:
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         work(context)
 
 
@@ -63,7 +63,7 @@ def test_every_read_of_every_command_has_a_time_limit(job: Job, monkeypatch: pyt
     in_context(job, status)
     for order in ("id", "similarity"):
         asked = ListingQuery(Selection(verdict="duplicate", order=order), {"text": {"$exists": True}})
-        in_context(job, lambda context: list(listing(context, asked)))  # noqa: B023
+        in_context(job, lambda context: list(list_decisions(context, asked)))  # noqa: B023
     assert differences(job) == []
     undo(job, job.ledger("runs").find().sort("started", -1)[0]["_id"])
 

@@ -3,47 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pymongo import monitoring
 from pymongo.database import Database
 
 from dedup_job import __main__
 from scripts.corpus import generate
-from tests.integration.conftest import Job
-from tests.integration.moments import install
-
-READING = {
-    "aggregate", "buildInfo", "collStats", "count", "endSessions", "find", "getMore", "hello", "killCursors",
-    "listCollections", "ping", "saslContinue", "saslStart",
-}  # fmt: skip
-
-
-class Recorder(monitoring.CommandListener):
-    """Keeps the commands that are sent."""
-
-    def __init__(self) -> None:
-        self.commands: list[tuple[str, Mapping[str, Any]]] = []
-
-    def started(self, event: monitoring.CommandStartedEvent) -> None:
-        self.commands.append((event.command_name, event.command))
-
-    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-        pass
-
-    def failed(self, event: monitoring.CommandFailedEvent) -> None:
-        pass
-
-    def writing(self) -> list[str]:
-        """Return the names of the commands that may write."""
-        return [
-            name
-            for name, command in self.commands
-            if name not in READING
-            or any({"$out", "$merge"} & stage.keys() for stage in command.get("pipeline", ()))
-        ]
+from tests.support.command_recorder import Recorder
+from tests.support.faulty_runs import install
+from tests.support.job import Job
 
 
 @pytest.fixture

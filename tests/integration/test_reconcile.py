@@ -9,22 +9,22 @@ import pytest
 from bson import ObjectId
 
 from dedup_job import config
-from dedup_job.commands.context import Context
+from dedup_job.commands import verify
 from dedup_job.commands.reconcile import reconcile
-from dedup_job.commands.verify import verification
 from dedup_job.commands.why import why
 from dedup_job.errors import ConfigError
-from dedup_job.report.reconciled import Reconciliation
+from dedup_job.pipeline.context import Context
+from dedup_job.report.reconcile_results import ReconcileResult
 from scripts.corpus import generate
-from tests.integration.conftest import Job
+from tests.support.job import Job
 
 LATE = ObjectId("0" * 24)
 OLD = ObjectId("650000000000000000000000")  # of 2023
 FUTURE = ObjectId("f48656800123456789abcdef")  # in the year 2100
 
 
-def reconciled(job: Job, *, content: bool = False) -> Reconciliation:
-    with Context(config.check(job.tables, "test")) as context:
+def reconciled(job: Job, *, content: bool = False) -> ReconcileResult:
+    with Context(config.check_settings(job.tables, "test")) as context:
         return reconcile(context, content, lambda number: None)
 
 
@@ -150,8 +150,8 @@ def test_all_that_changed_or_vanished_is_named_in_json_and_in_a_file_and_why_say
     rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
     assert [{**row, "now": "changed"} for row in told["changed"]["records"]] == rows[: len(changed)]
     assert [{**row, "now": "vanished"} for row in told["vanished"]["records"]] == rows[len(changed) :]
-    assert "and 12 more: --ids FILE or --json lists all" in reconciled(decided, content=True).as_text()
-    with Context(config.check(decided.tables, "test")) as context:
+    assert "and 12 more: --ids FILE lists all" in reconciled(decided, content=True).as_text()
+    with Context(config.check_settings(decided.tables, "test")) as context:
         assert {verdict: why(context, str(one)).get("changed_since") for verdict, one in (
             ("kept", next(one for one in changed if one not in dropped)),
             ("dropped", next(one for one in changed if one in dropped)),
@@ -188,8 +188,8 @@ def test_reconcile_exits_3_when_the_target_refuses_what_was_missed(decided: Job)
     assert (told["decided"], told["missed"], told["vanished"]["kept"]) == (46, 2, 0)
     assert told["run"]["refused"] == {"validator": 1}
     assert told["changed"]["dropped"] == 0
-    with Context(config.check(decided.tables, "test")) as context:
-        assert verification.verify(context, None, lambda number: None).agrees
+    with Context(config.check_settings(decided.tables, "test")) as context:
+        assert verify.verify(context, None, lambda number: None).agrees
 
 
 def test_reconcile_for_people_names_ids_and_shows_no_text(decided: Job) -> None:
@@ -200,7 +200,7 @@ def test_reconcile_for_people_names_ids_and_shows_no_text(decided: Job) -> None:
 
     assert done.returncode == 0, done.stderr
     assert "missed                1" in done.stdout
-    assert "kept 1: the target has them as they were" in done.stdout
+    assert "kept 1: the target has their old version" in done.stdout
     assert "灯塔" not in done.stdout + done.stderr
     assert "改写" not in done.stdout + done.stderr
 
@@ -213,14 +213,14 @@ def test_a_reconcile_that_is_killed_is_finished_by_the_next_run(job: Job) -> Non
     job.decide("backfill")
     job.source.insert_many(records[1::2])
 
-    killed = job.command("reconcile", program=("-m", "tests.integration.killed", "after", "30"))
+    killed = job.command("reconcile", program=("-m", "tests.support.kill_at_command", "after", "30"))
     assert killed.returncode == -9
     job.decide("run")
 
     assert job.target.count_documents({}) + job.ledger("dropped").count_documents({}) == 200
     assert reconciled(job).missed is None
-    with Context(config.check(job.tables, "test")) as context:
-        assert verification.verify(context, None, lambda number: None).agrees
+    with Context(config.check_settings(job.tables, "test")) as context:
+        assert verify.verify(context, None, lambda number: None).agrees
 
 
 def test_without_a_ledger_there_is_nothing_to_reconcile(job: Job) -> None:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from dedup_job import config
-from dedup_job.commands.context import Context
-from dedup_job.commands.verify.verification import verify
+from dedup_job.commands.verify import verify
 from dedup_job.errors import ConfigError, UsageError
-from tests.integration.conftest import Job
-
-
-def told(done: subprocess.CompletedProcess[str]) -> tuple[int, str]:
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.returncode, done.stderr
+from dedup_job.pipeline.context import Context
+from tests.support.job import Job
+from tests.support.refusals import told
 
 
 @pytest.mark.parametrize(
@@ -175,7 +168,7 @@ def test_a_state_file_that_cannot_be_one_is_a_usage_error(job: Job, tmp_path: Pa
     job.decide("backfill")
     for path in (tmp_path, tmp_path / "nowhere" / "state"):
         with (
-            Context(config.check(job.tables, "test")) as context,
-            pytest.raises(UsageError, match="no file that can be opened"),
+            Context(config.check_settings(job.tables, "test")) as context,
+            pytest.raises(UsageError, match="cannot be opened as a file"),
         ):
             verify(context, path, lambda _: None)

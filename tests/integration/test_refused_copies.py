@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from pymongo import monitoring
 
-from tests.integration.conftest import Job
-from tests.integration.mortal import Died, Mortal, commands_of, killed, mortal
-from tests.integration.test_apply import up_to_date
-from tests.integration.test_stricter import differences, refused
-from tests.integration.test_undo import OTHERS
+from tests.support.apply_cases import up_to_date
+from tests.support.job import Job
+from tests.support.kill_in_process import Died, Mortal, commands_of, killed, mortal
+from tests.support.strict_targets import differences, refused
+from tests.support.undo_cases import OTHERS
 
 COPIES = 40
 LONG = "".join(OTHERS[1:7])

@@ -15,15 +15,15 @@ from pymongo import MongoClient, WriteConcern
 from pymongo.read_concern import ReadConcern
 
 from dedup_job import config
-from dedup_job.commands.context import Context
-from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.errors import NotPermitted, StorageFull, Unreachable
-from dedup_job.mongo.places import OF_LEDGER
+from dedup_job.mongo.collection_uuids import OF_LEDGER
+from dedup_job.pipeline.context import Context
 from scripts.corpus import generate
 from scripts.local_replica_set import LocalReplicaSet, Member
-from tests.integration.conftest import Job
-from tests.integration.elections import elections
-from tests.integration.moments import Moments, install
+from tests.support.elections import elections
+from tests.support.faulty_runs import Moments, install
+from tests.support.job import Job
 
 pytestmark = pytest.mark.long
 
@@ -277,7 +277,7 @@ def test_indexes_of_records_and_rows_are_built_while_a_member_is_down(
     replica_set.secondaries()[0].stop(signal.SIGKILL)
 
     set_job.decide("run")
-    with Context(config.check(set_job.tables, "test")) as context:
+    with Context(config.check_settings(set_job.tables, "test")) as context:
         copied = context.indexes.copy()
 
     assert "keeper_1" in set_job.ledger("dropped").index_information()
@@ -345,7 +345,7 @@ def test_a_record_that_an_election_may_still_undo_is_not_read(
         pages.insert_one({"data": "在多数成员得到它之前，这条记录还不算数。"})
         assert pages.count_documents({}) == RECORDS + 1
 
-        with Context(config.check(set_job.tables, "test")) as context:
+        with Context(config.check_settings(set_job.tables, "test")) as context:
             report = dry_run(context, DryRun(), lambda batch, plan: None)
 
         assert report.counts.read == RECORDS

@@ -11,7 +11,7 @@ from pymongo import MongoClient
 
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
-from tests.integration.conftest import Job
+from tests.support.job import Job
 
 
 @pytest.mark.long

@@ -8,18 +8,17 @@ from typing import Any
 import pytest
 
 from dedup_job import config
-from dedup_job.commands.context import Context
-from dedup_job.commands.decide import decide as decide_command
-from dedup_job.document import Batch
+from dedup_job.commands.backfill import decide as decide_command
 from dedup_job.errors import StateError, Unreachable
-from dedup_job.job import Observe
-from dedup_job.ledger import held
+from dedup_job.ledger import leased_ledger
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.run_row import RunId
-from dedup_job.plan import Plan
-from tests.integration.conftest import Job
-from tests.waiting import HANG_SECONDS
+from dedup_job.ledger.run_history import RunId
+from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.job import Observe
+from dedup_job.records import Batch, Plan
+from tests.support.job import Job
+from tests.support.waiting import HANG_SECONDS
 
 TEXT = "雨后的竹林里升起一层薄雾，采笋的人早早出了门。"
 
@@ -31,7 +30,7 @@ def two_plans(job: Job) -> None:
 
 
 def decide(job: Job, observe: Observe = lambda batch, plan: None) -> None:
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         decide_command(context, "backfill", observe)
 
 
@@ -102,7 +101,7 @@ def test_a_run_that_breaks_off_while_it_is_done_keeps_the_lease(
         raise Unreachable("gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(held, "LEAVING_SECONDS", 0.2)
+        patched.setattr(leased_ledger, "LEAVING_SECONDS", 0.2)
         patched.setattr(Ledger, "_note", lambda *_: may_end.wait(HANG_SECONDS))
         with pytest.raises(Unreachable):
             decide(job, observe)
@@ -114,7 +113,7 @@ def test_a_run_that_breaks_off_while_it_is_done_keeps_the_lease(
 
 def test_a_lease_that_was_given_back_does_not_come_back(job: Job) -> None:
     with (
-        Context(config.check(job.tables, "test")) as context,
+        Context(config.check_settings(job.tables, "test")) as context,
         context.ledger(RunId.new("backfill")) as ledger,
     ):
         ledger.close({})

@@ -5,44 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
-from random import Random
 from typing import Any
 
 import pytest
 from bson import ObjectId
 
 from dedup_job import config
-from dedup_job.commands.context import Context
-from dedup_job.commands.restore import restore as restore_command
-from dedup_job.commands.verify import sampling, verification
-from dedup_job.commands.why import why as why_command
+from dedup_job.commands import verify, verify_sample
 from dedup_job.errors import LeaseHeld, StateError, UsageError
-from dedup_job.report.undo_page import Restored
-from tests.integration.conftest import RAW, Job
-from tests.integration.mortal import commands_of, killed
-from tests.integration.test_undo import undo
-
-TEXT = "".join(chr(Random(n).randrange(0x4E00, 0x9000)) for n in range(60))
-
-
-def restore(job: Job, *ids: str, why: str = "") -> Restored:
-    with Context(config.check(job.tables, "test")) as context:
-        return restore_command(context, ids, why)
-
-
-def why(job: Job, given: str) -> dict[str, Any]:
-    with Context(config.check(job.tables, "test")) as context:
-        return why_command(context, given)
-
-
-def in_target(job: Job) -> list[Any]:
-    return [record["_id"] for record in job.target.find().sort("_id", 1)]
-
-
-def with_two_copies(job: Job) -> str:
-    """Keep record 1, drop 2 and 3; returns the run."""
-    job.source.insert_many([{"_id": n, "text": TEXT, "more": {"n": n}} for n in (1, 2, 3)])
-    return job.decide("backfill").run
+from dedup_job.pipeline.context import Context
+from tests.support.job import RAW, Job
+from tests.support.kill_in_process import commands_of, killed
+from tests.support.restore_cases import TEXT, in_target, restore, why, with_two_copies
+from tests.support.undo_cases import undo
 
 
 def test_a_restored_record_arrives_byte_for_byte_and_the_ledger_says_who_wanted_it(job: Job) -> None:
@@ -106,9 +81,9 @@ def test_what_was_restored_and_undone_agrees_with_the_ledger_at_every_step(job: 
 
 def differences(job: Job, kinds: list[str]) -> None:
     """Check what an audit of everything, and one by numbers, say."""
-    with Context(config.check(job.tables, "test")) as context:
-        whole = verification.verify(context, None, lambda number: None)
-        sample = sampling.verify_sample(context, 100, lambda number: None)
+    with Context(config.check_settings(job.tables, "test")) as context:
+        whole = verify.verify(context, None, lambda number: None)
+        sample = verify_sample.verify_sample(context, 100, lambda number: None)
     assert [one.kind for one in (*whole.differences, *sample.differences)] == kinds
 
 

@@ -15,20 +15,20 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from dedup_job import config
-from dedup_job.commands.context import Context
 from dedup_job.commands.doctor import doctor
-from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.commands.find import find
 from dedup_job.commands.group import group
-from dedup_job.commands.listing import ListingQuery, listing
+from dedup_job.commands.list import ListingQuery, list_decisions
+from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.commands.restore import restore
 from dedup_job.commands.undo import undo
 from dedup_job.errors import NotPermitted
-from dedup_job.ledger.selection import Selection
+from dedup_job.ledger.row_query import Selection
+from dedup_job.pipeline.context import Context
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
-from tests.integration.conftest import ROOT, Job
-from tests.integration.moments import install
+from tests.support.faulty_runs import install
+from tests.support.job import ROOT, Job
 
 Privilege = dict[str, Any]
 
@@ -108,7 +108,7 @@ def grant(root: MongoClient[dict[str, Any]], privileges: list[Privilege]) -> Non
 
 
 def rehearse(job: Job) -> int:
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         return dry_run(context, DryRun(), lambda batch, plan: None).counts.read
 
 
@@ -144,7 +144,7 @@ def test_restore_works_with_the_documented_rights_and_undo_needs_one_more(
     run = guarded_job.decide("backfill").run
     dropped = guarded_job.ledger("dropped").find_one()
     assert dropped is not None
-    with Context(config.check(guarded_job.tables, "test")) as context:
+    with Context(config.check_settings(guarded_job.tables, "test")) as context:
         restore(context, [str(dropped["_id"])], "asked for")
         assert guarded_job.target.find_one({"_id": dropped["_id"]})
 
@@ -213,7 +213,7 @@ def test_finding_needs_only_to_read(
     assert kept
     read_only(guarded, monkeypatch)
 
-    with Context(config.check(guarded_job.tables, "test")) as context:
+    with Context(config.check_settings(guarded_job.tables, "test")) as context:
         ((answer,),) = find(context, iter([[dumps(kept).encode()]]))
     assert answer.as_json()["keeper"] == {"$oid": str(kept["_id"])}
 
@@ -229,9 +229,9 @@ def test_browsing_needs_only_to_read(
     rows = list(guarded_job.ledger("dropped").find())
     read_only(guarded, monkeypatch)
 
-    with Context(config.check(guarded_job.tables, "test")) as context:
+    with Context(config.check_settings(guarded_job.tables, "test")) as context:
         asked = ListingQuery(Selection(order="similarity"), {"_id": {"$exists": True}}, limit=1_000)
-        listed = [one for some in listing(context, asked) for one in some]
+        listed = [one for some in list_decisions(context, asked) for one in some]
         assert len(listed) == len(rows)
         keeper, members = group(context, str(rows[0]["keeper"]))
         assert keeper.size == len([one for some in members for one in some]) > 0
@@ -267,7 +267,7 @@ def test_to_copy_indexes_needs_two_more_rights_and_begins_nothing_without_them(
     assert guarded_job.ledger("head").find_one() is None
     more = {"resource": {"db": "dst", "collection": "unique"}, "actions": ["listIndexes", "createIndex"]}
     grant(root, [*documented(), more])
-    with Context(config.check(guarded_job.tables, "test")) as context:
+    with Context(config.check_settings(guarded_job.tables, "test")) as context:
         context.indexes.check_allowed()
         assert context.indexes.copy().built == ["views_1"]
 
@@ -286,7 +286,7 @@ def test_doctor_names_the_right_that_a_run_lacks(
 ) -> None:
     grant(root, without(place, action))
 
-    shown = doctor(config.check(guarded_job.tables, "test"), lambda _: None)
+    shown = doctor(config.check_settings(guarded_job.tables, "test"), lambda _: None)
 
     rights = next(one for one in shown["checks"] if one["about"] == "rights")
     assert (shown["exit_code"], rights["exit_code"]) == (77, 77)
@@ -304,7 +304,7 @@ def test_doctor_says_of_the_users_of_the_docs_what_they_may_run_and_finds_no_fau
     guarded_job: Job, root: MongoClient[dict[str, Any]]
 ) -> None:
     grant(root, documented())
-    shown = doctor(config.check(guarded_job.tables, "test"), lambda _: None)
+    shown = doctor(config.check_settings(guarded_job.tables, "test"), lambda _: None)
     assert (shown["exit_code"], allowed(shown)) == (0, ["report", "estimate", "backfill"])
     told = {one["about"]: one["message"] for one in shown["checks"]}
     assert told["rights"] == "dedup_source and dedup_target may do everything that a run needs"
@@ -315,7 +315,7 @@ def test_doctor_says_to_who_may_only_read_that_he_may_report(
     guarded_job: Job, guarded: LocalMongod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_only(guarded, monkeypatch)
-    shown = doctor(config.check(guarded_job.tables, "test"), lambda _: None)
+    shown = doctor(config.check_settings(guarded_job.tables, "test"), lambda _: None)
     assert (shown["exit_code"], allowed(shown)) == (77, ["report", "estimate"])
     assert shown["fields"]["records"] == 60
 
@@ -332,7 +332,7 @@ def test_without_the_right_to_ask_for_sizes_doctor_looks_at_the_first_records(
     root.admin.command("createUser", "finder", pwd="f", roles=["finder"])
     monkeypatch.setenv("DEDUP_SOURCE_URI", guarded.uri_as("finder", "f"))
 
-    shown = doctor(config.check(guarded_job.tables, "test"), lambda _: None)
+    shown = doctor(config.check_settings(guarded_job.tables, "test"), lambda _: None)
 
     assert (shown["exit_code"], allowed(shown)) == (0, ["report", "backfill"])
     assert shown["fields"]["records"] == 60
@@ -347,7 +347,7 @@ def test_doctor_says_to_who_is_not_known_that_he_should_say_who_he_is(
     guarded_job: Job, guarded: LocalMongod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DEDUP_SOURCE_URI", f"mongodb://127.0.0.1:{guarded.port}/")
-    shown = doctor(config.check(guarded_job.tables, "test"), lambda _: None)
+    shown = doctor(config.check_settings(guarded_job.tables, "test"), lambda _: None)
     assert shown["exit_code"] == 77
     assert "name a user and a password" in str(shown["checks"])
 

@@ -16,12 +16,12 @@ from pymongo import MongoClient
 from dedup_job.errors import Unreachable
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
-from tests.integration.conftest import RAW, Job
-from tests.integration.moments import Moments, install
-from tests.integration.slow import SlowLine
-from tests.integration.test_restore import restore
-from tests.integration.test_stricter import differences
-from tests.integration.test_undo import OTHERS, TEXT, undo
+from tests.support.faulty_runs import Moments, install
+from tests.support.job import RAW, Job
+from tests.support.restore_cases import restore
+from tests.support.slow_proxy import SlowLine
+from tests.support.strict_targets import differences
+from tests.support.undo_cases import OTHERS, TEXT, undo
 
 RECORDS = 150
 MOST_CONNECTIONS = 12

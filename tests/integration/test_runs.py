@@ -10,11 +10,11 @@ import pytest
 from bson import ObjectId
 
 from dedup_job import config
-from dedup_job.commands.context import Context
-from dedup_job.commands.decide import decide
-from dedup_job.document import Counts
+from dedup_job.commands.backfill import decide
+from dedup_job.pipeline.context import Context
+from dedup_job.records import Counts
 from scripts.corpus import generate, samples
-from tests.integration.conftest import PROGRAM, RAW, Job
+from tests.support.job import PROGRAM, RAW, Job
 
 
 def load(job: Job, count: int, seed: int = 1) -> None:
@@ -157,7 +157,7 @@ def test_older_keepers_are_fetched_for_comparison_when_the_cache_is_small(
     job.decide("backfill")
     small = another_job()
     settings = small.tables
-    checked = config.check(settings, "test")
+    checked = config.check_settings(settings, "test")
     tiny = checked.match.model_copy(update={"cache_mb": 0})
     with Context(checked.model_copy(update={"match": tiny})) as context:
         decide(context, "backfill", lambda batch, plan: None)

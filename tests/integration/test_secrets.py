@@ -16,15 +16,15 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import AutoReconnect
 
 from dedup_job import __main__
-from dedup_job import job as the_job
 from dedup_job.cli import commands
-from dedup_job.document import Fingerprints
 from dedup_job.mongo.target import Target
+from dedup_job.pipeline import job as the_job
+from dedup_job.records import Fingerprints
 from scripts.local_mongod import LocalMongod
-from tests.integration import inline
-from tests.integration.conftest import RAW, Job
-from tests.integration.moments import install
-from tests.recipes import PLAIN
+from tests.support import inline_engine
+from tests.support.faulty_runs import install
+from tests.support.job import RAW, Job
+from tests.support.recipes import PLAIN
 
 CANARY = "canary-pässwörd/金丝雀"
 TEXT = "金丝雀在矿井里歌唱，没有人听见 canary-text"
@@ -215,7 +215,7 @@ class Failing:
 
 
 def test_code_that_fails_on_a_text(job: Job, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inline, "_fingerprinter", lambda recipe: Failing())
+    monkeypatch.setattr(inline_engine, "_fingerprinter", lambda recipe: Failing())
     job.set("recipe", bits=64)
     job.source.insert_one({"text": TEXT})
 

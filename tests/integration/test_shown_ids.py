@@ -12,8 +12,8 @@ from bson import Binary, Int64, ObjectId
 from bson.json_util import dumps
 from markupsafe import escape
 
-from tests.integration.conftest import Job
-from tests.pairs import LONG
+from tests.support.job import Job
+from tests.support.text_pairs import LONG
 
 # A keeper and its near duplicate, as they are shown in text and as they are in JSON.
 OBJECT_ID = "0123456789abcdef01234567"

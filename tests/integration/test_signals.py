@@ -20,8 +20,8 @@ from pymongo import MongoClient
 
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
-from tests.integration.conftest import ROOT, Job
-from tests.waiting import HANG_SECONDS, becomes
+from tests.support.job import ROOT, Job
+from tests.support.waiting import HANG_SECONDS, becomes
 
 HOUR = 3600.0  # no test waits for what lasts as long
 TIME = re.compile(r"^\d{4}-\S+ \S+ ")
@@ -39,7 +39,7 @@ def _hangups_are_not_ignored() -> Iterator[None]:
 @contextmanager
 def halted(job: Job, number: int, grace: str = "5") -> Iterator[subprocess.Popen[str]]:
     """Give a backfill that is about to send its n-th command."""
-    with started(job, "-m", "tests.integration.halted", str(number), grace) as process:
+    with started(job, "-m", "tests.support.halt_at_command", str(number), grace) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n"
         yield process

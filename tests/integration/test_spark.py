@@ -13,16 +13,16 @@ from bson import ObjectId
 
 from dedup_job import config
 from dedup_job.commands import spark_backfill
-from dedup_job.commands.context import Context
-from dedup_job.commands.guard import FIRST
-from dedup_job.engine.spark.session import Cluster, session
 from dedup_job.errors import ConfigError, GuardStop
-from dedup_job.report.summary import Report
+from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.guards import FIRST_RECORDS
+from dedup_job.report.run_summary import RunSummary
+from dedup_job.spark.session import Cluster, session
 from scripts.corpus import Mix, generate
 from scripts.made_up import Collection, Forms
-from tests.colliding import ONE, OTHER
-from tests.integration.conftest import Job
-from tests.integration.test_undo import undo
+from tests.support.colliding_texts import ONE, OTHER
+from tests.support.job import Job
+from tests.support.undo_cases import undo
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytestmark = [
@@ -70,11 +70,11 @@ def filled(job: Job) -> Job:
 
 def on_spark(
     job: Job, partitions: int = 2, observe: Callable[[Any, Any], None] = lambda batch, plan: None
-) -> Report:
+) -> RunSummary:
     """Let a backfill be decided on two cores of this machine."""
     work = str(job.folder / f"work-{job.database.name}")
     job.set("engine", kind="spark", master="local[2]", work=work, partitions=partitions)
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         return spark_backfill.decide(context, observe)
 
 
@@ -140,7 +140,7 @@ def test_what_the_target_refuses_ends_as_on_one_machine(filled: Job, another_job
 def test_a_killed_backfill_goes_on_from_the_last_whole_stage(
     filled: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dedup_job.engine.spark import stages
+    from dedup_job.spark import stages
 
     other, made, most = another_job(), [], 2
     make = stages.Work._made
@@ -163,7 +163,7 @@ def test_a_killed_backfill_goes_on_from_the_last_whole_stage(
         if committed == 3:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), Context(config.check(other.tables, "test")) as context:
+    with pytest.raises(KeyboardInterrupt), Context(config.check_settings(other.tables, "test")) as context:
         spark_backfill.decide(context, broken_off)
     other.source.insert_one({"_id": 1000, "data": "it came too late to be decided on Spark"})
     on_spark(other)
@@ -185,13 +185,13 @@ def test_a_backfill_that_goes_on_does_not_rely_on_what_was_altered_meanwhile(job
 
     work = str(job.folder / "work")
     job.set("engine", kind="spark", master="local[2]", work=work, partitions=2)
-    with pytest.raises(KeyboardInterrupt), Context(config.check(job.tables, "test")) as context:
+    with pytest.raises(KeyboardInterrupt), Context(config.check_settings(job.tables, "test")) as context:
         spark_backfill.decide(context, broken_off)
     kept = [record["_id"] for record in job.target.find().sort("_id", 1)]
     assert 0 < len(kept) < 50
     altered = kept[1]
     job.target.update_one({"_id": altered}, {"$set": {"data": "somebody wrote this over it"}})
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         counts = spark_backfill.decide(context, lambda batch, plan: None).counts
     assert counts.read == 50
     later = {row["_id"]: row["keeper"] for row in job.ledger("dropped").find({"_id": {"$gte": 50}})}
@@ -249,7 +249,7 @@ def test_a_source_without_records_leaves_nothing(job: Job) -> None:
 
 @pytest.mark.long
 def test_a_guard_stops_it_before_anything_is_made_of_the_records(job: Job) -> None:
-    job.source.insert_many([{"_id": number, "texts": "in another field"} for number in range(FIRST)])
+    job.source.insert_many([{"_id": number, "texts": "in another field"} for number in range(FIRST_RECORDS)])
     with pytest.raises(GuardStop, match="text is in texts"):
         on_spark(job)
     assert not job.ledger("plans").count_documents({})
@@ -260,7 +260,7 @@ def test_a_guard_stops_it_before_anything_is_made_of_the_records(job: Job) -> No
 def test_what_a_nightly_run_has_decided_ends_it_before_anything_is_made(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dedup_job.engine.spark.stages import Work
+    from dedup_job.spark.stages import Work
 
     job.set("source", fields=["data"])
     job.source.insert_many(chained())
@@ -293,7 +293,7 @@ def test_without_java_it_is_said_what_to_install(job: Job) -> None:
 def test_crowded_keys_matches_in_rounds_and_many_files_leave_the_same(
     job: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dedup_job.engine.spark import candidates, decisions, stages
+    from dedup_job.spark import candidates, decide_texts, stages
 
     job.set("source", fields=["data"])
     job.source.insert_many([*odd(), *crowded(1_000)])
@@ -305,9 +305,9 @@ def test_crowded_keys_matches_in_rounds_and_many_files_leave_the_same(
         return found[-1]
 
     monkeypatch.setattr(candidates, "_crowded", noted)
-    monkeypatch.setattr(decisions, "CROWD", 100)
-    monkeypatch.setattr(decisions, "CROWDS", 1 << 30)
-    monkeypatch.setattr(decisions, "FEW_EDGES", 10)
+    monkeypatch.setattr(decide_texts, "CROWD", 100)
+    monkeypatch.setattr(decide_texts, "CROWDS", 1 << 30)
+    monkeypatch.setattr(decide_texts, "FEW_EDGES", 10)
     monkeypatch.setattr(stages, "ROWS_A_FILE", 30)
     assert on_spark(other).counts == job.decide("backfill").counts
     assert max(found[0].parts) > 5
@@ -316,8 +316,7 @@ def test_crowded_keys_matches_in_rounds_and_many_files_leave_the_same(
 
 @pytest.mark.long
 def test_rounds_settle_what_one_machine_settles(spark: Any, tmp_path: Path) -> None:
-    from dedup_job.engine.spark.independent import Edges, dropped
-    from dedup_job.engine.spark.rounds import dropped_in_rounds
+    from dedup_job.spark.decide_texts import Edges, dropped, dropped_in_rounds
 
     rng = np.random.default_rng(5)
     later = rng.integers(1, 300, 400)

@@ -14,9 +14,9 @@ import pytest
 
 from scripts.local_replica_set import LocalReplicaSet
 from scripts.local_spark import LocalSpark
-from tests.integration.campaign import Material
-from tests.integration.clusters import CARRYING, Field, Strike, field_of, suffered
-from tests.integration.storms import FINISHED, ended
+from tests.support.campaign import Material
+from tests.support.cluster_campaign import CARRYING, Field, Strike, field_of, suffered
+from tests.support.process_campaign import FINISHED, ended
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 pytestmark = [

@@ -13,18 +13,18 @@ from pymongo import MongoClient
 
 from dedup_job import config
 from dedup_job.commands import status
-from dedup_job.commands.context import Context
-from dedup_job.commands.decide import decide
+from dedup_job.commands.backfill import decide
 from dedup_job.errors import NotPermitted, Stopped
-from dedup_job.report.status_page import as_text
+from dedup_job.pipeline.context import Context
+from dedup_job.report.status_text import status_text
 from scripts.local_mongod import LocalMongod
-from tests.integration.conftest import Job
-from tests.integration.moments import install
-from tests.integration.test_undo import OTHERS, half_undone, stopped_before_the_insert, texts, undo
+from tests.support.faulty_runs import install
+from tests.support.job import Job
+from tests.support.undo_cases import OTHERS, half_undone, stopped_before_the_insert, texts, undo
 
 
 def status_of(job: Job) -> dict[str, Any]:
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         return status.status(context)
 
 
@@ -63,7 +63,7 @@ def test_the_head_the_lag_and_the_last_runs_are_shown(job: Job) -> None:
         (second.run, "run", 0, 0),
         (first.run, "backfill", 6, 0),
     ]
-    text = as_text(shown)
+    text = status_text(shown)
     assert "undecided  about 3 or more\n" in text
     assert "lease      free\n" in text
     table = text.partition("\n\n")[2].splitlines()
@@ -83,7 +83,7 @@ def test_runs_that_did_nothing_do_not_crowd_out_others(job: Job, monkeypatch: py
         row = {"_id": failed[-1], "mode": "run", "started": started, "ended": started, "exit_code": code}
         job.ledger("runs").insert_one(row)
 
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         shown, one = status.status(context), status.status(context, 1)
 
     assert [(run["run"], run["alike"]) for run in shown["runs"]] == [
@@ -92,7 +92,7 @@ def test_runs_that_did_nothing_do_not_crowd_out_others(job: Job, monkeypatch: py
         (first.run, 0),
     ]
     assert [run["run"] for run in one["runs"]] == [failed[-1]]
-    text = as_text(shown)
+    text = status_text(shown)
     assert "    and 2 earlier runs found nothing new\n" in text
     assert "    and 1 earlier run decided nothing either\n" in text
 
@@ -108,13 +108,13 @@ def test_a_run_that_was_stopped_shows_what_it_had_decided(job: Job, monkeypatch:
         if next(plans) == 2:
             raise Stopped(signal.SIGTERM)
 
-    with pytest.raises(Stopped), Context(config.check(job.tables, "test")) as context:
+    with pytest.raises(Stopped), Context(config.check_settings(job.tables, "test")) as context:
         decide(context, "backfill", stop)
 
     run = status_of(job)["runs"][0]
     assert (run["exit_code"], run["read"], run["duplicate"]) == (143, 6, {"exact": 1, "near": 0})
     assert run["seconds"] >= 0
-    assert "    unjudged 1\n" in as_text(status_of(job)) + "\n"
+    assert "    unjudged 1\n" in status_text(status_of(job)) + "\n"
 
 
 def test_how_many_are_undecided_is_unknown_where_there_is_a_filter(job: Job) -> None:
@@ -144,7 +144,7 @@ def test_the_lease_is_told_by_the_clock_of_the_server(
     assert shown["lease"]["held"] is is_held
     assert shown["lease"]["holder_alive"] is None
     assert abs(shown["lease"]["seconds_left"] - seconds) < 30
-    assert words in as_text(shown)
+    assert words in status_text(shown)
 
 
 def test_a_killed_run_and_what_becomes_of_it_are_shown(job: Job) -> None:
@@ -156,20 +156,20 @@ def test_a_killed_run_and_what_becomes_of_it_are_shown(job: Job) -> None:
     assert shown["pending"] == {"plan": 0, "run": run}
     assert (shown["lease"]["holder_alive"], shown["lease"]["held"]) == (False, False)
     assert (shown["runs"][0]["run"], shown["runs"][0]["exit_code"]) == (run, None)
-    assert f"plan 0 of run {run}: a run was killed; the next run finishes it" in as_text(shown)
+    assert f"plan 0 of run {run}: a run was killed; the next run finishes it" in status_text(shown)
 
 
 def test_a_half_done_undo_and_a_whole_one_are_shown(job: Job) -> None:
     run = half_undone(job)
-    assert f"finish with: dedup-job undo {run}" in as_text(status_of(job))
+    assert f"finish with: dedup-job undo {run}" in status_text(status_of(job))
 
     undone = undo(job, run)
 
     shown = status_of(job)
     assert shown["undoing"] is None
     assert [shown["runs"][0][key] for key in ("run", "mode", "undid", "read")] == [undone.run, "undo", run, 4]
-    assert f"undid {run}\n" in as_text(shown)
-    assert "undone 20" in as_text(shown)
+    assert f"undid {run}\n" in status_text(shown)
+    assert "undone 20" in status_text(shown)
 
 
 def test_a_user_who_may_only_read_sees_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

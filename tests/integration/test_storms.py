@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from tests.integration import storms
-from tests.integration.campaign import Damage, Material, Result
-from tests.integration.storms import Storm, storm
+from tests.support import process_campaign
+from tests.support.campaign import Damage, Material, Result
+from tests.support.process_campaign import Storm, storm
 
 pytestmark = pytest.mark.long
 
@@ -20,7 +20,9 @@ def raging(mongo_uri: str) -> Iterator[Storm]:
         yield made
 
 
-@pytest.mark.parametrize("work", [storms.kills, storms.pauses, storms.worker_losses])
+@pytest.mark.parametrize(
+    "work", [process_campaign.kills, process_campaign.pauses, process_campaign.worker_losses]
+)
 def test_what_is_done_to_a_process_changes_nothing_in_the_end(
     raging: Storm, work: Callable[[Storm, int], Result]
 ) -> None:

@@ -7,25 +7,14 @@ from typing import Any
 
 import pytest
 
-from dedup_job import config
-from dedup_job.commands.context import Context
-from dedup_job.commands.verify import verification
 from dedup_job.errors import StateError
-from tests.integration.conftest import Job
-from tests.integration.mortal import killed_after_setting
-from tests.integration.test_restore import restore
-from tests.integration.test_undo import OTHERS, state, undo
+from tests.support.job import Job
+from tests.support.kill_in_process import killed_after_setting
+from tests.support.restore_cases import restore
+from tests.support.strict_targets import differences, refused
+from tests.support.undo_cases import OTHERS, state, undo
 
 FOLDING = {"locale": "en", "strength": 2}
-
-
-def differences(job: Job) -> list[str]:
-    with Context(config.check(job.tables, "test")) as context:
-        return [one.kind for one in verification.verify(context, None, lambda number: None).differences]
-
-
-def refused(job: Job) -> dict[Any, str]:
-    return {row["_id"]: row["reason"] for row in job.ledger("exceptions").find({"action": "refused"})}
 
 
 def fill(job: Job) -> None:

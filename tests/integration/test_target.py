@@ -8,7 +8,7 @@ from bson import encode
 from pymongo.database import Database
 
 from dedup_job.mongo.target import Target
-from tests.integration.conftest import RAW, Job
+from tests.support.job import RAW, Job
 
 TEXT = "这一段文字在两条记录里完全相同，后一条是前一条的重复。"
 

@@ -17,26 +17,26 @@ from bson import Int64, ObjectId
 from pymongo import MongoClient
 
 from dedup_job import config
-from dedup_job.commands.context import Context
+from dedup_job.analysis.labelled_pairs import LabelledPair, read_pairs
+from dedup_job.analysis.tune_tables import TuneTables
 from dedup_job.commands.evaluate import evaluate
 from dedup_job.commands.tune import tune
 from dedup_job.errors import ConfigError
-from dedup_job.lab.labelled import Labelled, read
-from dedup_job.lab.tune_page import Tuning
+from dedup_job.pipeline.context import Context
 from scripts.corpus import Mix, generate, samples
 from scripts.local_mongod import LocalMongod
-from tests.integration.conftest import ROOT, Job
+from tests.support.job import ROOT, Job
 
 MIX = Mix(length=250, duplicates=0.5, near=0.7)
 
 
-def evaluated(job: Job, pairs: list[Labelled]) -> Any:
-    with Context(config.check(job.tables, "test")) as context:
+def evaluated(job: Job, pairs: list[LabelledPair]) -> Any:
+    with Context(config.check_settings(job.tables, "test")) as context:
         return evaluate(context, pairs)
 
 
-def tuned(job: Job, records: int = 5_000) -> Tuning:
-    with Context(config.check(job.tables, "test")) as context:
+def tuned(job: Job, records: int = 5_000) -> TuneTables:
+    with Context(config.check_settings(job.tables, "test")) as context:
         return tune(context, records, 0.8, lambda _: None)
 
 
@@ -63,7 +63,7 @@ def test_each_pair_is_judged_as_a_run_judges_the_two_alone(job: Job, another_job
     job.set("match", bands=1, shingle=5)  # coarse, so that some are missed
     lines = [f"{one},{other},{label}" for one, other, label in planted(job, 120)]
 
-    judged = evaluated(job, read(lines, 0.8)).judged
+    judged = evaluated(job, read_pairs(lines, 0.8)).judged
 
     found = next(one for one in judged if one.found and one.distance)
     missed = next(one for one in judged if one.pair.same and not one.found)
@@ -101,12 +101,12 @@ def test_ids_of_every_type_are_found_and_so_are_records_of_the_target(job: Job) 
     names = ["7", "8", "9", "ten", "11", "0123456789abcdef01234567", '{"a": 1}', "gone"]
     lines = [json.dumps({"id1": names[0], "id2": name, "label": 1}) for name in names[1:]]
 
-    assert evaluated(job, read(lines, 0.8)).score.hits == len(names) - 1
+    assert evaluated(job, read_pairs(lines, 0.8)).score.hits == len(names) - 1
 
 
 def test_what_cannot_be_judged_is_not_found_and_says_why(job: Job) -> None:
     job.source.insert_many([{"_id": "a"}, {"_id": "b", "text": "一二三四五六七八九十" * 5}, {"_id": "c"}])
-    judged = evaluated(job, read(["a,b,1", "a,c,1"], 0.8)).judged
+    judged = evaluated(job, read_pairs(["a,b,1", "a,c,1"], 0.8)).judged
     assert [(one.found, one.unjudged) for one in judged] == [(False, "missing"), (False, "missing")]
 
 

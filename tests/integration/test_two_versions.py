@@ -13,7 +13,7 @@ from pymongo import MongoClient
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod, ServerError, mongod_of_wheel
 from scripts.local_mongod7 import FOLDER
-from tests.integration.conftest import Job
+from tests.support.job import Job
 
 MONGOD7 = FOLDER / "bin/mongod"
 pytestmark = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import uuid
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,66 +11,15 @@ from bson import Binary, Code, DBRef, Decimal128, Int64, MaxKey, MinKey, ObjectI
 from bson.raw_bson import RawBSONDocument
 
 from dedup_job import config
-from dedup_job.commands.context import Context
 from dedup_job.commands.reconcile import reconcile
 from dedup_job.ledger.rows import id_of_row, row_key
-from dedup_job.mongo.ids import as_field, has_nan, id_of, plain_nans
-from dedup_job.mongo.raw_documents import document, elements
-from dedup_job.report.reconciled import IdTally
-from tests.integration.conftest import RAW, Job
-from tests.integration.moments import install
-from tests.integration.test_undo import OTHERS, kinds, state, undo
-
-SYMBOL_ID = document(b"\x0e_id\0\x04\0\0\0sym\0")
-POINTER_ID = document(b"\x0c_id\0\x02\0\0\0c\0" + bytes(range(12)))
-IDS: list[Any] = [
-    None,
-    7,
-    Int64(2**40),
-    2.5,
-    Decimal128("3.25"),
-    float("inf"),
-    float("-inf"),
-    float("nan"),
-    "text",
-    "",
-    {},
-    {"a": {"b": 1}, "c": []},
-    Binary(b"\0\1", 0),
-    Binary(b"", 0),
-    Binary(b"x" * 5, 128),
-    uuid.UUID(int=5),
-    ObjectId("0123456789abcdef01234567"),
-    True,
-    False,
-    datetime(1969, 1, 1, tzinfo=UTC),
-    datetime(2024, 1, 1, tzinfo=UTC),
-    Timestamp(5, 6),
-    Code("f()"),
-    Code("f()", {"x": 1}),
-    MinKey(),
-    MaxKey(),
-]
-LATE_DATE_ID = document(b"\x09_id\0" + (2**62).to_bytes(8, "little"))
-
-
-def raw_ids() -> list[bytes]:
-    from bson.binary import UuidRepresentation
-    from bson.codec_options import CodecOptions
-
-    options: CodecOptions[Any] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
-    return [encode({"_id": value}, codec_options=options) for value in IDS] + [
-        SYMBOL_ID,
-        POINTER_ID,
-        LATE_DATE_ID,
-    ]
-
-
-def texts_as_records(ids: list[bytes]) -> list[RawBSONDocument]:
-    return [
-        RawBSONDocument(document(elements(raw_id), elements(encode({"text": f"第{n}篇短文"}))))
-        for n, raw_id in enumerate(ids)
-    ]
+from dedup_job.mongo.ids import as_field, document, elements, has_nan, id_of, plain_nans
+from dedup_job.pipeline.context import Context
+from dedup_job.report.reconcile_results import AffectedRecords
+from tests.support.bson_types import raw_ids, texts_as_records
+from tests.support.faulty_runs import install
+from tests.support.job import RAW, Job
+from tests.support.undo_cases import OTHERS, kinds, state, undo
 
 
 def kept(job: Job) -> dict[bytes, bytes]:
@@ -114,9 +62,9 @@ def test_a_record_whose_id_has_another_nan_is_known_when_it_is_seen_again(
 
     assert job.decide("run").counts.exact == 1
     assert kinds(job) == []
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         done = reconcile(context, False, lambda _: None)
-    assert (done.missed, done.vanished.as_json()) == (None, IdTally().as_json())
+    assert (done.missed, done.vanished.as_json()) == (None, AffectedRecords().as_json())
 
     *_, last = job.ledger("runs").find({"mode": "run"}).sort("started", 1)
     assert undo(job, last["_id"]).left == {}

@@ -10,16 +10,15 @@ from bson import encode
 from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 
-from dedup_job.mongo.ids import id_of, selector
-from dedup_job.mongo.raw_documents import document, elements
-from dedup_job.mongo.shown_ids import extended
-from dedup_job.report.terminal import id_text
-from tests.integration.conftest import RAW, Job
-from tests.integration.moments import install
-from tests.integration.mortal import killed
-from tests.integration.test_apply import EVERY, differences, up_to_date
-from tests.integration.test_restore import restore
-from tests.integration.test_undo import OTHERS, undo
+from dedup_job.mongo.id_text import extended
+from dedup_job.mongo.ids import document, elements, id_of, selector
+from dedup_job.report.terminal import format_id
+from tests.support.apply_cases import EVERY, differences, up_to_date
+from tests.support.faulty_runs import install
+from tests.support.job import RAW, Job
+from tests.support.kill_in_process import killed
+from tests.support.restore_cases import restore
+from tests.support.undo_cases import OTHERS, undo
 
 A, B, C, D, E = OTHERS[:5]
 
@@ -80,7 +79,7 @@ def history(job: Job, odd: Element) -> Iterator[Work]:
     yield lambda: up_to_date(job)
     change(oddly_copy, "text", E)
     yield lambda: up_to_date(job)
-    yield lambda: restore(job, id_text(extended(oddly_copy)))
+    yield lambda: restore(job, format_id(extended(oddly_copy)))
     job.source.delete_one(selector([another]))
     change(usual_copy, "text", E)
     yield lambda: up_to_date(job)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -19,52 +18,32 @@ from bson import Timestamp, encode
 from pymongo import MongoClient, monitoring
 
 from dedup_job import __main__, config
+from dedup_job.commands import verify as verify_command
 from dedup_job.commands.adopt import adopt
-from dedup_job.commands.context import Context
-from dedup_job.commands.dry_run import DryRun, dry_run
+from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.commands.undo import undo as undo_command
-from dedup_job.commands.verify import sampling, verification
 from dedup_job.commands.why import why
-from dedup_job.document import Counts
 from dedup_job.errors import ConfigError, LeaseHeld, NotPermitted, StateError, UsageError
-from dedup_job.ledger.stored_plan import pack, unpack
+from dedup_job.ledger.plan_format import pack, unpack
 from dedup_job.mongo.target import REMOVAL_SECONDS, Target
-from dedup_job.report.undo_page import Undone
+from dedup_job.pipeline.context import Context
+from dedup_job.records import Counts
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
-from tests.integration.asleep import stopped
-from tests.integration.conftest import LEDGER, RAW, Job
-from tests.integration.mortal import Died, commands_of, killed, killed_after_setting
-
-TEXT = "这一段文字在两条记录里完全相同，后一条是前一条的重复。"
-OTHERS = ["".join(chr(Random(50 * n + i).randrange(0x4E00, 0x9000)) for i in range(50)) for n in range(16)]
-
-
-def undo(job: Job, run: str) -> Undone:
-    with Context(config.check(job.tables, "test")) as context:
-        return undo_command(context, run, lambda batch, plan: None)
-
-
-def target_hash(job: Job) -> str | None:
-    name = job.target.name
-    hashes: dict[str, str] = job.target.database.command("dbHash", collections=[name])["collections"]
-    return hashes.get(name)
-
-
-def state(job: Job) -> dict[str, Any]:
-    """Return what a run leaves: the target's hash, the head without the lease, what else the ledger says."""
-    head = job.ledger("head").find_one() or {}
-    return {
-        "target": target_hash(job),
-        "head": {name: value for name, value in head.items() if name not in ("fence", "lease", "places")},
-        "plans": [plan["_id"] for plan in job.ledger("plans").find().sort("_id", 1)],
-        "dropped": job.rows("dropped"),
-        "exceptions": job.rows("exceptions"),
-    }
-
-
-def texts(start: int, stop: int, **more: Any) -> list[dict[str, Any]]:
-    return [{"_id": n, "text": OTHERS[n], **more} for n in range(start, stop)]
+from tests.support.job import LEDGER, RAW, Job
+from tests.support.kill_in_process import Died, commands_of, killed
+from tests.support.stopped_process import stopped
+from tests.support.undo_cases import (
+    OTHERS,
+    TEXT,
+    half_undone,
+    kinds,
+    odd_run,
+    state,
+    stopped_before_the_insert,
+    texts,
+    undo,
+)
 
 
 def test_an_undone_nightly_run_leaves_target_and_ledger_as_before_it_and_can_be_done_again(job: Job) -> None:
@@ -236,30 +215,6 @@ def test_a_backfill_that_goes_on_behind_nightly_runs_is_undone_to_its_old_waterm
     assert state(job) == before
 
 
-def odd_run(job: Job) -> tuple[dict[str, Any], str]:
-    """Decide records of every verdict in a nightly run; returns the state before, and the run."""
-    job.set("limits", batch_records=6)
-    job.database.create_collection("unique", validator={"bad": {"$exists": False}})
-    job.source.insert_many(texts(0, 4))
-    job.decide("backfill")
-    before = state(job)
-    job.source.insert_many(
-        [
-            *texts(10, 13),
-            {"_id": 20, "text": TEXT, "bad": 1},
-            {"_id": 21, "text": TEXT},
-            {"_id": 22, "text": TEXT},
-            {"_id": 23, "text": ""},
-            {"_id": 24},
-            {"_id": 25, "text": OTHERS[1]},
-        ]
-    )
-    report = job.decide("run")
-    assert (report.counts.unique, report.counts.exact) == (4, 2)
-    assert (sum(report.counts.unjudged.values()), report.counts.refused) == (2, {"validator": 1})
-    return before, report.run
-
-
 def test_a_run_with_refused_passed_and_amended_records_is_undone(job: Job) -> None:
     before, run = odd_run(job)
 
@@ -297,13 +252,6 @@ def test_a_duplicate_that_changed_and_is_promoted_is_passed(job: Job) -> None:
     assert (job.target.find_one() or {})["text"] == "another"
 
 
-def stopped_before_the_insert(job: Job) -> str:
-    """Let a nightly run die when its plan is accepted; returns its name."""
-    killed_after_setting("pending", lambda: job.decide("run"))
-    row = job.ledger("runs").find_one(sort=[("started", -1)]) or {}
-    return str(row["_id"])
-
-
 def test_what_a_killed_run_left_pending_is_finished_and_then_undone(job: Job) -> None:
     job.source.insert_many(texts(0, 4))
     job.decide("backfill")
@@ -334,24 +282,14 @@ def test_an_undo_that_is_killed_at_any_moment_is_ended_by_doing_it_again(
         assert (half.ledger("runs").find_one({"_id": run}) or {})["undone"]
 
 
-def half_undone(job: Job) -> str:
-    """Leave an undo half done; returns the run."""
-    job.source.insert_many(texts(0, 4))
-    job.decide("backfill")
-    job.source.insert_many(texts(4, 8))
-    run = job.decide("run").run
-    killed_after_setting("undo", lambda: undo(job, run))
-    return run
-
-
 def rehearse(job: Job) -> Counts:
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         return dry_run(context, DryRun(), lambda batch, plan: None).counts
 
 
 def verify(job: Job) -> None:
-    with Context(config.check(job.tables, "test")) as context:
-        verification.verify(context, None, lambda number: None)
+    with Context(config.check_settings(job.tables, "test")) as context:
+        verify_command.verify(context, None, lambda number: None)
 
 
 def test_nothing_is_decided_on_a_ledger_that_is_half_undone(job: Job) -> None:
@@ -397,7 +335,7 @@ def test_records_that_were_altered_or_have_vanished_from_the_source_stay_and_are
     assert [record["_id"] for record in job.target.find().sort("_id", 1)] == [0, 1, 2, 3, 5, 6]
     rows = {row["_id"]: (row["reason"], row["run"]) for row in job.ledger("left").find()}
     assert rows == {5: ("altered", run), 6: ("vanished", run)}
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         answer = why(context, "5")
     assert (answer["verdict"], answer["undone_but_left"]) == ("undecided", "altered")
 
@@ -425,13 +363,6 @@ def test_a_restored_record_that_changed_in_the_source_stays_when_its_run_is_undo
     assert undo(job, run).left == {"changed": 1}
 
     assert list(job.target.find()) == [{"_id": 9, "text": OTHERS[0], "mine": 1}]
-
-
-def kinds(job: Job) -> list[str]:
-    with Context(config.check(job.tables, "test")) as context:
-        found = verification.verify(context, None, lambda number: None)
-        sample = sampling.verify_sample(context, 1_000, lambda number: None)
-    return [one.kind for one in (*found.differences, *sample.differences)]
 
 
 def test_what_an_undo_left_is_known_and_decided_again(job: Job) -> None:
@@ -491,21 +422,21 @@ def test_others_beside_what_an_undo_left_are_foreign_all_the_same(job: Job) -> N
 def test_an_undone_backfill_leaves_the_rows_of_the_adoption_before_it(job: Job) -> None:
     job.target.insert_many([{"_id": 1}, *texts(2, 3), {"_id": 3, "text": ""}])
     job.source.insert_many([{"_id": 1}, *texts(2, 4)])
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         adopt(context, lambda batch, plan: None)
     before = state(job)
     assert kinds(job) == []
     run = job.decide("backfill")
     assert run.counts.unjudged == {"missing": 1}
     assert kinds(job) == []
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         assert why(context, "1")["run"] == run.run
 
     undo(job, run.run)
 
     assert kinds(job) == []
     assert state(job)["exceptions"] == before["exceptions"]
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         assert why(context, "1")["reason"] == "missing"
 
 
@@ -513,7 +444,7 @@ def test_an_adoption_is_undone_like_a_run_and_takes_nothing_out_of_the_target(jo
     job.set("limits", batch_records=2)
     job.target.insert_many([*texts(1, 4), {"_id": 4}])
     job.source.insert_many([*texts(1, 2), {"_id": 9, "text": OTHERS[2]}])
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         adoption = adopt(context, lambda batch, plan: None)
     assert adoption is not None
     run = job.decide("backfill").run
@@ -534,7 +465,7 @@ def test_an_adoption_is_undone_like_a_run_and_takes_nothing_out_of_the_target(jo
     assert "missing" not in kinds(job)
     with pytest.raises(ConfigError, match="--adopt"):
         job.decide("backfill")
-    with Context(config.check(job.tables, "test")) as context:
+    with Context(config.check_settings(job.tables, "test")) as context:
         adopt(context, lambda batch, plan: None)
     assert job.decide("backfill").counts.exact == 1
     assert kinds(job) == []
@@ -601,7 +532,7 @@ def test_an_undo_that_lost_its_lease_removes_nothing_more(job: Job) -> None:
     def taken_over(*_: Any) -> None:
         job.ledger("head").update_one({}, {"$inc": {"fence": 1}})
 
-    with Context(config.check(job.tables, "test")) as context, pytest.raises(LeaseHeld):
+    with Context(config.check_settings(job.tables, "test")) as context, pytest.raises(LeaseHeld):
         undo_command(context, run, taken_over)
 
     assert [record["_id"] for record in job.target.find().sort("_id", 1)] == [0, 1, 2, 3]
@@ -613,7 +544,7 @@ def test_a_removal_that_comes_late_removes_nothing(job: Job) -> None:
     job.target.insert_many(texts(0, 3))
     ids = [encode({"_id": n}) for n in range(3)]
     target = Target(job.target)
-    with Context(config.check(job_with_records(job).tables, "test")) as context:
+    with Context(config.check_settings(job_with_records(job).tables, "test")) as context:
         now = context.ledger_reader().now()
 
     target.remove(ids, now - timedelta(milliseconds=1))

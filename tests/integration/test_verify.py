@@ -20,26 +20,25 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 
 from dedup_job import config
+from dedup_job.audit.checks import HEAD, LEDGER, NUMBERS, RECORDS
+from dedup_job.audit.database import AuditDatabase
 from dedup_job.cli import commands
-from dedup_job.commands.context import Context
-from dedup_job.commands.verify import sampling, verification
-from dedup_job.commands.verify.book import Book
-from dedup_job.commands.verify.questions import HEAD, LEDGER, NUMBERS, RECORDS
-from dedup_job.document import UNIQUE, Action, Verdict
+from dedup_job.commands import verify, verify_sample
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError
 from dedup_job.ledger.overrides import Override
-from dedup_job.ledger.stored_plan import pack, unpack
+from dedup_job.ledger.plan_format import pack, unpack
+from dedup_job.mongo.id_text import value
 from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.pages import BatchSize, Pages
-from dedup_job.mongo.shown_ids import value
-from dedup_job.plan import Plan
-from dedup_job.report.verified import Verification
+from dedup_job.pipeline.context import Context
+from dedup_job.records import UNIQUE, Action, Plan, Verdict
+from dedup_job.report.verify_results import VerifyResult
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
-from tests.integration.conftest import RAW, Job
-from tests.integration.test_types import raw_ids, texts_as_records
+from tests.support.bson_types import raw_ids, texts_as_records
+from tests.support.job import RAW, Job
 
-KILLED = ("-m", "tests.integration.killed")
+KILLED = ("-m", "tests.support.kill_at_command")
 DECODED: CodecOptions[Any] = CodecOptions(tz_aware=True)
 EVERYTHING = 1_000_000
 WHOLE_ALONE = {kind.name for kind in (*HEAD, *RECORDS) if not kind.of_sample}
@@ -80,17 +79,17 @@ def decided(job: Job, prepared: Copies) -> Job:
     return job
 
 
-def verified(job: Job, state: Path | None = None) -> Verification:
-    with Context(config.check(job.tables, "test")) as context:
-        return verification.verify(context, state, lambda number: None)
+def verified(job: Job, state: Path | None = None) -> VerifyResult:
+    with Context(config.check_settings(job.tables, "test")) as context:
+        return verify.verify(context, state, lambda number: None)
 
 
-def sampled(job: Job, records: int) -> Verification:
-    with Context(config.check(job.tables, "test")) as context:
-        return sampling.verify_sample(context, records, lambda number: None)
+def sampled(job: Job, records: int) -> VerifyResult:
+    with Context(config.check_settings(job.tables, "test")) as context:
+        return verify_sample.verify_sample(context, records, lambda number: None)
 
 
-def kinds(found: Verification) -> dict[str, int]:
+def kinds(found: VerifyResult) -> dict[str, int]:
     return {one.kind: one.count for one in found.differences}
 
 
@@ -424,8 +423,8 @@ def broken_off(job: Job, state: Path, pages: int) -> int:
         if len(seen) == pages:
             raise BrokenOff
 
-    with Context(config.check(job.tables, "test")) as context, suppress(BrokenOff):
-        verification.verify(context, state, told)
+    with Context(config.check_settings(job.tables, "test")) as context, suppress(BrokenOff):
+        verify.verify(context, state, told)
     return sum(seen)
 
 
@@ -443,8 +442,8 @@ def test_a_verification_broken_off_anywhere_goes_on_and_says_the_same(
         if not state.exists():
             break
         again: list[int] = []
-        with Context(config.check(decided.tables, "test")) as context:
-            found = verification.verify(context, state, again.append)
+        with Context(config.check_settings(decided.tables, "test")) as context:
+            found = verify.verify(context, state, again.append)
         assert (found.differences, found.decisions) == (whole.differences, whole.decisions)
         assert first + sum(again) == records
         assert not state.exists()
@@ -474,8 +473,8 @@ def test_a_state_from_before_the_last_run_is_not_gone_on_with(decided: Job, tmp_
     decided.decide("run")
 
     again: list[int] = []
-    with Context(config.check(decided.tables, "test")) as context:
-        found = verification.verify(context, state, again.append)
+    with Context(config.check_settings(decided.tables, "test")) as context:
+        found = verify.verify(context, state, again.append)
 
     assert kinds(found) == {}
     assert sum(again) > first + 231
@@ -500,15 +499,19 @@ def test_a_file_that_is_no_state_is_left_as_it_is(decided: Job, tmp_path: Path, 
 
 def test_a_state_that_is_damaged_is_named_as_such(tmp_path: Path) -> None:
     state = tmp_path / "state"
-    Book(state).close()
+    AuditDatabase(state).close()
     whole = state.read_bytes()
     state.write_bytes(whole[:4096] + b"\xff" * (len(whole) - 4096))
-    with closing(Book(state)) as book, pytest.raises(UsageError, match="is damaged; delete it"), book.page():
+    with (
+        closing(AuditDatabase(state)) as book,
+        pytest.raises(UsageError, match="is damaged; delete it"),
+        book.page(),
+    ):
         book.enter_undecided("undecided", [encode({"_id": 1})])
 
 
 def test_a_state_that_cannot_be_written_is_named(decided: Job, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="name one in a folder that is there"):
+    with pytest.raises(UsageError, match="name a file in an existing folder"):
         verified(decided, tmp_path / "nowhere" / "state")
 
 
@@ -527,9 +530,9 @@ def test_nothing_is_said_when_a_run_worked_meanwhile(decided: Job) -> None:
     def told(_: int) -> None:
         decided.ledger("head").update_one({}, {"$inc": {"fence": 1}})
 
-    settings = config.check(decided.tables, "test")
-    with Context(settings) as context, pytest.raises(LeaseHeld, match="meanwhile"):
-        verification.verify(context, None, told)
+    settings = config.check_settings(decided.tables, "test")
+    with Context(settings) as context, pytest.raises(LeaseHeld, match="during the verification"):
+        verify.verify(context, None, told)
 
 
 @pytest.mark.parametrize("page", [1, 3, 1000])

@@ -11,15 +11,15 @@ from itertools import count
 import pytest
 
 from dedup_job import config
-from dedup_job.commands.context import Context
-from dedup_job.commands.verify import verification
+from dedup_job.commands import verify
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError
-from tests.integration.asleep import Event, hurry_removals, sleep_past_removals, stopped
-from tests.integration.conftest import Job
-from tests.integration.moments import install
-from tests.integration.mortal import commands_of
-from tests.integration.test_restore import restore, with_two_copies
-from tests.integration.test_undo import OTHERS, odd_run, state, undo
+from dedup_job.pipeline.context import Context
+from tests.support.faulty_runs import install
+from tests.support.job import Job
+from tests.support.kill_in_process import commands_of
+from tests.support.restore_cases import restore, with_two_copies
+from tests.support.stopped_process import Event, hurry_removals, sleep_past_removals, stopped
+from tests.support.undo_cases import OTHERS, odd_run, state, undo
 
 pytestmark = pytest.mark.long
 
@@ -33,8 +33,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def differences(job: Job) -> list[str]:
-    with Context(config.check(job.tables, "test")) as context:
-        return [one.kind for one in verification.verify(context, None, lambda number: None).differences]
+    with Context(config.check_settings(job.tables, "test")) as context:
+        return [one.kind for one in verify.verify(context, None, lambda number: None).differences]
 
 
 def stopped_at_commands(

@@ -19,8 +19,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from scripts.corpus import generate
-from tests.integration.conftest import ROOT, Job
-from tests.waiting import HANG_SECONDS
+from tests.support.job import ROOT, Job
+from tests.support.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.long
 

@@ -1,0 +1,1 @@
+"""Measure settings and explain matches; not needed by a run."""

@@ -1,0 +1,204 @@
+"""Explain why two records match or not, with everything that was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain, takewhile
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dedup_job.analysis.match_rules import (
+    SharedKeys,
+    band_chance,
+    check_rules,
+    distance,
+    judge_pair,
+    segment_distances,
+    shared_shingles,
+    similarity,
+)
+from dedup_job.fingerprint.fingerprinter import Fingerprinter, load_idf
+from dedup_job.fingerprint.idf import SCALE
+from dedup_job.fingerprint.recipe import Recipe
+from dedup_job.fingerprint.terms import Vocabulary, weigh_terms
+from dedup_job.records import Fingerprints
+from dedup_job.text.characters import encode_texts, offsets_of
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRecord:
+    """One of the two records.
+
+    Attributes:
+        id: Its id as JSON values.
+        place: Where it was found.
+        text: Its cleaned text; "" if it cannot be judged.
+    """
+
+    id: Any
+    place: str
+    text: str
+
+
+def explanation_json(
+    records: tuple[ComparedRecord, ComparedRecord], prints: Fingerprints, recipe: Recipe
+) -> dict[str, Any]:
+    """Return the explanation of two records as JSON values.
+
+    Args:
+        records: The two records.
+        prints: Their fingerprints, two rows.
+        recipe: The recipe of the fingerprints.
+    """
+    texts = [record.text for record in records]
+    weighing = TermWeights.of(texts, recipe)
+    applied = [] if any(prints.reasons) else check_rules(texts, prints, recipe.matching, weighing.distinct)
+    judgement = judge_pair(prints.reasons, applied)
+    counts, shared = np.diff(prints.shingles.offsets).tolist(), shared_shingles(prints)
+    bits, measured = distance(prints), similarity(prints)
+    return {
+        "verdict": judgement.action.name.lower(),
+        "reason": judgement.reason,
+        "decided_by": list(judgement.by),
+        "records": [
+            {
+                "id": record.id,
+                "place": record.place,
+                "unjudged": reason,
+                "characters": len(record.text),
+                "terms": terms,
+                "shingles": count,
+            }
+            for record, reason, terms, count in zip(
+                records, prints.reasons, weighing.distinct, counts, strict=True
+            )
+        ],
+        "same_characters": sum(
+            1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False))
+        ),
+        "rules": [asdict(rule) for rule in applied],
+        "distance": bits,
+        "segments": None if bits is None else segment_distances(prints),
+        "shared_keys": asdict(SharedKeys.of(prints, recipe.matching)),
+        "band_chance": round(band_chance(measured, recipe.matching), 4),
+        "similarity": round(measured, 4),
+        "cosine": round(weighing.cosine, 4),
+        "containment": [round(shared / count, 4) if count else 0.0 for count in counts],
+        "terms": [
+            {"term": term, "weights": [round(weight / WEIGHT_ONE, 4) for weight in weights]}
+            for term, weights in zip(weighing.terms, weighing.weights.T.tolist(), strict=True)
+        ],
+        "flips": []
+        if bits is None
+        else [
+            {
+                "bit": flip.bit,
+                "votes": [round(vote / WEIGHT_ONE, 4) for vote in flip.votes],
+                "terms": flip.terms,
+            }
+            for flip in find_flipped_bits(weighing)
+        ],
+        "settings": {"bits": recipe.bits, **asdict(recipe.matching), **asdict(recipe.terms)},
+        "recipe": recipe.digest,
+    }
+
+
+# Fixed-point 1.0 of a weight, which is the product of two fixed-point numbers: term frequency and IDF.
+WEIGHT_ONE = SCALE * SCALE
+
+
+@dataclass(frozen=True, slots=True)
+class TermWeights:
+    """The n distinct terms of two texts, heaviest first.
+
+    Attributes:
+        terms: The terms.
+        weights: int64, shape (2, n), fixed-point; 0 where a text does not have the term.
+        hashes: uint64, shape (n, bits / 64), hashes of the terms.
+        distinct: How many distinct terms each text has, including those too light to be used.
+    """
+
+    terms: Sequence[str]
+    weights: npt.NDArray[np.int64]
+    hashes: npt.NDArray[np.uint64]
+    distinct: tuple[int, int]
+
+    @classmethod
+    def of(cls, texts: Sequence[str], recipe: Recipe) -> TermWeights:
+        """Weight the terms of two cleaned texts by a recipe."""
+        tokens = [*map(Fingerprinter(recipe).tokens, texts)]
+        idf = load_idf(recipe.idf_table)
+        # No stop words: `tokens` has left them out already.
+        vocabulary = Vocabulary(recipe.terms, idf, frozenset(), recipe.bits)
+        rows = vocabulary.rows(encode_texts([*chain.from_iterable(tokens)]))
+        weighted = weigh_terms(offsets_of(tokens), rows, vocabulary, recipe.terms)
+        rows, places = np.unique(weighted.rows, return_inverse=True)
+        weights = np.zeros((2, len(rows)), np.int64)
+        weights[np.repeat([0, 1], np.diff(weighted.offsets)), places] = weighted.weights
+        order = np.argsort(-weights.max(axis=0), kind="stable")
+        all_terms = vocabulary.terms()
+        terms = [all_terms[row] for row in rows[order].tolist()]
+        first, second = weighted.distinct.tolist()
+        return cls(terms, weights[:, order], vocabulary.hashes()[rows[order]], (first, second))
+
+    @property
+    def cosine(self) -> float:
+        """Cosine of the angle between the two TF-IDF vectors; 0.0 without terms."""
+        # Imported here, because the import takes a second and nothing else needs it.
+        from sklearn.metrics.pairwise import cosine_similarity
+
+        return float(cosine_similarity(*self.weights[:, None] / WEIGHT_ONE)[0, 0]) if self.terms else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class FlippedBit:
+    """A bit that differs between two fingerprints, and the fewest terms whose change of weight flips it.
+
+    Attributes:
+        bit: Index of the bit; 0 is the least significant bit of the first word.
+        votes: Sum of the terms' votes in each text, fixed-point; the bit is 1 if it is greater than 0.
+        terms: The terms, strongest first.
+    """
+
+    bit: int
+    votes: tuple[int, int]
+    terms: Sequence[str]
+
+
+def find_flipped_bits(weighing: TermWeights) -> list[FlippedBit]:
+    """Return the differing bits of two texts' fingerprints, and why they differ.
+
+    Worked example: term a has the hash 0b01, b 0b10; their weights are 3 and 1 in the first text, 1 and 3 in
+    the second.  Bit 0 has 3 - 1 = 2 votes and 1 - 3 = -2: it is flipped.  The loss of 2 in a's weight is
+    enough: 2 - 2 is not greater than 0.
+
+    >>> weights, hashes = np.array([[3, 1], [1, 3]]), np.array([[1], [2]], np.uint64)
+    >>> find_flipped_bits(TermWeights("ab", weights, hashes, (2, 2)))[0]
+    FlippedBit(bit=0, votes=(2, -2), terms=['a'])
+    """
+    # A set bit of a hash votes for the bit with the term's weight, a clear bit against it.
+    octets = np.ascontiguousarray(weighing.hashes, "<u8").view(np.uint8)
+    signs = 2 * np.unpackbits(octets, axis=1, bitorder="little").astype(np.int64) - 1
+    first, second = weighing.weights @ signs
+    changes = (weighing.weights[1] - weighing.weights[0])[:, None] * signs
+    return [
+        FlippedBit(
+            bit,
+            (int(first[bit]), int(second[bit])),
+            _strongest_terms(weighing.terms, first[bit], changes[:, bit]),
+        )
+        for bit in np.flatnonzero((first > 0) != (second > 0)).tolist()
+    ]
+
+
+def _strongest_terms(terms: Sequence[str], votes: int, changes: npt.NDArray[np.int64]) -> list[str]:
+    """Return the strongest terms whose changes together move the votes across the threshold of 0."""
+    pushes = -changes if votes > 0 else changes
+    # A bit is 1 only above 0: falling to 0 clears it, rising to 1 sets it.
+    needed = votes if votes > 0 else 1 - votes
+    order = np.argsort(-pushes, kind="stable")
+    enough = int(np.searchsorted(np.cumsum(pushes[order].clip(0)), needed)) + 1
+    return [terms[place] for place in order[:enough].tolist()]

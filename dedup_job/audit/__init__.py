@@ -1,0 +1,1 @@
+"""An independent check that source, ledger and target agree."""

@@ -1,0 +1,214 @@
+"""Read the ledger for an audit from its stored format, without the code that wrote it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any
+
+import numpy as np
+from bson import decode_iter, encode
+from bson.errors import BSONError
+
+from dedup_job.errors import StateError
+from dedup_job.ledger.head import Head, Holder
+from dedup_job.ledger.overrides import KEEP
+from dedup_job.ledger.plan_format import COLUMNS, PlanId, checksum
+from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.rows import row_key, row_keys
+from dedup_job.mongo.client import named_errors
+from dedup_job.mongo.ids import as_field, document, elements, portions, selector
+from dedup_job.mongo.pages import BatchSize, Pages
+from dedup_job.records import ADOPT, RAW, KeeperMatch, digest
+
+UNIQUE, DUPLICATE, UNJUDGED, REFUSED = range(4)
+ROWS_IN = {DUPLICATE: "dropped", UNJUDGED: "exceptions", REFUSED: "exceptions"}
+NAMES = {UNJUDGED: "unjudged", REFUSED: "refused"}
+STAGES = {UNJUDGED: "fingerprint", REFUSED: "target"}
+NO_DISTANCE = 255
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerDecision:
+    """What the ledger says of one record.
+
+    place   2^32 times the number of the plan, plus the row in it: the order of decision
+    action  0 unique, 1 duplicate, 2 unjudged, 3 refused
+    hash    `digest` of the record that was judged
+    digest  `digest` of its cleaned text
+    noted   the collection that must have a row on it, `note` that row's `digest`, `key` its raw
+            `_id`; None for none
+    """
+
+    id: bytes
+    place: int
+    action: int
+    reason: str
+    hash: bytes
+    digest: bytes
+    keeper: bytes | None
+    noted: str | None
+    note: bytes | None
+    key: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A plan as an audit takes it; `until` is the id of the last record that it decided."""
+
+    previous: PlanId | None
+    mode: str
+    decisions: Sequence[LedgerDecision]
+    until: bytes
+
+
+class Damaged(Exception):
+    """A plan whose parts do not fit together."""
+
+
+class Statements(LedgerReader):
+    """Reads the ledger and the target for an audit; writes nothing."""
+
+    def is_worked_on(self, head: Head) -> bool:
+        """Return whether a run holds the lease, by the server's clock."""
+        if head.lease is None or Holder.read(head.lease).is_gone():
+            return False
+        with named_errors("the ledger"):
+            hello = self._patience(lambda: self._database.client.admin.command("hello"))
+        return bool(hello["localTime"].replace(tzinfo=UTC) < head.lease["until"])
+
+    def chain(self, head: Head) -> list[PlanId | None]:
+        """Return which plans were carried out, by number; None for one that is missing.
+
+        Only keys are read, unless a killed run left a second plan of the same number: then the plan that
+        follows says which of the two it follows.
+        """
+        stored: dict[int, list[PlanId]] = {}
+        for page in Pages(self._collection("plans"), "the ledger", self._patience).ids_after(None):
+            for key in decode_iter(b"".join(page)):
+                stored.setdefault(key["_id"]["number"], []).append(PlanId.read(key["_id"]))
+        chain: list[PlanId | None] = []
+        wanted = head.last
+        for number in reversed(range(head.next)):
+            there = stored.get(number, [])
+            found = wanted if wanted in there else max(there, key=lambda one: one.fence, default=None)
+            chain.append(found)
+            is_clear = len(stored.get(number - 1, ())) == 1
+            wanted = stored[number - 1][0] if is_clear else self._previous(found)
+        return chain[::-1]
+
+    def _previous(self, plan_id: PlanId | None) -> PlanId | None:
+        if plan_id is None:
+            return None
+        with named_errors("the ledger"):
+            stored = self._patience(
+                lambda: self._collection("plans").find_one({"_id": plan_id.key}, {"previous": 1})
+            )
+        return PlanId.read(stored["previous"]) if stored and stored.get("previous") else None
+
+    def statement(self, plan_id: PlanId) -> Statement:
+        """Return what a plan says; raises Damaged when its parts do not fit together."""
+        with named_errors("the ledger"):
+            packed = self._patience(lambda: self._collection("plans").find_one({"_id": plan_id.key}))
+        if packed is None:
+            raise StateError(f"plan {plan_id.number} left the ledger meanwhile; verify again")
+        return stated(packed)
+
+    def target(self, records: int) -> Pages:
+        """Return the target, to be read in pages of so many records."""
+        return Pages(
+            self._database[self._target], "the target", self._patience, lambda: BatchSize(records, 8 << 20)
+        )
+
+    def rows(self, name: str) -> Pages:
+        """Return one of the ledger's collections of rows: dropped, exceptions, overrides."""
+        return Pages(self._collection(name), "the ledger", self._patience)
+
+    def rows_on(self, name: str, ids: Sequence[bytes]) -> list[bytes]:
+        """Return the raw rows on some records."""
+        rows = self._collection(name).with_options(RAW)
+        found: list[bytes] = []
+        for keys in portions(row_keys(ids)):
+            condition = selector(keys)
+            with named_errors("the ledger"):
+                found += self._patience(lambda: [bytes(row.raw) for row in rows.find(condition)])  # noqa: B023
+        return found
+
+    def restored(self) -> int:
+        """Return how many records a person put back against the plan that dropped them."""
+        with named_errors("the ledger"):
+            return self._patience(lambda: self._collection("overrides").count_documents({"action": KEEP}))
+
+    def size(self, name: str | None) -> int:
+        """Return how many rows one of the ledger's collections has; None for the target itself."""
+        collection = self._database[self._target] if name is None else self._collection(name)
+        with named_errors("the ledger"):
+            return self._patience(lambda: collection.count_documents({}, hint="_id_"))
+
+
+def stated(packed: Mapping[str, Any]) -> Statement:
+    """Return what a plan's document says; raises Damaged when its parts do not fit together."""
+    try:
+        columns = {name: bytes(packed[name]) for name in COLUMNS}
+        if checksum(columns, packed["reason_names"]) != packed["sha256"]:
+            raise Damaged
+        previous = PlanId.read(packed["previous"]) if packed["previous"] else None
+        decisions = list(_decisions(packed, columns))
+        # One that was decided again since is in a later plan.
+        until = bytes(packed["until"]) if "until" in packed else decisions[-1].id
+        return Statement(previous, packed["mode"], decisions, until)
+    except (KeyError, ValueError, TypeError, IndexError, BSONError):
+        raise Damaged from None
+
+
+def _decisions(packed: Mapping[str, Any], columns: Mapping[str, bytes]) -> Iterator[LedgerDecision]:
+    """Read the columns of a plan; raises ValueError when they do not fit together."""
+    ids = [bytes(one.raw) for one in decode_iter(columns["ids"], RAW)]
+    hashes, digests = _of_sixteen(columns["hashes"]), _of_sixteen(columns["digests"])
+    actions, matches = columns["actions"], list(_matches(columns))
+    if len(ids) != packed["count"] or len(matches) != actions.count(DUPLICATE):
+        raise ValueError("the columns are not of one length")
+    names = [packed["reason_names"][place] for place in columns["reasons"]]
+    first, matched = packed["_id"]["number"] << 32, iter(matches)
+    for row, (raw_id, action, reason, record, text) in enumerate(
+        zip(ids, actions, names, hashes, digests, strict=True)
+    ):
+        match = next(matched) if action == DUPLICATE else None
+        key = row_key(raw_id, packed["mode"] == ADOPT) if action != UNIQUE else None
+        note = _note(packed, key, (action, reason), match) if key is not None else None
+        keeper = match.keeper if match else None
+        noted = ROWS_IN.get(action)
+        yield LedgerDecision(raw_id, first + row, action, reason, record, text, keeper, noted, note, key)
+
+
+def _matches(columns: Mapping[str, bytes]) -> Iterator[KeeperMatch]:
+    """Yield the match of each duplicate, as its row shows it."""
+    keepers = decode_iter(columns["keepers"], RAW)
+    similarities = np.frombuffer(columns["similarities"], np.float64).tolist()
+    for keeper, distance, jaccard in zip(keepers, columns["distances"], similarities, strict=True):
+        shown = None if math.isnan(jaccard) else round(jaccard, 4)
+        yield KeeperMatch(bytes(keeper.raw), None if distance == NO_DISTANCE else distance, shown)
+
+
+def _note(
+    packed: Mapping[str, Any], key: bytes, verdict: tuple[int, str], match: KeeperMatch | None
+) -> bytes:
+    """Return the hash of the row that must tell of a record; see the design of the two collections."""
+    action, reason = verdict
+    said: dict[str, Any]
+    if match is None:
+        keeper, said = b"", {"action": NAMES[action], "reason": reason, "stage": STAGES[action]}
+    else:
+        keeper = as_field(match.keeper, "keeper")
+        said = {"reason": reason, "distance": match.distance, "similarity": match.similarity}
+    said |= {"run": packed["run"], "at": packed["at"]}
+    return digest(document(elements(key), keeper, elements(encode(said))))
+
+
+def _of_sixteen(column: bytes) -> list[bytes]:
+    """Return the 128-bit values of a column; raises ValueError where the last one is cut."""
+    if len(column) % 16:
+        raise ValueError("a value is cut")
+    return [column[first : first + 16] for first in range(0, len(column), 16)]

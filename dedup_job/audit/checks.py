@@ -1,0 +1,246 @@
+"""The checks of an audit: each kind of difference, and the SQL query that finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dedup_job.audit.session import AuditSession, hash_records
+from dedup_job.ledger.apply_plan import is_as_judged
+from dedup_job.ledger.plan_format import counts_key
+from dedup_job.mongo.id_text import extended
+from dedup_job.report.verify_results import AuditDifference
+
+RESTORED = 4
+RESTORE = (
+    f"""UPDATE decided SET action = {RESTORED}, hash = (SELECT hash FROM restored r WHERE r.id = decided.id)
+        WHERE action = 1 AND id IN (SELECT id FROM restored)""",
+    "DELETE FROM noted WHERE name = 'dropped' AND id IN (SELECT id FROM restored)",
+)
+NOTING = ("dropped", "exceptions")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A kind of difference.
+
+    Attributes:
+        name: Its name in JSON.
+        means: Its meaning, for people.
+        question: SQL that selects the ids of the records with this difference.
+        of_sample: Whether it can be found in a sample of the decisions.
+    """
+
+    name: str
+    means: str
+    question: str = ""
+    of_sample: bool = True
+
+
+# With a damaged ledger, the other checks would mean nothing.
+LEDGER = (
+    Check("pending", "a plan is accepted and not applied yet: run the job again, then verify"),
+    Check("plan_missing", "a plan is not in the ledger: restore the target database from a backup"),
+    Check("plan_damaged", "a plan is corrupt (checksum mismatch): restore the target database from a backup"),
+    Check(
+        "chain_broken", "a plan does not follow the plan before it: restore the target database from a backup"
+    ),
+)
+HEAD = (
+    Check("counters", "the counts in the head differ from the sum of the plans", of_sample=False),
+    Check("watermark", "the watermark is not the last id that a backfill decided", of_sample=False),
+)
+NUMBERS = Check("numbers", "a collection has more or fewer records than the ledger's counts say")
+
+MISSING = Check(
+    "missing",
+    "a record that was kept is not in the target",
+    f"""SELECT id FROM decided WHERE action IN (0, 2, {RESTORED})
+        AND NOT EXISTS (SELECT 1 FROM target t WHERE t.id = decided.id)""",
+)
+ALTERED = Check(
+    "altered",
+    "a record in the target differs from the version that was judged",
+    f"""SELECT d.id FROM decided d JOIN target t USING (id)
+       WHERE d.action IN (0, 2, {RESTORED}) AND d.reason != 'changed' AND t.hash != d.hash""",
+)
+RECORDS = (
+    Check("decided_twice", "two decisions on one record", "SELECT id FROM decided WHERE times > 1"),
+    MISSING,
+    ALTERED,
+    Check(
+        "foreign",
+        "a record in the target that the ledger does not keep",
+        """SELECT t.id FROM target t LEFT JOIN decided d USING (id)
+           WHERE (d.id IS NULL OR (d.action = 3 AND d.reason != 'conflict'))
+           AND NOT EXISTS (SELECT 1 FROM stayed s WHERE s.id = t.id)""",
+        of_sample=False,
+    ),
+    Check(
+        "duplicate_in_target",
+        "a dropped record is in the target",
+        "SELECT d.id FROM decided d JOIN target t USING (id) WHERE d.action = 1",
+    ),
+    Check(
+        "keeper_missing",
+        "a dropped record whose keeper is not in the target",
+        """SELECT id FROM decided WHERE action = 1
+           AND NOT EXISTS (SELECT 1 FROM target t WHERE t.id = decided.keeper)""",
+    ),
+    Check(
+        "keeper_altered",
+        "a dropped record whose keeper in the target differs from the version that was judged",
+        """SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper JOIN target t ON t.id = k.id
+           WHERE d.action = 1 AND k.action = 0 AND t.hash != k.hash""",
+    ),
+    Check(
+        "keeper_unknown",
+        "a dropped record whose keeper was never decided",
+        """SELECT id FROM decided d WHERE action = 1
+           AND NOT EXISTS (SELECT 1 FROM decided k WHERE k.id = d.keeper)""",
+        of_sample=False,
+    ),
+    Check(
+        "keeper_not_kept",
+        "a dropped record whose keeper is not kept itself",
+        "SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper WHERE d.action = 1 AND k.action != 0",
+    ),
+    Check(
+        "keeper_later",
+        "a dropped record whose keeper was decided later",
+        """SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper
+           WHERE d.action = 1 AND k.place >= d.place""",
+    ),
+    Check(
+        "text_differs",
+        "an exact duplicate whose text differs from its keeper's",
+        """SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper
+           WHERE d.action = 1 AND d.reason = 'exact' AND k.digest != d.digest""",
+    ),
+    Check(
+        "row_missing",
+        "a dropped, unjudged or refused record without its row in `dropped` or `exceptions`",
+        " UNION ALL ".join(
+            f"""SELECT id FROM noted n WHERE name = '{name}'
+                AND NOT EXISTS (SELECT 1 FROM {name} r WHERE r.id = n.key)"""
+            for name in NOTING
+        ),
+    ),
+    Check(
+        "row_superfluous",
+        "a row in `dropped` or `exceptions` that no plan asks for",
+        " UNION ALL ".join(
+            f"""SELECT r.id FROM {name} r
+                WHERE NOT EXISTS (SELECT 1 FROM noted n WHERE n.name = '{name}' AND n.key = r.id)"""
+            for name in NOTING
+        ),
+    ),
+    Check(
+        "row_differs",
+        "a row in `dropped` or `exceptions` that says other than its plan",
+        " UNION ALL ".join(
+            f"""SELECT n.id FROM noted n JOIN {name} r ON r.id = n.key
+                WHERE n.name = '{name}' AND r.note != n.note"""
+            for name in NOTING
+        ),
+    ),
+    Check(
+        "undecided",
+        "a record of the source that no plan decided, though by its id runs may have looked past it: "
+        "dedup-job reconcile decides it",
+        "SELECT id FROM undecided",
+        of_sample=False,
+    ),
+)
+# Asked of a keeper's own decision, which a sample may lack.
+OF_KEEPERS = tuple(kind for kind in RECORDS if kind.name in ("keeper_not_kept", "keeper_later"))
+
+SAMPLES = 5  # records that are shown of each kind of difference
+IDS_AT_ONCE = 1_000
+
+
+def check_ledger(audit: AuditSession) -> list[AuditDifference]:
+    """Return the faults of the ledger itself."""
+    plans = {kind.name: audit.book.faults(kind.name) for kind in LEDGER}
+    if audit.head.pending is not None:
+        plans["pending"] = [audit.head.pending.number]
+    return [
+        AuditDifference(
+            kind.name, kind.means, len(numbers), [{"plan": number} for number in numbers[:SAMPLES]]
+        )
+        for kind in LEDGER
+        if (numbers := plans[kind.name])
+    ]
+
+
+def check_head(audit: AuditSession) -> Iterator[AuditDifference]:
+    """Yield the differences between the head and the sum of the plans."""
+    head, counted = audit.head, counts_key(audit.book.counts())
+    last = audit.book.last_id()
+    in_head = counts_key(head.counts)
+    shown = {name: {"head": in_head[name], "plans": n} for name, n in counted.items() if n != in_head[name]}
+    counters, watermark = HEAD
+    if shown:
+        yield AuditDifference(counters.name, counters.means, len(shown), [shown])
+    if last != head.watermark:
+        ids = {"head_id": head.watermark, "plans_id": last}
+        pair = {name: extended(raw_id) if raw_id else None for name, raw_id in ids.items()}
+        yield AuditDifference(watermark.name, watermark.means, 1, [pair])
+
+
+def check_numbers(audit: AuditSession) -> Iterator[AuditDifference]:
+    """Compare the sizes of the collections with the counts in the head; needs no decisions."""
+    counts, reader = audit.head.counts, audit.reader
+    unjudged, refused = sum(counts.unjudged.values()), sum(counts.refused.values())
+    restored = reader.restored()
+    # A conflict means that the target has a foreign record with the id, and it counts like any other.
+    conflicts = counts.refused.get("conflict", 0)
+    kept = counts.unique + unjudged + conflicts + restored + len(audit.context.undo_leftovers())
+    expected = {None: kept, "dropped": counts.duplicate - restored, "exceptions": unjudged + refused}
+    wrong = [
+        {"collection": name or "the target", "records": size, "ledger": number}
+        for name, number in expected.items()
+        if (size := reader.size(name)) != number
+    ]
+    if wrong:
+        yield AuditDifference(NUMBERS.name, NUMBERS.means, len(wrong), wrong)
+
+
+def check_records(audit: AuditSession, kinds: Iterable[Check]) -> Iterator[AuditDifference]:
+    """Yield the differences that the queries find, each with its first records."""
+    _accept_server_times(audit)
+    for kind in kinds:
+        count, ids = audit.book.answer(kind.question, SAMPLES)
+        if count and kind in (MISSING, ALTERED):
+            yield AuditDifference(kind.name, kind.means, count, _compare_with_source(audit, ids))
+        elif count:
+            yield AuditDifference(kind.name, kind.means, count, [{"id": extended(raw_id)} for raw_id in ids])
+
+
+def _accept_server_times(audit: AuditSession) -> None:
+    """Mark records as unaltered that differ only in empty timestamps, which the server fills on insert."""
+    for ids in audit.book.pages(ALTERED.question, IDS_AT_ONCE):
+        for records in audit.context.target.fetch(ids):
+            audit.book.mark_unaltered(
+                raw_id
+                for raw_id, raw in records.items()
+                if is_as_judged(raw, audit.book.hash_of(raw_id) or b"")
+            )
+
+
+def _compare_with_source(audit: AuditSession, ids: Sequence[bytes]) -> list[dict[str, Any]]:
+    """Return for each id whether the source still has the version that was judged."""
+    current = dict(
+        pair for records in audit.context.source.fetch(ids) for pair in hash_records(records.values())
+    )
+    shown = []
+    for raw_id in ids:
+        if raw_id not in current:
+            state = "gone"
+        elif current[raw_id] == audit.book.hash_of(raw_id):
+            state = "as judged"
+        else:
+            state = "changed"
+        shown.append({"id": extended(raw_id), "source": state})
+    return shown

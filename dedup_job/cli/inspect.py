@@ -1,0 +1,227 @@
+"""The commands explain, why, find, list, group and status."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dedup_job.cli.main import commands
+from dedup_job.cli.options import common_options, preload_workers, prepare_settings
+from dedup_job.errors import UsageError
+
+
+@commands.command("explain")
+@click.argument("first")
+@click.argument("second")
+@click.option(
+    "--settings",
+    "others",
+    type=click.Path(path_type=Path),
+    help="Explain with the recipe of this settings file instead of the ledger's.",
+)
+@common_options
+def explain_pair(config: Path, first: str, second: str, others: Path | None, **options: Any) -> int:
+    """Show why two records match or not.
+
+    Also shows where their texts differ.  FIRST counts as decided before SECOND, and no other record as kept.
+    With --settings, [source] fields, [clean], [recipe] and [match] come from another file; source and ledger
+    remain those of -c.
+
+    An id is an ObjectId's 24 digits, extended JSON of the value ('{"$oid": "..."}', 42, '"42"'), or a text.
+
+    \b
+    Examples:
+      dedup-job explain -c shop.toml 6650c1d2a1b2c3d4e5f60718 6650c1d2a1b2c3d4e5f60723
+      dedup-job explain -c shop.toml 17 42 --settings stricter.toml
+    """
+    settings, output = prepare_settings(config, {**options, "workers": 1})
+    preload_workers(settings)
+    from dedup_job.commands.explain import explain
+    from dedup_job.config import load_settings, with_decisions_of
+    from dedup_job.pipeline.context import Context
+    from dedup_job.report import explanation_text as page
+
+    if others is not None:
+        settings = with_decisions_of(settings, load_settings(others))
+    with Context(settings) as context:
+        shown = explain(context, first, second, str(others) if others else None)
+    output.show(page.explanation_text(shown), shown)
+    return 0
+
+
+@commands.command()
+@click.argument("record")
+@common_options
+def why(config: Path, record: str, **options: Any) -> int:
+    """Show the decision on a record.
+
+    RECORD is its id.  Ids are written as for `explain`.
+
+    \b
+    Example:
+      dedup-job why -c shop.toml 6650c1d2a1b2c3d4e5f60718
+    """
+    from dedup_job.commands.why import why as ask_why
+    from dedup_job.pipeline.context import Context
+    from dedup_job.report import decision_lines as page
+
+    settings, output = prepare_settings(config, options)
+    with Context(settings) as context:
+        answer = ask_why(context, record)
+    output.show(page.why_text(answer), answer)
+    return 0
+
+
+@commands.command("find")
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True), default="-")
+@click.option("--text", "as_texts", is_flag=True, help="Lines are texts, not JSON documents.")
+@common_options
+def find_texts(config: Path, file: Path, as_texts: bool, **options: Any) -> int:
+    """Match texts against the kept records.
+
+    Shows which kept record each text would be a duplicate of; writes nothing to MongoDB.
+
+    FILE or standard input holds one JSON document per line, with the fields of the source.  Each line is
+    answered at once, with a line: keeper, reason, distance and similarity, or with --json an object.  The
+    ledger is read once, at the start.  Exit code 64 means that some lines could not be read; their answers
+    say why.
+
+    \b
+    Examples:
+      dedup-job find -c shop.toml new.jsonl
+      echo "a text" | dedup-job find -c shop.toml --text
+    """
+    settings, output = prepare_settings(config, {**options, "workers": 1})
+    preload_workers(settings)
+    from dedup_job.commands.find import find, read_lines
+    from dedup_job.pipeline.context import Context
+
+    has_errors = False
+    try:
+        lines = sys.stdin.buffer if str(file) == "-" else file.open("rb")
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}") from None
+    with lines, Context(settings) as context:
+        for answers in find(context, read_lines(lines.fileno()), as_texts):
+            has_errors = has_errors or any(answer.error for answer in answers)
+            # Nobody reads the output any longer, as after `| head`.
+            if not output.stream([(answer.as_text, answer.as_json) for answer in answers]):
+                break
+    return UsageError.exit_code if has_errors else 0
+
+
+@commands.command("list")
+@click.option(
+    "--verdict",
+    type=click.Choice(["duplicate", "unjudged", "refused"]),
+    default="duplicate",
+    show_default=True,
+    help="Verdict of the records.",
+)
+@click.option("--reason", help='Only records with this reason, such as "near" or "exact".')
+@click.option("--run", help="Only decisions of this run.")
+@click.option(
+    "--min-similarity", "least", type=click.FloatRange(0, 1), help="Only pairs with at least this similarity."
+)
+@click.option(
+    "--max-similarity", "most", type=click.FloatRange(0, 1), help="Only pairs with at most this similarity."
+)
+@click.option("--numbers-only", is_flag=True, help="Only pairs whose texts differ in nothing but numbers.")
+@click.option("--where", help="Only records that match this filter (extended JSON).")
+@click.option(
+    "--allow-js", is_flag=True, help="Let --where run JavaScript on the server ($where, $function)."
+)
+@click.option(
+    "--sort",
+    "order",
+    type=click.Choice(["id", "similarity", "distance", "at", "keeper"]),
+    default="id",
+    show_default=True,
+    help="Sort order, ascending.",
+)
+@click.option("--reverse", "is_reversed", is_flag=True, help="Sort in descending order.")
+@click.option("--limit", type=click.IntRange(1), help="List at most this many records.")
+@click.option("--ids", "ids_only", is_flag=True, help="Print ids only, one per line, for `restore -`.")
+@common_options
+def list_decided(config: Path, ids_only: bool, **options: Any) -> int:
+    """List decisions, with the texts.
+
+    A record takes a few lines, with the texts from where they begin to differ; or with --json one object per
+    line.  Writes nothing to MongoDB.
+
+    \b
+    Examples:
+      dedup-job list -c shop.toml --max-similarity 0.85 --sort similarity
+      dedup-job list -c shop.toml --numbers-only --ids | dedup-job restore -c shop.toml -
+    """
+    from dedup_job.commands.list import ListingQuery, list_decisions, parse_where
+    from dedup_job.ledger.row_query import Selection
+    from dedup_job.pipeline.context import Context
+
+    settings, output = prepare_settings(config, {**options, "workers": 1})
+    if ids_only and output.as_json:
+        raise UsageError("--ids prints no JSON; leave out one of the two options")
+    filters = {name: options[name] for name in ("verdict", "reason", "run", "least", "most")}
+    selection = Selection(**filters, order=options["order"], is_reversed=options["is_reversed"])
+    where = parse_where(options["where"], options["allow_js"])
+    query = ListingQuery(selection, where, options["numbers_only"], not ids_only, options["limit"])
+    with Context(settings) as context:
+        for records in list_decisions(context, query):
+            lines = [(record.as_id if ids_only else record.as_text, record.as_json) for record in records]
+            if not output.stream(lines):
+                break
+    return 0
+
+
+@commands.command("group")
+@click.argument("keeper")
+@common_options
+def show_group(config: Path, keeper: str, **options: Any) -> int:
+    """Show the duplicates of a kept record.
+
+    KEEPER is its id, written as for `explain`.  The least similar duplicate comes first.  Text of the keeper
+    only is shown in [-...-], text of the duplicate only in {+...+}.  With --json, there is one object per
+    line, the keeper first.  Writes nothing to MongoDB.
+
+    \b
+    Example:
+      dedup-job group -c shop.toml 6650c1d2a1b2c3d4e5f60718
+    """
+    from dedup_job.commands.group import group
+    from dedup_job.pipeline.context import Context
+
+    settings, output = prepare_settings(config, {**options, "workers": 1})
+    with Context(settings) as context:
+        kept, members = group(context, keeper)
+        is_read = output.stream([(kept.as_text, kept.as_json)])
+        while is_read and (portion := next(members, None)):
+            is_read = output.stream([(member.as_text, member.as_json) for member in portion])
+    return 0
+
+
+@commands.command("status")
+@click.option(
+    "--runs", type=click.IntRange(1), default=10, show_default=True, help="Number of last runs to show."
+)
+@common_options
+def show_status(config: Path, runs: int, **options: Any) -> int:
+    """Show progress and the last runs.
+
+    Also shows which process is working on the target.  Writes nothing to MongoDB.
+
+    \b
+    Example:
+      dedup-job status -c shop.toml
+    """
+    from dedup_job.commands import status
+    from dedup_job.pipeline.context import Context
+    from dedup_job.report import status_text as page
+
+    settings, output = prepare_settings(config, {**options, "workers": 1})
+    with Context(settings) as context:
+        shown = status.status(context, runs)
+    output.show(page.status_text(shown), shown)
+    return 0

@@ -1,0 +1,123 @@
+"""The commands fit-idf, evaluate and tune."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dedup_job.cli.main import commands
+from dedup_job.cli.options import THRESHOLD_OPTION, common_options, prepare_settings
+from dedup_job.errors import UsageError
+
+
+@commands.command("fit-idf")
+@click.option("--output", type=click.Path(path_type=Path), default=Path("idf.txt"), show_default=True)
+@click.option(
+    "--min-df",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="Leave out terms in fewer texts than this.",
+)
+@click.option("--limit", type=click.IntRange(1), help="Read at most this many records.")
+@common_options
+def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **options: Any) -> int:
+    """Learn from the collection how rare terms are.
+
+    Writes a file for the setting `[recipe] idf_table`, and nothing to MongoDB.
+
+    \b
+    Example:
+      dedup-job fit-idf -c shop.toml --output idf.txt
+    """
+    from dedup_job.commands.fit_idf import fit_idf as learn
+    from dedup_job.pipeline.context import Context
+    from dedup_job.report.files import check_folder
+
+    settings, talk = prepare_settings(config, options)
+    output = output.absolute()
+    check_folder(output.parent, "--output", UsageError)
+    with Context(settings) as context:
+        learned = learn(context, output, min_df, limit)
+    text = (
+        f"{learned.terms:,} terms of {learned.texts:,} texts in {output} (sha256 {learned.sha256[:12]})\n"
+        f'to use it: [recipe] idf_table = "{output}"; a target made with another table must be rebuilt'
+    )
+    talk.show(text, {"output": str(output), **learned.as_json()})
+    return 0
+
+
+@commands.command()
+@click.option(
+    "--pairs",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="File with one pair per line: two ids and a label.",
+)
+@THRESHOLD_OPTION
+@common_options
+def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
+    """Score the settings on labelled pairs.
+
+    Prints precision, recall and F1; writes nothing to MongoDB.
+
+    A pair is two ids, written as for `explain`, and a label: 1 or 0, same or different, true or false, or a
+    similarity.  They are separated by tabs or commas, or each line is a JSON object with "id1", "id2" and
+    "label".
+
+    \b
+    Example:
+      dedup-job evaluate -c shop.toml --pairs pairs.csv
+    """
+    from dedup_job.analysis import labelled_pairs
+    from dedup_job.commands.evaluate import evaluate as judge
+    from dedup_job.pipeline.context import Context
+
+    settings, output = prepare_settings(config, options)
+    try:
+        lines = pairs.read_text("utf-8-sig").splitlines()
+    except OSError as error:
+        raise UsageError(f"{pairs}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{pairs}: not a text file in UTF-8") from None
+    read = labelled_pairs.read_pairs(lines, at)
+    with Context(settings) as context:
+        evaluation = judge(context, read)
+    output.show(evaluation.as_text(), evaluation.as_json())
+    return 0
+
+
+@commands.command()
+@click.option(
+    "--sample",
+    type=click.IntRange(2, 20_000),
+    default=5_000,
+    show_default=True,
+    help="Number of records to read.",
+)
+@THRESHOLD_OPTION
+@common_options
+def tune(config: Path, sample: int, at: float, **options: Any) -> int:
+    """Show what other settings would find.
+
+    The first records of the collection are compared with each other; the table shows how many of their near
+    duplicates each shape of bands, and each threshold, would find.  Writes nothing to MongoDB.
+
+    \b
+    Example:
+      dedup-job tune -c shop.toml --sample 10000
+    """
+    from dedup_job.commands.tune import tune as try_shapes
+    from dedup_job.pipeline.context import Context
+    from dedup_job.report.progress import Progress
+
+    settings, output = prepare_settings(config, options)
+    with (
+        Context(settings) as context,
+        Progress("tune", sample, "docs") as progress,
+    ):
+        tuned = try_shapes(context, sample, at, progress.advance)
+    output.show(tuned.as_text(), tuned.as_json())
+    return 0

@@ -1,0 +1,275 @@
+"""`reconcile --apply`: bring target and ledger up to date with the source."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from dedup_job.audit.session import read_fitting_head
+from dedup_job.commands.reconcile import (
+    OutdatedDecisions,
+    SourceComparison,
+    decide_missed,
+    make_reconciliation,
+)
+from dedup_job.errors import LeaseHeld
+from dedup_job.ledger.commit import Ledger
+from dedup_job.ledger.compatibility import Consent
+from dedup_job.ledger.earlier_decisions import PAGE, EarlierDecision
+from dedup_job.ledger.plan_format import Before
+from dedup_job.ledger.run_history import RunId
+from dedup_job.mongo.id_list import IdList
+from dedup_job.mongo.id_window import Window
+from dedup_job.pipeline import job
+from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.guards import FailureGuard, WarningList, check_vanished, stop_run
+from dedup_job.pipeline.job import Observe
+from dedup_job.pipeline.local_engine import LocalEngine
+from dedup_job.pipeline.prior_decisions import PriorDecisions
+from dedup_job.records import (
+    APPLY,
+    CONFLICT,
+    COPYING_ACTIONS,
+    UNIQUE_INDEX,
+    VANISHED,
+    Batch,
+    Counts,
+    Fingerprints,
+    Plan,
+    RawIds,
+    digests,
+    is_failure,
+)
+from dedup_job.report.progress import Advance
+from dedup_job.report.reconcile_results import ApplyResult, ReconcileResult
+
+NO_HASH = bytes(16)  # stored instead of the hash of a copy where the target was given none
+
+
+def finish_interrupted(context: Context, consent: Consent = Consent()) -> Mapping[str, int]:
+    """Finish the pending plan of a killed run, which a comparison would not see.
+
+    Returns:
+        Records that the target refused in killed runs, by reason: no summary has reported them yet.
+
+    Raises:
+        LeaseHeld: If another run is in progress.
+    """
+    head = read_fitting_head(context, context.ledger_reader())
+    if head.pending is None and head.lease is None:
+        return {}
+    with context.ledger(RunId.new(APPLY), consent) as ledger:
+        ledger.recover(context.source, context.target)
+        refused_before = ledger.refused_before()
+        ledger.close({"exit_code": 0})
+    return refused_before
+
+
+def guard_vanished(found: SourceComparison, max_share: float, is_noted: bool) -> None:
+    """Stop if too many decided records have vanished from the source.
+
+    Args:
+        found: The comparison.
+        max_share: Largest share that may have vanished.
+        is_noted: Whether to log a warning only.
+
+    Raises:
+        GuardStop: If the share is larger.
+    """
+    vanished = found.outdated.vanished.total()
+    check_vanished(vanished, found.comparison.records, max_share, WarningList() if is_noted else stop_run)
+
+
+def apply_and_decide_missed(
+    context: Context,
+    found: SourceComparison,
+    advance: Advance,
+    consent: Consent = Consent(),
+    refused_before: Mapping[str, int] = MappingProxyType({}),
+) -> ReconcileResult:
+    """Decide outdated records again, then decide the records that runs have missed.
+
+    Args:
+        context: The open connections.
+        found: The comparison that found the outdated decisions.
+        advance: Called with the number of records that were decided since the last call.
+        consent: Changes and guards that a person has accepted.
+        refused_before: The result of `finish`, for the report.
+    """
+    started = time.monotonic()
+    applied = apply(context, found, lambda _, plan: advance(len(plan)), consent) if found.outdated else None
+    missed = decide_missed(context, found.rest, advance, consent)
+    seconds = found.seconds + time.monotonic() - started
+    done = make_reconciliation(context, found.comparison, missed, seconds)
+    return replace(done, applied=applied, refused_before=refused_before)
+
+
+def apply(
+    context: Context, found: SourceComparison, observe: Observe, consent: Consent = Consent()
+) -> ApplyResult:
+    """Decide outdated records again, and update plans whose records changed without a change of text.
+
+    Raises:
+        LeaseHeld: If another command wrote to the ledger since the comparison.
+        GuardStop: If the job fails on too many records.
+    """
+    run, started = RunId.new(APPLY), time.monotonic()
+    with context.ledger(run, consent) as ledger, context.engine() as engine:
+        head = ledger.recover(context.source, context.target)
+        # Taking the lease has raised the fence by one; a larger difference means another writer.
+        if found.outdated.fence is None or head.fence != found.outdated.fence + 1:
+            raise LeaseHeld("another command changed this target during the comparison; reconcile again")
+        ledger.check_rights(context.target)
+        failures = FailureGuard(
+            context.settings.limits.max_failed_share, WarningList() if consent.allow else stop_run
+        )
+        applying = ApplyRun(context, ledger, engine, found.outdated, observe, failures)
+        keepers = context.keepers(context.target, engine)
+        # Where a record was refused for another record with its id, that record is the target's own.
+        conflicts = found.outdated.again.with_verdict(CONFLICT)
+        foreign = (RawIds.of(set(page) - context.target.absent(page)) for page in conflicts)
+        past = PriorDecisions.read(context, ledger, head, keepers, Window(), found.outdated.texts_of, foreign)
+        renewed = applying.renew()
+        counts = sum((applying.decide_again(ids, past) for ids in found.outdated.in_order), Counts())
+        counts = applying.try_again(past, counts)
+        ledger.settle()
+        seconds = time.monotonic() - started
+        applied = ApplyResult(
+            run.name, context.target_name, renewed, counts, applying.removed, seconds, applying.stay
+        )
+        ledger.close({**applied.as_json(), "exit_code": applied.exit_code})
+    return applied
+
+
+@dataclass(slots=True)
+class ApplyRun:
+    """The work of one `apply`: decides outdated records again.
+
+    Attributes:
+        context: The open connections.
+        ledger: The ledger, with the lease.
+        engine: Makes the fingerprints.
+        outdated: The outdated decisions.
+        observe: Called with each batch and its final plan.
+        failures: Stops the run if the job fails on too many records.
+        removed: Number of records that have left the target.
+        stay: Ids of records that were altered in the target and stay there unchanged.
+        put_off: Number of records that the target refused because of a unique index.
+    """
+
+    context: Context
+    ledger: Ledger
+    engine: LocalEngine
+    outdated: OutdatedDecisions
+    observe: Observe
+    failures: FailureGuard
+    removed: int = 0
+    stay: IdList = field(default_factory=IdList)
+    put_off: int = 0
+
+    def renew(self) -> int:
+        """Store the new hashes, and copy the new records, where records changed and their texts did not.
+
+        Returns:
+            The number of records. A record whose text has changed since the comparison is left to the next
+            `reconcile`.
+        """
+        renewed = 0
+        for plan_id, outdated in self.outdated.renewed.items():
+            judged = self.ledger.plan(plan_id).plan
+            rows = {judged.ids[row]: row for row in outdated.tolist()}
+            for current in self.context.source.fetch(list(rows)):
+                old = judged.take([rows[raw_id] for raw_id in current if raw_id in rows])
+                old = old.take(self._rows_with_same_text(old, current))
+                raws = [current[raw_id] for raw_id in old.ids]
+                plan = replace(old, hashes=digests(raws))
+                if len(plan):
+                    before = Before(np.full(len(old), plan_id.number, np.uint32), old.hashes, old.counts)
+                    altered = self.ledger.renew(plan, raws, self.context.target, before)
+                    renewed += len(plan) - len(altered)
+                    self.stay.extend(altered)
+                    self.observe(Batch(plan.ids, raws), plan)
+        return renewed
+
+    def decide_again(self, pages: Iterable[list[bytes]], past: PriorDecisions) -> Counts:
+        """Decide records again, in this order; refuse records that are no longer in the source."""
+        gone = IdList()
+        again = past.job(
+            self.context,
+            self.engine,
+            self._read(pages, gone),
+            self.context.target.absent,
+            self._commit,
+            self.observe,
+        )
+        counts = job.run(again)
+        for ids in gone.pages(PAGE):
+            plan = job.commit_in_parts(self._plan_of_vanished(ids), [b""] * len(ids), self._commit)
+            self.observe(Batch(ids, ()), plan)
+            counts += plan.counts
+        return counts
+
+    def try_again(self, past: PriorDecisions, counts: Counts) -> Counts:
+        """Decide records again that the target refused because of a unique index.
+
+        The record that had the value may have left the target, or been replaced there, in the meantime.
+
+        Returns:
+            `counts`, corrected by the new verdicts.
+        """
+        refused = Counts(refused={UNIQUE_INDEX.reason: self.put_off})
+        return counts + self.decide_again(self.outdated.again.due_again(), past) - refused
+
+    def _rows_with_same_text(self, plan: Plan, raws: Mapping[bytes, bytes]) -> list[int]:
+        """Return the rows of a plan whose records still have the judged texts."""
+        prints = self.engine.fingerprint([raws[raw_id] for raw_id in plan.ids])
+        same: list[int] = (prints.digests == plan.digests).all(axis=1).nonzero()[0].tolist()
+        return same
+
+    def _read(self, pages: Iterable[list[bytes]], gone: IdList) -> Iterator[Batch]:
+        """Yield the records that are in the source; add the ids of the others to `gone`."""
+        for page in pages:
+            present = set[bytes]()
+            for batch in self.context.source.records(page):
+                present.update(batch.ids)
+                yield batch
+            gone.extend(raw_id for raw_id in page if raw_id not in present)
+
+    def _commit(self, plan: Plan, raws: Sequence[bytes]) -> Plan:
+        again = self.outdated.again
+        by_id = again.find(plan.ids)
+        before = [by_id[raw_id] for raw_id in plan.ids]
+        failed = {raw_id for raw_id, earlier in by_id.items() if is_failure(earlier.verdict.reason)}
+        self.failures.check(plan, failed)
+        done = self.ledger.commit(plan, raws, self.context.target, before=_pack_before(before))
+        for raw_id, earlier, verdict in zip(done.ids, before, done.verdicts, strict=True):
+            if verdict == CONFLICT:
+                self.stay.extend([raw_id])
+            elif verdict.action in COPYING_ACTIONS:
+                # Counted as removed when it was put off, and back in the target now.
+                self.removed -= earlier.has_left
+            else:
+                self.removed += earlier.copy is not None
+            if verdict == UNIQUE_INDEX:
+                self.put_off += 1
+                again.put_off(raw_id, self.ledger.number, verdict)
+        return done
+
+    def _plan_of_vanished(self, ids: Sequence[bytes]) -> Plan:
+        """Return a plan that refuses vanished records; without fingerprints, so they match nothing."""
+        blank = self.context.recipe.unjudged(VANISHED.reason, b"")
+        prints = Fingerprints.join([blank] * len(ids))
+        plan = job.make_plan(Batch(ids, ()), prints, [VANISHED] * len(ids))
+        return replace(plan, hashes=prints.digests)
+
+
+def _pack_before(earlier: Sequence[EarlierDecision]) -> Before:
+    """Return the columns of a plan that store the earlier decisions on its records."""
+    numbers = np.array([decision.number for decision in earlier], np.uint32)
+    hashes = b"".join(decision.copy or NO_HASH for decision in earlier)
+    counts = Counts.of(decision.verdict for decision in earlier)
+    return Before(numbers, np.frombuffer(hashes, np.uint64).reshape(-1, 2), counts)

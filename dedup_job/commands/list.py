@@ -1,0 +1,133 @@
+"""`list`: ledger rows, filtered and sorted, with the texts of their records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+from dedup_job.commands.lookup import fetch_duplicates, fetch_keepers, open_ledger_reader, read_portions
+from dedup_job.config import javascript_in, parse_filter
+from dedup_job.errors import UsageError
+from dedup_job.fingerprint.shingles import NUMBER_PATTERN, comparable_text
+from dedup_job.ledger.row_query import Decided, Selection
+from dedup_job.pipeline.context import Context
+from dedup_job.records import digest
+from dedup_job.report.decision_lines import ListedRecord
+
+SUMMARY_CHARACTERS = 10_000  # characters of a text that are searched for differences
+
+
+@dataclass(frozen=True, slots=True)
+class ListingQuery:
+    """The options of a listing.
+
+    Attributes:
+        selection: The rows of the ledger, and their order.
+        where: A further filter on the source's records, as the server takes it.
+        numbers_only: Whether to list only pairs whose texts differ in nothing but numbers.
+        with_texts: Whether texts are shown.
+        limit: Most records to list; None for all.
+    """
+
+    selection: Selection
+    where: Mapping[str, Any] = field(default_factory=dict)
+    numbers_only: bool = False
+    with_texts: bool = True
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _TextSummary:
+    """What stays in memory of a text while its pair is listed.
+
+    Attributes:
+        beginning: The first 10,000 characters.
+        numbers: Digest of its numbers.
+        rest: Digest of the comparable text with all numbers replaced by 0.
+    """
+
+    beginning: str
+    numbers: bytes = b""
+    rest: bytes = b""
+
+
+def parse_where(given: str | None, allow_js: bool = False) -> Mapping[str, Any]:
+    """Parse the value of --where.
+
+    Args:
+        given: A filter in extended JSON; None for no filter.
+        allow_js: Whether the filter may run JavaScript on the server.
+
+    Raises:
+        UsageError: If it is no filter, or runs JavaScript and must not.
+    """
+    if given is None:
+        return {}
+    condition = parse_filter(given)
+    if condition is None:
+        raise UsageError('--where: expected a filter in extended JSON, as in \'{"site": "a.example"}\'')
+    if (name := javascript_in(condition)) and not allow_js:
+        raise UsageError(
+            f"--where: {name} runs JavaScript on the server for each record; most conditions can be written "
+            "with $expr, and --allow-js allows the others"
+        )
+    return condition
+
+
+def list_decisions(context: Context, query: ListingQuery) -> Iterator[list[ListedRecord]]:
+    """Yield the listed decisions, some at a time; memory is bounded, whatever the query.
+
+    Raises:
+        ConfigError: If nothing was decided yet.
+        UsageError: If the server does not accept the filter.
+    """
+    reader = open_ledger_reader(context)
+    # The ledger may apply the limit only if no row is filtered out afterwards.
+    is_filtered_here = bool(query.where) or query.numbers_only
+    selection = replace(query.selection, limit=None if is_filtered_here else query.limit)
+    remaining = query.limit
+    for rows in read_portions(reader.selected(selection)):
+        if query.where:
+            matching = context.source.matching([row.id for row in rows], query.where)
+            rows = [row for row in rows if row.id in matching]
+        listed = list(islice(_add_texts(context, query, rows), remaining))
+        if listed:
+            yield listed
+        if remaining is not None and not (remaining := remaining - len(listed)):
+            return
+
+
+def _add_texts(context: Context, query: ListingQuery, rows: Sequence[Decided]) -> Iterator[ListedRecord]:
+    if not (query.with_texts or query.numbers_only):
+        yield from map(ListedRecord, rows)
+        return
+    ids = [row.keeper for row in rows if row.keeper is not None]
+    kept = _summarize(fetch_keepers(context, ids), query.numbers_only)
+    dropped = _summarize(fetch_duplicates(context, [row.id for row in rows]), query.numbers_only)
+    for row in rows:
+        text, keeper = dropped.get(row.id), kept.get(row.keeper or b"")
+        if not query.numbers_only or _differ_in_numbers_only(text, keeper):
+            yield ListedRecord(row, *(summary.beginning if summary else None for summary in (text, keeper)))
+
+
+def _differ_in_numbers_only(first: _TextSummary | None, second: _TextSummary | None) -> bool:
+    if first is None or second is None:
+        return False
+    return first.rest == second.rest and first.numbers != second.numbers
+
+
+def _summarize(texts: Iterable[tuple[bytes, str]], with_numbers: bool) -> dict[bytes, _TextSummary]:
+    """Return a summary of each text, by id; whole texts are not kept in memory."""
+    summaries = {}
+    for raw_id, text in texts:
+        digests = []
+        if with_numbers:
+            numbers, rest = (
+                " ".join(NUMBER_PATTERN.findall(text)),
+                comparable_text(NUMBER_PATTERN.sub("0", text)),
+            )
+            digests = [digest(numbers.encode()), digest(rest.encode())]
+        summaries[raw_id] = _TextSummary(text[:SUMMARY_CHARACTERS], *digests)
+    return summaries

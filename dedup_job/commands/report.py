@@ -1,0 +1,167 @@
+"""`report`: what a run would do, or what a past run did, without writing anything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dedup_job.errors import UsageError
+from dedup_job.index.text_index import TextIndex
+from dedup_job.ledger.compatibility import Consent, check_filter, check_fits, check_places, check_whole
+from dedup_job.ledger.head import Head
+from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.run_history import RunId
+from dedup_job.mongo.id_window import Window
+from dedup_job.mongo.source import Source
+from dedup_job.mongo.target import ReadOnlyTarget, Target
+from dedup_job.pipeline import job
+from dedup_job.pipeline.context import Context, first_records
+from dedup_job.pipeline.guards import BufferedEngine, Guards, InterruptedCounts, WarningList
+from dedup_job.pipeline.job import Observe
+from dedup_job.pipeline.prior_decisions import PriorDecisions, interrupted_runs, warn_missing_keepers
+from dedup_job.pipeline.source_scan import SourceScan
+from dedup_job.records import BACKFILL, COPYING_ACTIONS, NIGHTLY, Batch, Counts, Plan, digests
+from dedup_job.report.run_summary import RunSummary
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """The options of a dry run.
+
+    Attributes:
+        mode: "backfill" or "run"; None for the mode that is due.
+        fresh: Whether to ignore earlier runs.
+        limit: Most records to read; None for all.
+        consent: Changes that a person has accepted.
+    """
+
+    mode: str | None = None
+    fresh: bool = False
+    limit: int | None = None
+    consent: Consent = Consent()
+
+
+class DryRunTarget(ReadOnlyTarget):
+    """The target during a dry run: its own records, and the records that the run would have inserted.
+
+    A keeper of an earlier run is fetched from the target only: it may have been deleted there and still be
+    in the source.
+    """
+
+    def __init__(self, target: Target, source: Source) -> None:
+        super().__init__(target, source)
+        self._inserted = TextIndex()  # digests of ids; 16 bytes each, however long the ids are
+
+    def accept(self, plan: Plan, _: Sequence[bytes]) -> Plan:
+        """Remember which records would be inserted; nothing is written, so nothing is refused."""
+        self._inserted.number(digests([plan.ids[row] for row in plan.rows(*COPYING_ACTIONS)]))
+        return plan
+
+    def _to_come(self, ids: Sequence[bytes]) -> Sequence[bytes]:
+        numbers = self._inserted.find(digests(ids)).tolist()
+        return [raw_id for raw_id, number in zip(ids, numbers, strict=True) if number >= 0]
+
+
+def dry_run(context: Context, options: DryRun, observe: Observe) -> RunSummary:
+    """Return what a backfill or a nightly run would do; writes nothing.
+
+    Guards warn and never stop a dry run, also with fewer records than a run would need for its guards.
+
+    Args:
+        context: The open connections.
+        options: What to try.
+        observe: Called with each batch and its plan.
+    """
+    reader = context.ledger_reader()
+    head = None if options.fresh else read_checked_head(context, reader, options.consent)
+    if not options.fresh:
+        context.check_no_foreign_records(head)
+    mode = options.mode or (NIGHTLY if head and head.covered else BACKFILL)
+    started = time.monotonic()
+    warnings = WarningList()
+    before = InterruptedCounts() if options.fresh else interrupted_runs(context, reader)
+    guards = Guards.of(context.settings.limits, warnings, before, least=1)
+    with context.engine() as engine:
+        target = DryRunTarget(context.target, context.source)
+        keepers, window = context.keepers(target, engine), context.window(mode, head)
+        if options.fresh:
+            past = PriorDecisions.none(keepers, window)
+        else:
+            past = PriorDecisions.read(context, reader, head, keepers, window)
+
+        def decide_window(window: Window, _: str) -> Counts:
+            batches = first_records(context.source.batches(window), options.limit)
+            commit, held_back = guards.before(target.accept), BufferedEngine(engine, guards.first)
+            return job.run(past.job(context, held_back, batches, target.absent, commit, observe))
+
+        counts, _ = SourceScan(context, reader, head, mode, context.source.now())(past.window, decide_window)
+        warn_missing_keepers(keepers, warnings)
+    return RunSummary(
+        RunId.new(mode).name,
+        f"report ({mode})",
+        counts,
+        time.monotonic() - started,
+        context.recipe.digest,
+        context.recipe.about,
+        keepers.summary,
+        warnings=warnings.messages,
+    )
+
+
+def read_checked_head(context: Context, reader: LedgerReader, consent: Consent) -> Head | None:
+    """Return the state of the ledger that a run would start from; None where there is no ledger.
+
+    Raises:
+        ConfigError: If the settings do not fit the ledger, and `consent` does not accept the difference.
+        StateError: If the ledger cannot be continued, as after an interrupted undo.
+    """
+    head = reader.head()
+    if head is None:
+        return None
+    origin = context.origin
+    check_fits(head, origin)
+    check_filter(head, origin, consent)
+    check_whole(head)
+    check_places(head, origin, consent)
+    # A run forgets the time of the last full scan when a person accepts a new filter or collection.
+    return replace(head, looked=None) if consent.filter or consent.moved else head
+
+
+def observe_both(first: Observe, second: Observe) -> Observe:
+    """Return an observer that calls two observers in turn."""
+
+    def observe(batch: Batch, plan: Plan) -> None:
+        first(batch, plan)
+        second(batch, plan)
+
+    return observe
+
+
+def report_past_run(context: Context, run: str, observe: Observe) -> RunSummary:
+    """Return the summary of a past run.
+
+    Args:
+        context: The open connections.
+        run: Name of the run.
+        observe: Called with each batch and its plan, in the order of decision; the batches hold ids only.
+
+    Raises:
+        UsageError: If the ledger does not know the run, or it was undone.
+    """
+    reader = context.ledger_reader()
+    head, row = reader.head(), reader.run(run)
+    if head is None or row is None:
+        raise UsageError(f"the ledger knows no run {run!r}; dedup-job status lists the last runs")
+    if "undone" in row:
+        raise UsageError(f"run {run} was undone by {row['undone_by']}: nothing of it is left to report")
+    check_fits(head, context.origin)
+    # Links are read from the newest plan backwards.
+    plan_ids = [link.id for link in reader.links(head.last) if link.run == run]
+    counts = Counts()
+    for plan_id in reversed(plan_ids):
+        plan = reader.plan(plan_id).plan
+        observe(Batch(plan.ids, ()), plan)
+        counts += plan.counts
+    seconds = row.get("seconds") or 0.0
+    return RunSummary(run, row["mode"], counts, seconds, head.digest, context.recipe.about)

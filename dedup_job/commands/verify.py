@@ -1,0 +1,174 @@
+"""`verify`: compare the whole target with the ledger and the source."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+from dedup_job.audit.checks import RECORDS, RESTORE, check_head, check_ledger, check_records
+from dedup_job.audit.database import AuditDatabase, Position
+from dedup_job.audit.session import (
+    AuditSession,
+    check_unmoved,
+    hash_records,
+    open_audit,
+    read_chain,
+    read_plan,
+    read_restored,
+    target_name,
+)
+from dedup_job.ledger.rows import id_of_row
+from dedup_job.mongo.id_window import since
+from dedup_job.mongo.ids import HEAD, OBJECT_ID, id_of
+from dedup_job.pipeline.context import Context
+from dedup_job.records import ADOPT, BACKFILL
+from dedup_job.report.progress import Advance
+from dedup_job.report.verify_results import VerifyResult
+
+
+def verify(context: Context, state: Path | None, advance: Advance) -> VerifyResult:
+    """Compare all records; an interrupted verification resumes from its `state` file.
+
+    If the ledger itself is damaged, only its faults are reported.
+
+    Args:
+        context: The open connections.
+        state: File for the audit database, deleted at the end; None for an unnamed file.
+        advance: Called with the number of records that were read since the last call.
+
+    Raises:
+        LeaseHeld: If a run is in progress on the target.
+    """
+    started = time.monotonic()
+    with closing(AuditDatabase(state)) as book:
+        audit = open_audit(context, book, advance)
+        _enter_plans(audit)
+        differences = check_ledger(audit)
+        if not differences:
+            _enter_rest(audit)
+            differences = [*check_head(audit), *check_records(audit, RECORDS)]
+        decisions, waiting = book.size("decided"), book.size("waiting")
+        check_unmoved(audit)
+    if state is not None:
+        state.unlink(missing_ok=True)
+    seconds = time.monotonic() - started
+    return VerifyResult(target_name(context), decisions, True, differences, [], seconds, waiting)
+
+
+def _enter_plans(audit: AuditSession) -> None:
+    """Add every decision of the ledger to the database."""
+    position = audit.book.position("plans")
+    if position.is_finished:
+        return
+    plans = read_chain(audit)
+    for number in range(position.after or 0, len(plans)):
+        statement = read_plan(audit, plans, number)
+        with audit.book.page():
+            if statement is not None:
+                is_adopted = statement.mode == ADOPT
+                enter = audit.book.enter_adopted if is_adopted else audit.book.enter_decisions
+                enter(statement.decisions)
+                if statement.mode == BACKFILL:
+                    audit.book.enter_last_id(statement.until)
+            audit.book.move("plans", Position(number + 1))
+        audit.advance(len(statement.decisions) if statement is not None else 0)
+    audit.book.move("plans", Position(len(plans), is_finished=True))
+
+
+def _enter_rest(audit: AuditSession) -> None:
+    """Add the target, the rows of the ledger, and the undecided ids of the source to the database."""
+    book, reader = audit.book, audit.reader
+    collections = {name: reader.rows(name).records_after for name in ("dropped", "exceptions")}
+    collections["target"] = reader.target(audit.context.settings.limits.batch_records).records_after
+    for name, pages in collections.items():
+        _enter_pages(audit, name, pages, partial(_enter_hashed, book, name))
+    _enter_pages(
+        audit,
+        "left",
+        reader.rows("left").ids_after,
+        lambda page: book.enter("stayed", [(id_of_row(key),) for key in page]),
+    )
+    _enter_pages(
+        audit,
+        "restored",
+        reader.rows("overrides").records_after,
+        lambda page: book.enter("restored", read_restored(page)),
+    )
+    for change in RESTORE:
+        book.change(change)
+    _enter_source(audit)
+
+
+def _enter_source(audit: AuditSession) -> None:
+    """Add the undecided ids of the source: as `undecided` if runs have missed them, otherwise as `waiting`.
+
+    Ids in the next run's window are waiting.  Ids without a time are waiting beyond the watermark of a
+    backfill; without a backfill each run reads all of them, so they count as missed.
+    """
+    ids, head = audit.context.source_pages.ids_after, audit.head
+    covered, lookback = head.covered, audit.context.settings.source.lookback
+    first = since(covered, lookback, only_object_ids=True).start if covered else None
+    if head.watermark is not None:
+        # The watermark itself is decided, so it may be left out.
+        behind = partial(_enter_undecided, audit.book, first, True)
+        _enter_pages(audit, "source behind", partial(ids, before=head.watermark), behind)
+    rest = partial(_enter_undecided, audit.book, first, covered is not None and head.watermark is None)
+
+    def from_watermark(after: bytes | None) -> Iterator[list[bytes]]:
+        return ids(after or head.watermark)
+
+    _enter_pages(audit, "source", from_watermark, rest)
+
+
+def _enter_undecided(
+    book: AuditDatabase, first: bytes | None, is_missed: bool, page: Sequence[bytes]
+) -> None:
+    """Add the undecided ids of a page.
+
+    Args:
+        book: The audit database.
+        first: The ObjectId with which the next run's window begins; None if there was no run.
+        is_missed: Whether runs have missed ids that are no ObjectIds.
+        page: Raw ids.
+    """
+    missed = [
+        raw_id
+        for raw_id in page
+        # Raw ObjectIds sort as the server sorts them; other raw ids do not.
+        if (is_missed if first is None or raw_id[HEAD] != OBJECT_ID else raw_id < first)
+    ]
+    book.enter_undecided("undecided", missed)
+    book.enter_undecided("waiting", set(page).difference(missed))
+
+
+def _enter_hashed(book: AuditDatabase, table: str, page: Sequence[bytes]) -> None:
+    book.enter(table, hash_records(page))
+
+
+def _enter_pages(
+    audit: AuditSession,
+    stage: str,
+    pages: Callable[[bytes | None], Iterator[list[bytes]]],
+    enter: Callable[[Sequence[bytes]], None],
+) -> None:
+    """Add a collection to the database page by page; resume after the last page that was added.
+
+    Args:
+        audit: The audit.
+        stage: Name under which the position is stored.
+        pages: Returns the pages after a raw id, or all pages.
+        enter: Adds a page.
+    """
+    position = audit.book.position(stage)
+    if position.is_finished:
+        return
+    for page in pages(position.after):
+        # One transaction, so that a killed audit never has a page without its position.
+        with audit.book.page():
+            enter(page)
+            audit.book.move(stage, Position(id_of(page[-1])))
+        audit.advance(len(page))
+    audit.book.move(stage, Position(is_finished=True))

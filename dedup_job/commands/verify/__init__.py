@@ -1,1 +1,0 @@
-"""`verify`: check that source, ledger and target agree, without the code that wrote them."""

@@ -1,0 +1,114 @@
+"""Turn pydantic's errors into sentences about the settings file: what is wrong, and what to write instead."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+MAX_SHOWN = 60  # characters of a value that a message repeats
+
+EXPECTED: Mapping[str, str] = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a number that is not infinite",
+    "bool_type": "true or false",
+    "string_type": "a text in quotes",
+    "string_too_short": "a text that is not empty",
+    "string_too_long": "{max_length} characters at most",
+    "string_unicode": "a text in UTF-8",
+    "path_type": "the name of a file in quotes",
+    "tuple_type": "a list",
+    "dict_type": "a table",
+    "too_short": "at least one",
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "{ge:g} or more",
+    "less_than_equal": "{le:g} or less",
+    "literal_error": "{expected}",
+    "model_type": "a table of settings",
+}
+"""What each kind of pydantic error expects of the file's author; a test checks that no kind is missing."""
+
+
+def describe_errors(error: ValidationError, tables: type[BaseModel]) -> str:
+    """Return all errors of a settings file in one line, each as `[section] key: the fault`.
+
+    Args:
+        error: The errors that pydantic found.
+        tables: The model of the whole file.
+    """
+    # Unknown keys come first: a key that is missing because it was misspelt is then reported once.
+    errors = sorted(error.errors(), key=lambda details: details["type"] == "missing")
+    proposed = {
+        (*details["loc"][:-1], key) for details in errors if (key := _find_similar_key(details, tables))
+    }
+    kept = (details for details in errors if details["type"] != "missing" or details["loc"] not in proposed)
+    return "; ".join(_describe(details, tables) for details in kept)
+
+
+def _describe(details: ErrorDetails, tables: type[BaseModel]) -> str:
+    path = details["loc"]
+    where = f"[{path[0]}] {path[1] if len(path) > 1 else ''}".rstrip()
+    if details["type"] == "missing":
+        return f"{where}: is missing"
+    if details["type"] == "extra_forbidden":
+        similar = _find_similar_key(details, tables)
+        return f"{where}: unknown key, " + (
+            f"did you mean {similar}?" if similar else f"known: {', '.join(_list_keys(path, tables))}"
+        )
+    item = "".join(f", number {part + 1}" if isinstance(part, int) else f".{part}" for part in path[2:])
+    return (
+        f"{where}{item}: expected {_describe_expected(details, tables)}, not {_show_value(details['input'])}"
+    )
+
+
+def _find_similar_key(details: ErrorDetails, tables: type[BaseModel]) -> str | None:
+    """Return the key that an unknown key resembles most, None for other errors."""
+    if details["type"] != "extra_forbidden":
+        return None
+    known = _list_keys(details["loc"], tables)
+    return next(iter(difflib.get_close_matches(str(details["loc"][-1]), known, 1)), None)
+
+
+def _list_keys(path: Sequence[int | str], tables: type[BaseModel]) -> list[str]:
+    """Return the keys of the section that a path is in; for the path of a section, all sections."""
+    *_, innermost = _walk_models(path[:-1], tables)
+    return list(innermost.model_fields)
+
+
+def _describe_expected(details: ErrorDetails, tables: type[BaseModel]) -> str:
+    kind, context = details["type"], details.get("ctx", {})
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "string_pattern_mismatch":
+        # The pattern itself would help nobody, so its field has a description.
+        *_, section = _walk_models(details["loc"][:1], tables)
+        return str(section.model_fields[str(details["loc"][1])].description)
+    return EXPECTED[kind].format(**context) if kind in EXPECTED else details["msg"]
+
+
+def _walk_models(path: Sequence[int | str], tables: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Yield the model of the whole file, and then each nested model along a path."""
+    yield tables
+    for name in path:
+        annotation = tables.model_fields[str(name)].annotation
+        assert isinstance(annotation, type)
+        assert issubclass(annotation, BaseModel)
+        tables = annotation
+        yield tables
+
+
+def _show_value(value: Any) -> str:
+    """Return a value nearly as the settings file has it, cut off if it is long."""
+    try:
+        shown = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):  # dates, for example, which TOML has and JSON has not
+        shown = str(value)
+    # A connection string in the wrong place may hold a password.
+    if ":/" in shown:
+        return "a connection string"
+    return shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}..."

@@ -1,1 +1,0 @@
-"""Where fingerprinting runs."""

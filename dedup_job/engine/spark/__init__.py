@@ -1,1 +1,0 @@
-"""The decisions of a backfill on Apache Spark: the same as on one machine, record for record."""

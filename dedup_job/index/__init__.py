@@ -1,0 +1,1 @@
+"""Find near texts: fingerprints in, matches out; no database, no files."""

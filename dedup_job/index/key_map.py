@@ -1,0 +1,106 @@
+"""A key map: the texts that share a key, in the order in which they came."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dedup_job.index.buckets import (
+    LEAST_WIDTH,
+    MOST_WIDTH,
+    Flags,
+    Keys,
+    build_empty,
+    insert_entries,
+    partition_keys,
+    rebuild,
+)
+from dedup_job.index.search import Hits, Queries, SearchLimits, Simhashes, search
+
+# Rebuild a map when this share of its slots is used.
+FULL = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRule:
+    """How a key map stores keys and what a search in it returns.
+
+    Attributes:
+        distance: Greatest Hamming distance of two fingerprints that count as near.
+        max_texts: Texts stored for one key, the first ones.
+        max_hits: Near texts returned for one query, the first ones.
+        load: Average number of entries in a bucket above which there are more buckets.
+        segment: Index of the fingerprint segment that the keys are made of, together with the segment after
+            it; a search then also returns texts whose second segment differs in one bit.  None for keys that
+            must be equal.
+    """
+
+    distance: int
+    max_texts: int
+    max_hits: int
+    load: int
+    segment: int | None = None
+
+
+class KeyMap:
+    """A map from a 32-bit key to the first texts that have it; texts are never removed."""
+
+    def __init__(self, rule: KeyRule) -> None:
+        self._rule = rule
+        self._texts = 0
+        self._used_slots = 0
+        self._entries = build_empty(LEAST_WIDTH)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return sum(column.nbytes for column in self._entries)
+
+    @property
+    def buckets(self) -> int:
+        """Number of buckets."""
+        return len(self._entries.directory) - 1
+
+    def add(self, keys: Keys, has_key: Flags) -> None:
+        """Add n texts, which get the next n numbers; a text without a key gets a number, too.
+
+        Args:
+            keys: uint32, shape (n,).
+            has_key: bool, shape (n,).
+        """
+        keys, texts = partition_keys(keys, has_key, self._texts)
+        self._texts += len(has_key)
+        inserted = 0
+        if not self._needs_rebuild(len(keys)):
+            inserted, added = insert_entries(keys, texts, self._rule.max_texts, self._entries)
+            self._used_slots += added
+        if inserted < len(keys):
+            self._entries, self._used_slots = rebuild(
+                self._entries, self._width, keys[inserted:], texts[inserted:], self._rule.max_texts
+            )
+
+    def _needs_rebuild(self, new: int) -> bool:
+        """Return whether `new` more entries would leave few free slots, or call for many more buckets."""
+        # True from four times the present buckets on, so that a growing map is rebuilt rarely.
+        has_few_buckets = self._width > int(self.buckets).bit_length()
+        return has_few_buckets or self._used_slots + new > FULL * len(self._entries.tags)
+
+    @property
+    def _width(self) -> int:
+        """Bits that should choose a bucket, for the present number of texts."""
+        buckets = self._texts // self._rule.load
+        return min(max(buckets.bit_length(), LEAST_WIDTH), MOST_WIDTH)
+
+    def search(self, keys: Keys, queries: Queries, prints: Simhashes, hits: Hits) -> None:
+        """Record for each query the near texts that have its key, without the query itself.
+
+        Args:
+            keys: uint32, shape (n,), one for each query.
+            queries: The n texts to search for.
+            prints: Fingerprints of all texts, by number.
+            hits: Receives the hits.
+        """
+        rule = self._rule
+        # Compiled code takes no None.
+        segment = -1 if rule.segment is None else rule.segment
+        limits = SearchLimits(rule.distance, rule.max_hits, segment)
+        search(keys, queries, limits, prints, self._entries, hits)

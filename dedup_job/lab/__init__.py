@@ -1,1 +1,0 @@
-"""Measure settings, compare records and forecast a backfill; no run needs this."""

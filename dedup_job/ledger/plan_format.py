@@ -1,0 +1,295 @@
+"""How a plan is stored: one document of packed columns with a checksum."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dedup_job.errors import StateError
+from dedup_job.mongo.ids import split
+from dedup_job.records import UNIQUE, Action, Counts, KeeperMatch, Plan, PlanTexts, RawIds, Verdict
+
+
+def read_counts(stored: Mapping[str, Any]) -> Counts:
+    """Take counts from a ledger document."""
+    unjudged, refused = dict(stored["unjudged"]), dict(stored["refused"])
+    return Counts(stored["unique"], stored["exact"], stored["near"], unjudged, refused)
+
+
+def counts_key(counts: Counts) -> dict[str, Any]:
+    """Return counts as they are stored."""
+    unjudged, refused = dict(counts.unjudged), dict(counts.refused)
+    return {
+        "unique": counts.unique,
+        "exact": counts.exact,
+        "near": counts.near,
+        "unjudged": unjudged,
+        "refused": refused,
+    }
+
+
+COLUMNS = (
+    "ids",
+    "bits",
+    "near",
+    "keys",
+    "digests",
+    "hashes",
+    "actions",
+    "reasons",
+    "keepers",
+    "distances",
+    "similarities",
+)
+NO_DISTANCE = 255
+
+
+@dataclass(frozen=True, slots=True)
+class PlanId:
+    """Which plan: its place in the chain, the fence of the run that made it, how often it was amended."""
+
+    number: int
+    fence: int
+    version: int = 0
+
+    @classmethod
+    def read(cls, value: Mapping[str, Any]) -> PlanId:
+        """Take it from a ledger document."""
+        return cls(value["number"], value["fence"], value["version"])
+
+    @property
+    def key(self) -> dict[str, int]:
+        """Return it as it is stored; plans sort by number first."""
+        return {"number": self.number, "fence": self.fence, "version": self.version}
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What was decided before of the records of a plan that decides them again; row i is that of record i.
+
+    numbers  uint32 (n,), the plans that had them
+    hashes   uint64 (n, 2), of the records that were put into the target; zeros for none
+    counts   the verdicts
+    """
+
+    numbers: npt.NDArray[np.uint32]
+    hashes: npt.NDArray[np.uint64]
+    counts: Counts
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Before:
+        """Take it from a plan's document."""
+        hashes = np.frombuffer(stored["hashes"], np.uint64).reshape(-1, 2)
+        return cls(np.frombuffer(stored["numbers"], np.uint32), hashes, read_counts(stored["counts"]))
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """Return it as it is stored."""
+        numbers, hashes = self.numbers.tobytes(), self.hashes.tobytes()
+        return {"numbers": numbers, "hashes": hashes, "counts": counts_key(self.counts)}
+
+    def hash_of(self, row: int) -> bytes | None:
+        """Return the hash of what was put into the target of a record, or None."""
+        hashed: bytes = self.hashes[row].tobytes()
+        return hashed if any(hashed) else None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPlan:
+    """A plan with its place in the chain of plans, and the run that made it.
+
+    before  what was decided of its records before; None for a plan of records that were not
+    until   id of the last record that it decided, where that has been taken out
+    """
+
+    id: PlanId
+    previous: PlanId | None
+    run: str
+    mode: str
+    at: datetime
+    plan: Plan
+    before: Before | None = None
+    until: bytes | None = None
+
+    @property
+    def last_id(self) -> bytes:
+        """The id of the last record that it decided."""
+        return self.until or self.plan.ids[-1]
+
+    def without(self, ids: Collection[bytes]) -> StoredPlan:
+        """Return it without these records."""
+        rows = [row for row, raw_id in enumerate(self.plan.ids) if raw_id not in ids]
+        if len(rows) == len(self.plan):
+            return self
+        return replace(self, plan=self.plan.take(rows), before=None, until=self.last_id)
+
+    def with_hashes(self, hashes: Mapping[bytes, tuple[bytes, bytes]]) -> StoredPlan:
+        """Return it with other hashes of raw records, given by id as what must be there and what shall be."""
+        column = self.plan.hashes.copy()
+        for row, raw_id in enumerate(self.plan.ids):
+            old, new = hashes.get(raw_id, (b"", b""))
+            if column[row].tobytes() == old:
+                column[row] = np.frombuffer(new, np.uint64)
+        return replace(self, plan=replace(self.plan, hashes=column))
+
+    @property
+    def ids(self) -> RawIds:
+        """The ids of its records, in their order."""
+        return RawIds.of(self.plan.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanColumns:
+    """What the next run needs of a stored plan, as columns: all ids, and the texts that could be judged."""
+
+    id: PlanId
+    previous: PlanId | None
+    mode: str
+    ids: RawIds
+    texts: PlanTexts
+
+
+def pack(stored: StoredPlan) -> dict[str, Any]:
+    """Return the document of a plan.
+
+    The columns are little-endian arrays: `bits`, `digests` and `hashes` uint64 and `keys` uint32 as in Plan,
+    `actions` and `reasons` (places in `reason_names`) uint8; `keepers`, `distances` (uint8, 255 for none) and
+    `similarities` (float64, NaN where texts were not compared) have an entry for each duplicate alone.  `ids`
+    and `keepers` are BSON documents `{"_id": value}` end to end.
+    """
+    plan = stored.plan
+    matches = [verdict.match for verdict in plan.verdicts if verdict.match is not None]
+    names = sorted({verdict.reason for verdict in plan.verdicts})
+    place = {name: index for index, name in enumerate(names)}
+    columns = {
+        "ids": b"".join(plan.ids),
+        "bits": plan.bits.tobytes(),
+        "near": plan.has_fingerprint.tobytes(),
+        "keys": plan.keys.tobytes(),
+        "digests": plan.digests.tobytes(),
+        "hashes": plan.hashes.tobytes(),
+        "actions": bytes(verdict.action for verdict in plan.verdicts),
+        "reasons": bytes(place[verdict.reason] for verdict in plan.verdicts),
+        "keepers": b"".join(match.keeper for match in matches),
+        "distances": bytes(NO_DISTANCE if match.distance is None else match.distance for match in matches),
+        "similarities": np.array([match.similarity for match in matches], np.float64).tobytes(),
+    }
+    return {
+        "_id": stored.id.key,
+        "previous": stored.previous.key if stored.previous else None,
+        "run": stored.run,
+        "mode": stored.mode,
+        "at": stored.at,
+        "count": len(plan),
+        "reason_names": names,
+        **columns,
+        "sha256": checksum(columns, names),
+        **({} if stored.before is None else {"before": stored.before.key}),
+        **({} if stored.until is None else {"until": stored.until}),
+    }
+
+
+def unpack(packed: Mapping[str, Any]) -> StoredPlan:
+    """Return the plan of a document; raises StateError when a part of it is missing or wrong."""
+    columns = _checked(packed)
+    has_fingerprint = np.frombuffer(columns["near"], np.bool_)
+    count = len(has_fingerprint)
+    plan = Plan(
+        ids=list(split(columns["ids"])),
+        verdicts=_verdicts(columns, packed["reason_names"]),
+        bits=np.frombuffer(columns["bits"], np.uint64).reshape(count, -1 if count else 1),
+        has_fingerprint=has_fingerprint,
+        keys=np.frombuffer(columns["keys"], np.uint32).reshape(count, -1 if count else 1),
+        digests=np.frombuffer(columns["digests"], np.uint64).reshape(count, 2),
+        hashes=np.frombuffer(columns["hashes"], np.uint64).reshape(count, 2),
+    )
+    run, mode, at = packed["run"], packed["mode"], packed["at"]
+    before = Before.read(packed["before"]) if "before" in packed else None
+    plan_id, previous = PlanId.read(packed["_id"]), _previous(packed)
+    return StoredPlan(plan_id, previous, run, mode, at, plan, before, packed.get("until"))
+
+
+def unpack_columns(packed: Mapping[str, Any]) -> PlanColumns:
+    """Return the columns of a document, without looking at each record; StateError as `unpack`."""
+    columns = _checked(packed)
+    has_fingerprint = np.frombuffer(columns["near"], np.bool_)
+    digests = np.frombuffer(columns["digests"], np.uint64).reshape(-1, 2)
+    rows = np.flatnonzero(digests[:, 0] | digests[:, 1])
+    width = -1 if len(has_fingerprint) else 1  # all that it decided may be decided again since
+    ids = _raw_ids(columns["ids"], len(has_fingerprint))
+    texts = PlanTexts(
+        ids=ids.take(rows),
+        bits=np.frombuffer(columns["bits"], np.uint64)
+        .reshape(len(has_fingerprint), width)
+        .take(rows, axis=0),
+        has_fingerprint=has_fingerprint[rows],
+        keys=np.frombuffer(columns["keys"], np.uint32)
+        .reshape(len(has_fingerprint), width)
+        .take(rows, axis=0),
+        digests=digests.take(rows, axis=0),
+        is_kept=np.frombuffer(columns["actions"], np.uint8)[rows] == Action.UNIQUE,
+    )
+    return PlanColumns(PlanId.read(packed["_id"]), _previous(packed), packed["mode"], ids, texts)
+
+
+def _checked(packed: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the columns of a document."""
+    try:
+        columns = {name: bytes(packed[name]) for name in COLUMNS}
+        whole = checksum(columns, packed["reason_names"]) == packed["sha256"]
+    except (KeyError, TypeError):
+        whole = False
+    if not whole:
+        number = packed["_id"]["number"]
+        raise StateError(f"plan {number} of the ledger is damaged; restore the target database from a backup")
+    return columns
+
+
+def _previous(packed: Mapping[str, Any]) -> PlanId | None:
+    return PlanId.read(packed["previous"]) if packed["previous"] else None
+
+
+def _raw_ids(joined: bytes, count: int) -> RawIds:
+    """Find so many ids that were joined end to end; where all are equally long, at once."""
+    values = np.frombuffer(joined, np.uint8)
+    length = len(joined) // max(1, count)
+    if length >= 4 and length * count == len(joined):
+        lengths = values.reshape(count, length)[:, :4].copy().view("<i4")
+        if (lengths == length).all():
+            return RawIds(np.arange(count + 1) * length, values)
+    return RawIds.of(split(joined))
+
+
+def checksum(columns: Mapping[str, bytes], names: Sequence[str]) -> str:
+    """Return the sha256 over the reason names and the columns in their order."""
+    state = hashlib.sha256("\n".join(names).encode())
+    for name in COLUMNS:
+        state.update(len(columns[name]).to_bytes(8, "little"))
+        state.update(columns[name])
+    return state.hexdigest()
+
+
+def _verdicts(columns: Mapping[str, bytes], names: Sequence[str]) -> list[Verdict]:
+    similarities = np.frombuffer(columns["similarities"], np.float64)
+    matches = (
+        KeeperMatch(
+            keeper,
+            None if distance == NO_DISTANCE else distance,
+            None if np.isnan(similarity) else float(similarity),
+        )
+        for keeper, distance, similarity in zip(
+            split(columns["keepers"]), columns["distances"], similarities, strict=True
+        )
+    )
+    return [
+        Verdict(Action(action), names[reason], next(matches) if action == Action.DUPLICATE else None)
+        if action != Action.UNIQUE
+        else UNIQUE
+        for action, reason in zip(columns["actions"], columns["reasons"], strict=True)
+    ]

@@ -1,1 +1,0 @@
-"""Fingerprints in, matches out; pure."""

@@ -1,0 +1,246 @@
+"""Everything a command works with, opened from the settings and closed together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from math import inf
+from typing import Any, Protocol, Self, TypeVar
+
+from dedup_job.config import Settings
+from dedup_job.errors import ConfigError, StateError, exit_code_of
+from dedup_job.fingerprint.recipe import Recipe
+from dedup_job.index.keepers import KeeperRefetch, Keepers
+from dedup_job.ledger.commit import Ledger
+from dedup_job.ledger.compatibility import Consent
+from dedup_job.ledger.head import Head, Origin
+from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.run_history import RunId
+from dedup_job.mongo import collection_checks
+from dedup_job.mongo.client import RetryPolicy, connect
+from dedup_job.mongo.collection_uuids import Places
+from dedup_job.mongo.id_window import Window, rest_of_backfill, since
+from dedup_job.mongo.indexes import Indexes
+from dedup_job.mongo.pages import BatchSize, Pages, check_condition
+from dedup_job.mongo.rate_limit import Pace, Rates
+from dedup_job.mongo.source import Source
+from dedup_job.mongo.target import Target
+from dedup_job.pipeline.local_engine import Capacity, LocalEngine
+from dedup_job.recipe_from_settings import make_recipe
+from dedup_job.records import BACKFILL, RECONCILE, Batch, RawIds
+
+L = TypeVar("L", bound=Ledger)
+
+BEGINNING = 60  # characters of a text that evidence shows
+
+
+class RecordLookup(Protocol):
+    """A place where records can be fetched by id: the source, the target, or both in turn."""
+
+    def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
+        """Yield the existing records with these ids, in bounded portions.
+
+        Args:
+            ids: Raw ids.
+            fields: Fields to return of each record; none means all.
+        """
+        ...
+
+
+class Context:
+    """The connections, collections and recipe of one command; use it in a `with` statement.
+
+    Attributes:
+        settings: The settings of the command.
+        retry: How long server commands are retried.
+        source: The source, read at the configured rate.
+        source_pages: The source's ids, page by page; for audits.
+        source_name: Full name of the source, `database.collection`.
+        target: The target.
+        target_name: Full name of the target.
+        target_records: The target, read like a source; for records that were in it before the job.
+        places: UUIDs of the source, target and ledger collections.
+        indexes: Copies indexes from the source to the target.
+        recipe: Everything that affects a verdict.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as opening:
+            # If opening fails half-way, leaving this block closes everything opened so far.
+            opening.push(self)
+            self._open()
+            opening.pop_all()
+        return self
+
+    def _open(self) -> None:
+        settings, limits = self.settings, self.settings.limits
+        self.retry = RetryPolicy(limits.patience_seconds, limits.read_seconds)
+        with ExitStack() as stack:
+            how = (limits.connect_seconds, self.retry, limits.allow_plaintext)
+            source_client = stack.enter_context(connect(settings.source_uri(), "source", *how))
+            target_client = stack.enter_context(connect(settings.target_uri(), "target", *how))
+            source = source_client[settings.source.database][settings.source.collection]
+            target = target_client[settings.target.database][settings.target.collection]
+            # `_check_source` reads the ledger, so its place must be known before.
+            self.ledger_place = (target.database, target.name, self.retry)
+            self._check_source(source)
+            check_condition(source, settings.source.condition, self.retry)
+            collection_checks.check_target(source, target, self.retry)
+            self._stack = stack.pop_all()
+        size = BatchSize(limits.batch_records, limits.batch_mb << 20)
+        self.source_name, self.target_name = source.full_name, target.full_name
+        pace = Pace(Rates(limits.max_docs_per_second or inf, (limits.max_mb_per_second or inf) * (1 << 20)))
+        self.source = Source(source, settings.source.condition, size, self.retry, pace)
+        self.target = Target(target, self.retry)
+        self.places = Places(source, target, self.retry)
+        self.indexes = Indexes(source, target, self.retry)
+        self.source_pages = Pages(source, "the source", self.retry, condition=settings.source.condition)
+        self.target_records = Source(target, {}, size, self.retry)
+        self.recipe: Recipe = make_recipe(settings)
+
+    def _check_source(self, source: Any) -> None:
+        """Check that the source exists and can be read.
+
+        Raises:
+            ConfigError: If it cannot be read.
+            StateError: If the target was filled from it and it no longer exists.
+        """
+        try:
+            collection_checks.check_source(source, self.retry)
+        except collection_checks.SourceMissing as error:
+            head = self.ledger_reader().head()
+            if head is None or head.is_empty or head.source != source.full_name:
+                raise
+            raise StateError(
+                f"the source {source.full_name}, from which the target was filled, no longer exists: it was "
+                "dropped or renamed; restore it under this name, or name another target for another source"
+            ) from error
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def origin(self) -> Origin:
+        """The origin that a new ledger stores, and that an existing ledger must have."""
+        return Origin(
+            self.source_name,
+            self.recipe.settings,
+            self.recipe.digest,
+            filter=self.settings.source.plain_filter,
+            places=self.places.noted(),
+        )
+
+    def engine(self) -> LocalEngine:
+        """Return the local engine, not started yet."""
+        limits = self.settings.limits
+        workers = self.settings.engine.workers
+        return LocalEngine(self.recipe, Capacity(workers, limits.in_flight_mb << 20, limits.record_seconds))
+
+    def ledger_reader(self) -> LedgerReader:
+        """Return the ledger for reading."""
+        return LedgerReader(*self.ledger_place)
+
+    @contextmanager
+    def ledger(self, run: RunId, consent: Consent = Consent()) -> Iterator[Ledger]:
+        """Open the ledger for a run that decides by the settings' recipe."""
+        head = self.ledger_reader().head()
+        # Collections must exist before their UUIDs can be stored in a new head.
+        if head is None or head.is_empty or head.places is None:
+            self.places.prepare()
+        with self.open_ledger(Ledger, run, self.origin, consent) as ledger:
+            yield ledger
+
+    @contextmanager
+    def open_ledger(
+        self, kind: type[L], run: RunId, origin: Origin, consent: Consent = Consent()
+    ) -> Iterator[L]:
+        """Open the ledger for writing; if the block fails, the run's row in `runs` gets the exit code."""
+        ledger = kind(*self.ledger_place)
+        ledger.watch(self.places)
+        try:
+            ledger.open(run, origin, consent)
+            yield ledger
+        except BaseException as error:
+            ledger.break_off(exit_code_of(error))
+            raise
+
+    def keepers(self, records: RecordLookup, engine: LocalEngine) -> Keepers:
+        """Return an empty set of keepers.
+
+        Args:
+            records: Where keepers are re-fetched when their shingles are no longer cached.
+            engine: Fingerprints the re-fetched keepers.
+        """
+        fields = self.recipe.reader.fields.names
+        older = KeeperRefetch(lambda ids: records.fetch(ids, fields), engine.fingerprint)
+        return Keepers(self.recipe, self.settings.match.cache_mb << 20, older)
+
+    def has_foreign_records(self, head: Head | None) -> bool:
+        """Return whether the target holds records from outside the job and no adoption is complete."""
+        if head and not head.is_empty:
+            return head.adopting
+        return self.target.holds_others(set(self.ledger_reader().left()))
+
+    def undo_leftovers(self) -> RawIds:
+        """Return the ids of records that an undo left in the target, where they are undecided."""
+        ids = self.ledger_reader().left()
+        gone = self.target.absent(ids)
+        return RawIds.of(raw_id for raw_id in ids if raw_id not in gone)
+
+    def check_no_foreign_records(self, head: Head | None) -> None:
+        """Raise ConfigError if the target holds records from outside the job."""
+        if self.has_foreign_records(head):
+            raise ConfigError(
+                f"{self.target_name} holds records that no run put there; run backfill --adopt to keep them "
+                "and drop copies of them, or choose an empty target"
+            )
+
+    def window(self, mode: str, head: Head | None) -> Window:
+        """Return the range of source ids that a run of this mode reads, with decided records included."""
+        if mode == BACKFILL:
+            return rest_of_backfill(head.watermark if head else None)
+        if mode == RECONCILE:
+            return Window()
+        lookback = self.settings.source.lookback
+        return since(head.covered if head else None, lookback, self.source.has_only_object_ids())
+
+    def can_count_source(self) -> bool:
+        """Return whether the server knows the number of records to decide without scanning them."""
+        # A filter needs a scan, and the metadata of a sharded collection counts orphaned documents.
+        return not self.settings.source.condition and not self.source.is_sharded()
+
+    def is_full_scan_due(self, head: Head, now: datetime) -> bool:
+        """Return whether to compare all ids with the ledger, whatever the record count says.
+
+        An equal count proves little: as many decided records may have been deleted as others arrived with
+        old ids.
+        """
+        is_recent = (
+            head.looked is not None and head.looked <= now < head.looked + self.settings.source.full_look
+        )
+        return not is_recent or not self.can_count_source()
+
+    def text_beginnings(self, ids: Iterable[bytes]) -> dict[bytes, str]:
+        """Return the first characters of these source records' cleaned texts, or "(reason)", by id."""
+        reader, beginnings = self.recipe.reader, dict[bytes, str]()
+        for records in self.source.fetch(list(dict.fromkeys(ids))):
+            texts, reasons = reader.texts([*records.values()])
+            shown = (text[:BEGINNING] or f"({reason})" for text, reason in zip(texts, reasons, strict=True))
+            beginnings |= zip(records, shown, strict=True)
+        return beginnings
+
+
+def first_records(batches: Iterable[Batch], limit: int | None) -> Iterator[Batch]:
+    """Yield batches with at most `limit` records in total; None means all."""
+    remaining = limit
+    for batch in batches:
+        if remaining is not None and len(batch) >= remaining:
+            yield Batch(batch.ids[:remaining], batch.raws[:remaining])
+            return
+        yield batch
+        remaining = remaining and remaining - len(batch)

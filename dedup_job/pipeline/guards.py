@@ -1,0 +1,331 @@
+"""Guards stop a run that is about to do something a person should look at first."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from shlex import quote
+from typing import Self
+
+from dedup_job.config import LimitSettings
+from dedup_job.errors import GuardStop
+from dedup_job.mongo.id_text import extended
+from dedup_job.pipeline.job import Engine
+from dedup_job.records import Action, Batch, Fingerprints, Plan, is_failure
+from dedup_job.report.terminal import format_id
+from dedup_job.text.fields import count_field_kinds, count_text_fields
+
+FIRST_RECORDS = 1_000  # records that are checked before any of them is decided
+# Bytes of first records that are buffered for that check; beyond, records are decided while it continues.
+MAX_BUFFERED_BYTES = 64 << 20
+SAMPLED_RECORDS = 100  # records whose fields a message names
+MAX_NAMES = 10  # fields or reasons in a message
+MIN_RECORDS_FOR_SHARE = 10_000  # records from which on a share of dropped or failed records means something
+MAX_DUPLICATES = 5  # duplicates of a keeper in a message
+
+Commit = Callable[[Plan, Sequence[bytes]], Plan]
+Warn = Callable[[str], object]
+
+log = logging.getLogger("dedup_job")
+
+
+def stop_run(message: str) -> None:
+    """Stop the run with a GuardStop error."""
+    raise GuardStop(f"{message}; run again with --allow if this is intended; earlier decisions stay")
+
+
+@dataclass(frozen=True, slots=True)
+class WarningList:
+    """Logs warnings and collects them for the run's summary."""
+
+    messages: list[str] = field(default_factory=list)
+
+    def __call__(self, message: str) -> None:
+        """Log a warning and add it to the list."""
+        log.warning(message)
+        self.messages.append(message)
+
+
+class UnjudgedGuard:
+    """Stops a run whose first records have no usable text."""
+
+    is_over = False
+
+    def __init__(self, max_share: float, warn: Warn, least: int = FIRST_RECORDS) -> None:
+        """Set the limit.
+
+        Args:
+            max_share: Largest share of the first records that may be unjudged.
+            warn: Called once, when the share is larger.
+            least: With fewer records than this, the guard does not judge at all.
+        """
+        self._max_share, self._warn, self._least = max_share, warn, least
+        self._seen = 0
+        self._reasons = Counter[str]()
+        self._sample: list[bytes] = []
+
+    def add(self, raws: Sequence[bytes], reasons: Sequence[str]) -> None:
+        """Count some records; check the share when enough were counted.
+
+        Args:
+            raws: Raw records, for naming their fields; fewer than `reasons` will do.
+            reasons: Why each record cannot be judged, or "".
+        """
+        if self.is_over:
+            return
+        self._seen += len(reasons)
+        self._reasons.update(filter(None, reasons))
+        self._sample += islice(raws, SAMPLED_RECORDS - len(self._sample))
+        if self._seen >= FIRST_RECORDS:
+            self.finish()
+
+    def finish(self) -> None:
+        """Check the share of the records counted so far; the last call."""
+        if self.is_over or self._seen < self._least:
+            return
+        self.is_over = True
+        unjudged, sample = self._reasons.total(), self._sample
+        self._sample = []
+        if unjudged > self._max_share * self._seen:
+            self._warn(
+                f"{unjudged:,} of the first {self._seen:,} records cannot be judged "
+                f"({list_counts(self._reasons)}), "
+                f"more than [limits] max_unjudged_share = {self._max_share:g}; "
+                f"{_describe_text_fields(sample)}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class BufferedEngine:
+    """An engine that buffers its first batches until the guard of the first records has checked them.
+
+    Attributes:
+        engine: Makes the fingerprints.
+        guard: The guard of the first records.
+    """
+
+    engine: Engine
+    guard: UnjudgedGuard
+
+    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
+        """Yield each batch with its fingerprints, in order."""
+        buffer: list[tuple[Batch, Fingerprints]] = []
+        nbytes = 0
+        for batch, prints in self.engine.fingerprinted(batches):
+            self.guard.add(batch.raws, prints.reasons)
+            buffer.append((batch, prints))
+            nbytes += batch.nbytes + prints.nbytes
+            if self.guard.is_over or nbytes >= MAX_BUFFERED_BYTES:
+                yield from buffer
+                buffer = []
+        self.guard.finish()
+        yield from buffer
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptedCounts:
+    """What interrupted runs decided.
+
+    Attributes:
+        read: Records.
+        dropped: Records that were dropped.
+        failed: Records that the job failed on, by reason.
+        groups: Records that were dropped for each keeper. Filled only if `max_group` is set, as it takes
+            about 150 bytes per keeper.
+    """
+
+    read: int = 0
+    dropped: int = 0
+    failed: Mapping[str, int] = field(default_factory=dict)
+    groups: Mapping[bytes, int] = field(default_factory=dict)
+
+
+class DropGuard:
+    """Stops a run that would drop too large a share of all records, or too many records for one keeper."""
+
+    def __init__(
+        self,
+        max_share: float,
+        max_group: int | None,
+        warn: Warn,
+        before: InterruptedCounts = InterruptedCounts(),
+    ) -> None:
+        """Set the limits.
+
+        Args:
+            max_share: Largest share of records that may be dropped.
+            max_group: Most records that may be dropped for one keeper; None for no limit.
+            warn: Called once per limit, when it is passed.
+            before: Counts of interrupted runs, which are included.
+        """
+        self._max_share, self._max_group, self._warn = max_share, max_group, warn
+        self._read, self._dropped, self._groups = before.read, before.dropped, Counter(before.groups)
+        self._reported = set[str]()
+
+    def check(self, plan: Plan) -> None:
+        """Warn if this plan, together with the earlier ones, would drop too many records."""
+        group_sizes = Counter(verdict.match.keeper for verdict in plan.verdicts if verdict.match is not None)
+        self._read += len(plan)
+        self._dropped += group_sizes.total()
+        if (
+            group_sizes
+            and self._read >= MIN_RECORDS_FOR_SHARE
+            and self._dropped > self._max_share * self._read
+        ):
+            what = f"{self._dropped:,} of {self._read:,} records would be dropped"
+            example = group_sizes.most_common(1)[0][0]
+            self._warn_once(what, f"max_drop_share = {self._max_share}", example, plan)
+        if self._max_group is not None:
+            self._groups.update(group_sizes)
+            largest = max(group_sizes, key=self._groups.__getitem__, default=b"")
+            if self._groups[largest] > self._max_group:
+                what = f"{self._groups[largest]:,} records would be dropped for one keeper"
+                self._warn_once(what, f"max_group = {self._max_group}", largest, plan)
+
+    def _warn_once(self, what: str, limit: str, keeper: bytes, plan: Plan) -> None:
+        """Warn that a limit is passed, with some records that would be dropped for a keeper as examples."""
+        if limit in self._reported:
+            return
+        self._reported.add(limit)
+        members = (
+            raw_id
+            for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True)
+            if verdict.match is not None and verdict.match.keeper == keeper
+        )
+        name, duplicates = _shell_word(keeper), list(map(_shell_word, islice(members, MAX_DUPLICATES)))
+        self._warn(
+            f"{what}, more than [limits] {limit}; duplicates of {name} would be {', '.join(duplicates)}; "
+            f"to see why: dedup-job explain -c FILE {name} {duplicates[0]}"
+        )
+
+
+class FailureGuard:
+    """Stops a run that fails on many records: a bug must not copy a collection without comparing it.
+
+    Fewer than 10,000 records count as 10,000, so that a few bad records among the first do not stop a run.
+    """
+
+    def __init__(self, max_share: float, warn: Warn, before: InterruptedCounts = InterruptedCounts()) -> None:
+        """Set the limit.
+
+        Args:
+            max_share: Largest share of records that the job may fail on.
+            warn: Called once, when the share is larger.
+            before: Counts of interrupted runs, which are included.
+        """
+        self._max_share, self._warn = max_share, warn
+        self._read, self._reasons = before.read, Counter(before.failed)
+        self._has_warned = False
+
+    def check(self, plan: Plan, failed_before: Container[bytes] = ()) -> None:
+        """Warn if the job has failed on too many records.
+
+        Args:
+            plan: The next plan.
+            failed_before: Ids of records that failed in an earlier run and are tried again; not counted.
+        """
+        self._read += len(plan)
+        self._reasons.update(
+            verdict.reason
+            for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True)
+            if verdict.action is Action.UNJUDGED
+            and is_failure(verdict.reason)
+            and raw_id not in failed_before
+        )
+        failed = self._reasons.total()
+        if failed > self._max_share * max(self._read, MIN_RECORDS_FOR_SHARE) and not self._has_warned:
+            self._has_warned = True
+            self._warn(
+                f"the job failed on {failed:,} of {self._read:,} records "
+                f"({list_counts(self._reasons)}), more than "
+                f"[limits] max_failed_share = {self._max_share:g}; they would be copied without being "
+                "compared: is memory short, or is it a bug? Please report it"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """The guards of a run."""
+
+    first: UnjudgedGuard
+    drops: DropGuard
+    failures: FailureGuard
+
+    def before(self, commit: Commit) -> Commit:
+        """Return a commit that first lets the guards check the plan's drops and failures."""
+
+        def check_and_commit(plan: Plan, raws: Sequence[bytes]) -> Plan:
+            self.failures.check(plan)
+            self.drops.check(plan)
+            return commit(plan, raws)
+
+        return check_and_commit
+
+    def all_before(self, commit: Commit) -> Commit:
+        """Return a commit that first runs all guards, for an engine that is not wrapped in `HeldBack`."""
+        check_and_commit = self.before(commit)
+
+        def check_all_and_commit(plan: Plan, raws: Sequence[bytes]) -> Plan:
+            unjudged = [
+                verdict.reason if verdict.action is Action.UNJUDGED else "" for verdict in plan.verdicts
+            ]
+            self.first.add(raws, unjudged)
+            return check_and_commit(plan, raws)
+
+        return check_all_and_commit
+
+    @classmethod
+    def of(
+        cls,
+        limits: LimitSettings,
+        warn: Warn,
+        before: InterruptedCounts = InterruptedCounts(),
+        least: int = FIRST_RECORDS,
+    ) -> Self:
+        """Return the guards with the limits of the settings; the arguments are passed to each guard."""
+        return cls(
+            UnjudgedGuard(limits.max_unjudged_share, warn, least),
+            DropGuard(limits.max_drop_share, limits.max_group, warn, before),
+            FailureGuard(limits.max_failed_share, warn, before),
+        )
+
+
+def check_vanished(vanished: int, decided: int, max_share: float, warn: Warn) -> None:
+    """Warn if too large a share of the decided records vanished; fewer than 1,000 decided are not judged.
+
+    `reconcile --apply` would remove them from the target. If a retention removes fewer, the rest may have
+    been lost by accident.
+    """
+    if decided >= FIRST_RECORDS and vanished > max_share * decided:
+        warn(
+            f"{vanished:,} of {decided:,} decided records have vanished from the source, more than "
+            f"[limits] max_vanished_share = {max_share:g}; their copies would be removed from the target"
+        )
+
+
+def list_counts(counts: Mapping[str, int]) -> str:
+    """Return names with their counts as text, the greatest count first."""
+    return ", ".join(f"{name} {count:,}" for name, count in Counter(counts).most_common(MAX_NAMES))
+
+
+def _describe_text_fields(raws: Iterable[bytes]) -> str:
+    """Return which fields of some records hold text, or else which fields exist; never their values."""
+    raws = list(raws)
+    fields = count_field_kinds(raws)
+    texts = {_printable(path): count for path, count in count_text_fields(fields).items()}
+    if texts:
+        return f"of {len(raws)} records, text is in {list_counts(texts)}"
+    others = ", ".join(map(_printable, islice(fields, MAX_NAMES)))
+    return f"no text is in their fields: {others or 'there is none'}"
+
+
+def _shell_word(raw_id: bytes) -> str:
+    """Return an id as a word of a command line."""
+    return quote(format_id(extended(raw_id)))
+
+
+def _printable(path: str) -> str:
+    return path if path.isprintable() else ascii(path)

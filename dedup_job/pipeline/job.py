@@ -1,0 +1,292 @@
+"""The job on one page: read, fingerprint, decide, commit.  Read this first.
+
+A record is a duplicate if an earlier kept record has the same cleaned text, or is a candidate for it and,
+when texts are compared, shares enough shingles with it.  The nearest keeper wins, and among equally near
+keepers the earliest.  A duplicate is never a keeper itself: a chain A ~ B ~ C never drops C because of A.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isnan
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dedup_job.fingerprint.recipe import Matching
+from dedup_job.index.judge import BatchNeighbours, Judgement, find_batch_neighbours, find_single_neighbours
+from dedup_job.index.keepers import BatchTexts, KeeperRef, Keepers
+from dedup_job.index.search import NO_DISTANCE
+from dedup_job.records import (
+    CONFLICT,
+    UNIQUE,
+    Action,
+    Batch,
+    Counts,
+    Fingerprints,
+    KeeperMatch,
+    Plan,
+    RawIds,
+    Verdict,
+)
+
+Observe = Callable[[Batch, Plan], object]
+"""Called with each batch and its final plan, for the report."""
+
+# Bytes of ids and keepers in one plan.  A BSON document has 16 MiB at most, and so has a command that names a
+# plan's ids.
+PLAN_BYTES = 6 << 20
+
+
+class Engine(Protocol):
+    """Fingerprints batches: in local processes, or by a wrapper around them."""
+
+    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
+        """Yield each batch with its fingerprints, in order."""
+        ...
+
+
+class KeeperCheck(Protocol):
+    """The parts of a job that check whether keepers are still valid; see `Job`."""
+
+    @property
+    def keepers(self) -> Keepers:
+        """All records kept so far."""
+        ...
+
+    @property
+    def absent(self) -> Callable[[Collection[bytes]], set[bytes]]:
+        """Returns the ids that the target no longer has."""
+        ...
+
+    @property
+    def adopted(self) -> Callable[[Sequence[bytes]], Collection[bytes]]:
+        """Returns the ids that the target had before the job first ran."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Everything a run works with.  A dry run is the same with a `commit` that writes nothing.
+
+    Attributes:
+        batches: The batches to decide, in order.
+        engine: Fingerprints them.
+        matching: What counts as a duplicate.
+        keepers: All records kept so far.
+        absent: Returns the ids that the target no longer has.
+        commit: Applies a plan to these raw records, and returns the plan as applied: records may have been
+            refused.  The ledger's rows about it may be written later.
+        observe: Called with each batch and its final plan.
+        adopted: Returns the ids that the target had before the job first ran.
+        conflicting: Returns the ids of those raw records that differ from the target's record with the same
+            id.
+    """
+
+    batches: Iterable[Batch]
+    engine: Engine
+    matching: Matching
+    keepers: Keepers
+    absent: Callable[[Collection[bytes]], set[bytes]]
+    commit: Callable[[Plan, Sequence[bytes]], Plan]
+    observe: Observe
+    adopted: Callable[[Sequence[bytes]], Collection[bytes]] = field(default=lambda ids: ())
+    conflicting: Callable[[Sequence[bytes]], Collection[bytes]] = field(default=lambda raws: ())
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedIds:
+    """The ids of a batch that the target had before the job first ran; their records are never dropped.
+
+    Attributes:
+        ids: All of them.
+        conflicting: Those whose record in the target is a different one, so that it will refuse this one.
+    """
+
+    ids: Collection[bytes] = ()
+    conflicting: Collection[bytes] = ()
+
+
+class Decision(NamedTuple):
+    """The decision on a batch.
+
+    Attributes:
+        verdicts: One for each record, in order.
+        relied_on: Keepers from before the batch that decide whether records are dropped.
+    """
+
+    verdicts: list[Verdict]
+    relied_on: set[KeeperRef]
+
+
+def run(job: Job) -> Counts:
+    """Decide every batch in turn, and commit its plan before the next one is decided."""
+    counts = Counts()
+    for batch, prints in job.engine.fingerprinted(job.batches):
+        entered = job.keepers.add_texts(RawIds.of(batch.ids), prints)
+        adopted = _find_adopted(batch, job)
+        decision = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, adopted)
+        # Somebody may have deleted or changed a keeper in the target.  Without it others take its place, and
+        # these must be checked as well.
+        while outdated := find_outdated_keepers(decision.relied_on, job):
+            job.keepers.mark_missing(outdated)
+            decision = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, adopted)
+        plan = commit_in_parts(make_plan(batch, prints, decision.verdicts), batch.raws, job.commit)
+        add_keepers(plan, entered, prints, job.keepers)
+        job.observe(batch, plan)
+        counts += replace(plan.counts, partial=int(prints.partial.sum()))
+    return counts
+
+
+def _find_adopted(batch: Batch, job: Job) -> AdoptedIds:
+    ids = job.adopted(batch.ids)
+    raws = [raw for raw_id, raw in zip(batch.ids, batch.raws, strict=True) if raw_id in ids]
+    return AdoptedIds(ids, job.conflicting(raws) if raws else ())
+
+
+def commit_in_parts(
+    plan: Plan, raws: Sequence[bytes], commit: Callable[[Plan, Sequence[bytes]], Plan]
+) -> Plan:
+    """Commit a plan, in several parts if it is too large for one document.
+
+    If the target refuses a keeper in one part, its duplicates in later parts are promoted as within one part.
+
+    Args:
+        plan: The plan of a batch.
+        raws: The batch's raw records.
+        commit: Applies a plan to raw records, and returns the plan as applied.
+
+    Returns:
+        The whole plan as applied.
+    """
+    for start, stop in plan.bounds(PLAN_BYTES):
+        applied = commit(plan.part(start, stop), raws[start:stop])
+        refused = {start + row: applied.verdicts[row] for row in applied.rows(Action.REFUSED)}
+        # Conflicts were in the plan already, and nothing depends on them.
+        new = {row: verdict for row, verdict in refused.items() if verdict != plan.verdicts[row]}
+        if new:
+            plan = plan.without(new)
+    return plan
+
+
+def find_outdated_keepers(keepers: Collection[KeeperRef], job: KeeperCheck) -> set[KeeperRef]:
+    """Return the keepers that are no longer valid: deleted from the target, or changed there.
+
+    A keeper that this run inserted or read needs only to be there still.  The text of a keeper from an
+    earlier run is fetched and compared, as somebody may have changed it since.  An adopted record is always
+    fetched: it may have been deleted, and have come again from the source with another text.
+    """
+    adopted = job.adopted([keeper.id for keeper in keepers])
+    seen = {keeper for keeper in keepers if keeper.id not in adopted and job.keepers.is_checked(keeper)}
+    absent = job.absent({keeper.id for keeper in seen})
+    changed = job.keepers.find_outdated([keeper for keeper in keepers if keeper not in seen])
+    return changed | {keeper for keeper in seen if keeper.id in absent}
+
+
+def make_plan(batch: Batch, prints: Fingerprints, verdicts: Sequence[Verdict]) -> Plan:
+    """Build the plan of a batch: its verdicts, and the columns from which the index can be rebuilt."""
+    return Plan(
+        batch.ids, verdicts, prints.bits, prints.has_fingerprint, prints.keys, prints.digests, prints.hashes
+    )
+
+
+def add_keepers(plan: Plan, entered: BatchTexts, prints: Fingerprints, keepers: Keepers) -> None:
+    """Add the records that an applied plan has kept to the keepers."""
+    rows = plan.rows(Action.UNIQUE)
+    is_kept = np.zeros(len(plan), np.bool_)
+    is_kept[rows] = True
+    keepers.keep(entered, is_kept, plan.ids)
+    keepers.cache_shingles(entered.texts[rows], prints.shingles.take(rows))
+
+
+def decide_in_memory(batch: Batch, prints: Fingerprints, matching: Matching, keepers: Keepers) -> Plan:
+    """Decide a batch without a target: its unique records are added to the keepers at once."""
+    entered = keepers.add_texts(RawIds.of(batch.ids), prints)
+    verdicts = decide(batch.ids, prints, entered.texts, matching, keepers).verdicts
+    plan = make_plan(batch, prints, verdicts)
+    add_keepers(plan, entered, prints, keepers)
+    return plan
+
+
+def decide(
+    ids: Sequence[bytes],
+    prints: Fingerprints,
+    texts: npt.NDArray[np.int64],
+    matching: Matching,
+    keepers: Keepers,
+    adopted: AdoptedIds = AdoptedIds(),
+) -> Decision:
+    """Decide records, in order, against the keepers and the earlier records of the batch.
+
+    Args:
+        ids: The raw ids of n records.
+        prints: Their fingerprints.
+        texts: int64, shape (n,), the numbers of their texts, which have been added to the keepers.
+        matching: What counts as a duplicate.
+        keepers: All records kept so far.
+        adopted: Records that are never dropped.
+    """
+    is_droppable = np.array([raw_id not in adopted.ids for raw_id in ids], np.bool_)
+    is_conflicting = np.array([raw_id in adopted.conflicting for raw_id in ids], np.bool_)
+    # The target will refuse these records, so they must neither be dropped nor become keepers.
+    texts = np.where(is_conflicting, -1, texts)
+    neighbours = find_batch_neighbours(prints, texts, matching, keepers)
+    judgement = neighbours.judge(is_droppable, matching.min_similarity)
+    relied_on = _earlier_keepers(neighbours, judgement, keepers)
+    # Backwards, so that the first record with a text overwrites the later ones.
+    rows = np.flatnonzero((texts >= 0) & (judgement.keeper < 0))[::-1]
+    own_keepers = {text: ids[row] for text, row in zip(texts[rows].tolist(), rows.tolist(), strict=True)}
+    # A text that has a keeper already keeps it, also when an adopted record of the batch has the same text.
+    keeper_of = own_keepers | dict(relied_on)
+
+    verdicts = _make_verdicts(judgement, neighbours, prints.reasons, keeper_of)
+    for row in np.flatnonzero(is_conflicting).tolist():
+        verdicts[row] = CONFLICT
+    return Decision(verdicts, relied_on)
+
+
+def decide_each(prints: Fingerprints, matching: Matching, keepers: Keepers) -> Decision:
+    """Decide each record as if it alone came next; nothing is added to the keepers."""
+    neighbours = find_single_neighbours(prints, matching, keepers)
+    judgement = neighbours.judge(np.ones(len(prints), np.bool_), matching.min_similarity)
+    relied_on = _earlier_keepers(neighbours, judgement, keepers)
+    return Decision(_make_verdicts(judgement, neighbours, prints.reasons, dict(relied_on)), relied_on)
+
+
+def _earlier_keepers(neighbours: BatchNeighbours, judgement: Judgement, keepers: Keepers) -> set[KeeperRef]:
+    """Return the keepers from before a batch that its judgement relies on."""
+    texts = neighbours.earlier_keepers_of(judgement).tolist()
+    return {KeeperRef(text, keepers.id(text)) for text in texts}
+
+
+def _make_verdicts(
+    judgement: Judgement, neighbours: BatchNeighbours, reasons: Sequence[str], keeper_of: Mapping[int, bytes]
+) -> list[Verdict]:
+    """Return the verdict on each record.
+
+    Args:
+        judgement: The keeper's text of each record.
+        neighbours: The texts that were judged.
+        reasons: Why a record cannot be judged.
+        keeper_of: Raw id of each text's keeper, by the text's number.
+    """
+
+    def make_verdict(row: int) -> Verdict:
+        text = int(judgement.keeper[row])
+        if text < 0:
+            return Verdict(Action.UNJUDGED, reasons[row])
+        distance, similarity = int(judgement.distance[row]), float(judgement.similarity[row])
+        match = KeeperMatch(
+            keeper_of[int(neighbours.texts[text])],
+            None if distance == NO_DISTANCE else distance,
+            None if isnan(similarity) else similarity,
+        )
+        return Verdict(Action.DUPLICATE, "exact" if text == neighbours.rows[row] else "near", match)
+
+    # Most records are unique and share one verdict.
+    verdicts = [UNIQUE] * len(reasons)
+    for row in np.flatnonzero((neighbours.rows < 0) | (judgement.keeper >= 0)).tolist():
+        verdicts[row] = make_verdict(row)
+    return verdicts

@@ -1,0 +1,100 @@
+"""A sample of the source: stretches of consecutive records, read as a run reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dedup_job.errors import ConfigError
+from dedup_job.mongo.id_window import Window
+from dedup_job.mongo.source import Storage
+from dedup_job.pipeline.context import Context, first_records
+from dedup_job.records import Batch
+
+LEAST, MOST = 5_000, 50_000  # records, if the caller gives no number
+# Records per square root of the collection's size: such a sample holds dozens of pairs if a third are copies.
+RECORDS_PER_ROOT = 6
+MOST_BYTES = 64 << 20
+STRETCHES = 50
+DRAWN_PER_STRETCH = 20  # random ids per stretch; every 20th begins a stretch, which spreads them evenly
+PAGES = 5  # pages on which the read speed is measured
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionSample:
+    """Records of the collection, in `_id` order.
+
+    Attributes:
+        count: About how many records the whole collection has.
+        storage: Bytes that the whole collection takes.
+        batch: The records.
+        stretch: The number of each record's stretch.
+        pages: Ids outside of the stretches, where pages can be read that are not cached yet.
+    """
+
+    count: int
+    storage: Storage
+    batch: Batch
+    stretch: Sequence[int]
+    pages: Sequence[bytes]
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    def cut(self, length: int) -> Iterator[Batch]:
+        """Yield the records in batches of this length."""
+        ids, raws = self.batch.ids, self.batch.raws
+        for first in range(0, len(self), length):
+            yield Batch(ids[first : first + length], raws[first : first + length])
+
+
+def sample_size(storage: Storage) -> int:
+    """Return the number of records to sample: more of a larger collection, within a bounded size in bytes."""
+    wanted = min(MOST, max(LEAST, RECORDS_PER_ROOT * storage.records**0.5))
+    record_bytes = storage.nbytes / storage.records if storage.records else 0.0
+    return max(STRETCHES, int(min(wanted, MOST_BYTES / max(1.0, record_bytes))))
+
+
+def read_sample(context: Context, records: int | None) -> CollectionSample:
+    """Read a sample; if the collection has less than twice as many records, read all of them.
+
+    Args:
+        context: The open connections.
+        records: Records to read; None for a number that suits the collection.
+
+    Raises:
+        ConfigError: If the source has no records.
+    """
+    storage = context.source.storage()
+    wanted = records or sample_size(storage)
+    tried = min(storage.records, min(STRETCHES, wanted) * DRAWN_PER_STRETCH)
+    drawn = context.source.drawn(tried) if tried else []
+    count = storage.records
+    if tried and context.settings.source.condition:
+        # Ids are drawn from all records; the share of them that the filter matches scales the count.
+        count = round(count * len(drawn) / tried)
+    if not drawn:
+        batches = []
+    elif count <= 2 * wanted:
+        batches = list(first_records(context.source.batches(Window()), 4 * wanted))
+        count = sum(map(len, batches))
+    else:
+        step = max(1, len(drawn) // min(STRETCHES, wanted))
+        starts = drawn[step // 2 :: step]
+        batches = [context.source.stretch(start, -(-wanted // len(starts))) for start in starts]
+    # Stretches may overlap. A record belongs to the first, so the dict is filled from the last backwards.
+    rows = {
+        raw_id: (number, raw)
+        for number, batch in reversed(list(enumerate(batches)))
+        for raw_id, raw in zip(batch.ids, batch.raws, strict=True)
+    }
+    order = list(dict.fromkeys(raw_id for batch in batches for raw_id in batch.ids))
+    if not order:
+        raise ConfigError(f"{context.source_name}: found no records to estimate from; see [source] filter")
+    return CollectionSample(
+        count=count,
+        storage=storage,
+        batch=Batch(order, [rows[raw_id][1] for raw_id in order]),
+        stretch=[rows[raw_id][0] if count > len(order) else 0 for raw_id in order],
+        pages=drawn[:: max(1, len(drawn) // PAGES)],
+    )

@@ -1,0 +1,113 @@
+"""Build the recipe: a profile's values, overridden by the settings file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dedup_job.config import Deciding, Section, Settings
+from dedup_job.errors import ConfigError
+from dedup_job.fingerprint.idf import jieba_idf_path, read_idf
+from dedup_job.fingerprint.recipe import PROFILES, Matching, Reader, Recipe, Resource
+from dedup_job.fingerprint.segment import read_stop_words, read_user_words
+from dedup_job.fingerprint.terms import TermRule
+from dedup_job.text.clean import Cleaner
+from dedup_job.text.fields import TextFields
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "idf_table": read_idf,
+    "stop_words": read_stop_words,
+    "user_words": read_user_words,
+}
+
+T = TypeVar("T", TermRule, Matching)
+
+
+def make_recipe(settings: Settings) -> Recipe:
+    """Build the recipe of a settings file.
+
+    Raises:
+        ConfigError: If values contradict each other, or a file cannot be used.
+    """
+    return recipe_for(settings, TextFields(settings.source.fields))
+
+
+def recipe_for(settings: Deciding, texts: TextFields) -> Recipe:
+    """Build the recipe for texts in these fields.
+
+    Raises:
+        ConfigError: If values contradict each other, or a file cannot be used.
+    """
+    clean, recipe, match = settings.clean, settings.recipe, settings.match
+    profile = PROFILES[recipe.profile]
+    bits = recipe.bits or profile.bits
+    matching = _override(_override(profile.matching, recipe), match)
+    errors = list(_find_contradictions(matching, bits))
+    parts: dict[str, Any] = {}
+    # Every part is tried even after an error, so that one message names everything to correct.
+    try:
+        parts["cleaner"] = Cleaner(**dict(clean))
+    except (ConfigError, ValueError) as error:
+        errors.append(str(error))
+    for name, read in READERS.items():
+        try:
+            parts[name] = _load_resource(getattr(recipe, name), read)
+        except ConfigError as error:
+            errors.append(f"[recipe] {name}: {error}")
+    if errors:
+        raise ConfigError("; ".join(errors))
+    return Recipe(
+        reader=Reader(texts, parts["cleaner"]),
+        segmenter=recipe.segmenter,
+        terms=_override(profile.terms, recipe),
+        bits=bits,
+        matching=matching,
+        idf_table=parts["idf_table"] or Resource.at(jieba_idf_path()),
+        stop_words=parts["stop_words"],
+        user_words=parts["user_words"],
+    )
+
+
+def _find_contradictions(matching: Matching, bits: int) -> Iterator[str]:
+    """Yield an error for each combination of settings that are valid alone but not together."""
+    for name in ("radius", "band_radius"):
+        if (radius := getattr(matching, name)) > bits:
+            yield f"[match] {name}: {radius} is more than the {bits} bits of a fingerprint"
+    if matching.min_similarity:
+        return
+    if matching.bands:
+        yield (
+            "[match] min_similarity: with 0 no texts are compared, but bands also find dissimilar texts: "
+            "set bands = 0 too, or min_similarity above 0"
+        )
+    if matching.numbers == "distinguish":
+        yield "[match] numbers: numbers are only compared in texts that are: set min_similarity above 0"
+
+
+def _override(values: T, section: Section) -> T:
+    """Return a profile's values, replaced by the settings of the same names in a section."""
+    names = {field.name for field in fields(values)} & set(type(section).model_fields)
+    return replace(values, **{name: value for name in names if (value := getattr(section, name)) is not None})
+
+
+def _load_resource(path: Path | None, read: Callable[[Path], object]) -> Resource | None:
+    """Return a file of the recipe, None if none is set.
+
+    Raises:
+        ConfigError: If the file cannot be read or parsed.
+    """
+    if path is None:
+        return None
+    path = path.resolve()
+    try:
+        # Parsed only to check it now; each worker reads the file again by its path and digest.
+        read(path)
+        return Resource.at(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not a text file in UTF-8") from None
+    except ValueError as error:
+        raise ConfigError(str(error)) from None

@@ -1,0 +1,182 @@
+"""Decisions about single records: as JSON values, and as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os.path import commonprefix
+from typing import Any
+
+from dedup_job.ledger.row_query import Decided
+from dedup_job.mongo.id_text import extended
+from dedup_job.report.differences import TextGap, TextPiece, describe_gap, mark_difference
+from dedup_job.report.terminal import fit_cell, format_id, wrap_text
+
+MAX_SHOWN, BEFORE = 80, 15  # characters shown of a text, and of these before the first difference of two
+COLUMNS = 100
+GONE = "(deleted)"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRecord:
+    """A decided record.
+
+    Attributes:
+        row: The ledger's row about the record.
+        text: The record's text, None if the record was deleted.
+        keeper_text: The text of its keeper, None if the keeper was deleted or there is none.
+    """
+
+    row: Decided
+    text: str | None = None
+    keeper_text: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the decision as JSON values; the texts begin a little before their first difference."""
+        text, keeper_text = self._cut_texts()
+        texts = {"text": text, **({} if self.row.keeper is None else {"keeper_text": keeper_text})}
+        return {**_row_as_json(self.row), **texts}
+
+    def as_text(self) -> str:
+        """Return the decision as text: the record, its text, and its keeper's text."""
+        text, keeper_text = self._cut_texts()
+        lines = [_row_as_text(self.row), f"    - {_fit_line(text)}"]
+        if self.row.keeper is not None:
+            lines.append(f"    + {_fit_line(keeper_text)}")
+        return "\n".join(lines)
+
+    def as_id(self) -> str:
+        """Return only the id, as the command line takes it."""
+        return format_id(extended(self.row.id))
+
+    def _cut_texts(self) -> tuple[str | None, str | None]:
+        if self.text is None or self.keeper_text is None:
+            return self.text and self.text[:MAX_SHOWN], self.keeper_text and self.keeper_text[:MAX_SHOWN]
+        return cut_before_difference(self.text, self.keeper_text)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupKeeper:
+    """The kept record of a group.
+
+    Attributes:
+        id: The raw id.
+        size: The number of its duplicates.
+        is_in_target: Whether it is still in the target.
+        text: Its text, None if it is neither in the source nor in the target.
+    """
+
+    id: bytes
+    size: int
+    is_in_target: bool
+    text: str | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the keeper as JSON values."""
+        text = self.text and self.text[:MAX_SHOWN]
+        return {
+            "keeper": extended(self.id),
+            "duplicates": self.size,
+            "in_target": self.is_in_target,
+            "text": text,
+        }
+
+    def as_text(self) -> str:
+        """Return the keeper as text."""
+        number = f"{self.size:,} more record{'s' * (self.size != 1)}" if self.size else "no other record"
+        gone = "" if self.is_in_target else "; it is no longer in the target"
+        text = _fit_line(self.text and self.text[:MAX_SHOWN])
+        return f"{format_id(extended(self.id))} is the keeper of {number}{gone}\n    {text}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A dropped record of a group.
+
+    Attributes:
+        row: The ledger's row about the record.
+        parts: The differences to its keeper's text, None if either record was deleted.
+    """
+
+    row: Decided
+    parts: Sequence[TextPiece | TextGap] | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the record as JSON values."""
+        parts = None if self.parts is None else [_part_as_json(part) for part in self.parts]
+        return {**_row_as_json(self.row), "differences": parts}
+
+    def as_text(self) -> str:
+        """Return the record as text: [-only in the keeper-] {+only in this record+}, as `wdiff` marks it."""
+        if self.parts is None:
+            lines = [f"    {GONE}"]
+        else:
+            marked = "".join(map(_part_as_text, self.parts)) or "(the same text)"
+            lines = list(wrap_text(marked, "    "))
+        return "\n".join([_row_as_text(self.row), *lines])
+
+
+def cut_before_difference(first: str, second: str) -> tuple[str, str]:
+    """Return two texts from a little before their first difference; equal texts from their beginning.
+
+    >>> cut_before_difference("they are the same for a while: one", "they are the same for a while: two")
+    ('…e for a while: one', '…e for a while: two')
+    """
+    same = len(commonprefix([first, second]))  # noqa: RUF071 (made for paths, but compares characters)
+    start = max(0, same - BEFORE)
+    if start < BEFORE or same == max(len(first), len(second)):
+        return first[:MAX_SHOWN], second[:MAX_SHOWN]
+    return f"…{first[start : start + MAX_SHOWN]}", f"…{second[start : start + MAX_SHOWN]}"
+
+
+def _row_as_json(row: Decided) -> dict[str, Any]:
+    values = {"id": extended(row.id), "verdict": row.verdict, "reason": row.reason}
+    if row.keeper is not None:
+        match = {"distance": row.distance, "similarity": row.similarity}
+        values |= {"keeper": extended(row.keeper), **match}
+    return {**values, "run": row.run, "at": row.at.isoformat(timespec="seconds")}
+
+
+def _row_as_text(row: Decided) -> str:
+    record = format_id(extended(row.id))
+    if row.keeper is None:
+        return f"{record}: {row.verdict}, {row.reason}, run {row.run}"
+    distance = "" if row.distance is None else f"distance {row.distance}"
+    similarity = "" if row.similarity is None else f"similarity {row.similarity:.4f}"
+    facts = ", ".join(filter(None, (row.reason, distance, similarity, f"run {row.run}")))
+    return f"{record} for {format_id(extended(row.keeper))}: {facts}"
+
+
+def _fit_line(text: str | None) -> str:
+    return GONE if text is None else fit_cell(text, COLUMNS).rstrip()
+
+
+def _part_as_json(part: TextPiece | TextGap) -> dict[str, Any]:
+    if isinstance(part, TextGap):
+        return {"left_out": [part.first, part.second], "same": part.is_same}
+    return {"both": part.first} if part.is_same else {"keeper": part.first, "duplicate": part.second}
+
+
+def _part_as_text(part: TextPiece | TextGap) -> str:
+    if isinstance(part, TextGap):
+        return describe_gap(part.first, part.second, part.is_same)
+    return part.first if part.is_same else mark_difference(part.first, part.second)
+
+
+def why_text(shown: Mapping[str, Any]) -> str:
+    """Return the ledger's decision about one record, a line for each known fact.
+
+    Args:
+        shown: The JSON object that `why --json` prints.
+    """
+    verdict = "not decided yet" if shown["verdict"] == "undecided" else shown["verdict"]
+    lines = [f"{format_id(shown['id'])}: {verdict}"]
+    for name, value in shown.items():
+        if name in ("id", "verdict") or value is None:
+            continue
+        if name == "keeper":
+            value = format_id(value)
+        elif isinstance(value, bool):
+            value = "yes" if value else "no"
+        lines.append(f"  {name.replace('_', ' '):<16} {value}")
+    return "\n".join(part for line in lines for part in wrap_text(line))

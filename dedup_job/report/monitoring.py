@@ -1,0 +1,242 @@
+"""Tell monitoring about a run: a metrics file for Prometheus and a ping URL."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http.client import HTTPException
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.error import HTTPError
+from urllib.parse import urlsplit, urlunsplit
+from urllib.request import urlopen
+
+from prometheus_client import CollectorRegistry, Gauge, Metric, write_to_textfile
+from prometheus_client.parser import text_string_to_metric_families
+
+from dedup_job.config import Settings
+from dedup_job.errors import ConfigError, LeaseHeld, StorageFull, exit_code_of
+from dedup_job.report.files import check_folder
+from dedup_job.report.run_summary import LedgerProgress, RunSummary, peak_rss_mb
+from dedup_job.threads import Threads
+
+LAST_RUN = {
+    "dedup_job_last_run_timestamp_seconds": "When the last run ended, successful or not.",
+    "dedup_job_exit_code": "The exit code of the last run.",
+}
+LAST_SUCCESS = {
+    "dedup_job_last_success_timestamp_seconds": "When the last successful run ended (exit code 0 or 3).",
+    "dedup_job_seconds": "How long the last successful run took.",
+    "dedup_job_peak_memory_bytes": "The peak memory of its main process.",
+    "dedup_job_covered_timestamp_seconds": "Every record in the source at this time is decided.",
+    "dedup_job_undecided": "About how many records of the source are not decided; absent if unknown.",
+}
+RECORDS = "dedup_job_records"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsFile:
+    """The metrics file of the runs on one target."""
+
+    path: Path
+    target: str
+
+    def write_success(self, report: RunSummary, progress: LedgerProgress, now: datetime) -> None:
+        """Replace the file after a successful run.
+
+        Raises:
+            OSError: If the file cannot be written.
+        """
+        registry = self._make_registry(report.exit_code, now)
+        covered = progress.covered
+        values: dict[str, float | None] = {
+            "dedup_job_last_success_timestamp_seconds": now.timestamp(),
+            "dedup_job_seconds": report.seconds,
+            "dedup_job_peak_memory_bytes": peak_rss_mb() * (1 << 20),
+            "dedup_job_covered_timestamp_seconds": covered.timestamp() if covered else None,
+            "dedup_job_undecided": progress.undecided,
+        }
+        for name, value in values.items():
+            if value is not None:
+                self._add(registry, name, LAST_SUCCESS[name], value)
+        records = Gauge(
+            RECORDS, "Records that it decided, by verdict.", ["target", "verdict"], registry=registry
+        )
+        counts = report.counts
+        verdicts = {
+            "unique": counts.unique,
+            "exact": counts.exact,
+            "near": counts.near,
+            "unjudged": sum(counts.unjudged.values()),
+            "refused": sum(counts.refused.values()),
+        }
+        for verdict, number in verdicts.items():
+            records.labels(self.target, verdict).set(number)
+        write_to_textfile(str(self.path), registry)
+
+    def write_failure(self, code: int, now: datetime) -> None:
+        """Replace the file after a failed run; the metrics of the last successful run stay.
+
+        Raises:
+            OSError: If the file cannot be written.
+        """
+        registry = self._make_registry(code, now)
+        registry.register(_LastSuccess({metric.name: metric for metric in self._read()}))
+        write_to_textfile(str(self.path), registry)
+
+    def _make_registry(self, code: int, now: datetime) -> CollectorRegistry:
+        """Return a registry with the metrics of every run."""
+        registry = CollectorRegistry()
+        for (name, description), value in zip(LAST_RUN.items(), (now.timestamp(), code), strict=True):
+            self._add(registry, name, description, value)
+        return registry
+
+    def _add(self, registry: CollectorRegistry, name: str, description: str, value: float) -> None:
+        Gauge(name, description, ["target"], registry=registry).labels(self.target).set(value)
+
+    def _read(self) -> Iterator[Metric]:
+        """Yield the metrics in the present file, none if there is no such file."""
+        try:
+            yield from text_string_to_metric_families(self.path.read_text("utf-8"))
+        except (FileNotFoundError, ValueError):  # ValueError: the file is not a metrics file
+            return
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # eq=False keeps it hashable, as a registry requires
+class _LastSuccess:
+    """A collector of the metrics of the last successful run."""
+
+    metrics: Mapping[str, Metric]
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield these metrics."""
+        for name in (*LAST_SUCCESS, RECORDS):
+            if name in self.metrics:
+                yield self.metrics[name]
+
+
+PING_SECONDS = 3.0  # timeout of one ping, and of all unfinished ones at the end of a run
+PING_START, PING_DONE, PING_FAILED = "/start", "", "/fail"
+
+log = logging.getLogger("dedup_job")
+
+
+class Ping:
+    """Sends pings to one URL, in the order of the events."""
+
+    def __init__(self, url: str) -> None:
+        """Check the URL.
+
+        Raises:
+            ConfigError: If it is not an HTTP URL; the message does not repeat it.
+        """
+        try:
+            parts = urlsplit(url)
+            is_valid = parts.scheme in ("http", "https") and bool(parts.hostname)
+        except ValueError:
+            is_valid = False
+        if not is_valid:
+            raise ConfigError("[report] ping: expected an address as https://hc-ping.com/...")
+        self._parts = parts
+        self._caller = Threads(1)
+        self._last: Future[None] | None = None
+
+    def send(self, event: str) -> None:
+        """Send the ping of an event in the background, after the pings before it."""
+        # One thread sends all: out of order, a late "/start" would make a finished run look unfinished.
+        self._last = self._caller.submit(self._request, event)
+
+    def wait(self) -> None:
+        """Wait until all pings are sent, up to the timeout."""
+        if self._last is not None:
+            wait([self._last], PING_SECONDS)
+        self._caller.stop()
+
+    def _request(self, event: str) -> None:
+        path = self._parts.path.rstrip("/") + event
+        try:
+            with urlopen(urlunsplit(self._parts._replace(path=path)), timeout=PING_SECONDS):
+                pass
+        except (OSError, HTTPException, ValueError) as error:
+            # Only the kind of the error: its message may contain the URL.
+            reason = error.code if isinstance(error, HTTPError) else type(error).__name__
+            log.warning("ping failed", extra={"fields": {"of": event or "/", "error": reason}})
+
+
+class MonitoredRun:
+    """Notifies monitoring of one run: a context manager around it.
+
+    A run that ends because another run holds the lease is not reported as a failure.
+    """
+
+    def __init__(self, settings: Settings, keeps_metrics: bool = True) -> None:
+        """Check the settings before the run.
+
+        Args:
+            settings: Their section `[report]` names the metrics file and the URL to ping.
+            keeps_metrics: Whether to write metrics; only for commands that decide records.
+
+        Raises:
+            ConfigError: If the URL is invalid, or the metrics file cannot be written.
+        """
+        report, target = settings.report, settings.target
+        self._ping = Ping(report.ping.get_secret_value()) if report.ping else None
+        self._metrics = None
+        if keeps_metrics and report.metrics is not None:
+            check_folder(report.metrics.parent, "[report] metrics")
+            self._metrics = MetricsFile(report.metrics, f"{target.database}.{target.collection}")
+
+    @property
+    def wants_metrics(self) -> bool:
+        """Whether `done` needs the ledger's progress."""
+        return self._metrics is not None
+
+    def __enter__(self) -> Self:
+        self._send_ping(PING_START)
+        return self
+
+    def done(self, report: RunSummary, progress: LedgerProgress) -> None:
+        """Write the metrics of a finished run.
+
+        Raises:
+            StorageFull: If the file cannot be written.
+        """
+        if self._metrics is None:
+            return
+        try:
+            self._metrics.write_success(report, progress, datetime.now(UTC))
+        except OSError as error:
+            raise StorageFull(
+                f"the work is done, but {self._metrics.path} cannot be written: {error.strerror}"
+            ) from None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self._send_ping(PING_DONE)
+        elif not isinstance(error, LeaseHeld):
+            self._send_ping(PING_FAILED)
+            self._write_failure(exit_code_of(error))
+        if self._ping is not None:
+            self._ping.wait()
+
+    def _send_ping(self, event: str) -> None:
+        if self._ping is not None:
+            self._ping.send(event)
+
+    def _write_failure(self, code: int) -> None:
+        if self._metrics is None:
+            return
+        try:
+            self._metrics.write_failure(code, datetime.now(UTC))
+        except OSError as error:
+            # Only logged: raised here, it would hide why the run failed.
+            log.warning("metrics not written", extra={"fields": {"error": error.strerror}})

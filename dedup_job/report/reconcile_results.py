@@ -1,0 +1,275 @@
+"""Results of `reconcile`, with and without `--apply`, as text and JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from dedup_job.mongo.id_list import IdList
+from dedup_job.mongo.id_text import extended
+from dedup_job.records import VANISHED, Action, Counts
+from dedup_job.report.run_summary import RunSummary
+from dedup_job.report.terminal import count_row, format_id, format_row, join_counts, more_row
+
+SAMPLES = 5  # ids shown as text
+MAX_STAY_LISTED = 100  # ids in JSON, which is also a row of the ledger and may have 16 MiB
+
+
+@dataclass(frozen=True, slots=True)
+class OutdatedCounts:
+    """Numbers of outdated records.
+
+    Attributes:
+        renewed: Records that changed, but not in their text.
+        changed: Records whose text changed, or whose decision is about another text.
+        handed_on: Records that were dropped for a record that changed or vanished.
+        refused: Records that the target refused, and may accept now.
+        failed: Records that were copied without being compared, because the job failed on them.
+        kept: Vanished records that are in the target.
+        others: Vanished records that are not in the target.
+    """
+
+    renewed: int
+    changed: int
+    handed_on: int
+    refused: int
+    failed: int
+    kept: int
+    others: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the numbers as JSON values."""
+        return {
+            "renew": self.renewed,
+            "decide_again": {
+                "changed": self.changed,
+                "handed_on": self.handed_on,
+                "refused": self.refused,
+                "failed": self.failed,
+            },
+            "take_out": {"kept": self.kept, "not_kept": self.others},
+        }
+
+    def as_text(self, target: str) -> str:
+        """Return the numbers as text, before the user is asked."""
+        rows = [
+            ("renewed", self.renewed, "changed, but not in their text: verdicts stay"),
+            ("decided again", self.changed, "changed in their text"),
+            ("", self.handed_on, "were dropped for a record that changed or vanished"),
+            ("", self.refused, "were refused by the target, which may accept them now"),
+            ("", self.failed, "were copied without being compared, because the job failed on them"),
+            ("vanished", self.kept, "will be removed from the target"),
+            ("", self.others, "are not in the target"),
+        ]
+        return "\n".join(
+            [
+                f"reconcile would bring {target} up to date:",
+                *(count_row(*row, width=16) for row in rows),
+                "records that others changed in the target stay unchanged",
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyResult:
+    """The changes that `reconcile --apply` made.
+
+    Attributes:
+        run: The run's name; `undo` takes it, to undo the new decisions.
+        target: The target's name.
+        renewed: Number of records that changed, but not in their text.
+        counts: The verdicts on records that were decided again; vanished records are refused.
+        removed: Number of records removed from the target.
+        seconds: How long it took.
+        stay: Raw ids of records whose copy in the target stays unchanged: others changed the copy, or the
+            target refused the new version.
+    """
+
+    run: str
+    target: str
+    renewed: int
+    counts: Counts
+    removed: int
+    seconds: float
+    stay: IdList = field(default_factory=IdList)
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 if an outdated copy stays, or the target refused something."""
+        refused = {reason: n for reason, n in self.counts.refused.items() if reason != VANISHED.reason}
+        return 3 if self.stay or refused else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the changes as one JSON object."""
+        return {
+            "run": self.run,
+            "mode": "apply",
+            "renewed": self.renewed,
+            **self.counts.as_json(),
+            "removed": self.removed,
+            "stay": list(map(extended, islice(self.stay, MAX_STAY_LISTED))),
+            "stay_count": len(self.stay),
+            "seconds": round(self.seconds, 3),
+        }
+
+    def as_text(self) -> str:
+        """Return the changes as text."""
+        counts = self.counts
+        numbers = {
+            "unique": counts.unique,
+            "duplicate": counts.duplicate,
+            "unjudged": sum(counts.unjudged.values()),
+            **counts.refused,
+        }
+        verdicts = ", ".join(f"{name} {count:,}" for name, count in numbers.items() if count)
+        lines = [
+            f"apply {self.run}: {self.target} is up to date",
+            count_row("renewed", self.renewed),
+            count_row("decided again", counts.read, verdicts),
+            count_row("removed from target", self.removed),
+        ]
+        if self.stay:
+            reason = "changed in the target by others, or refused in their new version:"
+            lines.append(count_row("left unchanged", len(self.stay), reason))
+            lines += [f"    {format_id(extended(raw_id))}" for raw_id in islice(self.stay, SAMPLES)]
+            lines += more_row(len(self.stay), SAMPLES, "    ", "dedup.left has those that were decided again")
+        return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
+
+
+MOST_LISTED = 1_000  # records in JSON
+KEPT, DROPPED, REFUSED = "kept", "dropped", "refused"
+OUTCOMES = {
+    Action.UNIQUE: KEPT,
+    Action.UNJUDGED: KEPT,
+    Action.DUPLICATE: DROPPED,
+    Action.REFUSED: REFUSED,
+}
+CHANGED_IDS = {
+    KEPT: "the target has their old version",
+    DROPPED: "their new text may be missing from the target",
+    REFUSED: "not in the target",
+}
+VANISHED_IDS = {
+    KEPT: "the target still has them",
+    DROPPED: "their keepers still represent them",
+    REFUSED: "not in the target",
+}
+
+
+class AffectedRecords:
+    """Decided records that changed, or that vanished, and the earlier decision about each.
+
+    A record takes a byte of memory here; ids are on disk where they are many.
+    """
+
+    def __init__(self) -> None:
+        self._ids = IdList()
+        self._actions = bytearray()
+
+    def add(self, records: Iterable[tuple[bytes, Action]]) -> None:
+        """Add records, given as raw ids with their decisions."""
+        records = list(records)
+        self._ids.extend(raw_id for raw_id, _ in records)
+        self._actions += bytes(action for _, action in records)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The number of records by decision."""
+        counts = Counter[str]()
+        for action, fate in OUTCOMES.items():
+            counts[fate] += self._actions.count(action)
+        return +counts  # without zeros
+
+    def rows(self, most: int | None = None) -> Iterator[dict[str, Any]]:
+        """Yield all records, or the first `most`, as JSON values."""
+        pairs = zip(self._ids, self._actions, strict=True)
+        for raw_id, action in islice(pairs, most):
+            yield {"id": extended(raw_id), "was": OUTCOMES[Action(action)]}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return counts and the first records as JSON values."""
+        counts = self.counts
+        records = list(self.rows(MOST_LISTED))
+        return {**{fate: counts[fate] for fate in (KEPT, DROPPED, REFUSED)}, "records": records}
+
+    def lines(self, name: str, meanings: dict[str, str]) -> list[str]:
+        """Return counts and the first records as lines of text.
+
+        Args:
+            name: What happened to the records.
+            meanings: What that means for the target, by decision.
+        """
+        counts = self.counts
+        return [
+            count_row(name, counts.total(), width=10),
+            *(f"    {fate} {counts[fate]:,}: {note}" for fate, note in meanings.items() if counts[fate]),
+            *(f"    {format_row(row)}" for row in self.rows(SAMPLES)),
+            *more_row(counts.total(), SAMPLES, "    ", "--ids FILE lists all"),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcileResult:
+    """The result of `reconcile`.
+
+    Attributes:
+        source: The source's name.
+        decided: Number of records that were decided before.
+        missed: The report of the run that decided missed records; None if there were none.
+        changed: Records that differ from their decided version; None if contents were not compared.
+        vanished: Decided records that are no longer in the source.
+        seconds: How long it took.
+        applied: The changes that `--apply` made; None if it was not given, or nothing was outdated.
+        refused_before: Records that the target refused in earlier runs that did not report them, by reason.
+    """
+
+    source: str
+    decided: int
+    missed: RunSummary | None
+    changed: AffectedRecords | None
+    vanished: AffectedRecords
+    seconds: float
+    applied: ApplyResult | None = None
+    refused_before: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 if the target refused something, or a copy that others changed stays there."""
+        codes = [result.exit_code for result in (self.missed, self.applied) if result is not None]
+        return max([*codes, 3 if self.refused_before else 0])
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result as one JSON object."""
+        return {
+            "source": self.source,
+            "decided": self.decided,
+            "missed": self.missed.counts.read if self.missed else 0,
+            "run": self.missed.as_json() if self.missed else None,
+            "changed": self.changed.as_json() if self.changed else None,
+            "vanished": self.vanished.as_json(),
+            **({"applied": self.applied.as_json()} if self.applied else {}),
+            **({"refused_before": dict(self.refused_before)} if self.refused_before else {}),
+            "seconds": round(self.seconds, 3),
+        }
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield all records that changed or vanished, as JSON values."""
+        for name, tally in (("changed", self.changed), ("vanished", self.vanished)):
+            for row in tally.rows() if tally else ():
+                yield {**row, "now": name}
+
+    def as_text(self) -> str:
+        """Return the result as text."""
+        lines = [f"reconcile {self.source}: {self.decided:,} records were decided"]
+        lines.append(count_row("missed", self.missed.counts.read if self.missed else 0, width=10))
+        # The meanings describe a target that is not up to date, so they are wrong after `--apply`.
+        if self.changed is not None:
+            lines += self.changed.lines("changed", {} if self.applied else CHANGED_IDS)
+        lines += self.vanished.lines("vanished", {} if self.applied else VANISHED_IDS)
+        if self.refused_before:
+            lines.append(f"  refused in earlier interrupted runs: {join_counts(self.refused_before)}")
+        lines.append(f"  {self.seconds:,.1f} s")
+        return "\n".join([*lines, *(result.as_text() for result in (self.applied, self.missed) if result)])

@@ -1,0 +1,158 @@
+"""The summary of a run: counts, time and memory, as text and JSON."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from dedup_job.mongo.indexes import Copied
+from dedup_job.records import Counts
+from dedup_job.report.terminal import count_row, join_counts, to_json_line, wrap_text
+
+
+def indexes_as_json(copied: Copied) -> dict[str, Any]:
+    """Return the result as JSON values; `expiry_held_back` has the seconds by index."""
+    return {
+        "built": list(copied.built),
+        "there": list(copied.there),
+        "refused": dict(copied.refused),
+        "expiry_held_back": dict(copied.expiries),
+    }
+
+
+def index_lines(copied: Copied) -> Iterator[str]:
+    """Yield the result as text, with the commands that turn on expiry."""
+    yield f"  indexes of the source: {len(copied.built)} built, {len(copied.there)} already there"
+    if copied.built:
+        yield from wrap_text(f"built: {', '.join(copied.built)}", "    ")
+    for name, reason in copied.refused.items():
+        yield from wrap_text(f"index NOT built: {name}: {reason}", "  ")
+    for name, seconds in copied.expiries.items():
+        yield from wrap_text(
+            f"index {name} built without its expiry: with it the server would delete kept records whose "
+            "duplicates were dropped. To turn it on when the target replaces the source:",
+            "  ",
+        )
+        index = to_json_line({"name": name, "expireAfterSeconds": seconds})
+        yield f"    db.runCommand({{collMod: {to_json_line(copied.target)}, index: {index}}})"
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """The result of a run.
+
+    Attributes:
+        run: The run's name.
+        mode: The command.
+        counts: The verdicts.
+        seconds: How long it took.
+        recipe: The recipe's digest.
+        about: The recipe in words.
+        index: The size of the index of earlier texts, in words.
+        refused_before: Records that the target refused in earlier runs that did not report them, by reason.
+        warnings: Messages of guards that did not stop the run.
+        indexes: The result of copying the source's indexes, None if that was not asked for.
+    """
+
+    run: str
+    mode: str
+    counts: Counts
+    seconds: float
+    recipe: str
+    about: str = ""
+    index: str = ""
+    refused_before: Mapping[str, int] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
+    indexes: Copied | None = None
+
+    @property
+    def docs_per_second(self) -> float:
+        """Records decided in a second."""
+        return self.counts.read / self.seconds if self.seconds else 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 if the target refused something, in this run or in an interrupted run before it."""
+        refused = sum(self.counts.refused.values()) + sum(self.refused_before.values())
+        return 3 if refused or (self.indexes and self.indexes.refused) else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the report as one JSON object."""
+        return {
+            "run": self.run,
+            "mode": self.mode,
+            **self.counts.as_json(),
+            "seconds": round(self.seconds, 3),
+            "docs_per_second": round(self.docs_per_second, 1),
+            "peak_rss_mb": round(peak_rss_mb(), 1),
+            "recipe": self.recipe,
+            "index": self.index,
+            **({"refused_before": dict(self.refused_before)} if self.refused_before else {}),
+            **({"warnings": list(self.warnings)} if self.warnings else {}),
+            **({"indexes": indexes_as_json(self.indexes)} if self.indexes else {}),
+        }
+
+    def as_text(self) -> str:
+        """Return the report as text."""
+        counts = self.counts
+        if not counts.read:
+            return "\n".join([f"{self.mode} {self.run}: nothing new to decide", *self._last_lines()])
+        rows = [
+            ("read", counts.read, ""),
+            ("unique", counts.unique, ""),
+            ("duplicate", counts.duplicate, f"exact {counts.exact:,}, near {counts.near:,}"),
+            ("unjudged", sum(counts.unjudged.values()), join_counts(counts.unjudged)),
+            ("refused", sum(counts.refused.values()), join_counts(counts.refused)),
+        ]
+        lines = [f"{self.mode} {self.run}", *warning_lines(self.warnings)]
+        for name, count, note in rows:
+            share = f"{100 * count / counts.read:5.1f} %"
+            lines.append(count_row(name, count, f"{share}  {note}", width=10))
+        if counts.partial:
+            lines.append(
+                f"  {counts.partial:,} judged by some of their fields: others are missing, null or empty"
+            )
+        lines.append(
+            f"  {self.seconds:,.1f} s, {self.docs_per_second:,.0f} documents/s, "
+            f"peak memory {peak_rss_mb():,.0f} MB"
+        )
+        lines.append(f"  recipe {self.recipe[:12]}: {self.about}".rstrip(": "))
+        if self.index:
+            lines.append(f"  index: {self.index}")
+        return "\n".join([*lines, *self._last_lines()])
+
+    def _last_lines(self) -> Iterator[str]:
+        """Yield the lines that belong to a run without new records, too."""
+        if self.refused_before:
+            yield f"  refused in earlier interrupted runs: {join_counts(self.refused_before)}"
+        if self.indexes:
+            yield from index_lines(self.indexes)
+
+
+def warning_lines(warnings: Sequence[str]) -> list[str]:
+    """Return the warnings of guards as lines."""
+    return [f"  WARNING: {warning}" for warning in warnings]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerProgress:
+    """The progress of a ledger after a run.
+
+    Attributes:
+        undecided: About how many records of the source are not decided; None if unknown.
+        covered: Every record in the source at this time is decided; None if no scan was complete.
+    """
+
+    undecided: int | None
+    covered: datetime | None
+
+
+def peak_rss_mb() -> float:
+    """Return the peak memory of this process in MB, without its workers."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # macOS counts bytes, Linux kilobytes.
+    return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)

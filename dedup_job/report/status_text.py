@@ -1,0 +1,118 @@
+"""`status` as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from dedup_job.report.terminal import format_id
+
+UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
+NUMBERS = ("read", "unique", "duplicate")
+
+
+def status_text(shown: Mapping[str, Any]) -> str:
+    """Return the progress of the ledger, its lease and the last runs.
+
+    Args:
+        shown: The JSON object that `status --json` prints.
+    """
+    if not shown["ledger"]:
+        return (
+            f"{shown['target']}: no ledger yet, so nothing is decided; report says what a backfill would do"
+        )
+    rows = (f"  {label:<11}{value}" for label, value in _progress_rows(shown))
+    return "\n".join([f"{shown['target']}, from {shown['source']}", *rows, *_run_table(shown["runs"])])
+
+
+def _progress_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield labels and values: how far the ledger is, and who works on it."""
+    duplicate, unjudged, refused = (_sum(shown[name]) for name in ("duplicate", "unjudged", "refused"))
+    lag, watermark, run = shown["lag"], shown["watermark"], shown["undoing"]
+    undecided = "not counted since the last full look"
+    if lag["records"] is not None:
+        undecided = f"about {lag['records']:,} or more"
+    yield "decided", f"{shown['read']:,} in {shown['plans']:,} plans"
+    yield "", f"unique {shown['unique']:,}, duplicate {duplicate:,}"
+    yield "", f"unjudged {unjudged:,}, refused {refused:,}, restored {shown['restored']:,}"
+    if shown["failed"]:
+        yield "", f"failed {shown['failed']:,} of the unjudged; to try them again: reconcile --apply"
+    yield "undecided", undecided
+    yield "covered", _describe_scan(shown["covered"], lag["seconds"])
+    yield "full look", _describe_scan(shown["looked"], lag["full_look_seconds"])
+    yield "watermark", "none" if watermark is None else format_id(watermark)
+    yield "recipe", f"{shown['recipe'][:12]}, fence {shown['fence']}"
+    yield "lease", _describe_lease(shown["lease"])
+    # Without a holder of the lease, a pending plan or undo is the rest of a killed run.
+    is_held = bool(shown["lease"] and shown["lease"]["held"])
+    if shown["pending"]:
+        state = "is being carried out" if is_held else "a run was killed; the next run finishes it"
+        yield "pending", f"plan {shown['pending']['plan']} of run {shown['pending']['run']}: {state}"
+    if run:
+        state = "is being undone" if is_held else f"is half undone; finish with: dedup-job undo {run}"
+        yield "undo", f"run {run} {state}"
+
+
+def _describe_scan(at: str | None, seconds: float | None) -> str:
+    """Return when the source was last scanned."""
+    if at is None or seconds is None:
+        return "never: no run has scanned the whole source yet"
+    return f"{at}, {duration(seconds)} ago"
+
+
+def _describe_lease(lease: Mapping[str, Any] | None) -> str:
+    """Return who holds the lease, by the server's clock."""
+    if lease is None:
+        return "free"
+    holder = f"process {lease['pid']} on {lease['host']}"
+    if lease["holder_alive"] is False:
+        return f"free: {holder} is gone"
+    if not lease["held"]:
+        return f"free: the lease of {holder} expired {duration(-lease['seconds_left'])} ago"
+    # `None` if the holder runs on another machine, where its process cannot be checked.
+    alive = "" if lease["holder_alive"] is None else ", which is alive"
+    return f"held by {holder}{alive}, for {duration(lease['seconds_left'])} more unless renewed"
+
+
+def _run_table(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a table of the last runs, newest first, in 80 columns."""
+    yield f"\n  {'run':<21}{'mode':<10}{'seconds':>9}" + "".join(f"{name:>11}" for name in NUMBERS) + " exit"
+    for run in runs:
+        seconds = "-" if run["seconds"] is None else f"{run['seconds']:,.1f}"
+        numbers = "".join(f"{_format_number(run[name]):>11}" for name in NUMBERS)
+        code = "-" if run["exit_code"] is None else run["exit_code"]
+        yield f"  {run['run']:<21}{run['mode']:<10}{seconds:>9}{numbers}{code:>5}"
+        yield from (f"    {note}" for note in _run_notes(run))
+
+
+def _run_notes(run: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the facts about a run that have no column."""
+    if others := [f"{name} {_format_number(run[name])}" for name in ("unjudged", "refused") if run[name]]:
+        yield ", ".join(others)
+    if run["undone"]:
+        yield f"undone {run['undone']}"
+    if run["undid"]:
+        yield f"undid {run['undid']}"
+    if run["alike"]:
+        result = "found nothing new" if run["exit_code"] in (0, 3) else "decided nothing either"
+        yield f"and {run['alike']:,} earlier run{'s' * (run['alike'] != 1)} {result}"
+
+
+def _format_number(value: int | Mapping[str, int] | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value if isinstance(value, int) else _sum(value):,}"
+
+
+def _sum(parts: Mapping[str, int]) -> int:
+    return sum(parts.values())
+
+
+def duration(seconds: float) -> str:
+    """Return a time in the largest unit with a value of at least two.
+
+    >>> duration(5), duration(119), duration(120), duration(200_000)
+    ('5 seconds', '119 seconds', '2 minutes', '2 days')
+    """
+    name, size = next((unit for unit in UNITS if seconds >= 2 * unit[1]), UNITS[-1])
+    return f"{seconds / size:.0f} {name}"

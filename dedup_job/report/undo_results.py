@@ -1,0 +1,169 @@
+"""Results of `undo` and `restore`, as text and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from dedup_job.records import Counts
+from dedup_job.report.terminal import count_row, format_id, join_counts
+
+AFTER_APPLY = (
+    "  the next run decides all of these records; versions that were in the target before that",
+    "  apply do not come back if the source had changed or deleted them",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class UndoPreview:
+    """The effect that an undo would have.
+
+    Attributes:
+        undoes: The run to undo.
+        mode: The run's mode; None if the ledger no longer has it.
+        started: When the run started; None if the ledger no longer has it.
+        plans: Number of its plans.
+        counts: The verdicts in these plans.
+        has_begun: Whether an earlier undo of the run was interrupted, so that this is the rest.
+    """
+
+    undoes: str
+    mode: str | None = None
+    started: datetime | None = None
+    plans: int = 0
+    counts: Counts = field(default_factory=Counts)
+    has_begun: bool = False
+
+    def with_plan(self, counts: Counts) -> UndoPreview:
+        """Return a copy with one more plan."""
+        return replace(self, plans=self.plans + 1, counts=self.counts + counts)
+
+    @property
+    def most_removed(self) -> int:
+        """Number of records that would be removed from the target if all are still unchanged there."""
+        return self.counts.unique + sum(self.counts.unjudged.values())
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the effect as one JSON object."""
+        return {
+            "mode": "undo",
+            "dry_run": True,
+            "undoes": self.undoes,
+            "has_begun": self.has_begun,
+            "plans": self.plans,
+            "read": self.counts.read,
+            "most_removed": self.most_removed,
+            "duplicate": {"exact": self.counts.exact, "near": self.counts.near},
+            "refused": dict(self.counts.refused),
+        }
+
+    def as_text(self) -> str:
+        """Return the effect as text."""
+        when = f" of {self.started:%Y-%m-%d %H:%M}" if self.started else ""
+        rest = ", the rest of an interrupted undo" if self.has_begun else ""
+        lines = [
+            f"would undo run {self.undoes} ({self.mode or 'run'}{when}){rest}:",
+            count_row("undecided again", self.counts.read),
+            count_row(
+                "removed from target", self.most_removed, "at most: records stay that were changed there,"
+            ),
+            f"  {'':33}  or that the source no longer has unchanged",
+            *(AFTER_APPLY if self.mode == "apply" else ()),
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class UndoResult:
+    """The effect of an undo, with that of an interrupted undo that it continued.
+
+    Attributes:
+        run: The undo's own name.
+        undid: The run that was undone.
+        plans: Number of its plans.
+        counts: The verdicts in these plans.
+        left: Number of its records that stay in the target, by reason.
+        seconds: How long it took.
+        already: Whether the run had been undone before.
+    """
+
+    run: str
+    undid: str
+    plans: int = 0
+    counts: Counts = field(default_factory=Counts)
+    left: Mapping[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    already: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 if records stay in the target; the undo is done, and another one changes nothing."""
+        return 3 if self.left else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the effect as one JSON object."""
+        return {
+            "run": self.run,
+            "mode": "undo",
+            "undid": self.undid,
+            "already": self.already,
+            "plans": self.plans,
+            **self.counts.as_json(),
+            "left": dict(self.left),
+            "seconds": round(self.seconds, 3),
+        }
+
+    def as_text(self) -> str:
+        """Return the effect as text."""
+        if self.already:
+            return f"run {self.undid} was already undone by {self.run}"
+        counts, stay = self.counts, sum(self.left.values())
+        in_target = counts.unique + sum(counts.unjudged.values())
+        lines = [
+            f"undo {self.run}: run {self.undid} is undone",
+            count_row("undecided again", counts.read),
+            count_row("removed from target", in_target - stay),
+        ]
+        if stay:
+            reasons = f"{join_counts(self.left)}; listed in dedup.left"
+            lines.append(count_row("stay in the target", stay, reasons))
+        return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreResult:
+    """The records that a `restore` inserted into the target.
+
+    Attributes:
+        run: The restore's name.
+        ids: The ids of these records, as JSON values.
+        asked: Number of records that the user named.
+        changed: The ids among these whose record changed in the source after it was dropped.
+    """
+
+    run: str
+    ids: Sequence[Any]
+    asked: int
+    changed: Sequence[Any] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result as one JSON object."""
+        return {
+            "run": self.run,
+            "mode": "restore",
+            "restored": list(self.ids),
+            "asked": self.asked,
+            "changed": list(self.changed),
+        }
+
+    def as_text(self) -> str:
+        """Return the result as text."""
+        note = ", in the source's present version, which differs from the dropped one"
+        lines = [
+            f"{format_id(shown_id)} is in the target again{note if shown_id in self.changed else ''}"
+            for shown_id in self.ids
+        ]
+        before = self.asked - len(lines)
+        return "\n".join([*lines, f"{before:,} restored earlier"] if before else lines)

@@ -1,0 +1,1 @@
+"""The decisions of a backfill on Apache Spark, record for record those of one machine."""

@@ -1,0 +1,247 @@
+"""What every campaign shares: a collection to decide, what an undisturbed run leaves, and how to compare.
+
+A campaign disturbs a job in one way, many times.  After each time the same is asked: is every source record
+decided just once, does the target hold just what was kept, byte for byte, is the keeper of each duplicate in
+it, and are the decisions those of an undisturbed run?
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from dedup_job.ledger.reader import LedgerReader
+from dedup_job.mongo.ids import id_of
+from dedup_job.records import Action, Counts
+from scripts.corpus import Mix, Sample, samples
+
+RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
+SOURCE, TARGET = "pages", "unique"
+LEDGER = ("head", "plans", "dropped", "exceptions", "runs")
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What came of one trial, or of many: how many records suffered, how many rows or runs were wrong.
+
+    lost       records that are not decided, kept ones that are not in the target, dropped ones whose keeper
+               is not there
+    doubled    records decided twice, or in the target though they were not kept
+    different  decisions, rows or bytes that an undisturbed run leaves otherwise
+    misled     runs that ended with another exit code, or later, than they should
+    """
+
+    lost: int = 0
+    doubled: int = 0
+    different: int = 0
+    misled: int = 0
+
+    def __add__(self, other: Damage) -> Damage:
+        return Damage(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+
+    def __bool__(self) -> bool:
+        return self != Damage()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a campaign went; `worst` tells of the first trials that did damage."""
+
+    trials: int = 0
+    damage: Damage = Damage()
+    worst: tuple[str, ...] = ()
+
+    def __add__(self, other: Result) -> Result:
+        return Result(self.trials + other.trials, self.damage + other.damage, (self.worst + other.worst)[:5])
+
+
+def trial(damage: Damage, about: str) -> Result:
+    """Return the result of one trial."""
+    return Result(1, damage, (f"{about}: {damage}",) if damage else ())
+
+
+@dataclass(frozen=True)
+class Material:
+    """A source collection, and a target that refuses some of its records."""
+
+    records: tuple[Mapping[str, Any], ...]
+    refused: tuple[Any, ...] = ()
+    batch_records: int = 16
+
+    @classmethod
+    def made(cls, count: int, seed: int, batch_records: int, refused: int = 2) -> Material:
+        """Make records of all kinds; those are refused that the most others repeat."""
+        planted: list[Sample] = list(samples(count, seed, Mix(duplicates=0.45, odd=0.08)))
+        often = Counter(sample.of for sample in planted if sample.of is not None)
+        worst = tuple(record for record, _ in often.most_common(refused))
+        return cls(tuple(sample.record for sample in planted), worst, batch_records)
+
+
+Snapshot = Mapping[str, Sequence[bytes]]  # raw documents by collection
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a run leaves, without what differs from run to run.
+
+    decided  for each record the verdicts that the carried-out plans hold, in order
+    target   the raw records by id
+    rows     the rows of `dropped` and `exceptions` by id
+    head     watermark, number of plans, counts; and what must be empty: the pending plan, the lease
+    """
+
+    decided: Mapping[bytes, Sequence[tuple[Any, ...]]]
+    target: Mapping[bytes, bytes]
+    rows: Mapping[str, Mapping[bytes, Mapping[str, Any]]]
+    head: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Arena:
+    """A database of one's own in which a job is disturbed, over and over."""
+
+    database: Database[Any]
+    material: Material
+    folder: Path
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+    def fill(self) -> None:
+        """Make the source, and a target that refuses."""
+        self.database[SOURCE].insert_many(self.material.records)
+        self.make_target()
+
+    def make_target(self) -> None:
+        validator = {"_id": {"$nin": list(self.material.refused)}}
+        self.database.create_collection(TARGET, validator=validator)
+
+    def reset(self, before: Snapshot | None = None) -> None:
+        """Take back all that runs have left since; with none before, all of it."""
+        self.database[TARGET].delete_many({})
+        if before is None:
+            for name in (*LEDGER, "overrides", "left"):
+                self.ledger(name).drop()
+            return
+        for name, raws in before.items():  # in the collections that are there: they are known by their UUIDs
+            collection = self.database[name].with_options(RAW)
+            collection.delete_many({})
+            if raws:
+                collection.insert_many(map(RawBSONDocument, raws), bypass_document_validation=True)
+
+    def snapshot(self) -> Snapshot:
+        """Return what is in the target and in its ledger, by collection."""
+        names = (TARGET, *(f"{TARGET}.dedup.{name}" for name in (*LEDGER, "overrides", "left")))
+        return {name: list(self._raw(name).values()) for name in names}
+
+    def overtake(self, chance: Random) -> None:
+        """Change records of the source, in their text and beside it, and delete some."""
+        pages = self.database[SOURCE]
+        texts = [one["data"] for one in self.material.records if isinstance(one.get("data"), str)]
+        ids = [record["_id"] for record in self.material.records]
+        chosen = chance.sample(ids, 3 * (len(ids) // 6))
+        share = len(chosen) // 3
+        for raw_id in chosen[:share]:
+            pages.update_one({"_id": raw_id}, {"$set": {"data": chance.choice(texts)[::-1]}})
+        pages.update_many({"_id": {"$in": chosen[share : 2 * share]}}, {"$set": {"seen": True}})
+        pages.delete_many({"_id": {"$in": chosen[2 * share :]}})
+
+    def ledger(self, name: str) -> Any:
+        return self.database[f"{TARGET}.dedup.{name}"]
+
+    def config_file(self, **tables: Mapping[str, Any]) -> Path:
+        """Write the settings of the job and return their path."""
+        limits = {"batch_records": self.material.batch_records, **self.limits}
+        everything: dict[str, Mapping[str, Any]] = {
+            "source": {"database": self.database.name, "collection": SOURCE, "fields": ["data"]},
+            "target": {"database": self.database.name, "collection": TARGET},
+            "limits": {**limits, **tables.pop("limits", {})},
+            **tables,
+        }
+        lines = []
+        for section, values in everything.items():
+            lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+        path = self.folder / f"{uuid.uuid4().hex}.toml"
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+        return path
+
+    def state(self) -> State:
+        """Read what is there now."""
+        reader = LedgerReader(self.database, TARGET)
+        head = reader.head()
+        decided: dict[bytes, list[tuple[Any, ...]]] = {}
+        counts = Counts()
+        for stored in reader.plans(head) if head else ():
+            counts += stored.plan.counts
+            for raw_id, verdict in zip(stored.plan.ids, stored.plan.verdicts, strict=True):
+                match = verdict.match and (
+                    verdict.match.keeper,
+                    verdict.match.distance,
+                    verdict.match.similarity,
+                )
+                decided.setdefault(raw_id, []).append((verdict.action, verdict.reason, match))
+        about = head and (
+            head.watermark,
+            head.next,
+            head.pending,
+            head.lease,
+            head.counts.read == counts.read,
+        )
+        return State(
+            decided, self._raw(TARGET), {name: self._rows(name) for name in LEDGER[2:4]}, about or ()
+        )
+
+    def _raw(self, name: str) -> dict[bytes, bytes]:
+        found = self.database[name].with_options(RAW).find()
+        raws = (bytes(document.raw) for document in found)
+        return {id_of(raw): raw for raw in raws}
+
+    def _rows(self, name: str) -> dict[bytes, dict[str, Any]]:
+        return {
+            id_of(bytes(document.raw)): {
+                key: value for key, value in document.items() if key not in ("run", "at")
+            }
+            for document in self.ledger(name).with_options(RAW).find()
+        }
+
+    def damage(self, undisturbed: State) -> Damage:
+        """Compare what is there with what a run leaves that nothing happened to."""
+        now, source = self.state(), self._raw(SOURCE)
+        kept = {i for i, v in now.decided.items() if v[-1][0] in (Action.UNIQUE, Action.UNJUDGED)}
+        keepers = [v[-1][2][0] for v in now.decided.values() if v[-1][0] is Action.DUPLICATE]
+        lost = len(source.keys() - now.decided.keys()) + len(kept - now.target.keys())
+        lost += sum(keeper not in now.target for keeper in keepers)
+        doubled = sum(len(verdicts) - 1 for verdicts in now.decided.values())
+        doubled += len(now.target.keys() - kept)
+        different = _differences(now.decided, undisturbed.decided) + (now.head != undisturbed.head)
+        different += sum(raw != source[raw_id] for raw_id, raw in now.target.items())
+        different += sum(_differences(now.rows[name], undisturbed.rows[name]) for name in now.rows)
+        return Damage(lost, doubled, different)
+
+
+def _differences(one: Mapping[bytes, Any], other: Mapping[bytes, Any]) -> int:
+    return sum(one.get(key) != other.get(key) for key in one.keys() | other.keys())
+
+
+@contextmanager
+def arena(client: MongoClient[Any], material: Material, **limits: float) -> Iterator[Arena]:
+    """Give a filled arena, removed afterwards."""
+    database = client[f"arena_{uuid.uuid4().hex}"]
+    with tempfile.TemporaryDirectory() as folder:
+        made = Arena(database, material, Path(folder), **({"limits": limits} if limits else {}))
+        try:
+            made.fill()
+            yield made
+        finally:
+            client.drop_database(database)

@@ -1,0 +1,701 @@
+"""The commit protocol as a small machine, searched exhaustively: every interleaving of two processes.
+
+A process makes one MongoDB command at a time; each command is one step here, with the name that
+`tests/support/commit_steps.py` gives to the command.  Between two steps a process may be killed and start
+again, the lease may be stolen (it runs out at whatever moment is worst), and the answer to a command may be
+lost, so that it is sent again.  The target refuses some records for good, and a run that finishes another's
+plan may find that one of them has vanished from the source.  The target may be dropped, and be made anew
+by the next insertion; or somebody takes a kept record out of it; or it refuses nothing from some moment on.
+
+`search` walks through every state that can be reached and raises Violation, with the steps that lead there,
+at the first in which a promise is broken.  A `Protocol` with a protection taken out shows that it can.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+PlanId: TypeAlias = tuple[int, int, int]  # number, fence, version
+Entry: TypeAlias = tuple[int, str, "int | str | None"]  # record; U, D or R; keeper or reason
+
+
+class Violation(Exception):
+    """A promise is broken; the message says which one, `steps` how it came to that."""
+
+    steps: tuple[str, ...] = ()
+
+
+class Plan(NamedTuple):
+    """Some records' verdicts, and the plan before."""
+
+    previous: PlanId | None
+    entries: tuple[Entry, ...]
+
+    def of(self, verdict: str) -> list[Entry]:
+        return [entry for entry in self.entries if entry[1] == verdict]
+
+
+class Head(NamedTuple):
+    """What is compared and set."""
+
+    fence: int = 0
+    holder: int | None = None
+    watermark: int = 0
+    pending: PlanId | None = None
+    last: PlanId | None = None
+    next: int = 0
+
+
+class World(NamedTuple):
+    """What the server holds."""
+
+    head: Head = Head()
+    plans: frozenset[tuple[PlanId, Plan]] = frozenset()
+    target: frozenset[int] = frozenset()
+    dropped: frozenset[tuple[int, int | str | None]] = frozenset()
+    exceptions: frozenset[int] = frozenset()
+    lost_at: int | None = None  # the number of the next plan when the target was dropped
+    removed: tuple[int, int] | None = None  # a record that somebody took out, and the fence of that moment
+    takes_all: bool = False  # the target refuses nothing any more
+
+    def plan(self, plan_id: PlanId | None) -> Plan | None:
+        return next((plan for key, plan in self.plans if key == plan_id), None)
+
+
+class Process(NamedTuple):
+    """Where a process is, and what it remembers.
+
+    at        the step that it makes next
+    head      the head as it knows it; its fence is the process's own
+    plan      what it carries out
+    due       records of the plan that it inserts next
+    failed    records that did not end as planned, with the reason
+    known     how many of those there were before this round of insertions
+    gone      keepers of the plan that are not in the target any more
+    landed    records of the plan that were in the target when it was taken over
+    keepers   records that stand for others
+    tries     whether what the target refused first is in an accepted plan
+    """
+
+    at: str = "idle"
+    head: Head = Head()
+    plan_id: PlanId | None = None
+    plan: Plan | None = None
+    due: tuple[int, ...] = ()
+    failed: tuple[tuple[int, str], ...] = ()
+    known: int = 0
+    gone: frozenset[int | str | None] = frozenset()
+    landed: frozenset[int] = frozenset()
+    keepers: frozenset[int] = frozenset()
+    tries: bool = False
+    recovering: bool = False
+
+
+# Steps that may have nothing to say to the server; then they belong to the step before.
+LOCAL = frozenset({"restore", "decide", "land", "note_dropped", "note_exceptions"})
+IDLE, OUT, DONE = Process(), Process("out"), Process("done")
+Step: TypeAlias = tuple[str, World, Process]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Which protections are in place.
+
+    fenced        swaps compare the fence
+    compared      swaps compare anything at all
+    lands_first   the watermark moves when the plan has rows_in_target, not when it is accepted
+    promotes      a duplicate of a refused keeper takes its place
+    admits_landed only what has landed stands for later records
+    cleans        unaccepted plans are deleted at all, which no promise needs
+    spares_later  unaccepted plans are deleted by lower fence, not by number alone
+    signs         an amended plan has the fence of the run that amended it
+    notes_first   right rows are written before wrong ones are deleted, and never deleted
+    recognises    a record counts as landed though the server changed what it sets itself, and the source has
+                  it no more
+    asks_first    what the target has of adopted ids is known before a plan is decided
+    looks_again   who finishes another's plan looks whether its keepers are still in the target
+    checks_places before a plan is accepted, and when it is carried out, the target is still the one it was
+    in_turn       copies of what was refused are tried one after another, not all at once
+    keeps_landed  what a killed run inserted in such tries is kept, whatever the target takes by now
+    """
+
+    fenced: bool = True
+    compared: bool = True
+    lands_first: bool = True
+    promotes: bool = True
+    admits_landed: bool = True
+    cleans: bool = True
+    spares_later: bool = True
+    signs: bool = True
+    notes_first: bool = True
+    recognises: bool = True
+    asks_first: bool = True
+    looks_again: bool = True
+    checks_places: bool = True
+    in_turn: bool = True
+    keeps_landed: bool = True
+
+
+@dataclass(frozen=True)
+class Model:
+    """Records with the group of near-duplicates that each belongs to, and a protocol that decides them.
+
+    adopted  records that the target holds from the beginning, by group; the source has others of their ids
+    """
+
+    groups: dict[int, str] = field(default_factory=lambda: {1: "A", 2: "A", 3: "A", 4: "B", 5: "A"})
+    refused: frozenset[int] = frozenset({1})
+    adopted: dict[int, str] = field(default_factory=dict)
+    chunk: int = 3
+    protocol: Protocol = Protocol()
+
+    @property
+    def beginning(self) -> World:
+        """What the server holds before the first run."""
+        return World(target=frozenset(self.adopted))
+
+    def group(self, kept: int) -> str:
+        """Return the group of a record in the target."""
+        return self.adopted.get(kept) or self.groups[kept]
+
+    @cached_property
+    def undisturbed(self) -> World:
+        """What a run leaves that nothing happens to."""
+        world, process = self.beginning, IDLE
+        while process != DONE:
+            _, world, process = next(iter(self.steps(world, process, 0)))
+        return world
+
+    def steps(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        """Yield what the process may do next: the step's name, the world and the process after it."""
+        for name, after, then in self._step(world, process, me):
+            while then.at in LOCAL and then not in (OUT, DONE):
+                inner = next(self._step(after, then, me))
+                if inner[0]:
+                    break
+                then = inner[2]
+            yield name, after, then
+
+    def _step(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        step: Callable[[World, Process, int], Iterator[Step]] = getattr(self, "_" + process.at)
+        return step(world, process, me)
+
+    # Taking over.
+
+    def _idle(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        yield "", world, Process("take", world.head)
+
+    def _take(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        fence = process.head.fence + 1
+        if world.head.fence == process.head.fence:
+            world = world._replace(head=world.head._replace(fence=fence, holder=me))
+        elif (world.head.fence, world.head.holder) != (fence, me):
+            yield "take", world, OUT
+            return
+        yield "take", world, Process("recover" if world.head.pending else "clean", world.head)
+
+    def _recover(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        pending = process.head.pending
+        plan = world.plan(pending)
+        if plan is None:
+            if world.head.fence == process.head.fence and self.protocol.fenced:
+                raise Violation("the pending plan is missing")
+            yield "", world, OUT
+            return
+        kept = tuple(record for record, _, _ in plan.of("U"))
+        there = world.target.intersection(record for record, _, _ in plan.entries)
+        found = process._replace(
+            at="land", plan_id=pending, plan=plan, recovering=True, due=kept, landed=there
+        )
+        own = {record for record, _, _ in plan.entries}
+        absent = frozenset(keeper for _, _, keeper in plan.of("D") if keeper not in own | world.target)
+        if absent and self.protocol.looks_again:
+            found = found._replace(at="store_amended", gone=absent)
+        yield "", world, found
+        gone = [record for record in kept if record in self.refused - world.target]
+        if not self.protocol.recognises:
+            gone += [record for record in kept if record in world.target]
+        if gone:
+            failed = tuple((record, "vanished") for record in gone)
+            rest = tuple(record for record in kept if record not in gone)
+            yield "", world, found._replace(at="store_amended", failed=failed, due=rest)
+
+    def _clean(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        first = process.plan_id[0] if process.plan_id else process.head.next
+        kept = (
+            (key, plan)
+            for key, plan in world.plans
+            if key[0] < first
+            or key == process.head.last
+            or not self.protocol.cleans
+            or (self.protocol.spares_later and key[1] >= process.head.fence)
+        )
+        yield "clean", world._replace(plans=frozenset(kept)), Process("restore", process.head)
+
+    def _restore(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        kept = (record for plan in chain(world, process.head.last) for record, _, _ in plan.of("U"))
+        yield "", world, process._replace(at="decide", keepers=frozenset({*kept, *self.adopted}))
+
+    # Committing.
+
+    def _decide(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        due = [record for record in self.groups if record > process.head.watermark][: self.chunk]
+        if not due:
+            yield "", world, process._replace(at="cover")
+            return
+        there = process.keepers.difference(world.removed[:1] if world.removed else ())
+        keepers = {self.group(record): record for record in sorted(there, reverse=True)}
+        entries: list[Entry] = []
+        for record in due:
+            if record in self.adopted and self.protocol.asks_first:
+                entries.append((record, "R", "conflict"))
+                continue
+            keeper = keepers.setdefault(self.groups[record], record)
+            entries.append((record, "U", None) if keeper == record else (record, "D", keeper))
+        plan = Plan(process.head.last, tuple(entries))
+        plan_id = (process.head.next, process.head.fence, 0)
+        yield "", world, process._replace(at="store", plan_id=plan_id, plan=plan)
+
+    def _store(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        yield "store", _stored(world, process), process._replace(at="accept")
+
+    def _accept(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        assert process.plan_id
+        assert process.plan
+        if self._is_elsewhere(world):
+            yield "", world, OUT
+            return
+        before = {"pending": None, "next": process.plan_id[0]}
+        after: dict[str, object] = {"pending": process.plan_id}
+        if not self.protocol.lands_first:
+            after = self._advanced(process)
+        admitted = process
+        if not self.protocol.admits_landed:
+            kept = {record for record, _, _ in process.plan.of("U")}
+            admitted = process._replace(keepers=process.keepers | kept)
+        kept_now = tuple(record for record, _, _ in process.plan.of("U"))
+        admitted = admitted._replace(due=kept_now)
+        yield self._swap("accept", world, admitted, (before, after), "land")
+
+    def _land(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        if process.due:
+            record, *rest = process.due
+            process = process._replace(due=tuple(rest))
+            is_refused = record in self.refused and not world.takes_all
+            if record in self.adopted or (is_refused and record not in world.target):
+                process = process._replace(failed=(*process.failed, (record, "refused")))
+            else:
+                world = world._replace(target=world.target | {record})
+            yield f"insert {record}", world, process
+        elif process.tries and (promoted := self._promoted(process)):
+            yield "", world, process._replace(due=promoted, known=len(process.failed))
+        else:
+            is_over = not process.failed and not self._both(process)
+            at = _first(self.protocol, process, "note_dropped") if is_over else "store_amended"
+            yield "", world, process._replace(at=at)
+
+    def _promoted(self, process: Process) -> tuple[int, ...]:
+        """Return what takes the place of what was refused in this round."""
+        before = self._without(process.plan, dict(process.failed[: process.known]), process.gone)
+        after = self._without(process.plan, dict(process.failed), process.gone)
+        if after == before:
+            return ()
+        if not self.protocol.in_turn:
+            return tuple(record for record, _, _ in before.of("D"))
+        return tuple(record for record, _, _ in after.of("U") if record not in _kept(before))
+
+    def _both(self, process: Process) -> frozenset[int]:
+        """Return what a killed run inserted, and this one has inserted another record for."""
+        plan = self._without(process.plan, dict(process.failed), process.gone)
+        dropped = frozenset(record for record, _, _ in plan.of("D"))
+        return process.landed & dropped if self.protocol.keeps_landed else frozenset()
+
+    def _amended(self, process: Process) -> Plan:
+        plan = self._without(process.plan, dict(process.failed), process.gone)
+        if process.tries or not (process.failed or process.gone):
+            both = self._both(process)
+            kept = [
+                (record, "U", None) if record in both else (record, *rest) for record, *rest in plan.entries
+            ]
+            plan = plan._replace(entries=tuple(kept))  # type: ignore[arg-type]
+        return plan
+
+    def _store_amended(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        amended = process._replace(plan_id=self._version(process), plan=self._amended(process))
+        yield "store", _stored(world, amended), process._replace(at="accept_amended")
+
+    def _accept_amended(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        swap = ({"pending": process.plan_id}, {"pending": self._version(process)})
+        yield self._swap("accept", world, process, swap, "forget")
+
+    def _forget(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        kept = frozenset(pair for pair in world.plans if pair[0] != process.plan_id)
+        assert process.plan
+        is_first = not process.tries and bool(process.failed or process.gone)
+        promoted = _kept(self._amended(process)) - _kept(process.plan)
+        amended = process._replace(
+            at="land",
+            plan_id=self._version(process),
+            plan=self._amended(process),
+            due=tuple(sorted({*process.due, *promoted})) if is_first else (),
+            failed=(),
+            known=0,
+            gone=frozenset(),
+            landed=process.landed if is_first else frozenset(),
+            tries=not process.gone,
+        )
+        yield "forget", world._replace(plans=kept), amended
+
+    def _note_dropped(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        assert process.plan
+        assert process.plan_id
+        rows = {(record, keeper) for record, _, keeper in process.plan.of("D")}
+        about = {record for record, _ in rows}
+        kept = {row for row in world.dropped if row[0] not in about}
+        then = "retract_dropped" if process.plan_id[2] and self.protocol.notes_first else "note_exceptions"
+        name = "note dropped" if rows else ""
+        yield name, world._replace(dropped=frozenset(kept | rows)), process._replace(at=then)
+
+    def _retract_dropped(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        assert process.plan
+        wrong = {record for record, _, _ in process.plan.entries}
+        then = "note_dropped"
+        if self.protocol.notes_first:
+            wrong -= {record for record, _, _ in process.plan.of("D")}
+            then = "note_exceptions"
+        kept = frozenset(row for row in world.dropped if row[0] not in wrong)
+        yield "retract dropped", world._replace(dropped=kept), process._replace(at=then)
+
+    def _note_exceptions(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        assert process.plan
+        assert process.plan_id
+        rows = {record for record, _, _ in process.plan.of("R")}
+        then = "retract_exceptions" if process.plan_id[2] else "advance"
+        name = "note exceptions" if rows else ""
+        yield name, world._replace(exceptions=world.exceptions | rows), process._replace(at=then)
+
+    def _retract_exceptions(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        assert process.plan
+        wrong = {record for record, verdict, _ in process.plan.entries if verdict != "R"}
+        kept = world._replace(exceptions=world.exceptions - wrong)
+        yield "retract exceptions", kept, process._replace(at="advance")
+
+    def _advance(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        assert process.plan
+        if self._is_elsewhere(world):
+            yield "", world, OUT
+            return
+        kept = {record for record, _, _ in process.plan.of("U")}
+        keepers = {keeper for _, _, keeper in process.plan.of("D")} - world.target
+        process = process._replace(keepers=process.keepers | kept)
+        if world.removed and world.removed[0] in keepers and process.head.fence > world.removed[1]:
+            raise Violation("a record was dropped for one that was gone before its run began")
+        then = "clean" if process.recovering else "decide"
+        if not self.protocol.lands_first:
+            yield "", world, process._replace(at=then)
+            return
+        swap = ({"pending": process.plan_id}, self._advanced(process))
+        yield self._swap("advance", world, process, swap, then)
+
+    def _cover(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        if self._is_elsewhere(world):
+            yield "", world, OUT
+            return
+        yield self._swap("cover", world, process, ({"pending": None}, {}), "end")
+
+    def _end(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        name, world, process = self._swap("end", world, process, ({}, {"holder": None}), "done")
+        yield name, world, DONE if process != OUT else OUT
+
+    def _out(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        return iter(())
+
+    _done = _out
+
+    def _is_elsewhere(self, world: World) -> bool:
+        return self.protocol.checks_places and world.lost_at is not None
+
+    def _swap(
+        self,
+        name: str,
+        world: World,
+        process: Process,
+        swap: tuple[Mapping[str, object], Mapping[str, object]],
+        then: str,
+    ) -> Step:
+        """Compare and set; where the answer to the same swap was lost, the head shows it done already."""
+        before, after = swap
+        head = world.head
+        fits = not self.protocol.fenced or head.fence == process.head.fence
+        swapped = fits and all(getattr(head, name) == value for name, value in before.items())
+        if swapped or not self.protocol.compared:
+            head = head._replace(**after)  # type: ignore[arg-type]
+        elif not (fits and all(getattr(head, name) == value for name, value in after.items())):
+            return name, world, OUT
+        known = head._replace(fence=process.head.fence)
+        return name, world._replace(head=head), process._replace(at=then, head=known)
+
+    def _advanced(self, process: Process) -> dict[str, object]:
+        assert process.plan
+        assert process.plan_id
+        return {
+            "pending": None,
+            "last": process.plan_id,
+            "next": process.plan_id[0] + 1,
+            "watermark": process.plan.entries[-1][0],
+        }
+
+    def _version(self, process: Process) -> PlanId:
+        assert process.plan_id
+        number, fence, version = process.plan_id
+        return number, process.head.fence if self.protocol.signs else fence, version + 1
+
+    def _without(
+        self, plan: Plan | None, failed: dict[int, str], gone: frozenset[int | str | None] = frozenset()
+    ) -> Plan:
+        """Give these records another verdict, and one duplicate of them, or of those gone, their place."""
+        assert plan
+        entries: list[Entry] = []
+        lost = set(gone)
+        promoted: int | None = None
+        for record, verdict, keeper in plan.entries:
+            if record in failed:
+                entries.append((record, "R", failed[record]))
+                lost.add(record)
+            elif verdict == "D" and keeper in lost and self.protocol.promotes:
+                entries.append((record, "D", promoted) if promoted else (record, "U", None))
+                promoted = promoted or record
+            else:
+                entries.append((record, verdict, keeper))
+        return plan._replace(entries=tuple(entries))
+
+
+def _kept(plan: Plan) -> set[int]:
+    return {record for record, _, _ in plan.of("U")}
+
+
+def _stored(world: World, process: Process) -> World:
+    assert process.plan_id
+    assert process.plan
+    there = world.plan(process.plan_id)
+    if there is not None and there != process.plan:
+        raise Violation("a stored plan was overwritten by another")
+    return world._replace(plans=world.plans | {(process.plan_id, process.plan)})
+
+
+def _first(protocol: Protocol, process: Process, noting: str) -> str:
+    assert process.plan_id
+    return "retract_dropped" if process.plan_id[2] and not protocol.notes_first else noting
+
+
+def chain(world: World, last: PlanId | None) -> list[Plan]:
+    """Return the plans up to this one, in order."""
+    plans: list[Plan] = []
+    while last is not None:
+        plan = world.plan(last)
+        if plan is None:
+            raise Violation("a plan that was carried out is missing")
+        plans.insert(0, plan)
+        last = plan.previous
+    return plans
+
+
+def check(model: Model, world: World) -> None:
+    """Raise Violation unless the world keeps every promise, at whatever moment this is."""
+    committed = [entry for plan in chain(world, world.head.last) for entry in plan.entries]
+    pending = world.plan(world.head.pending)
+    if world.head.pending is not None and pending is None:
+        raise Violation("the pending plan is missing")
+    accepted = committed + list(pending.entries if pending else ())
+    decided = [record for record, _, _ in committed]
+    if decided != [record for record in model.groups if record <= world.head.watermark]:
+        raise Violation("a record below the watermark is not decided just once")
+    kept = {record for record, verdict, _ in committed if verdict == "U"}
+    dropped = {(record, keeper) for record, verdict, keeper in committed if verdict == "D"}
+    if not kept <= world.target:
+        raise Violation("lost: a record below the watermark is not in the target")
+    if not {keeper for _, keeper in dropped} <= world.target:
+        raise Violation("lost: a record was dropped for one that is not in the target")
+    kept_or_tried = {record for record, verdict, _ in accepted if verdict == "U"} | _tried(world)
+    if not world.target - model.adopted.keys() <= kept_or_tried:
+        raise Violation("the target holds a record that no accepted plan keeps")
+    if not world.takes_all and len({model.group(record) for record in world.target}) < len(world.target):
+        raise Violation("doubled: two near-duplicates are in the target")
+    if not dropped <= world.dropped:
+        raise Violation("a dropped record has no row")
+    if not world.dropped <= {(record, keeper) for record, verdict, keeper in accepted if verdict == "D"}:
+        raise Violation("a row says of a record that it was dropped, and it was not")
+    if {r for r, verdict, _ in committed if verdict == "R"} - world.exceptions:
+        raise Violation("a refused record has no row")
+
+
+def _tried(world: World) -> set[int]:
+    """Return what may be in the target since its keeper was refused, and those before it, too."""
+    pending = world.plan(world.head.pending)
+    if pending is None or world.head.pending is None or not world.head.pending[2]:
+        return set()
+    return {record for record, _, keeper in pending.of("D") if keeper in _kept(pending)}
+
+
+def check_lost(_: Model, world: World) -> None:
+    """Raise Violation when more is decided on a dropped target than what was under way at that moment."""
+    assert world.lost_at is not None
+    if world.head.next > world.lost_at + 1:
+        raise Violation("lost: plans were carried out on a target that is not the one it was")
+
+
+def check_removed(model: Model, world: World) -> None:
+    """Raise Violation when what somebody took out of the target has changed anything else."""
+    assert world.removed is not None
+    committed = [entry for plan in chain(world, world.head.last) for entry in plan.entries]
+    if [record for record, _, _ in committed] != [one for one in model.groups if one <= world.head.watermark]:
+        raise Violation("a record below the watermark is not decided just once")
+    kept = {record for record, verdict, _ in committed if verdict == "U"}
+    if not kept <= world.target | {world.removed[0]}:
+        raise Violation("lost: a record below the watermark is not in the target")
+    if not {(record, keeper) for record, verdict, keeper in committed if verdict == "D"} <= world.dropped:
+        raise Violation("a dropped record has no row")
+
+
+def outcome(world: World) -> tuple[object, ...]:
+    """Return what a run leaves, without what may differ: fences, and why the refused record is refused."""
+    plans = [
+        [entry if entry[1] != "R" else entry[:2] for entry in p.entries]
+        for p in chain(world, world.head.last)
+    ]
+    head = world.head
+    return plans, head.watermark, head.pending, head.next, world.target, world.dropped, world.exceptions
+
+
+@dataclass(frozen=True)
+class Mishaps:
+    """How much may go wrong on one path.
+
+    kills     processes killed
+    losses    answers lost
+    drops     the target dropped
+    removals  a record taken out of it
+    easings   the target takes what it refused
+    """
+
+    kills: int = 2
+    losses: int = 1
+    drops: int = 0
+    removals: int = 0
+    easings: int = 0
+
+
+@dataclass(frozen=True)
+class Searched:
+    """How large the search was; `finished` counts states in which some run has come to its end."""
+
+    states: int
+    transitions: int
+    finished: int
+
+
+State: TypeAlias = tuple[World, tuple[Process, ...], Mishaps]
+
+
+def search(model: Model, mishaps: Mishaps = Mishaps(), processes: int = 2) -> Searched:
+    """Visit every state that can be reached; raises Violation at the first that breaks a promise."""
+    start: State = (model.beginning, (IDLE,) * processes, mishaps)
+    came_from: dict[State, tuple[State, str] | None] = {start: None}
+    queue = deque([start])
+    sound: set[World] = set()
+    transitions = finished = 0
+    while queue:
+        state = queue.popleft()
+        try:
+            if state[0] not in sound:
+                _checks(state[0])(model, state[0])
+                sound.add(state[0])
+            if DONE in state[1]:
+                finished += 1
+                is_same = outcome(state[0]) == outcome(model.undisturbed)
+                if _checks(state[0]) is check and not state[0].takes_all and not is_same:
+                    raise Violation("a finished run left something else than an undisturbed one")
+            for name, after in _moves(model, state):
+                transitions += 1
+                if after not in came_from:
+                    came_from[after] = (state, name)
+                    queue.append(after)
+        except Violation as violation:
+            violation.steps = _steps_to(state, came_from)
+            raise
+    return Searched(len(came_from), transitions, finished)
+
+
+def _checks(world: World) -> Callable[[Model, World], None]:
+    """Return what is to hold of a world, after what others have done to its target."""
+    if world.lost_at is not None:
+        return check_lost
+    return check if world.removed is None else check_removed
+
+
+def _moves(model: Model, state: State) -> Iterator[tuple[str, State]]:
+    world, processes, left = state
+    if left.drops and world.target:
+        dropped = world._replace(target=frozenset(), lost_at=world.head.next)
+        yield "target dropped", (dropped, processes, replace(left, drops=left.drops - 1))
+    if left.easings:
+        yield "target eased", (world._replace(takes_all=True), processes, replace(left, easings=0))
+    if left.removals:
+        kept = {entry[0] for plan in chain(world, world.head.last) for entry in plan.of("U")}
+        for record in sorted(kept & world.target):
+            after = world._replace(target=world.target - {record}, removed=(record, world.head.fence))
+            yield f"{record} taken out", (after, processes, replace(left, removals=left.removals - 1))
+    for me, process in enumerate(processes):
+        for name, after, then in model.steps(world, process, me):
+            yield f"{me}: {name or process.at}", (after, _with(processes, me, then), left)
+            if left.losses and name and after != world:
+                yield f"{me}: {name}, answer lost", (after, processes, replace(left, losses=left.losses - 1))
+        if left.kills and process.at not in ("idle", "out", "done"):
+            yield f"{me}: killed", (world, _with(processes, me, IDLE), replace(left, kills=left.kills - 1))
+
+
+def _with(processes: tuple[Process, ...], me: int, process: Process) -> tuple[Process, ...]:
+    return (*processes[:me], process, *processes[me + 1 :])
+
+
+def _steps_to(state: State, came_from: dict[State, tuple[State, str] | None]) -> tuple[str, ...]:
+    steps: list[str] = []
+    while (before := came_from[state]) is not None:
+        state, name = before
+        steps.insert(0, name)
+    return tuple(steps)
+
+
+def is_path(model: Model, runs: Iterable[Sequence[str]]) -> bool:
+    """Return whether one process can make just these steps, run after run, each killed where it ends."""
+    worlds = {model.beginning}
+    for run in runs:
+        states = _silently(model, {(world, IDLE) for world in worlds})
+        for name in run:
+            states = _silently(
+                model,
+                {
+                    (after, then)
+                    for world, process in states
+                    for step, after, then in model.steps(world, process, 0)
+                    if step == name
+                },
+            )
+        worlds = {world for world, _ in states}
+    return bool(worlds)
+
+
+def _silently(model: Model, states: set[tuple[World, Process]]) -> set[tuple[World, Process]]:
+    """Add what these states come to by steps that change nothing on the server."""
+    found, waiting = set(states), list(states)
+    while waiting:
+        world, process = waiting.pop()
+        for name, after, then in model.steps(world, process, 0):
+            if not name and (after, then) not in found:
+                found.add((after, then))
+                waiting.append((after, then))
+    return found

@@ -1,0 +1,64 @@
+"""A run in this process to which something happens: at chosen commands, and without worker processes."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pymongo import monitoring
+
+from dedup_job.mongo import client
+from dedup_job.mongo.limited_client import LimitedClient
+from tests.support.inline_engine import without_workers
+
+Action = Callable[[monitoring.CommandStartedEvent], object]
+
+
+def of_kind(event: monitoring.CommandStartedEvent) -> str:
+    """Return which step of a run a command is: a step of the commit protocol, or else the command's name."""
+    name, command = event.command_name, event.command
+    collection = str(command.get(name, ""))
+    if name == "findAndModify":
+        after = command["update"][0]["$set"]
+        return "advance" if "last" in after else "accept" if after.get("pending") else "lease"
+    if name == "insert":
+        return "note" if ".dedup." in collection else "insert"
+    if name == "update" and collection.endswith("plans"):
+        return "store"
+    return "read" if name == "find" and collection == "pages" else str(name)
+
+
+class Moments(monitoring.CommandListener):
+    """Calls an action before the n-th command of a kind is sent; `due` holds what is still to come."""
+
+    def __init__(self, due: dict[tuple[str, int], Action]) -> None:
+        self.due = due
+        self.seen: dict[str, int] = {}
+
+    def started(self, event: monitoring.CommandStartedEvent) -> None:
+        kind = of_kind(event)
+        self.seen[kind] = self.seen.get(kind, 0) + 1
+        if action := self.due.pop((kind, self.seen[kind]), None):
+            action(event)
+
+    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: monitoring.CommandFailedEvent) -> None:
+        pass
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *listeners: Any) -> None:
+    """Run jobs of this process without workers, and let these listeners hear their commands.
+
+    The log, which a command line sets up, is afterwards as before.
+    """
+    without_workers(monkeypatch.setattr)
+    listening = functools.partial(LimitedClient, event_listeners=listeners)
+    monkeypatch.setattr(client, "LimitedClient", listening)
+    log = logging.getLogger("dedup_job")
+    for name in ("handlers", "propagate", "level"):
+        monkeypatch.setattr(log, name, getattr(log, name))

@@ -1,0 +1,40 @@
+"""Targets that others filled or emptied, and runs killed at a command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dedup_job import config
+from dedup_job.commands import verify
+from dedup_job.commands.report import DryRun, dry_run
+from dedup_job.pipeline.context import Context
+from dedup_job.records import Counts
+from tests.support.job import Job
+
+
+def verified(job: Job) -> list[str]:
+    with Context(config.check_settings(job.tables, "test")) as context:
+        return [one.kind for one in verify.verify(context, None, lambda _: None).differences]
+
+
+def rehearsed(job: Job, fresh: bool = False) -> Counts:
+    with Context(config.check_settings(job.tables, "test")) as context:
+        return dry_run(context, DryRun(fresh=fresh), lambda batch, plan: None).counts
+
+
+class Killed(BaseException):
+    """The process ended here."""
+
+
+def killed_at(number: int, work: Callable[..., Any]) -> Callable[..., Any]:
+    calls = 0
+
+    def instead(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            raise Killed
+        return work(*arguments)
+
+    return instead

@@ -1,0 +1,159 @@
+"""Runs the command line many times a second: one warm process that forks a child for each run.
+
+As a program it reads one run a line from stdin, `{"arguments": [...], "environment": {...}}`, and answers
+with the child's pid, and then with its exit code (-9 when it was killed) and what it wrote to stdout and to
+stderr.  The children fingerprint in their own process: workers know no database, and starting them takes a
+second.
+
+`Forks` is the other end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from bson import encode
+from pymongo import common
+
+from dedup_job import __main__, config
+from dedup_job.index.keepers import KeeperRefetch, Keepers
+from dedup_job.mongo.ids import id_of
+from dedup_job.pipeline import job
+from dedup_job.pipeline.local_engine import LocalEngine
+from dedup_job.recipe_from_settings import make_recipe
+from dedup_job.records import Batch
+from scripts.corpus import generate
+from tests.support.inline_engine import without_workers
+from tests.support.waiting import HANG_SECONDS
+
+ROOT = Path(__file__).parents[2]
+PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ended: its exit code, -n when signal n killed it, and what it wrote."""
+
+    code: int
+    printed: str
+    said: str
+
+
+class Forks:
+    """Starts runs in a warm process; use it as a context manager."""
+
+    def __enter__(self) -> Self:
+        command = [sys.executable, "-m", "tests.support.forked_commands"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        self._answer()  # it is warm
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.stdin.close()  # type: ignore[union-attr]
+        self._process.stdout.close()  # type: ignore[union-attr]
+        self._process.wait(HANG_SECONDS)
+
+    def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+        """Start `dedup-job` with these arguments and this environment; returns its pid.  One at a time."""
+        request = json.dumps({"arguments": list(arguments), "environment": dict(environment)})
+        assert self._process.stdin
+        self._process.stdin.write(request + "\n")
+        self._process.stdin.flush()
+        self._pid = int(self._answer())
+        return self._pid
+
+    def ended(self) -> Ended:
+        """Wait for the end of the run; raises TimeoutExpired for one that hangs, and ends it."""
+        assert self._process.stdout
+        is_there, _, _ = select.select([self._process.stdout], [], [], HANG_SECONDS)
+        if not is_there:
+            os.kill(self._pid, signal.SIGKILL)
+        ended = Ended(**self._answer())
+        if not is_there:
+            raise subprocess.TimeoutExpired("dedup-job", HANG_SECONDS, ended.printed, ended.said)
+        return ended
+
+    def _answer(self) -> Any:
+        assert self._process.stdout
+        return json.loads(self._process.stdout.readline())
+
+
+def main() -> None:
+    """Serve runs until stdin ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _warm_up()
+    _tell("warm")
+    for line in sys.stdin:
+        with tempfile.TemporaryFile("w+") as printed, tempfile.TemporaryFile("w+") as said:
+            pid = os.fork()
+            if pid == 0:
+                _run(json.loads(line), printed.fileno(), said.fileno())
+            _tell(pid)
+            _, status = os.waitpid(pid, 0)
+            printed.seek(0)
+            said.seek(0)
+            code = os.waitstatus_to_exitcode(status)
+            _tell({"code": code, "printed": printed.read(), "said": said.read()})
+
+
+def _tell(answer: Any) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+def _run(request: dict[str, Any], printed: int, said: int) -> None:
+    """Be `python -m dedup_job` with these arguments; never returns."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for stream, file in enumerate((nothing, printed, said)):
+        os.dup2(file, stream)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.modules["__main__"] = __main__
+    sys.argv[:] = [str(__main__.__file__), *request["arguments"]]
+    code = 70
+    with suppress(BaseException):
+        try:
+            __main__.main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+    os._exit(code)
+
+
+def _warm_up() -> None:
+    """Load and compile all that a run needs, and let engines do without workers."""
+    without_workers(setattr)
+    common.MIN_HEARTBEAT_INTERVAL = 0.02  # look soon whether the server is there again
+    source = {"database": "warm", "collection": "up", "fields": ["data"]}
+    target = {"database": "warm", "collection": "on"}
+    recipe = make_recipe(config.check_settings({"source": source, "target": target}, "warm up"))
+    raws = [encode(record) for record in generate(60)]
+    with LocalEngine(recipe) as engine:
+        work = job.Job(
+            batches=[Batch([id_of(raw) for raw in half], half) for half in (raws[:30], raws[30:])],
+            engine=engine,
+            matching=recipe.matching,
+            keepers=Keepers(recipe, 1 << 20, KeeperRefetch(lambda ids: [], engine.fingerprint)),
+            absent=lambda keepers: set(),
+            commit=lambda plan, raws: plan,
+            observe=lambda batch, plan: None,
+        )
+        job.run(work)
+
+
+if __name__ == "__main__":
+    main()

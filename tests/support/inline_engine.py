@@ -1,0 +1,44 @@
+"""An engine without processes, for tests in which workers are not the subject."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import lru_cache
+from typing import Any
+
+from dedup_job.fingerprint.fingerprinter import Fingerprinter
+from dedup_job.fingerprint.recipe import Recipe
+from dedup_job.pipeline import fork_server, local_engine, worker_process
+from dedup_job.pipeline.pool import Work
+
+
+class InlinePool:
+    """Does the work of a pool at once, in this process."""
+
+    def __init__(self, recipe: Recipe, _workers: int, _context: object) -> None:
+        vars(worker_process)["_fingerprinter"] = _fingerprinter(recipe)
+
+    def submit(self, work: Work[Any], raws: Sequence[bytes], _seconds: float, _is_fresh: bool) -> Future[Any]:
+        """Return the answer, or what went wrong."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work(raws))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+def without_workers(put: Callable[[object, str, object], object]) -> None:
+    """Let engines work in this process from now on; `put` is `setattr`, or that of a monkeypatch."""
+    put(local_engine, "Pool", InlinePool)
+    for module in (fork_server, local_engine):
+        put(module, "fork_server", lambda: None)
+
+
+@lru_cache(maxsize=4)
+def _fingerprinter(recipe: Recipe) -> Fingerprinter:
+    return Fingerprinter(recipe)

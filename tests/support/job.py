@@ -1,0 +1,130 @@
+"""A job between two collections of a test database, run in this process or as a command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bson.codec_options import CodecOptions
+from bson.raw_bson import RawBSONDocument
+from pymongo.collection import Collection
+from pymongo.database import Database
+
+from dedup_job import config
+from dedup_job.commands.backfill import decide
+from dedup_job.pipeline.context import Context
+from dedup_job.report.run_summary import RunSummary
+from tests.support.forked_commands import Forks
+from tests.support.waiting import HANG_SECONDS
+
+ROOT = Path(__file__).parents[2]
+RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
+PROGRAM = ("-m", "dedup_job")
+LEDGER = ("head", "plans", "dropped", "exceptions", "runs", "overrides", "left")
+
+
+@dataclass
+class Job:
+    """Source `pages`, target `unique`, and the settings between them."""
+
+    database: Database[Any]
+    uri: str
+    folder: Path
+    forks: Callable[[], Forks] | None = None
+    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tables = {
+            "source": {"database": self.database.name, "collection": "pages", "fields": ["text"]},
+            "target": {"database": self.database.name, "collection": "unique"},
+            "limits": {
+                "batch_records": 50,
+                "allow_plaintext": "DEDUP_TEST_URI" in os.environ,
+            },
+            "engine": {"workers": 2},
+        }
+
+    @property
+    def source(self) -> Collection[Any]:
+        return self.database["pages"]
+
+    @property
+    def target(self) -> Collection[Any]:
+        return self.database["unique"]
+
+    def ledger(self, name: str) -> Collection[Any]:
+        return self.database[f"unique.dedup.{name}"]
+
+    def set(self, section: str, **values: Any) -> None:
+        self.tables.setdefault(section, {}).update(values)
+
+    @contextmanager
+    def hasty(self) -> Iterator[None]:
+        """Let runs give a server up at once; for a server that is gone, as a slow one looks the same."""
+        limits = dict(self.tables["limits"])
+        self.set("limits", connect_seconds=0.3, patience_seconds=0.5)
+        try:
+            yield
+        finally:
+            self.tables["limits"] = limits
+
+    def decide(self, mode: str) -> RunSummary:
+        settings = config.check_settings(self.tables, "test")
+        with Context(settings) as context:
+            return decide(context, mode, lambda batch, plan: None)
+
+    def config_file(self) -> Path:
+        lines = []
+        for section, values in self.tables.items():
+            lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+        path = self.folder / "job.toml"
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+        return path
+
+    def command(
+        self,
+        *arguments: str,
+        environment: dict[str, str] | None = None,
+        program: tuple[str, ...] | None = None,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command, in a child of a warm process; with a program of its own, in a fresh interpreter."""
+        environment = {**os.environ, "DEDUP_SOURCE_URI": self.uri, **(environment or {})}
+        arguments = (*arguments, "-c", str(self.config_file()))
+        if self.forks is not None and program is None:
+            forks = self.forks()
+            forks.start(arguments, environment)
+            ended = forks.ended()
+            return subprocess.CompletedProcess(arguments, ended.code, ended.printed, ended.said)
+        return subprocess.run(
+            [sys.executable, *(program or PROGRAM), *arguments],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=HANG_SECONDS,
+            cwd=ROOT,
+            check=False,
+        )
+
+    def outcome(self) -> tuple[dict[bytes, bytes], dict[Any, Any], dict[Any, Any]]:
+        """Return what a run leaves: the target's bytes, and the rows on dropped records and exceptions."""
+        target = {document.raw[:64]: bytes(document.raw) for document in self.target.with_options(RAW).find()}
+        return target, self.rows("dropped"), self.rows("exceptions")
+
+    def hash(self) -> str:
+        """Return a digest of the whole database, which any write changes."""
+        digest: str = self.database.command("dbHash")["md5"]
+        return digest
+
+    def rows(self, name: str) -> dict[Any, Any]:
+        """Return the rows of a ledger collection by id, without what differs from run to run."""
+        return {
+            repr(row.pop("_id")): {key: value for key, value in row.items() if key not in ("run", "at")}
+            for row in self.ledger(name).find()
+        }

@@ -1,0 +1,149 @@
+"""The undo of a plan as a small machine, searched exhaustively, while the source loses records.
+
+Two processes take the same plan back, one command a step.  Between two steps a process may be killed and
+start again, the other may take the lease, and somebody may delete a record from the source.  When the undo
+has ended, a run may decide the records of the source again, and a process that was overtaken may still wake.
+
+A record is owed from the moment at which it is removed from the target while the source has not got it: then
+it must be put aside until it is in the target again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from tests.support.commit_model import Violation
+
+Records: TypeAlias = frozenset[int]
+NONE: Records = frozenset()
+
+
+class World(NamedTuple):
+    """What the servers hold; `deletions` may still happen in the source."""
+
+    source: Records
+    target: Records
+    aside: Records = NONE
+    owed: Records = NONE
+    fence: int = 0
+    is_undone: bool = False
+    is_decided_again: bool = False
+    deletions: int = 1
+
+
+class Process(NamedTuple):
+    """The step that a process makes next, the fence that it took, and the records that it works on."""
+
+    at: str = "take"
+    fence: int = 0
+    held: Records = NONE
+    stay: Records = NONE
+    ended: bool = False  # whether it settles what it put aside itself
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Which protections are in place.
+
+    puts_aside       records are put aside before they are removed
+    looks_again      the source is looked at once more before what was put aside is let go
+    puts_back_first  what left the source is in the target again before it is let go
+    timed            the server refuses removals of a process that was overtaken
+    """
+
+    puts_aside: bool = True
+    looks_again: bool = True
+    puts_back_first: bool = True
+    timed: bool = True
+
+
+def step(protocol: Protocol, world: World, process: Process) -> tuple[World, Process] | None:
+    """Return what is there when a process has done what it does next; None where it has ended."""
+    held = process.held
+    is_refused = world.fence != process.fence and protocol.timed
+    match process.at:
+        case "take":
+            taken = Process("done" if world.is_undone else "list", world.fence + 1)
+            return world._replace(fence=taken.fence), taken
+        case "list":
+            return world, process._replace(at="look again", held=world.aside)
+        case "look again":
+            stay = held - world.source if protocol.looks_again else NONE
+            then = "put back" if protocol.puts_back_first else "let go"
+            return world, process._replace(at=then, stay=stay)
+        case "put back":
+            then = "let go" if protocol.puts_back_first else _after(process)
+            return _inserted(world, process.stay), process._replace(at=then)
+        case "let go":
+            aside = world.aside if is_refused else world.aside - held
+            then = _after(process) if protocol.puts_back_first else "put back"
+            return world._replace(aside=aside), process._replace(at=then)
+        case "look":
+            return world, process._replace(at="put aside", held=world.target & world.source)
+        case "put aside":
+            aside = world.aside | held if protocol.puts_aside else world.aside
+            return world._replace(aside=aside), process._replace(at="remove")
+        case "remove":
+            after = world if is_refused else _removed(world, held)
+            return after, process._replace(at="list", ended=True)
+        case "step back" if world.fence == process.fence:
+            return world._replace(is_undone=True), process._replace(at="done")
+    return None
+
+
+def _inserted(world: World, records: Records) -> World:
+    target = world.target | records
+    return world._replace(target=target, owed=world.owed - target)
+
+
+def _removed(world: World, records: Records) -> World:
+    owed = world.owed | (world.target & records) - world.source
+    return world._replace(target=world.target - records, owed=owed)
+
+
+def _after(process: Process) -> str:
+    return "step back" if process.ended else "look"
+
+
+def check(world: World) -> None:
+    """Raise Violation when a record is gone that nobody has."""
+    if not world.owed <= world.target | world.aside:
+        raise Violation("lost: a record was removed that the source had not got any more")
+    if world.is_undone and not world.owed <= world.target:
+        raise Violation("lost: an undo has ended and a record that was its to put back is not in the target")
+
+
+def search(protocol: Protocol, records: Records = frozenset({1, 2}), kills: int = 2) -> int:
+    """Visit every state that can be reached; returns their number, raises Violation at the first loss."""
+    processes: tuple[Process, ...] = (Process(), Process())
+    start = (World(records, records), processes, kills)
+    seen, queue = {start}, deque([start])
+    while queue:
+        world, processes, left = queue.popleft()
+        check(world)
+        after = [(one, processes, left) for one in _by_others(world)]
+        for me, process in enumerate(processes):
+            if moved := step(protocol, world, process):
+                after.append((moved[0], _with(processes, me, moved[1]), left))
+            if left and process.at not in ("take", "done"):
+                after.append((world, _with(processes, me, Process()), left - 1))
+        for state in after:
+            if state not in seen:
+                seen.add(state)
+                queue.append(state)
+    return len(seen)
+
+
+def _by_others(world: World) -> Iterator[World]:
+    if world.deletions:
+        for record in sorted(world.source):
+            yield world._replace(source=world.source - {record}, deletions=world.deletions - 1)
+    if world.is_undone and not world.is_decided_again:
+        yield _inserted(world, world.source)._replace(is_decided_again=True)
+
+
+def _with(processes: tuple[Process, ...], me: int, process: Process) -> tuple[Process, ...]:
+    return (*processes[:me], process, *processes[me + 1 :])

@@ -1,9 +1,0 @@
-from __future__ import annotations
-
-from dedup_job.report.why_page import as_text
-
-
-def test_an_answer_has_a_line_for_each_thing_that_is_known() -> None:
-    answer = {"id": 7, "verdict": "duplicate", "keeper": "k", "keeper_in_target": False, "distance": None}
-    assert as_text(answer) == '7: duplicate\n  keeper           "k"\n  keeper in target no'
-    assert as_text({"id": 7, "verdict": "undecided"}) == "7: not decided yet"

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+
+from dedup_job.fingerprint.idf import SCALE, Idf, compute_idf, jieba_idf_path, read_idf, write_idf
+from dedup_job.text.characters import encode_texts
+
+TEXTS = st.lists(st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=6), min_size=1, max_size=12)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "idf.txt"
+
+
+@given(TEXTS)
+def test_learned_idf_is_that_of_scikit_learn(texts: list[list[str]]) -> None:
+    vectorizer = CountVectorizer(analyzer=list)
+    counts = vectorizer.fit_transform(texts)
+    expected = TfidfTransformer(smooth_idf=True).fit(counts).idf_
+    frequencies = Counter(term for text in texts for term in set(text))
+    learned = compute_idf(frequencies, len(texts), at_least=1)
+    assert list(learned) == list(vectorizer.get_feature_names_out())
+    assert list(learned.values()) == pytest.approx(expected.tolist(), rel=1e-12)
+
+
+def fixed(value: float) -> int:
+    """A weight in fixed point, at least 1."""
+    return max(1, round(value * SCALE))
+
+
+def entries(idf: Idf) -> dict[str, int]:
+    """The table as terms and their fixed-point IDF."""
+    return dict(zip(idf.terms.strings(), idf.values[:-1].tolist(), strict=True))
+
+
+def test_a_term_in_too_few_texts_is_not_learned() -> None:
+    assert set(compute_idf(Counter(a=1, b=2, c=3), texts=4)) == {"b", "c"}
+    assert set(compute_idf(Counter(a=1, b=2, c=3), texts=4, at_least=3)) == {"c"}
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # of jieba 0.42.1
+def test_a_term_unknown_to_jiebas_table_gets_jiebas_median() -> None:
+    idf = read_idf(jieba_idf_path())
+    import jieba.analyse
+
+    theirs = jieba.analyse.TFIDF()
+    assert idf(encode_texts(["such a word is not there"])) == [fixed(theirs.median_idf)]
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # of jieba 0.42.1
+def test_jiebas_table_is_read_whole() -> None:
+    idf = read_idf(jieba_idf_path())
+    import jieba.analyse
+
+    theirs = jieba.analyse.TFIDF().idf_freq
+    assert entries(idf) == {term: fixed(value) for term, value in theirs.items()}
+
+
+def test_a_term_that_was_never_learned_is_rarer_than_all_others(table: Path) -> None:
+    write_idf(table, {"often": 1.5, "seldom": 6.25}, 100)
+    assert read_idf(table)(encode_texts(["never"])) == [fixed(6.25)]
+
+
+TERMS = st.text(alphabet=st.sampled_from("aZ9中文 #+.é-"), min_size=1).filter(
+    lambda term: any(map(str.isalnum, term)) and not term.startswith("# ")
+)
+
+
+@given(st.dictionaries(TERMS.map(str.strip), st.floats(1, 30), min_size=1))
+def test_a_learned_table_comes_back_as_it_was_written(
+    tmp_path_factory: pytest.TempPathFactory, values: dict[str, float]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "learned.txt"
+    write_idf(path, values, 10)
+    assert entries(read_idf(path)) == {term: fixed(round(value, 6)) for term, value in values.items()}
+
+
+def test_nothing_but_the_table_is_left_behind(table: Path) -> None:
+    write_idf(table, {"old": 1.0}, 1)
+    write_idf(table, {"new": 2.0}, 1)
+    assert set(entries(read_idf(table))) == {"new"}
+    assert list(table.parent.iterdir()) == [table]
+
+
+def test_a_table_that_cannot_be_written_whole_leaves_the_old_one(table: Path) -> None:
+    write_idf(table, {"old": 1.0}, 1)
+    with pytest.raises(UnicodeEncodeError):
+        write_idf(table, {"new": 1.0, "\ud800": 2.0}, 1)
+    assert set(entries(read_idf(table))) == {"old"}
+
+
+@pytest.mark.parametrize(
+    "line", ["word", "word x", "word 1,5", "word nan", "word inf", "word 1e400", "2.5", " 2.5"]
+)
+def test_a_malformed_line_is_named(table: Path, line: str) -> None:
+    table.write_text(f"good 1.0\n{line}\n", "utf-8")
+    with pytest.raises(ValueError, match="line 2: expected `term idf`"):
+        read_idf(table)
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# only a remark\n"])
+def test_a_table_without_terms_is_refused(table: Path, text: str) -> None:
+    table.write_text(text, "utf-8")
+    with pytest.raises(ValueError, match="no `term idf` line"):
+        read_idf(table)
+
+
+def test_of_a_term_that_is_there_twice_the_last_line_counts(table: Path) -> None:
+    table.write_text("a 1\nb 2\na 3\n", "utf-8")
+    assert entries(read_idf(table)) == {"a": fixed(3), "b": fixed(2)}
+
+
+def test_remarks_and_empty_lines_are_skipped(table: Path) -> None:
+    table.write_text("# remark\n\na b 1.5\nc 2.5\n", "utf-8")
+    assert entries(read_idf(table)) == {"a b": fixed(1.5), "c": fixed(2.5)}
+
+
+@given(st.floats(0, 1e9))
+def test_a_fixed_point_weight_is_within_half_a_unit_and_at_least_one(
+    tmp_path_factory: pytest.TempPathFactory, value: float
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "one.txt"
+    path.write_text(f"term {value}\n", "utf-8")
+    unit = entries(read_idf(path))["term"]
+    assert unit >= 1
+    assert unit == 1 or math.isclose(unit / SCALE, value, abs_tol=0.5 / SCALE)

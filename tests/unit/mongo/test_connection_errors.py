@@ -1,0 +1,167 @@
+"""What is told of hosts that do not answer; servers that do odd things stand for them."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from pymongo.errors import AutoReconnect
+
+from dedup_job.errors import Unreachable
+from dedup_job.mongo import client as the_client
+from dedup_job.mongo.client import RetryPolicy, connect
+from dedup_job.mongo.connection_errors import describe_failure
+from scripts.local_mongod import LocalMongod
+from tests.support.waiting import HANG_SECONDS
+
+Odd = Callable[[socket.socket], object]
+
+
+@contextmanager
+def answering(odd: Odd) -> Iterator[int]:
+    """A port at which each connection is treated in an odd way."""
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                taken, _ = listener.accept()
+                with taken, suppress(OSError):
+                    taken.settimeout(HANG_SECONDS)
+                    odd(taken)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def closes(taken: socket.socket) -> None:
+    taken.recv(1000)
+
+
+def speaks_http(taken: socket.socket) -> None:
+    taken.recv(1000)
+    taken.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+
+def told_of(uri: str, *words: str) -> str:
+    """Return what is told of servers; they are given more time where they have not said these words yet."""
+    for seconds in (0.3, 3.0, 30.0):
+        with pytest.raises(Unreachable) as caught:
+            connect(uri, "source", seconds, RetryPolicy(0.3), allow_plaintext=True)
+        assert caught.value.exit_code == 69
+        if all(word in str(caught.value) for word in words):
+            break
+    return str(caught.value)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def test_a_refused_port_is_named() -> None:
+    port = free_port()
+    words = f"the source server does not answer: 127.0.0.1:{port} refuses the connection"
+    assert told_of(f"mongodb://127.0.0.1:{port}/", words).startswith(words)
+
+
+def test_a_host_that_nobody_knows_is_named() -> None:
+    words = "the source server does not answer: db.invalid:9 is not a host name"
+    assert told_of("mongodb://user:secret@db.invalid:9/", words).startswith(words)
+
+
+def test_a_name_under_which_no_servers_are_found_is_named() -> None:
+    told = told_of("mongodb+srv://user:secret@db.invalid/?connectTimeoutMS=300")
+    assert told.startswith("the source server: db.invalid is not a name under which servers are found")
+
+
+def test_tls_against_a_plain_server_is_told() -> None:
+    with LocalMongod() as server:
+        words = f" 127.0.0.1:{server.port} does not speak TLS: is tls=true right for it?"
+        assert words in told_of(f"mongodb://127.0.0.1:{server.port}/?tls=true", words)
+
+
+def test_a_server_that_closes_the_connection_may_ask_for_tls() -> None:
+    with answering(closes) as port:
+        words = f" 127.0.0.1:{port} closes the connection: does it ask for TLS"
+        assert words in told_of(f"mongodb://127.0.0.1:{port}/", words)
+
+
+def test_what_is_no_mongodb_server_is_told() -> None:
+    with answering(speaks_http) as port:
+        words = f" 127.0.0.1:{port} is no MongoDB server"
+        assert words in told_of(f"mongodb://127.0.0.1:{port}/", words)
+
+
+def test_a_server_that_says_nothing_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        words = f" 127.0.0.1:{port} does not answer in time"
+        assert words in told_of(f"mongodb://127.0.0.1:{port}/", words)
+
+
+def test_a_socket_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = str(tmp_path / "none.sock")
+    words = f" {path} is not there"
+    assert words in told_of(f"mongodb://{path.replace('/', '%2F')}/", words)
+
+
+def test_of_several_hosts_each_is_told() -> None:
+    first, second = free_port(), free_port()
+    words = [f"127.0.0.1:{port} refuses the connection" for port in (first, second)]
+    words.append("db.invalid:27017 is not a host name")
+    told = told_of(f"mongodb://127.0.0.1:{first},127.0.0.1:{second},db.invalid/?replicaSet=x", *words)
+    assert all(word in told for word in words)
+
+
+def test_of_many_hosts_three_are_told() -> None:
+    server = (
+        "<ServerDescription ('h{}', 1) server_type: Unknown, rtt: None, error=AutoReconnect('h: timed out')>"
+    )
+    told = describe_failure(
+        AutoReconnect("x, [" + ", ".join(server.format(number) for number in range(5)) + "]>")
+    )
+    assert re.findall(r"h\d:1", told) == ["h0:1", "h1:1", "h2:1"]
+    assert told.endswith("; and 2 more")
+
+
+CERTIFICATE = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate"
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("SSL handshake failed: db:1: " + CERTIFICATE, "db:1 has a certificate that is not accepted"),
+        ("SSL handshake failed: db:1: [Errno 104] Connection reset by peer", "db:1 does not speak TLS"),
+        ("::1:27017: [Errno 104] Connection reset by peer", "::1:27017 closes the connection"),
+        ("db:1: The read operation timed out (configured timeouts: x)", "db:1 does not answer in time"),
+        ("db:1: [Errno 113] No route to host", "db:1 cannot be reached from here"),
+    ],
+)
+def test_an_error_of_one_connection_is_told(message: str, words: str) -> None:
+    assert describe_failure(AutoReconnect(message)).startswith(words)
+
+
+@pytest.mark.parametrize(
+    "message", ["", "operation cancelled", "db:1: what nobody knows", "no: [Errno 9999] x"]
+)
+def test_of_an_error_that_is_not_known_nothing_is_said(message: str) -> None:
+    assert describe_failure(AutoReconnect(message)) == ""
+
+
+@pytest.mark.long
+def test_a_server_that_goes_away_during_a_run_is_named() -> None:
+    with LocalMongod() as server:
+        uri = server.uri
+        with connect(uri, "target", 10.0, RetryPolicy()) as client:
+            server.stop()
+            with pytest.raises(Unreachable) as caught, the_client.named_errors("the target"):
+                client.admin.command("ping")
+    assert f"127.0.0.1:{server.port} refuses the connection" in str(caught.value)

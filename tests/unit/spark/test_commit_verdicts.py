@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+import numpy as np
+import pytest
+
+from dedup_job.records import Action, Batch, Plan, Verdict, digests
+from dedup_job.spark.commit_verdicts import Carrying, carry_out
+from dedup_job.spark.planned_verdicts import Deviations, ExpectedMatch, ExpectedRows
+
+BATCH = 5
+
+
+@dataclass
+class Collection:
+    """Records by number: `texts[i]` is the first record with the text of record i, -1 for one without."""
+
+    texts: list[int]
+    matching: dict[int, list[tuple[int, int]]]  # of a text: distance and number of those that match it
+
+    @classmethod
+    def drawn(cls, rng: Random, count: int = 40) -> Collection:
+        texts: list[int] = []
+        for number in range(count):
+            firsts = [text for text in set(texts) if text >= 0]
+            kind = rng.random()
+            texts.append(-1 if kind < 0.1 else rng.choice(firsts) if firsts and kind < 0.4 else number)
+        firsts = sorted({text for text in texts if text >= 0})
+        matching: dict[int, list[tuple[int, int]]] = {text: [] for text in firsts}
+        for one in firsts:
+            for other in firsts:
+                if other < one and rng.random() < 0.12:
+                    distance = rng.randrange(4)
+                    matching[one].append((distance, other))
+                    matching[other].append((distance, one))
+        return cls(texts, {text: sorted(near) for text, near in matching.items()})
+
+    def keepers(
+        self, gone: frozenset[int] = frozenset(), failing: frozenset[int] = frozenset()
+    ) -> list[object]:
+        """Say one record after the other what stands for it: a number, itself, or why it is not there.
+
+        gone     are not read
+        failing  are refused; what relied on them in their own batch becomes unique, the first of each text
+        """
+        standing: dict[int, int] = {}
+        found: list[object] = []
+        here = [number for number in range(len(self.texts)) if number not in gone]
+        chunks = [[n for n in here if n // BATCH == chunk] for chunk in range(len(self.texts) // BATCH + 1)]
+        for chunk in chunks:
+            trial, decided = dict(standing), {}
+            for number in chunk:
+                decided[number] = self._keeper(number, trial)
+                if decided[number] == number:
+                    trial[self.texts[number]] = number
+            lost, promoted = set(), {}
+            for number in chunk:
+                if decided[number] == number and number in failing:
+                    decided[number] = "refused"
+                    lost.add(number)
+                elif decided[number] in lost:
+                    text = self.texts[number]
+                    decided[number] = promoted.setdefault(text, number)
+            found += [decided[number] for number in chunk]
+            standing |= {self.texts[n]: n for n in chunk if decided[n] == n}
+        return found
+
+    def _keeper(self, number: int, standing: dict[int, int]) -> object:
+        text = self.texts[number]
+        if text < 0:
+            return "unjudged"
+        candidates = [text, *(other for _, other in self.matching[text])]
+        return next((standing[other] for other in candidates if other in standing), number)
+
+    def expected(self) -> ExpectedRows:
+        """What was expected for each record, when all is read and carried out."""
+        found = self.keepers()
+        count = len(self.texts)
+
+        def near(text: int) -> list[ExpectedMatch]:
+            return [
+                ExpectedMatch(other, raw_id(other), found[other] == other, distance, 0.9)
+                for distance, other in self.matching.get(text, [])
+            ]
+
+        column = digests(raw(number) for number in range(count))
+        by_text = digests(str(text).encode() for text in self.texts)
+        return ExpectedRows(
+            order=np.arange(count),
+            ids=[raw_id(number) for number in range(count)],
+            text=np.array(self.texts),
+            is_kept=np.array([text >= 0 and found[text] == text for text in self.texts]),
+            first=[raw_id(text) for text in self.texts],
+            near=[near(text) for text in self.texts],
+            reasons=["" if text >= 0 else "empty" for text in self.texts],
+            bits=column[:, :1],
+            has_fingerprint=np.ones(count, bool),
+            keys=np.zeros((count, 0), np.uint32),
+            digests=by_text,
+            hashes=column,
+        )
+
+
+@dataclass
+class World:
+    """A source and a target: what is gone from one, what another refuses, what was taken out of it."""
+
+    gone: frozenset[int] = frozenset()
+    failing: frozenset[int] = frozenset()
+    changed: frozenset[int] = frozenset()
+    removed: set[bytes] = field(default_factory=set)
+    plans: list[Plan] = field(default_factory=list)
+
+    def carry_out(self, rows: ExpectedRows, deviations: Deviations | None = None) -> Deviations:
+        parts = [rows.take(np.arange(at, min(at + BATCH, len(rows)))) for at in range(0, len(rows), BATCH)]
+        deviations = deviations or Deviations()
+        carry_out(Carrying(parts, self.records, self.taken_out, self.commit, lambda *_: None, deviations))
+        return deviations
+
+    def records(self, ids: Sequence[bytes]) -> list[Batch]:
+        there = [raw_id for raw_id in ids if number_of(raw_id) not in self.gone]
+        return (
+            [Batch(there, [raw(number_of(one), number_of(one) in self.changed) for one in there])]
+            if there
+            else []
+        )
+
+    def taken_out(self, keepers: Mapping[bytes, int]) -> set[bytes]:
+        return self.removed & keepers.keys()
+
+    def commit(self, plan: Plan, raws: Sequence[bytes]) -> Plan:
+        assert digests(raws).tolist() == plan.hashes.tolist()
+        failed = {
+            row: Verdict(Action.REFUSED, "validator")
+            for row in plan.rows(Action.UNIQUE)
+            if number_of(plan.ids[row]) in self.failing
+        }
+        while failed:
+            plan = plan.without(failed)
+            failed = {
+                row: Verdict(Action.REFUSED, "validator")
+                for row in plan.rows(Action.UNIQUE)
+                if number_of(plan.ids[row]) in self.failing
+            }
+        self.plans.append(plan)
+        return plan
+
+    def ended(self) -> list[object]:
+        found: list[object] = []
+        for plan in self.plans:
+            for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True):
+                names = {
+                    Action.UNIQUE: number_of(raw_id),
+                    Action.REFUSED: "refused",
+                    Action.UNJUDGED: "unjudged",
+                }
+                found.append(number_of(verdict.match.keeper) if verdict.match else names[verdict.action])
+        return found
+
+
+def raw_id(number: int) -> bytes:
+    return b"id %d" % number
+
+
+def number_of(raw_id: bytes) -> int:
+    return int(raw_id.split()[1])
+
+
+def raw(number: int, is_changed: bool = False) -> bytes:
+    return b"record %d %d" % (number, is_changed)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_expected_is_what_deciding_in_order_gives(seed: int) -> None:
+    collection, world = Collection.drawn(Random(seed)), World()
+    deviations = world.carry_out(collection.expected())
+    assert world.ended() == collection.keepers()
+    assert not deviations.standing
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_what_does_not_land_is_decided_around_as_in_order(seed: int) -> None:
+    rng = Random(seed)
+    collection = Collection.drawn(rng)
+    gone = frozenset(number for number in range(40) if rng.random() < 0.1)
+    world = World(gone, frozenset(number for number in range(40) if rng.random() < 0.02 * (seed % 3)))
+    world.carry_out(collection.expected())
+    assert world.ended() == collection.keepers(gone, world.failing)
+
+
+def test_a_record_that_is_another_by_now_is_copied_and_stands_for_nothing() -> None:
+    collection = Collection([0, 0, 2, 0], {0: [], 2: []})
+    world = World(changed=frozenset({0}))
+    world.carry_out(collection.expected())
+    assert world.ended() == ["unjudged", 1, 2, 1]
+    assert world.plans[0].verdicts[0].reason == "changed"
+
+
+def test_a_keeper_that_somebody_took_out_of_the_target_stands_for_nothing() -> None:
+    collection = Collection([0, 1, 2, 3, 4, 0, 6, 0], {**{n: [] for n in range(5)}, 6: [(1, 0), (2, 3)]})
+    world = World(removed={raw_id(0)})
+    world.carry_out(collection.expected())
+    assert world.ended() == [0, 1, 2, 3, 4, 5, 5, 5]
+
+
+def test_a_duplicate_is_told_with_its_distance_and_similarity() -> None:
+    collection, world = Collection([0, 1, 1, 0], {0: [], 1: [(3, 0)]}), World()
+    world.carry_out(collection.expected())
+    told = [(verdict.reason, verdict.match) for verdict in world.plans[0].verdicts[1:]]
+    assert [(reason, match and (match.distance, match.similarity)) for reason, match in told] == [
+        ("near", (3, 0.9)),
+        ("near", (3, 0.9)),
+        ("exact", (0, 1.0)),
+    ]

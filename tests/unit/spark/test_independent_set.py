@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dedup_job.spark.decide_texts import Edges, dropped
+
+Graph = list[tuple[int, int]]  # edges: the later text, the earlier one
+
+
+def edges(graph: Iterable[tuple[int, int]]) -> Edges:
+    columns = np.array(list(graph), np.int64).reshape(-1, 2)
+    return Edges(columns[:, 0], columns[:, 1])
+
+
+def keep_first(graph: Graph) -> list[int]:
+    """Keep-first as it is said: in order, a text is dropped when an earlier kept one matches it."""
+    earlier: dict[int, list[int]] = {}
+    for later, other in graph:
+        earlier.setdefault(later, []).append(other)
+    gone: set[int] = set()
+    for text in sorted(earlier):
+        if any(other not in gone for other in earlier[text]):
+            gone.add(text)
+    return sorted(gone)
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)).filter(lambda edge: edge[0] > edge[1])))
+def test_the_independent_set_is_what_keep_first_keeps(graph: Graph) -> None:
+    assert dropped(edges(graph)).tolist() == keep_first(graph)
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        ([(n + 1, n) for n in range(9)], [1, 3, 5, 7, 9]),
+        ([(n, 0) for n in range(1, 6)], [1, 2, 3, 4, 5]),
+        ([(9, n) for n in range(5)], [9]),
+        ([(a, b) for a in range(6) for b in range(a)], [1, 2, 3, 4, 5]),
+        ([], []),
+    ],
+    ids=["chain", "star around the first", "star around the last", "clique", "nothing"],
+)
+def test_what_is_dropped_of_a_shape(graph: Graph, expected: list[int]) -> None:
+    assert dropped(edges(graph)).tolist() == expected == keep_first(graph)
+
+
+@pytest.mark.long
+def test_a_million_texts_are_settled_as_the_plain_loop_does() -> None:
+    rng = np.random.default_rng(7)
+    later = rng.integers(1, 1_000_000, 1_500_000) << 20
+    earlier = (rng.random(1_500_000) * (later >> 20)).astype(np.int64) << 20
+    found = dropped(Edges(later, earlier))
+    assert found.tolist() == keep_first(list(zip(later.tolist(), earlier.tolist(), strict=True)))
