@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from dedup_job.audit.session import read_fitting_head
+from dedup_job.audit.audit_session import read_fitting_head
 from dedup_job.commands.reconcile import (
     OutdatedDecisions,
     SourceComparison,

@@ -11,7 +11,7 @@ from itertools import takewhile
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.audit.session import hash_records, read_fitting_head
+from dedup_job.audit.audit_session import hash_records, read_fitting_head
 from dedup_job.commands.backfill import decide
 from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.earlier_decisions import EarlierDecision, EarlierDecisions

@@ -8,9 +8,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from dedup_job.audit.checks import RECORDS, RESTORE, check_head, check_ledger, check_records
-from dedup_job.audit.database import AuditDatabase, Position
-from dedup_job.audit.session import (
+from dedup_job.audit.audit_session import (
     AuditSession,
     check_unmoved,
     hash_records,
@@ -20,6 +18,8 @@ from dedup_job.audit.session import (
     read_restored,
     target_name,
 )
+from dedup_job.audit.checks import RECORDS, RESTORE, check_head, check_ledger, check_records
+from dedup_job.audit.database import AuditDatabase, Position
 from dedup_job.ledger.rows import id_of_row
 from dedup_job.mongo.id_window import since
 from dedup_job.mongo.ids import HEAD, OBJECT_ID, id_of

@@ -10,6 +10,16 @@ from contextlib import closing
 from operator import attrgetter
 
 from dedup_job.audit.audit_reader import LedgerDecision
+from dedup_job.audit.audit_session import (
+    AuditSession,
+    check_unmoved,
+    hash_records,
+    open_audit,
+    read_chain,
+    read_plan,
+    read_restored,
+    target_name,
+)
 from dedup_job.audit.checks import (
     HEAD,
     NUMBERS,
@@ -21,16 +31,6 @@ from dedup_job.audit.checks import (
     check_records,
 )
 from dedup_job.audit.database import AuditDatabase
-from dedup_job.audit.session import (
-    AuditSession,
-    check_unmoved,
-    hash_records,
-    open_audit,
-    read_chain,
-    read_plan,
-    read_restored,
-    target_name,
-)
 from dedup_job.pipeline.context import Context
 from dedup_job.records import ADOPT
 from dedup_job.report.progress import Advance

@@ -6,7 +6,7 @@ a find of its own (`Pages`, `Lookup`), so the limit is that of a page, however m
 `list` with an order keeps a cursor open for longer, and the server has sorted all rows by the first batch.
 
 The driver's own `timeoutMS` is no substitute: it limits writes too, and as long as it lasts the driver
-repeats a failed read without a pause, where `Patience` waits longer each time.
+repeats a failed read without a pause, where `RetryPolicy` waits longer each time.
 """
 
 from __future__ import annotations

@@ -265,7 +265,7 @@ class Guards:
         return check_and_commit
 
     def all_before(self, commit: Commit) -> Commit:
-        """Return a commit that first runs all guards, for an engine that is not wrapped in `HeldBack`."""
+        """Return a commit that first runs all guards, for an engine without a `BufferedEngine`."""
         check_and_commit = self.before(commit)
 
         def check_all_and_commit(plan: Plan, raws: Sequence[bytes]) -> Plan:

@@ -105,8 +105,8 @@ def test_workers_share_what_they_know() -> None:
         import os, sys
         import numpy as np
         from dedup_job.pipeline.worker_process import KNOWN_TEXTS
-        from dedup_job.fingerprint.fingerprint_cache import FingerprintCache as KnownTexts
-        known, text = KnownTexts("ab" * 32, 1, KNOWN_TEXTS), np.array([[3, 4]], np.uint64)
+        from dedup_job.fingerprint.fingerprint_cache import FingerprintCache
+        known, text = FingerprintCache("ab" * 32, 1, KNOWN_TEXTS), np.array([[3, 4]], np.uint64)
         if os.fork() == 0:
             known.put(text, np.array([[5]], np.uint64), np.array([6]))
             os._exit(0)

@@ -22,7 +22,7 @@ from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.index.keepers import KeeperRefetch, Keepers
 from dedup_job.library.deduplicator import BATCH
-from dedup_job.library.options import Keywords
+from dedup_job.library.keywords import Keywords
 from dedup_job.pipeline import job
 from dedup_job.records import Batch
 from scripts.corpus import Mix, generate
