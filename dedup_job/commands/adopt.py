@@ -10,6 +10,7 @@ from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.id_window import Window
+from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import prefetch
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.job import Observe, commit_in_parts, make_plan
@@ -25,6 +26,7 @@ def adopt(context: Context, observe: Observe, consent: Consent = Consent()) -> R
 
     All of them are kept, even copies of each other: the job never deletes records that it did not insert.
     They are stored as plans of their own run, of mode "adopt", which counts no record as decided.
+    A record that a person restored is kept, too, but is no keeper: nothing is dropped for it.
 
     Args:
         context: The open connections.
@@ -42,7 +44,8 @@ def adopt(context: Context, observe: Observe, consent: Consent = Consent()) -> R
         # Noted before the first plan: a killed adoption must be resumed before anything is decided.
         ledger.adopting(True)
         batches = prefetch(context.target_records.batches(undecided_window(ledger, head)))
-        for batch, prints in SkippingEngine(engine).fingerprinted(batches):
+        restored = IdSet.of(ledger.overridden())
+        for batch, prints in SkippingEngine(engine, restored.among).fingerprinted(batches):
             verdicts = [Verdict(Action.UNJUDGED, reason) if reason else UNIQUE for reason in prints.reasons]
             plan = make_plan(batch, prints, verdicts)
             commit_in_parts(

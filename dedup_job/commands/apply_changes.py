@@ -105,7 +105,9 @@ def apply_and_decide_missed(
     missed = decide_missed(context, found.rest, advance, consent)
     seconds = found.seconds + time.monotonic() - started
     done = make_reconciliation(context, found.comparison, missed, seconds)
-    return replace(done, applied=applied, refused_before=refused_before)
+    return replace(
+        done, applied=applied, refused_before=refused_before, still_refused=found.outdated.occupied
+    )
 
 
 def apply(

@@ -200,6 +200,8 @@ class OutdatedDecisions:
         refused: Number of records that the target refused and the source still has.
         failed: Number of records that were copied without being compared because the job failed on them.
         vanished: Number of vanished records, by whether they are in the target.
+        occupied: Number of records that the target refused, and would refuse again: it still has another
+            record with the `_id`.
     """
 
     fence: int | None
@@ -210,6 +212,7 @@ class OutdatedDecisions:
     refused: int = 0
     failed: int = 0
     vanished: Counter[bool] = field(default_factory=Counter)
+    occupied: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.again or self.renewed)
@@ -220,7 +223,9 @@ class OutdatedDecisions:
         renewed = sum(map(len, self.renewed.values()))
         vanished = self.vanished
         again = self.changed, self.handed_on, self.refused, self.failed
-        return OutdatedCounts(renewed, *again, kept=vanished[True], others=vanished[False])
+        return OutdatedCounts(
+            renewed, *again, kept=vanished[True], others=vanished[False], occupied=self.occupied
+        )
 
     @property
     def in_order(self) -> tuple[Iterator[list[bytes]], Iterator[list[bytes]]]:
@@ -318,7 +323,10 @@ class OutdatedScan:
         gone = changed | vanished
         moved = {plan.ids[row] for row in gone if plan.verdicts[row].action is Action.UNIQUE}
         handed_on = {row for row in self._rows_dropped_for(plan, moved) if row not in gone}
-        refused = set(self._rows_refused(plan)) - gone - set(overtaken.vanished)
+        refused = {row for row in plan.rows(Action.REFUSED) if plan.verdicts[row] != VANISHED}
+        refused -= gone | set(overtaken.vanished)
+        occupied = self._rows_occupied(plan, refused)
+        refused -= occupied
         # The job failed on these: another version, or more memory, may judge them.
         failed = {
             row
@@ -338,17 +346,15 @@ class OutdatedScan:
         outdated.handed_on += len(handed_on)
         outdated.refused += len(refused)
         outdated.failed += len(failed)
+        outdated.occupied += len(occupied)
         outdated.vanished.update(earlier[plan.ids[row]].copy is not None for row in vanished)
 
-    def _rows_refused(self, plan: Plan) -> Iterator[int]:
-        """Yield the rows that the target refused and may accept now."""
-        rows = [row for row in plan.rows(Action.REFUSED) if plan.verdicts[row] != VANISHED]
-        conflicts = [plan.ids[row] for row in rows if plan.verdicts[row] == CONFLICT]
-        # While the target still has another record with the id, it would refuse this one again.
-        occupied = set(self.context.target.present(conflicts))
-        for row in rows:
-            if occupied.isdisjoint(with_equals([plan.ids[row]])):
-                yield row
+    def _rows_occupied(self, plan: Plan, rows: Iterable[int]) -> set[int]:
+        """Return the refused rows for which the target still has another record with the `_id`."""
+        conflicts = {row: plan.ids[row] for row in rows if plan.verdicts[row] == CONFLICT}
+        present = set(self.context.target.present(list(conflicts.values())))
+        # The other record may have an equal id of another type, such as 7 for 7.0.
+        return {row for row, raw_id in conflicts.items() if not present.isdisjoint(with_equals([raw_id]))}
 
     def _ids_with_equals(self, vanished: Sequence[bytes]) -> set[bytes]:
         """Return the ids in the target that equal an id of another type in the source, such as 7.0 for 7.
@@ -403,7 +409,10 @@ def _earlier_decision(
         adopted: Ids of the target's own records, which the job did not insert.
     """
     plan, raw_id = stored.plan, stored.plan.ids[row]
-    verdict, copy = plan.verdicts[row], restored.get(raw_id)
-    if copy is None and verdict.action in COPYING_ACTIONS and raw_id not in adopted:
-        copy = plan.hashes[row].tobytes()
+    verdict, copy = plan.verdicts[row], None
+    # A restored record may be adopted, too: after the ledger was lost and the target adopted.
+    if raw_id not in adopted:
+        copy = restored.get(raw_id)
+        if copy is None and verdict.action in COPYING_ACTIONS:
+            copy = plan.hashes[row].tobytes()
     return EarlierDecision(stored.id.number, Verdict(verdict.action, verdict.reason), copy)

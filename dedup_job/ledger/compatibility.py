@@ -66,7 +66,8 @@ def check_fits(head: Head, origin: Origin) -> None:
         return
     if head.source != origin.source:
         raise ConfigError(
-            f"the target was filled from {head.source}, not from {origin.source}; choose another target"
+            f"the target was filled from {head.source}, not from {origin.source}; choose another target "
+            "(--moved accepts another collection of the same name, no other name)"
         )
     if head.digest != origin.digest:
         names = sorted({*origin.recipe, *head.recipe})

@@ -82,7 +82,10 @@ class LeasedLedger(LedgerReader):
         if origin.filter not in (None, self._head.filter):
             changes |= {"filter": origin.filter, "looked": None}
         if origin.places not in (None, self._head.places):
-            changes |= {"places": origin.places} | dict(NEVER if self._head.places else {})
+            changes["places"] = origin.places
+            if self._head.places:
+                changes |= NEVER
+                log.warning("--moved was accepted; check the target and its ledger with: dedup-job verify")
         if changes:
             self._swap({}, changes)
 

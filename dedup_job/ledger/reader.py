@@ -28,6 +28,8 @@ PLANS_A_PAGE, PAGE_BYTES = 8, 16 << 20
 REPORTED = (0, 3)  # exit codes of a run that ended and said what was refused
 DECIDING = (BACKFILL, NIGHTLY, RECONCILE)
 MOST_BROKEN_OFF = 1_000  # runs
+# By the fence, which each run raises: the clock of the machine on which a run started may be wrong.
+NEWEST_FIRST = (("fence", -1), ("started", -1))
 ROWS_AT_ONCE = 1_000
 P = TypeVar("P", StoredPlan, PlanColumns)
 
@@ -51,8 +53,28 @@ class LedgerReader:
         self._patience = patience
 
     def head(self) -> Head | None:
-        """Return the state, or None where no run has been."""
-        return HeadDocument(self._collection("head"), self._patience).read()
+        """Return the state; None if there is no ledger yet.
+
+        Raises:
+            StateError: If the head is missing although the ledger holds plans.
+        """
+        document = HeadDocument(self._collection("head"), self._patience)
+        head = document.read()
+        # Read again after plans were seen: the first run may have created the head, and a plan, in between.
+        if head is None and self._has_plans() and (head := document.read()) is None:
+            ledger = f"{self._database.name}.{self._target}.dedup"
+            raise StateError(
+                f"{ledger}.head is missing or empty, and {ledger}.plans is not: restore the target database "
+                "from a backup, or, to decide everything anew, drop the target and its .dedup collections"
+            )
+        return head
+
+    def _has_plans(self) -> bool:
+        # A time limit, as for the head: the server would wait for a majority without end.
+        most = self._patience.milliseconds
+        with named_errors("the ledger"):
+            plans = self._collection("plans")
+            return self._patience(lambda: plans.find_one({}, {"_id": 1}, max_time_ms=most)) is not None
 
     def plans(self, head: Head) -> Iterator[StoredPlan]:
         """Yield the plans that were carried out, in their order; raises StateError when one is missing.
@@ -116,7 +138,7 @@ class LedgerReader:
     def runs(self) -> Iterator[Mapping[str, Any]]:
         """Yield the rows of the runs, newest first."""
         with named_errors("the ledger"):
-            found = self._patience(lambda: list(self._collection("runs").find().sort("started", -1)))
+            found = self._patience(lambda: list(self._collection("runs").find().sort(NEWEST_FIRST)))
         yield from found
 
     def run(self, name: str) -> Mapping[str, Any] | None:
@@ -136,7 +158,7 @@ class LedgerReader:
         with named_errors("the ledger"):
             rows = self._patience(
                 lambda: list(
-                    self._collection("runs").find(deciding).sort("started", -1).limit(MOST_BROKEN_OFF)
+                    self._collection("runs").find(deciding).sort(NEWEST_FIRST).limit(MOST_BROKEN_OFF)
                 )
             )
         return list(takewhile(lambda row: row.get("exit_code") not in REPORTED, rows))

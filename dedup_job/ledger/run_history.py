@@ -53,7 +53,12 @@ class RunRow:
 
         The row holds, too, what the head has to say again when the run is undone.
         """
-        row = {"_id": self.run.name, "mode": self.run.mode, "started": self.run.started}
+        row = {
+            "_id": self.run.name,
+            "mode": self.run.mode,
+            "started": self.run.started,
+            "fence": head.fence,
+        }
         row |= {"recipe": head.digest, **{name: getattr(head, name) for name in BEFORE}}
         with named_errors("the ledger"):
             self.patience(

@@ -30,6 +30,11 @@ def fork_server() -> context.ForkServerContext:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         forkserver.ensure_running()
+    except FileNotFoundError:
+        # The fork server is started in the current directory.
+        raise ConfigError(
+            "the current directory does not exist any more; change to another directory and run again"
+        ) from None
     except OSError as error:
         if "AF_UNIX path too long" not in str(error):
             raise

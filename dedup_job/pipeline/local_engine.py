@@ -115,7 +115,7 @@ class LocalEngine:
             if lost.is_of_work:
                 return None
             raise StorageFull(
-                f"a worker was killed, stood still or got no memory, alone with {len(raws)} records and "
+                f"a worker was killed, stood still or got no memory, alone with {len(raws)} record(s) and "
                 f"not for the first time; probably {NO_MEMORY}"
             ) from lost
 

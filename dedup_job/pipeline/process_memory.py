@@ -24,6 +24,7 @@ LEAST_FREE = 256 << 20  # of all its processes
 LEAST_SPACE, LEAST_DATA = 640 << 20, 384 << 20  # of the process that workers are forked from
 OWN_SPACE, OWN_DATA, OWN_THREADS = 480 << 20, 224 << 20, 16  # of the deciding one, without stacks and workers
 USUAL_STACK = 8 << 20
+OWN_FILES, WORKER_FILES = 40, 6  # open files of the deciding process, and more for each worker
 
 
 def resident_bytes(pid: int) -> int | None:
@@ -90,10 +91,14 @@ def _in_group(folder: Path) -> int | None:
 
 
 def check_least(workers: int) -> None:
-    """Raise StorageFull where a run with so many workers has too little memory to begin.
+    """Check that a run with this many workers can begin: its memory and its open files.
 
-    Compiled libraries abort, or try for ever, where they get no memory while they load: so this runs before.
+    This runs before compiled libraries load: they abort, or retry for ever, when they get no memory.
+
+    Raises:
+        StorageFull: If a limit is too low, or too little memory is free.
     """
+    _check_open_files(OWN_FILES + WORKER_FILES * workers)
     stack, _ = resource.getrlimit(resource.RLIMIT_STACK)  # which threads have as well
     stacks = (OWN_THREADS + workers) * (USUAL_STACK if stack == resource.RLIM_INFINITY else stack)
     for kind, name, least in (
@@ -112,6 +117,18 @@ def check_least(workers: int) -> None:
             f"{free >> 20:,} MiB of memory are free on this machine or in its container, and a run needs "
             f"{LEAST_FREE >> 20:,} MiB; free some, or raise the container's limit"
         )
+
+
+def _check_open_files(least: int) -> None:
+    """Raise the soft limit on open files to `least` if the hard limit allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= least:
+        return
+    if hard != resource.RLIM_INFINITY and hard < least:
+        raise StorageFull(
+            f"a process may open {hard:,} files (ulimit -n), and a run needs {least:,}; raise the limit"
+        )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (least, hard))
 
 
 def work_in_batches(large: int) -> None:

@@ -30,6 +30,7 @@ class OutdatedCounts:
         failed: Records that were copied without being compared, because the job failed on them.
         kept: Vanished records that are in the target.
         others: Vanished records that are not in the target.
+        occupied: Refused records that stay refused: the target still has another record with the `_id`.
     """
 
     renewed: int
@@ -39,6 +40,7 @@ class OutdatedCounts:
     failed: int
     kept: int
     others: int
+    occupied: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the numbers as JSON values."""
@@ -51,6 +53,7 @@ class OutdatedCounts:
                 "failed": self.failed,
             },
             "take_out": {"kept": self.kept, "not_kept": self.others},
+            "still_refused": self.occupied,
         }
 
     def as_text(self, target: str) -> str:
@@ -63,6 +66,7 @@ class OutdatedCounts:
             ("", self.failed, "were copied without being compared, because the job failed on them"),
             ("vanished", self.kept, "will be removed from the target"),
             ("", self.others, "are not in the target"),
+            ("still refused", self.occupied, "the target has another record with the same _id"),
         ]
         return "\n".join(
             [
@@ -224,6 +228,8 @@ class ReconcileResult:
         seconds: How long it took.
         applied: The changes that `--apply` made; None if it was not given, or nothing was outdated.
         refused_before: Records that the target refused in earlier runs that did not report them, by reason.
+        still_refused: Number of records that `--apply` did not try again, because the target still has
+            another record with the `_id`.
     """
 
     source: str
@@ -234,12 +240,13 @@ class ReconcileResult:
     seconds: float
     applied: ApplyResult | None = None
     refused_before: Mapping[str, int] = field(default_factory=dict)
+    still_refused: int = 0
 
     @property
     def exit_code(self) -> int:
-        """0, or 3 if the target refused something, or a copy that others changed stays there."""
+        """0, or 3 if the target refuses something, or a copy that others changed stays there."""
         codes = [result.exit_code for result in (self.missed, self.applied) if result is not None]
-        return max([*codes, 3 if self.refused_before else 0])
+        return max([*codes, 3 if self.refused_before or self.still_refused else 0])
 
     def as_json(self) -> dict[str, Any]:
         """Return the result as one JSON object."""
@@ -252,6 +259,7 @@ class ReconcileResult:
             "vanished": self.vanished.as_json(),
             **({"applied": self.applied.as_json()} if self.applied else {}),
             **({"refused_before": dict(self.refused_before)} if self.refused_before else {}),
+            **({"still_refused": self.still_refused} if self.still_refused else {}),
             "seconds": round(self.seconds, 3),
         }
 
@@ -271,5 +279,8 @@ class ReconcileResult:
         lines += self.vanished.lines("vanished", {} if self.applied else VANISHED_IDS)
         if self.refused_before:
             lines.append(f"  refused in earlier interrupted runs: {join_counts(self.refused_before)}")
+        if self.still_refused:
+            note = "the target has another record with the same _id"
+            lines.append(count_row("still refused", self.still_refused, note))
         lines.append(f"  {self.seconds:,.1f} s")
         return "\n".join([*lines, *(result.as_text() for result in (self.applied, self.missed) if result)])

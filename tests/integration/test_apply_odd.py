@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from random import Random
 from typing import Any
@@ -273,7 +274,8 @@ def test_what_a_killed_apply_had_refused_is_told_by_the_one_that_ends_it(job: Jo
     assert (done.exit_code, done.as_json()["refused_before"]) == (3, {"conflict": 1})
     assert "refused in earlier interrupted runs: conflict 1" in done.as_text()
     assert exceptions(job)[4] == ("refused", "vanished")
-    assert up_to_date(job).exit_code == 0
+    again = up_to_date(job)
+    assert (again.exit_code, again.still_refused, again.refused_before) == (3, 1, {})
 
 
 def edit(job: Job, chance: Random) -> None:
@@ -339,3 +341,20 @@ def killed_somewhere(job: Job, chance: Random) -> None:
         killed(partial(up_to_date, job), chance.randrange(5, 90))
     except AssertionError:
         assert differences(job) == []
+
+
+def test_an_apply_says_what_the_target_still_refuses_for_another_record_with_the_id(job: Job) -> None:
+    """The record 7 vanished and 7.0 arrived, which the target cannot hold beside it."""
+    fill(job, {1: A, 7: B})
+    job.decide("backfill")
+    job.source.delete_one({"_id": 7})
+    job.source.insert_one({"_id": 7.0, "text": C})
+    assert job.decide("run").counts.refused == {"conflict": 1}
+
+    told = job.command("reconcile", "--apply", "--yes", "--json")
+
+    assert told.returncode == 3, told.stderr
+    assert json.loads(told.stdout)["still_refused"] == 1
+    assert job.target.find_one({"_id": 7}) == {"_id": 7, "text": B}
+    shown = job.command("reconcile", "--apply", "--dry-run").stdout
+    assert "still refused               1  the target has another record with the same _id" in shown

@@ -398,3 +398,41 @@ def test_an_audit_knows_what_was_adopted(job: Job) -> None:
     job.target.delete_one({"_id": 4})
     job.target.update_one({"_id": 3}, {"$set": {"touched": True}})
     assert verified(job) == ["missing", "altered", "keeper_altered"]
+
+
+LONG = "".join(TEXTS)
+NEAR_LONG = LONG.replace("茶叶", "咖啡").replace("两万", "三万")
+NEAR_BOTH = NEAR_LONG.replace("明代", "清代").replace("十天", "九天")
+
+
+@pytest.mark.parametrize("is_head_lost", [False, True])
+def test_nothing_is_dropped_for_an_adopted_record_that_was_restored_before(
+    job: Job, is_head_lost: bool
+) -> None:
+    job.set("match", min_similarity=0.5)
+    restored, copy = {"_id": 2, "text": NEAR_LONG}, {"_id": 3, "text": NEAR_BOTH}
+    job.source.insert_many([{"_id": 1, "text": LONG}, restored])
+    assert job.decide("backfill").counts.near == 1
+    assert job.command("restore", "2").returncode == 0
+    if is_head_lost:
+        for name in ("head", "plans", "dropped", "exceptions", "runs"):
+            job.ledger(name).drop()
+    else:
+        run = job.ledger("runs").find_one({"mode": "backfill"})
+        assert run is not None
+        assert job.command("undo", run["_id"], "--yes").returncode == 0
+    job.target.delete_many({})
+    job.target.insert_one(restored)
+    job.source.delete_one({"_id": 1})
+    job.source.insert_one(copy)
+
+    done = job.command("backfill", "--adopt")
+
+    assert done.returncode == 0, done.stderr
+    assert list(job.target.find().sort("_id", 1)) == [restored, copy], "nothing is dropped for record 2"
+    assert verified(job) == []
+    # The job did not insert record 2, so it never removes it.
+    job.source.delete_one({"_id": 2})
+    assert job.command("reconcile", "--apply", "--yes").returncode == 0
+    assert list(job.target.find().sort("_id", 1)) == [restored, copy]
+    assert verified(job) == []

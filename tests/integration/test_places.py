@@ -278,6 +278,31 @@ def test_a_part_of_the_ledger_that_goes_ends_a_run(
         quick.decide("backfill")
 
 
+@pytest.mark.parametrize("arguments", [("status",), ("verify",), ("run",), ("backfill", "--adopt")])
+def test_a_ledger_without_its_head_is_damaged_and_nothing_is_decided(
+    quick: Job, arguments: tuple[str, ...]
+) -> None:
+    quick.decide("backfill")
+    quick.ledger("head").delete_many({})
+    before = quick.hash()
+
+    code, line = told(quick.command(*arguments))
+
+    assert (code, quick.hash()) == (65, before)
+    assert "unique.dedup.head is missing or empty, and " in line
+    assert "restore the target database" in line
+    assert "--adopt" not in line
+
+
+def test_after_a_move_was_accepted_the_log_asks_for_an_audit(
+    quick: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    quick.decide("backfill")
+    again(quick, "unique")
+    moved(quick)
+    assert "check the target and its ledger with: dedup-job verify" in caplog.text
+
+
 def test_what_was_restored_from_one_backup_is_gone_on_with_when_a_person_says_so(quick: Job) -> None:
     quick.decide("backfill")
     for name in quick.database.list_collection_names():

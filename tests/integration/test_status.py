@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,7 @@ def test_runs_that_did_nothing_do_not_crowd_out_others(job: Job, monkeypatch: py
         started = job.ledger("runs").find_one({"_id": empty[-1]})["started"] + timedelta(seconds=number + 1)
         failed.append(f"failed-{number}")
         row = {"_id": failed[-1], "mode": "run", "started": started, "ended": started, "exit_code": code}
+        row["fence"] = 100 + number
         job.ledger("runs").insert_one(row)
 
     with Context(config.check_settings(job.tables, "test")) as context:
@@ -95,6 +96,21 @@ def test_runs_that_did_nothing_do_not_crowd_out_others(job: Job, monkeypatch: py
     text = status_text(shown)
     assert "    and 2 earlier runs found nothing new\n" in text
     assert "    and 1 earlier run decided nothing either\n" in text
+
+
+def test_runs_are_listed_in_their_order_whatever_the_clocks_of_their_machines_say(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch)
+    job.source.insert_many(texts(0, 4))
+    first = job.decide("backfill").run
+    job.ledger("runs").update_one({"_id": first}, {"$set": {"started": datetime(2099, 1, 1, tzinfo=UTC)}})
+    job.source.insert_many(texts(4, 8))
+    second = job.decide("run").run
+
+    with Context(config.check_settings(job.tables, "test")) as context:
+        assert [run["run"] for run in status.status(context)["runs"]] == [second, first]
+        assert context.ledger_reader().broken_off() == []
 
 
 def test_a_run_that_was_stopped_shows_what_it_had_decided(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,3 +149,22 @@ def test_too_little_free_memory_is_told_before_a_run_begins_and_swap_counts(
     (tmp_path / "meminfo").write_text("MemAvailable: 204800 kB\nSwapFree: 0 kB\n")
     with pytest.raises(StorageFull, match=r"200 MiB of memory are free .* needs 256 MiB"):
         process_memory.check_least(2)
+
+
+FILES = """
+import resource, sys
+from dedup_job.pipeline.process_memory import check_least
+resource.setrlimit(resource.RLIMIT_NOFILE, (20, int(sys.argv[1])))
+check_least(2)
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+
+
+def test_a_low_limit_on_open_files_is_raised_where_the_system_allows_it() -> None:
+    done = subprocess.run([sys.executable, "-c", FILES, "100"], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 20
+
+
+def test_too_low_a_limit_on_open_files_is_named() -> None:
+    done = subprocess.run([sys.executable, "-c", FILES, "30"], capture_output=True, text=True, check=False)
+    assert "StorageFull: a process may open 30 files (ulimit -n), and a run needs " in done.stderr
