@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC
 from typing import Any
 
 import numpy as np
@@ -18,9 +17,9 @@ from dedup_job.ledger.overrides import KEEP
 from dedup_job.ledger.plan_format import COLUMNS, PlanId, checksum
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.rows import row_key, row_keys
-from dedup_job.mongo.client import named_errors
 from dedup_job.mongo.ids import as_field, document, elements, portions, selector
 from dedup_job.mongo.pages import BatchSize, Pages
+from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.records import ADOPT, RAW, KeeperMatch, digest
 
 UNIQUE, DUPLICATE, UNJUDGED, REFUSED = range(4)
@@ -75,9 +74,7 @@ class Statements(LedgerReader):
         """Return whether a run holds the lease, by the server's clock."""
         if head.lease is None or Holder.read(head.lease).is_gone():
             return False
-        with named_errors("the ledger"):
-            hello = self._patience(lambda: self._database.client.admin.command("hello"))
-        return bool(hello["localTime"].replace(tzinfo=UTC) < head.lease["until"])
+        return bool(self.now() < head.lease["until"])
 
     def chain(self, head: Head) -> list[PlanId | None]:
         """Return which plans were carried out, by number; None for one that is missing.
@@ -86,7 +83,7 @@ class Statements(LedgerReader):
         follows says which of the two it follows.
         """
         stored: dict[int, list[PlanId]] = {}
-        for page in Pages(self._collection("plans"), "the ledger", self._patience).ids_after(None):
+        for page in Pages(self.collection("plans")).ids_after(None):
             for key in decode_iter(b"".join(page)):
                 stored.setdefault(key["_id"]["number"], []).append(PlanId.read(key["_id"]))
         chain: list[PlanId | None] = []
@@ -102,50 +99,40 @@ class Statements(LedgerReader):
     def _previous(self, plan_id: PlanId | None) -> PlanId | None:
         if plan_id is None:
             return None
-        with named_errors("the ledger"):
-            stored = self._patience(
-                lambda: self._collection("plans").find_one({"_id": plan_id.key}, {"previous": 1})
-            )
+        stored = self.collection("plans").find_one({"_id": plan_id.key}, {"previous": 1})
         return PlanId.read(stored["previous"]) if stored and stored.get("previous") else None
 
     def statement(self, plan_id: PlanId) -> Statement:
         """Return what a plan says; raises Damaged when its parts do not fit together."""
-        with named_errors("the ledger"):
-            packed = self._patience(lambda: self._collection("plans").find_one({"_id": plan_id.key}))
+        packed = self.collection("plans").find_one({"_id": plan_id.key})
         if packed is None:
             raise StateError(f"plan {plan_id.number} left the ledger meanwhile; verify again")
         return stated(packed)
 
     def target(self, records: int) -> Pages:
         """Return the target, to be read in pages of so many records."""
-        return Pages(
-            self._database[self._target], "the target", self._patience, lambda: BatchSize(records, 8 << 20)
-        )
+        target = RetryingCollection(self._database[self._target], "the target", self._retry)
+        return Pages(target, lambda: BatchSize(records, 8 << 20))
 
     def rows(self, name: str) -> Pages:
         """Return one of the ledger's collections of rows: dropped, exceptions, overrides."""
-        return Pages(self._collection(name), "the ledger", self._patience)
+        return Pages(self.collection(name))
 
     def rows_on(self, name: str, ids: Sequence[bytes]) -> list[bytes]:
         """Return the raw rows on some records."""
-        rows = self._collection(name).with_options(RAW)
-        found: list[bytes] = []
-        for keys in portions(row_keys(ids)):
-            condition = selector(keys)
-            with named_errors("the ledger"):
-                found += self._patience(lambda: [bytes(row.raw) for row in rows.find(condition)])  # noqa: B023
-        return found
+        rows = self.collection(name).raw_bson()
+        return [bytes(row.raw) for keys in portions(row_keys(ids)) for row in rows.find(selector(keys))]
 
     def restored(self) -> int:
         """Return how many records a person put back against the plan that dropped them."""
-        with named_errors("the ledger"):
-            return self._patience(lambda: self._collection("overrides").count_documents({"action": KEEP}))
+        return self.collection("overrides").count_documents({"action": KEEP})
 
     def size(self, name: str | None) -> int:
         """Return how many rows one of the ledger's collections has; None for the target itself."""
-        collection = self._database[self._target] if name is None else self._collection(name)
-        with named_errors("the ledger"):
-            return self._patience(lambda: collection.count_documents({}, hint="_id_"))
+        if name is None:
+            target = RetryingCollection(self._database[self._target], "the target", self._retry)
+            return target.count_documents({}, hint="_id_")
+        return self.collection(name).count_documents({}, hint="_id_")
 
 
 def stated(packed: Mapping[str, Any]) -> Statement:

@@ -25,6 +25,7 @@ from dedup_job.mongo.address import read
 from dedup_job.mongo.client import RetryPolicy, connect
 from dedup_job.mongo.collection_checks import collation_of
 from dedup_job.mongo.id_window import Window
+from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.rights import NEEDS, RUN, Rights, Users
 from dedup_job.mongo.server import Server, free_bytes
 from dedup_job.pipeline.context import Context, first_records
@@ -258,8 +259,12 @@ def _check_rights(checks: CheckRunner, settings: Settings, servers: Connections)
     rights = checks.tried(
         "rights",
         lambda: (
-            Rights.of(servers.source[source.database], "the source", retry),
-            Rights.of(servers.target[target.database], "the target", retry),
+            Rights.of(
+                RetryingCollection(servers.source[source.database][source.collection], "the source", retry)
+            ),
+            Rights.of(
+                RetryingCollection(servers.target[target.database][target.collection], "the target", retry)
+            ),
         ),
     )
     if rights is None:
@@ -284,7 +289,7 @@ def _check_run_is_permitted(checks: CheckRunner, users: Users, lacking: Sequence
 def _check_source(checks: CheckRunner, context: Context, settings: Settings, servers: Connections) -> None:
     """Note the source's size and collation, and the recipe."""
     source = servers.source[settings.source.database][settings.source.collection]
-    collation = collation_of(source, context.retry, "the source")
+    collation = collation_of(RetryingCollection(source, "the source", context.retry))
     checks.note("source", f"{context.source_name}: about {context.source.estimated_count():,} records")
     checks.note("recipe", f"{context.recipe.digest[:12]}: {context.recipe.about}")
     checks.note(

@@ -8,7 +8,7 @@ from dedup_job.commands.undo import read_head, undo_origin
 from dedup_job.commands.why import why as why_answer
 from dedup_job.errors import StateError, UsageError
 from dedup_job.ledger.overrides import KEEP
-from dedup_job.ledger.restore_record import Dropped, RestoreLedger
+from dedup_job.ledger.restore_record import DroppedRecord, ids_changed_since, restore_record
 from dedup_job.ledger.rows import id_of_row
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.id_text import extended, readings, with_equals
@@ -36,20 +36,21 @@ def restore(context: Context, given: Sequence[str], why: str) -> RestoreResult:
     """
     head = read_head(context)
     this = RunId.new("restore")
-    with context.open_ledger(RestoreLedger, this, undo_origin(context, head)) as ledger:
+    with context.open_ledger(this, undo_origin(context, head)) as ledger:
         ledger.recover(context.source, context.target)
         dropped = [
             record for name in dict.fromkeys(given) if (record := _find_dropped(context, name)) is not None
         ]
-        changed = [extended(raw_id) for raw_id in ledger.changed(dropped)]
-        ledger.restore(dropped, why, context.target)
+        changed = [extended(raw_id) for raw_id in ids_changed_since(ledger, dropped)]
+        for record in dropped:
+            restore_record(ledger, record, why, context.target)
         ids = [extended(id_of_row(record.row)) for record in dropped]
         restored = RestoreResult(this.name, ids, len(given), changed)
         ledger.close({**restored.as_json(), "exit_code": 0})
     return restored
 
 
-def _find_dropped(context: Context, given: str) -> Dropped | None:
+def _find_dropped(context: Context, given: str) -> DroppedRecord | None:
     """Return the dropped record with this id; None for a record that is restored already."""
     reader, ids = context.ledger_reader(), with_equals(readings(given))
     row = reader.row("dropped", ids) or _find_row_of_restored(context, given, ids)
@@ -61,7 +62,7 @@ def _find_dropped(context: Context, given: str) -> Dropped | None:
         raise StateError(
             f"{given} is no longer in {context.source_name}, so it cannot be restored; its keeper is kept"
         )
-    return Dropped(row, raw)
+    return DroppedRecord(row, raw)
 
 
 def _find_row_of_restored(context: Context, given: str, ids: Sequence[bytes]) -> bytes | None:

@@ -8,7 +8,7 @@ from dedup_job.errors import UsageError
 from dedup_job.ledger.compatibility import check_whole
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.run_history import RunId
-from dedup_job.ledger.undo_run import UndoLedger, check_newest
+from dedup_job.ledger.undo_run import UndoRun, check_newest
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.job import Observe
 from dedup_job.records import ADOPT, RENEW, Batch, Counts
@@ -30,10 +30,9 @@ def undo(context: Context, run: str, observe: Observe) -> UndoResult:
         return before
     this = RunId.new("undo")
     started = time.monotonic()
-    with context.open_ledger(UndoLedger, this, undo_origin(context, read_head(context))) as ledger:
-        done = ledger.take_back(
-            run, context.source, context.target, lambda plan: observe(Batch(plan.ids, ()), plan)
-        )
+    with context.open_ledger(this, undo_origin(context, read_head(context))) as ledger:
+        undo_run = UndoRun(ledger, context.source, context.target)
+        done = undo_run.undo(run, lambda plan: observe(Batch(plan.ids, ()), plan))
         undone = UndoResult(this.name, run, done.plans, done.counts, done.left, time.monotonic() - started)
         ledger.close({**undone.as_json(), "exit_code": undone.exit_code})
     return undone

@@ -1,4 +1,4 @@
-"""Look at a plan's records as they are now, and insert the kept ones into the target."""
+"""Fetch the present versions of a plan's records, and insert the kept records into the target."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from dedup_job.records import CONFLICT, VANISHED, Action, Plan, Verdict, digest
 
 @dataclass(frozen=True, slots=True)
 class CurrentRecords:
-    """The records of a plan as they are now.
+    """The present versions of a plan's records.
 
-    raws     raw BSON by row; None where there is no such record any more
-    changed  rows whose record is another than the one that was judged
-    taken    rows with no such record any more, whose id another one has in the target
-    landed   rows whose record a killed run has put into the target
+    Attributes:
+        raws: Raw record by row; None if it no longer exists.
+        changed: Rows whose record differs from the version that was judged.
+        taken: Rows whose record no longer exists, while the target has another record with its id.
+        landed: Rows whose record a killed run inserted into the target.
     """
 
     raws: Sequence[bytes | None]
@@ -31,10 +32,10 @@ class CurrentRecords:
 
 
 def records_now(stored: StoredPlan, source: Source, target: Target) -> CurrentRecords:
-    """Return what became of a pending plan's records since it was decided.
+    """Fetch the present versions of a pending plan's records.
 
-    A record that is already in the target as it was judged counts as it is there, with the times that the
-    server set when it was inserted.  A copy that the plan is to replace or to remove is no other record.
+    A record that is in the target in the judged version is taken from there, with the timestamps that the
+    server set when it was inserted.  A copy that the plan replaces or removes is not another record.
     """
     plan, before = stored.plan, stored.before
     rows = {raw_id: row for row, raw_id in enumerate(plan.ids)}
@@ -61,7 +62,7 @@ def records_now(stored: StoredPlan, source: Source, target: Target) -> CurrentRe
 
 
 def gone_keepers(stored: StoredPlan, earlier: Iterable[StoredPlan], target: Target) -> set[bytes]:
-    """Return the keepers from before a plan that are not in the target any more as they were put there."""
+    """Return the keepers of a plan, from before it, that are missing from the target or changed there."""
     matches = (verdict.match for verdict in stored.plan.verdicts)
     keepers = {match.keeper for match in matches if match is not None} - set(stored.plan.ids)
     if not keepers:
@@ -78,12 +79,17 @@ def gone_keepers(stored: StoredPlan, earlier: Iterable[StoredPlan], target: Targ
 
 
 def is_as_judged(stored: bytes, judged: bytes) -> bool:
-    """Return whether a record in the target is the one with this `digest`, as the server stores it."""
+    """Return whether a record in the target is the judged version.
+
+    Args:
+        stored: The record in the target, whose empty timestamps the server may have set.
+        judged: `digest` of the version that was judged.
+    """
     return any(digest(sent) == judged for sent in as_sent(stored))
 
 
 def not_as_judged(plan: Plan, records: CurrentRecords, rows: Iterable[int]) -> dict[int, Verdict]:
-    """Return those of the rows whose record is gone or another one by now, with their new verdict."""
+    """Return new verdicts for the rows whose record vanished or changed since the decision."""
     failed = {
         row: CONFLICT if row in records.taken else VANISHED for row in rows if records.raws[row] is None
     }
@@ -97,13 +103,20 @@ def not_as_judged(plan: Plan, records: CurrentRecords, rows: Iterable[int]) -> d
 def insert_kept(
     records: CurrentRecords, rows: Sequence[int], target: Target, absent: Collection[bytes] = ()
 ) -> dict[int, Verdict]:
-    """Insert the records of these rows; returns those that the target refuses.  `absent` as in `insert`."""
+    """Insert the records of these rows; return the new verdicts of rows that the target refuses.
+
+    Args:
+        records: The records of the plan.
+        rows: Rows to insert.
+        target: The target.
+        absent: Ids known to be absent from the target; see `Target.insert`.
+    """
     refused = target.insert([raw for row in rows if (raw := records.raws[row]) is not None], absent)
     return {rows[place]: Verdict(Action.REFUSED, reason) for place, reason in refused.items()}
 
 
 def as_arriving(plan: Plan, records: CurrentRecords, rows: Iterable[int]) -> Plan:
-    """Return the plan with the hashes of what changed in these rows as it is now, which is as it arrives."""
+    """Return the plan with the hashes of the present versions in these rows, which will be inserted."""
     hashes = plan.hashes.copy()
     for row in records.changed.intersection(rows):
         raw = records.raws[row]

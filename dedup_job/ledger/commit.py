@@ -1,7 +1,13 @@
-"""The commit protocol: finish what a killed run began, then commit plans one by one."""
+"""The commit protocol: finish the plan of a killed run, then commit plans one by one.
+
+A plan is stored, accepted (it becomes the head's pending plan), applied to the target, noted in the rows on
+its records, and then becomes the head's last plan.  A run that is killed anywhere in between leaves at most
+one pending plan, which the next run applies again: every step can be repeated.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -30,7 +36,6 @@ from dedup_job.ledger.redecide import (
     replace_kept,
     rows_in_target,
 )
-from dedup_job.mongo.client import named_errors
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.records import (
@@ -45,59 +50,65 @@ from dedup_job.records import (
     Verdict,
 )
 
-CHECK_SECONDS = 1.0  # how often a run that tries many copies makes sure that it still has the lease
+# How often a run that tries many copies checks that it still has the lease.
+CHECK_SECONDS = 1.0
+
+log = logging.getLogger("dedup_job")
 
 
 class Ledger(LeasedLedger):
-    """A held ledger to which plans are committed."""
+    """A ledger to which plans are committed."""
 
     _number = -1
 
     def recover(self, source: Source, target: Target) -> Head:
-        """Finish the plan that a killed run left pending, as it was decided; then forget unaccepted plans.
+        """Apply the plan that a killed run left pending, and delete plans that were never accepted.
 
-        What it was to drop for a keeper that is gone from the target by now, or altered there, is kept.
-        Raises StateError when a run is half undone: only a person's word takes records out of the target, so
-        no other command ends that.
+        Its duplicates are kept if their keeper is missing from the target by now, or was changed there.
+
+        Raises:
+            StateError: If an undo is unfinished. Only the same undo may finish it, as only a person may
+                remove records from the target.
         """
-        check_whole(self._head)
-        first = self._head.next
-        if self._head.pending is not None:
-            stored = self._pending(self._head.pending)
-            if stored.mode == ADOPT:  # there is nothing to carry out, and the target may have changed
-                self._swap({"pending": stored.id.key}, {"pending": None})
+        check_whole(self.current_head)
+        first = self.current_head.next
+        if self.current_head.pending is not None:
+            stored = self._pending(self.current_head.pending)
+            log.info("resuming a plan", extra={"fields": {"plan": stored.id.number, "run": stored.run}})
+            if stored.mode == ADOPT:
+                # Nothing is inserted for it, and the target may have changed: adopt these records anew.
+                self.swap({"pending": stored.id.key}, {"pending": None})
             elif stored.mode == RENEW:
-                self._renewed(stored, records_now(stored, source, target), target)
+                self._apply_renewal(stored, records_now(stored, source, target), target)
             else:
-                if gone := gone_keepers(stored, self.plans(self._head), target):
-                    stored = self._amended(stored, stored.plan.without({}, gone))
-                self._close_plan(self._carried_out(stored, records_now(stored, source, target), target))
-        self._forget_orphans(first)
-        self._before = self._head.counts
-        return self._head
+                if gone := gone_keepers(stored, self.plans(self.current_head), target):
+                    stored = self._amend(stored, stored.plan.without({}, gone))
+                self._close_plan(self._apply(stored, records_now(stored, source, target), target))
+        self.delete_orphans(first)
+        self._counts_before = self.current_head.counts
+        return self.current_head
 
     def _pending(self, plan_id: PlanId) -> StoredPlan:
-        with named_errors("the ledger"):
-            packed = self._patience(lambda: self._collection("plans").find_one({"_id": plan_id.key}))
+        packed = self.collection("plans").find_one({"_id": plan_id.key})
         if packed is None:
-            self._document.check_held(self._head)  # a run that took over may have amended it
+            # A run that took over may have amended it.
+            self.check_held()
             raise StateError("the pending plan of the ledger is missing; restore the target database")
         return unpack(packed)
 
-    def _forget_orphans(self, first: int) -> None:
-        """Delete the plans from this number on that earlier runs stored and no head names (any more).
+    def delete_orphans(self, first: int) -> None:
+        """Delete stored plans that the head does not refer to, from this number on.
 
-        Only those of lower fences, for good out of use: where this run lost the lease without knowing it yet,
-        those of its successors are accepted plans.
+        Only plans with a lower fence are deleted: if this run has lost the lease without knowing it, plans
+        with a higher fence are accepted plans of its successor.
         """
         orphans: dict[str, Any] = {
             "_id": {"$gte": {"number": first}},
-            "_id.fence": {"$lt": self._head.fence},
+            "_id.fence": {"$lt": self.current_head.fence},
         }
-        if self._head.last is not None:
-            orphans["_id"]["$ne"] = self._head.last.key
-        with named_errors("the ledger"):
-            self._patience(lambda: self._collection("plans").delete_many(orphans))
+        if self.current_head.last is not None:
+            orphans["_id"]["$ne"] = self.current_head.last.key
+        self.collection("plans").delete_many(orphans)
 
     def commit(
         self,
@@ -107,36 +118,44 @@ class Ledger(LeasedLedger):
         mode: str | None = None,
         before: Before | None = None,
     ) -> Plan:
-        """Make a plan final and carry it out; returns it as it ended, with what the target refused.
+        """Accept a plan and apply it; the rows on its records may be written later, see `settle`.
 
-        `mode` is that of the plan, where it is another than the run's; `before` what was decided of its
-        records before, where it decides them again.  Its rows may still be written then; see `settle`.
+        Args:
+            plan: The plan.
+            raws: Its raw records.
+            target: Where kept records are inserted.
+            mode: Mode of the plan, if it differs from the run's.
+            before: The earlier decisions on its records, if it decides them again.
+
+        Returns:
+            The plan as applied: the target may have refused records.
         """
-        stored = self._accepted(plan, mode or self._run.mode, before)
-        stored = self._carried_out(stored, CurrentRecords(raws), target)
+        stored = self._accept(plan, mode or self.run_id.mode, before)
+        stored = self._apply(stored, CurrentRecords(raws), target)
         self._rest = self._writer.submit(self._close_plan, stored)
         return stored.plan
 
     def renew(self, plan: Plan, raws: Sequence[bytes], target: Target, before: Before) -> list[bytes]:
-        """Bring records up to date of which only the text is as it was judged: their verdicts stay.
+        """Replace records in the target that changed, while their text and verdict did not.
 
-        Returns the ids of those that stay as they were, as the target does not have what it was given, or
-        does not take what is in the place of that.
+        Returns:
+            Ids of records that stay unchanged in the target: others altered them there, or the target refuses
+            the new version.
         """
-        return self._renewed(self._accepted(plan, RENEW, before), CurrentRecords(raws), target)
+        return self._apply_renewal(self._accept(plan, RENEW, before), CurrentRecords(raws), target)
 
     def check_rights(self, target: Target) -> None:
-        """Raise NotPermitted for who may not remove or replace records, before anything is begun."""
-        target.remove([], self._deadline())
-        target.replace([], self._deadline())
+        """Raise NotPermitted if the user may not remove or replace records, before anything is done."""
+        target.remove([], self.deadline())
+        target.replace([], self.deadline())
 
-    def _accepted(self, plan: Plan, mode: str, before: Before | None) -> StoredPlan:
-        """Store a plan and make it final."""
+    def _accept(self, plan: Plan, mode: str, before: Before | None) -> StoredPlan:
+        """Store a plan, and make it the pending plan."""
         self.settle()
         stored = StoredPlan(
-            id=PlanId(self._head.next, self._head.fence),
-            previous=self._head.last,
-            run=self._run.name,
+            id=PlanId(self.current_head.next, self.current_head.fence),
+            previous=self.current_head.last,
+            run=self.run_id.name,
             mode=mode,
             at=datetime.now(UTC),
             plan=plan,
@@ -144,57 +163,60 @@ class Ledger(LeasedLedger):
         )
         self._number = stored.id.number
         self._store(stored)
-        self._check_places()
-        self._swap({"pending": None, "next": stored.id.number}, {"pending": stored.id.key})
+        self.check_places()
+        self.swap({"pending": None, "next": stored.id.number}, {"pending": stored.id.key})
+        log.debug("plan accepted", extra={"fields": {"plan": stored.id.number, "records": len(plan)}})
         return stored
 
     @property
     def number(self) -> int:
-        """That of the plan that was committed last."""
+        """Number of the plan that was committed last."""
         return self._number
 
     def refused_before(self) -> Mapping[str, int]:
-        """Return how many records earlier runs had refused, by reason, that ended without saying so."""
-        return self._row.refused_before()
+        """Return the number of refused records of earlier runs that no run has reported, by reason."""
+        return self.run_row.refused_before()
 
     def adopting(self, is_begun: bool) -> None:
-        """Record that the target's own records are being taken in, or that they have been."""
+        """Store that an adoption of the target's own records was begun, or that it has finished."""
         self.settle()
-        self._swap({"pending": None}, {"adopting": is_begun})
+        self.swap({"pending": None}, {"adopting": is_begun})
 
     def covered(self, seen: datetime, newest: datetime | None = None, is_full: bool = False) -> None:
-        """Record that all that was in the source then is decided, and whether all ids were compared.
+        """Store that all records that were in the source at a time are decided.
 
-        `newest` is the time in the newest ObjectId of that moment: by it, and no clock that may be wrong, the
-        next run knows which ids it need not look at.
+        Args:
+            seen: The server time at which the scan began.
+            newest: The time in the newest ObjectId at that moment. The next run relies on it, as clocks may
+                be wrong.
+            is_full: Whether the scan compared all ids with the ledger.
         """
         self.settle()
-        self._check_places()
+        self.check_places()
         covered = seen if newest is None else min(seen, newest)
         times = {"covered": covered, "seen": seen} | ({"looked": seen} if is_full else {})
-        self._swap({"pending": None}, times)
+        self.swap({"pending": None}, times)
 
     def _store(self, stored: StoredPlan) -> None:
-        """Write a plan that nothing refers to yet; an answer that was lost makes this happen twice."""
+        """Write a plan that nothing refers to yet."""
         packed = pack(stored)
-        with named_errors("the ledger"):
-            plans = self._collection("plans")
-            self._patience(lambda: plans.replace_one({"_id": packed["_id"]}, packed, upsert=True))
+        self.collection("plans").replace_one({"_id": packed["_id"]}, packed, upsert=True)
 
-    def _carried_out(self, stored: StoredPlan, records: CurrentRecords, target: Target) -> StoredPlan:
-        """Make the target what the accepted plan says; returns the plan as it ended."""
+    def _apply(self, stored: StoredPlan, records: CurrentRecords, target: Target) -> StoredPlan:
+        """Make the target agree with the accepted plan; return the plan as applied."""
         stored = self._write_kept(stored, records, target)
         if stored.before is not None:
-            while failed := remove_rest(stored, target, partial(self._deadline, stored.id)):
-                stored = self._amended(stored, stored.plan.without(failed))
+            while failed := remove_rest(stored, target, partial(self.deadline, stored.id)):
+                stored = self._amend(stored, stored.plan.without(failed))
+        log.debug("plan applied", extra={"fields": {"plan": stored.id.number}})
         return stored
 
     def _write_kept(self, stored: StoredPlan, records: CurrentRecords, target: Target) -> StoredPlan:
-        """Put what a plan keeps into the target, and promote duplicates of what the target refuses.
+        """Insert the kept records of a plan, and promote duplicates of records that the target refuses.
 
-        The first refusals become an amended plan before anything is inserted in their place.  Where a
-        promoted record is refused, too, the copies behind it are tried in their order, one at a time, until
-        the target takes one.  A try costs one insertion; what all tries show becomes one more amended plan.
+        The first refusals are stored as an amended plan before another record is inserted in their place.  If
+        a promoted record is refused as well, its copies are tried in order, one at a time, until the target
+        accepts one.  A try costs one insertion; the result of all tries is stored as one more amended plan.
         """
         promotions = Promotions(stored.plan)
         rows, is_first, is_stored = stored.plan.rows(*COPYING_ACTIONS), True, True
@@ -211,22 +233,24 @@ class Ledger(LeasedLedger):
             is_first = False
             if is_stored:
                 plan = as_arriving(stored.plan, records, failed)
-                stored = self._amended(stored, replace(plan, verdicts=promotions.verdicts))
+                stored = self._amend(stored, replace(plan, verdicts=promotions.verdicts))
                 continue
-            if absent is None:  # looked up once: looking for each refused copy would double what it costs
+            if absent is None:
+                # Looked up once: a lookup for each refused copy would double the cost of a try.
                 behind = [*promoted, *promotions.next_candidates(promoted)]
                 absent = target.absent([stored.plan.ids[row] for row in behind])
             if time.monotonic() - checked > CHECK_SECONDS:
-                self._deadline(stored.id)  # raises when another run has the lease: it may decide otherwise
+                # This raises if another run has taken the lease: that run may decide otherwise.
+                self.deadline(stored.id)
                 checked = time.monotonic()
         verdicts = promotions.verdicts
-        # What a killed run inserted in its tries is accepted above, after the same refusals.  If the target
-        # has begun to take an earlier copy meanwhile, both are there, and both are kept.
+        # A copy that a killed run inserted in its tries may be in the target already.  If the target now
+        # accepts an earlier copy, both copies are there, and both are kept.
         landed = [row for row in sorted(records.landed) if verdicts[row].action is Action.DUPLICATE]
         if landed:
             promotions.lose(dict.fromkeys(landed, UNIQUE))
         if landed or not is_stored:
-            stored = self._amended(stored, replace(stored.plan, verdicts=promotions.verdicts))
+            stored = self._amend(stored, replace(stored.plan, verdicts=promotions.verdicts))
         return stored
 
     def _write(
@@ -237,61 +261,62 @@ class Ledger(LeasedLedger):
         target: Target,
         absent: Collection[bytes],
     ) -> tuple[dict[int, Verdict], list[int]]:
-        """Put the records of these kept rows into the target.
+        """Insert, or replace, the records of these kept rows in the target.
 
         Returns:
-            The rows that do not end as planned, with their new verdicts, and the rows still to be written.
+            The rows that failed, with their new verdicts, and the rows that are still to be written.
         """
         failed: dict[int, Verdict] = {}
         if stored.before is not None:
-            failed = replace_kept(stored, records, rows, target, partial(self._deadline, stored.id))
+            failed = replace_kept(stored, records, rows, target, partial(self.deadline, stored.id))
         if failed := failed or not_as_judged(stored.plan, records, rows):
             return failed, [row for row in rows if failed.get(row, UNIQUE).action in COPYING_ACTIONS]
         return insert_kept(records, rows, target, absent), []
 
-    def _renewed(self, stored: StoredPlan, records: CurrentRecords, target: Target) -> list[bytes]:
-        """Carry out an accepted renewal: it is kept by the plans of its records, and is none of the chain."""
+    def _apply_renewal(self, stored: StoredPlan, records: CurrentRecords, target: Target) -> list[bytes]:
+        """Apply an accepted renewal, and write its hashes into the earlier plans of its records.
+
+        A renewal decides nothing, so its own plan is deleted in the end.
+
+        Returns:
+            Ids of the records that stay unchanged in the target.
+        """
         rows = stored.plan.rows(*COPYING_ACTIONS)
-        replace_kept(stored, records, rows, target, partial(self._deadline, stored.id))
+        replace_kept(stored, records, rows, target, partial(self.deadline, stored.id))
         insert_missing(stored, records, target)
         rows = rows_in_target(stored, target)
-        self._check_places()
+        self.check_places()
         self._earlier.renew(stored, rows)
-        self._swap({"pending": stored.id.key}, {"pending": None})
-        with named_errors("the ledger"):
-            self._patience(lambda: self._collection("plans").delete_one({"_id": stored.id.key}))
+        self.swap({"pending": stored.id.key}, {"pending": None})
+        self.collection("plans").delete_one({"_id": stored.id.key})
         there = set(rows)
         return [raw_id for row, raw_id in enumerate(stored.plan.ids) if row not in there]
 
     @property
     def _earlier(self) -> EarlierPlans:
-        return EarlierPlans(self._collection, self._patience)
+        return EarlierPlans(self.collection)
 
     def _close_plan(self, stored: StoredPlan) -> None:
-        """Write the rows of a plan that is carried out, and advance."""
-        self._note(stored)
+        """Write the rows on an applied plan's records, and make it the last plan."""
+        self.rows.write_plan(stored, self.left_ids)
         if stored.before is not None:
-            self._row_writer.put("left", left_rows(stored))
-            self._earlier.take_out(stored)
-        self._check_places()  # else what was carried out may be nowhere
+            self.rows.put("left", left_rows(stored))
+            self._earlier.remove_records(stored)
+        # If the target was replaced, the records of this plan may be nowhere.
+        self.check_places()
         self._advance(stored)
 
-    def _amended(self, stored: StoredPlan, plan: Plan) -> StoredPlan:
-        """Accept a plan with other verdicts in place of the pending one.
+    def _amend(self, stored: StoredPlan, plan: Plan) -> StoredPlan:
+        """Replace the pending plan by one with other verdicts.
 
-        Its id has this run's fence, so that no two runs ever write one plan.
+        Its id has this run's fence, so two runs never write the same plan.
         """
-        plan_id = PlanId(stored.id.number, self._head.fence, stored.id.version + 1)
+        plan_id = PlanId(stored.id.number, self.current_head.fence, stored.id.version + 1)
         amended = replace(stored, id=plan_id, plan=plan)
         self._store(amended)
-        self._swap({"pending": stored.id.key}, {"pending": amended.id.key})
-        with named_errors("the ledger"):
-            plans = self._collection("plans")
-            self._patience(lambda: plans.delete_one({"_id": stored.id.key}))
+        self.swap({"pending": stored.id.key}, {"pending": amended.id.key})
+        self.collection("plans").delete_one({"_id": stored.id.key})
         return amended
-
-    def _note(self, stored: StoredPlan) -> None:
-        self._row_writer.note(stored, self._left)
 
     def _advance(self, stored: StoredPlan) -> None:
         after: dict[str, Any] = {
@@ -299,9 +324,11 @@ class Ledger(LeasedLedger):
             "last": stored.id.key,
             "next": stored.id.number + 1,
         }
-        if stored.mode != ADOPT:  # which says nothing of the source
-            counts = self._head.counts + stored.plan.counts
+        # Adopted records are not records of the source.
+        if stored.mode != ADOPT:
+            counts = self.current_head.counts + stored.plan.counts
             after["counts"] = counts_key(counts - stored.before.counts if stored.before else counts)
         if stored.mode == BACKFILL:
             after["watermark"] = stored.plan.ids[-1]
-        self._swap({"pending": stored.id.key}, after)
+        self.swap({"pending": stored.id.key}, after)
+        log.debug("plan committed", extra={"fields": {"plan": stored.id.number}})

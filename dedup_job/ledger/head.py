@@ -1,4 +1,4 @@
-"""The head: the one document that holds lease and progress; every commit is one compare-and-set on it."""
+"""The head: the one document with lease and progress; each commit is one compare-and-set on it."""
 
 from __future__ import annotations
 
@@ -12,31 +12,33 @@ from pathlib import Path
 from typing import Any
 
 from pymongo import ReturnDocument
-from pymongo.collection import Collection
 from pymongo.errors import DuplicateKeyError
 
 from dedup_job.errors import ConfigError, LeaseHeld, StateError
 from dedup_job.fingerprint.recipe import FORMAT
 from dedup_job.ledger.plan_format import PlanId, counts_key, read_counts
-from dedup_job.mongo.client import RetryPolicy, named_errors
 from dedup_job.mongo.collection_uuids import Noted
+from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.records import Counts
 
+# How long a lease lasts without being renewed.
 SECONDS = 60
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 PROCESSES = Path("/proc")
-ENDED = "ZX"  # states of a process that does nothing any more: its parent has not asked for it yet
+# States in which a process has ended, and its parent has not collected its exit code yet.
+ENDED = "ZX"
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process, told from all others.
+    """The process that holds a lease, identified across machines and reboots.
 
-    host       what its machine calls itself, for people: two may have one name
-    boot       the boot of its kernel; "" where that is not known
-    pid        its number, which is another's in another namespace
-    namespace  that of its number; "" where that is not known
-    start      when it was started, in ticks of that boot: a number may be given again
+    Attributes:
+        host: Name of its machine, for people: two machines may have the same name.
+        boot: Id of the kernel's boot; empty if unknown.
+        pid: Its process id, which means another process in another namespace.
+        namespace: Namespace of the process id; empty if unknown.
+        start: When it started, in ticks since boot: a process id may be reused.
     """
 
     host: str
@@ -57,26 +59,27 @@ class Holder:
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> Holder:
-        """Take it from a head."""
+        """Read a holder from the head's lease."""
         return cls(
             value["host"], value["boot"], value["pid"], value.get("namespace", ""), value.get("start", 0)
         )
 
     @property
     def key(self) -> dict[str, Any]:
-        """Return it as it is stored."""
+        """The stored form."""
         return asdict(self)
 
     def is_near(self) -> bool:
-        """Return whether this process can tell of that one: it has its number in the same place."""
+        """Return whether this process can check the other one: same boot and same namespace."""
         me = Holder.me()
         return self == me or ("" not in (me.boot, me.namespace) and self._place == me._place)
 
     def is_gone(self) -> bool:
-        """Return whether this process surely does not run any more; where nothing proves that, it may."""
+        """Return whether it is certain that the process has ended."""
         me = Holder.me()
         if self == me:
-            return True  # it is what this process held before
+            # An earlier lease of this process.
+            return True
         if not self.is_near():
             return False
         try:
@@ -101,13 +104,13 @@ def _text(path: Path) -> str:
 
 
 def _stat(pid: int) -> tuple[str, int]:
-    """Return the state of a process and when it was started; ("?", 0) where the system does not tell."""
+    """Return state and start time of a process; ("?", 0) if the system does not say."""
     fields = _text(PROCESSES / f"{pid}/stat").rpartition(")")[2].split()
     return (fields[0], int(fields[19])) if len(fields) > 19 else ("?", 0)
 
 
 def until() -> dict[str, Any]:
-    """Return the expression for the end of a lease taken now, by the server's clock."""
+    """Return the expression for the end of a lease that is taken now, by the server's clock."""
     return {"$add": ["$$NOW", SECONDS * 1000]}
 
 
@@ -118,12 +121,13 @@ KEY = {"_id": "head"}
 
 @dataclass(frozen=True, slots=True)
 class Undoing:
-    """How far the undo of a run is; nothing is decided while there is one.
+    """The progress of an undo; nothing is decided until it has finished.
 
-    run     the run that is taken back
-    plans   how many of its plans are taken back
-    counts  the verdicts that were in them
-    left    how many records of them stay in the target, by reason
+    Attributes:
+        run: The run that is undone.
+        plans: Number of its plans that are undone.
+        counts: The verdicts in those plans.
+        left: Number of their records that stay in the target, by reason.
     """
 
     run: str
@@ -133,32 +137,39 @@ class Undoing:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Undoing:
-        """Take it from a head."""
+        """Read the progress from the head."""
         return cls(stored["run"], stored["plans"], read_counts(stored["counts"]), dict(stored["left"]))
 
     @property
     def key(self) -> dict[str, Any]:
-        """Return it as it is stored."""
+        """The stored form."""
         counts, left = counts_key(self.counts), dict(self.left)
         return {"run": self.run, "plans": self.plans, "counts": counts, "left": left}
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The state of a ledger, in one document.
+    """The state of a ledger, stored in one document.
 
-    watermark  id up to which the backfill has decided, or None
-    covered    time up to which all ids are decided, or None: that at which the last look at the source
-               began, and no later than the newest ObjectId in it, as a clock may be wrong
-    seen       server time at which that look began
-    looked     the same of the last look that compared all ids, those far behind too
-    filter     the filter by which records are decided; None in a head of an earlier version
-    places     which collections the ledger is about; None in a head of an earlier version
-    pending    the plan that is accepted and not yet carried out
-    last       the newest plan that is carried out
-    next       number of the next plan
-    undo       the undo that was begun and has not ended
-    adopting   whether the records that the target held before are being taken in
+    Attributes:
+        source: Full name of the source.
+        recipe: The recipe's settings.
+        digest: Digest of the recipe.
+        fence: Raised by each run that takes the lease; writes of a run with a lower fence fail.
+        lease: The holder of the lease and the end of the lease; None if it is free.
+        watermark: Id up to which the backfill has decided; None before its first plan.
+        covered: Time up to which all ids are decided; None before the first complete scan. It is the start of
+            the last scan, and at most the time in the newest ObjectId, as a clock may be wrong.
+        seen: Server time at which the last scan began.
+        looked: Server time at which the last full scan began, which compares all ids with the ledger.
+        filter: The filter by which records are decided.
+        places: UUIDs of the collections that the ledger belongs to.
+        pending: The plan that is accepted and not applied yet.
+        last: The newest applied plan.
+        next: Number of the next plan.
+        counts: Verdicts of all applied plans.
+        undo: The undo that was begun and has not finished.
+        adopting: Whether an adoption of the target's own records was begun and has not finished.
     """
 
     source: str
@@ -181,7 +192,11 @@ class Head:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Head:
-        """Take it from its document; ConfigError for one of another version."""
+        """Read the head from its document.
+
+        Raises:
+            ConfigError: If another version of the job made it.
+        """
         if stored["recipe"].get("format") != FORMAT:
             raise ConfigError(
                 "the ledger was made by another version of dedup-job, which decided otherwise; choose "
@@ -209,15 +224,20 @@ class Head:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is decided yet, or not any more."""
+        """Whether nothing is decided: nothing was yet, or all runs were undone."""
         return self.next == 0 and self.pending is None and self.undo is None
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a ledger is made from: the source's name, the recipe, filter and places.
+    """What a ledger is made from.
 
-    The last two are None where they do not matter.
+    Attributes:
+        source: Full name of the source.
+        recipe: The recipe's settings.
+        digest: Digest of the recipe.
+        filter: The source's filter; None if it does not matter.
+        places: UUIDs of the collections; None if they do not matter.
     """
 
     source: str
@@ -228,7 +248,7 @@ class Origin:
 
     @property
     def key(self) -> dict[str, Any]:
-        """Return it as a head begins with it."""
+        """The first fields of a new head."""
         return {
             "source": self.source,
             "recipe": dict(self.recipe),
@@ -239,24 +259,19 @@ class Origin:
 
 
 class HeadDocument:
-    """Reads and swaps the head.  The server's clock and comparison decide, never this process's."""
+    """Reads and swaps the head; the server compares, by its own clock."""
 
-    def __init__(self, collection: Collection[Any], patience: RetryPolicy) -> None:
+    def __init__(self, collection: RetryingCollection) -> None:
         self._collection = collection
-        self._patience = patience
 
     def read(self) -> Head | None:
-        """Return the state, or None where no run has been.
-
-        Where no majority has the collection yet, the server would wait for it without end.
-        """
-        most = self._patience.milliseconds
-        with named_errors("the ledger"):
-            stored = self._patience(lambda: self._collection.find_one(KEY, max_time_ms=most))
+        """Return the head; None if there is none."""
+        # With a time limit: until a majority has the collection, the server would wait for ever.
+        stored = self._collection.find_one(KEY, max_time_ms=self._collection.retry.milliseconds)
         return Head.read(stored) if stored else None
 
     def create(self, origin: Origin) -> None:
-        """Make the head of a new ledger; where there is one, only wait until a majority has it."""
+        """Create the head of a new ledger; if there is one, only wait until a majority has it."""
         fresh = {
             **origin.key,
             "fence": 0,
@@ -271,57 +286,75 @@ class HeadDocument:
             "counts": counts_key(Counts()),
             "undo": None,
         }
-        with named_errors("the ledger"), suppress(DuplicateKeyError):
-            self._patience(lambda: self._collection.update_one(KEY, {"$setOnInsert": fresh}, upsert=True))
+
+        def insert_if_absent() -> None:
+            # Two runs may try to create it at once.
+            with suppress(DuplicateKeyError):
+                self._collection.unretried.update_one(KEY, {"$setOnInsert": fresh}, upsert=True)
+
+        self._collection.attempt(insert_if_absent)
 
     def take_lease(self, head: Head, holder: Holder) -> Head:
-        """Become the one that decides; raises LeaseHeld while another is.
+        """Take the lease, and return the new head.
 
-        A lease is free when its time is over by the server's clock, or when it is proven that its holder is
-        gone.  Each take raises the fence, so that an earlier holder's swaps fail from then on.
+        A lease is free when it has expired by the server's clock, or when its holder has certainly ended.
+        Taking it raises the fence, so that all later swaps of the earlier holder fail.
+
+        Raises:
+            LeaseHeld: If another run holds the lease.
         """
         free = head.lease is None or Holder.read(head.lease).is_gone()
         condition = {**KEY, "fence": head.fence} | ({} if free else EXPIRED)
         lease = {**holder.key, "until": until()}
         update = [{"$set": {"fence": {"$add": ["$fence", 1]}, "lease": lease}}]
-        with named_errors("the ledger"):
-            stored = self._patience(lambda: self._update(condition, update))
+        stored = self._update(condition, update)
         if stored is None:
             current = self.read()
             assert current is not None
             if current.fence == head.fence + 1 and current.lease and Holder.read(current.lease) == holder:
-                return current  # it was taken by a command whose answer was lost
-            raise LeaseHeld(f"another run works on this target: {_described(current)}; try again later")
+                # Our own command took it, and its answer was lost.
+                return current
+            raise LeaseHeld(f"another run works on this target: {_describe_lease(current)}; try again later")
         return Head.read(stored)
 
     def renew_lease(self, head: Head) -> bool:
-        """Move the end of the lease on; returns whether it is still held: neither lost nor given back."""
+        """Extend the lease once, without retries; return whether this run still holds it."""
         held = {**KEY, "fence": head.fence, "lease": {"$ne": None}}
         update = [{"$set": {"lease.until": until()}}]
-        return self._collection.update_one(held, update).matched_count == 1
+        return self._collection.unretried.update_one(held, update).matched_count == 1
 
     def check_held(self, head: Head) -> None:
-        """Raise LeaseHeld when another run took the lease."""
+        """Raise LeaseHeld if another run has taken the lease."""
         current = self.read()
         if current is not None and current.fence != head.fence:
-            raise LeaseHeld(f"another run took over: {_described(current)}")
+            raise LeaseHeld(f"another run took over: {_describe_lease(current)}")
 
     def swap(self, head: Head, before: Mapping[str, Any], after: Mapping[str, Any]) -> Head:
-        """Replace the values `before` by `after`, if this process still holds the fence.
+        """Replace some values of the head, if it still has the values `before` and this run's fence.
 
-        A lost answer leaves it open whether the swap happened; the head itself then tells.  Raises LeaseHeld
-        when another run took over.
+        Args:
+            head: The head as this run knows it.
+            before: The values that it must have.
+            after: The new values.
+
+        Returns:
+            The new head.
+
+        Raises:
+            LeaseHeld: If another run took over.
+            StateError: If the head was changed by hand.
         """
         condition = {**KEY, "fence": head.fence, **before}
         update = [{"$set": {name: {"$literal": value} for name, value in after.items()}}]
         if "lease" not in after:
-            condition |= {"lease": {"$ne": None}}  # one that was given back must not come back
+            # A lease that was given back must not come back.
+            condition |= {"lease": {"$ne": None}}
             update.append({"$set": {"lease.until": until()}})
-        with named_errors("the ledger"):
-            stored = self._patience(lambda: self._update(condition, update))
-            if stored is None:
-                done = {**KEY, "fence": head.fence, **after}
-                stored = self._patience(lambda: self._collection.find_one(done))
+        stored = self._update(condition, update)
+        if stored is None:
+            # The swap may have succeeded with its answer lost: then the head has the new values.
+            done = {**KEY, "fence": head.fence, **after}
+            stored = self._collection.find_one(done)
         if stored is not None:
             return Head.read(stored)
         self.check_held(head)
@@ -331,7 +364,7 @@ class HeadDocument:
         return self._collection.find_one_and_update(condition, update, return_document=ReturnDocument.AFTER)
 
 
-def _described(head: Head) -> str:
+def _describe_lease(head: Head) -> str:
     if head.lease is None:
         return "it has just ended"
     return (

@@ -33,30 +33,39 @@ log = logging.getLogger("dedup_job")
 
 LEAVING_SECONDS = 3.0
 KEEPER_INDEX = {"key": {"keeper": 1}, "name": "keeper_1"}
-MARGIN = SECONDS / 2  # before the end of a lease, in which nothing in the target is removed or replaced
+# Nothing in the target is removed or replaced in the last part of a lease: another run may take it then.
+MARGIN = SECONDS / 2
 
 
 class LeasedLedger(LedgerReader):
-    """A ledger that this process may write; made by `open`, ended by `close` or `break_off`."""
+    """A ledger whose lease this process holds, from `open` to `close` or `interrupt`."""
 
     _ended: threading.Event | None = None
-    _rest: Future[None] | None = None  # of carrying out the last plan
+    # The rest of applying the last plan, which goes on while the next batch is decided.
+    _rest: Future[None] | None = None
     _places: Places | None = None
-    _left = IdSet()
-    _before: Counts | None = None  # what was decided before this run
+    _counts_before: Counts | None = None
+    left_ids = IdSet()
 
     def watch(self, places: Places) -> None:
-        """Check with each plan that source, target and ledger are still what the head says."""
+        """Check at each plan that source, target and ledger are still the collections in the head."""
         self._places = places
 
     def open(self, run: RunId, origin: Origin, consent: Consent = Consent()) -> Head:
-        """Make the ledger if there is none, check that it fits, and take the lease.
+        """Create the ledger if there is none, check that it fits, and take the lease.
 
-        Raises ConfigError when the ledger belongs to another source, recipe or filter, StateError when what
-        it was made from is not what it was, LeaseHeld when another run holds it.
+        Args:
+            run: The run that opens it.
+            origin: The source, recipe, filter and collections of this run.
+            consent: Changes that a person has accepted.
+
+        Raises:
+            ConfigError: If the ledger belongs to another source, recipe or filter.
+            StateError: If one of its collections was replaced.
+            LeaseHeld: If another run holds the lease.
         """
-        self._run = run
-        self._document = HeadDocument(self._collection("head"), self._patience)
+        self.run_id = run
+        self._document = HeadDocument(self.collection("head"))
         self._document.create(origin)
         head = self._document.read()
         if head is None:
@@ -64,110 +73,130 @@ class LeasedLedger(LedgerReader):
         check_fits(head, origin)
         check_filter(head, origin, consent)
         check_places(head, origin, consent)
-        self._head = self._document.take_lease(head, Holder.me())
+        self.current_head = self._document.take_lease(head, Holder.me())
+        log.debug("lease taken", extra={"fields": {"fence": self.current_head.fence, "run": run.name}})
         self._writer = Threads(1)
         self._ended = threading.Event()
-        start_thread(self._keep_alive, self._ended)
-        if self._head.is_empty and not is_made_from(head, origin):
-            self._swap({"next": 0, "pending": None}, {**origin.key, **NEVER})
-        self._row.begin(self._head)
+        start_thread(self._renew_lease, self._ended)
+        if self.current_head.is_empty and not is_made_from(head, origin):
+            self.swap({"next": 0, "pending": None}, {**origin.key, **NEVER})
+        self.run_row.begin(self.current_head)
         self._index_keepers()
-        self._record_consent(origin)
-        self._left = IdSet.of([self.left(is_decided=True)])
-        return self._head
+        self._store_consent(origin)
+        # Ids of records that an undo left in the target: the rows on them name the run that decides them.
+        self.left_ids = IdSet.of([self.left(is_decided=True)])
+        return self.current_head
 
-    def _record_consent(self, origin: Origin) -> None:
-        """Take over what a person consented to, and what an earlier version did not note."""
+    def _store_consent(self, origin: Origin) -> None:
+        """Store a filter and collections that a person has accepted."""
         changes: dict[str, Any] = {}
-        if origin.filter not in (None, self._head.filter):
+        if origin.filter not in (None, self.current_head.filter):
             changes |= {"filter": origin.filter, "looked": None}
-        if origin.places not in (None, self._head.places):
+        if origin.places not in (None, self.current_head.places):
             changes["places"] = origin.places
-            if self._head.places:
+            if self.current_head.places:
                 changes |= NEVER
                 log.warning("--moved was accepted; check the target and its ledger with: dedup-job verify")
         if changes:
-            self._swap({}, changes)
+            self.swap({}, changes)
 
-    def _check_places(self) -> None:
-        """Raise StateError when source, target or ledger were dropped, renamed or restored meanwhile."""
-        if self._places is not None and self._head.places is not None:
-            check_same(self._head.places, self._places.now())
+    def check_places(self) -> None:
+        """Raise StateError if the source, the target or a ledger collection was replaced since the start."""
+        if self._places is not None and self.current_head.places is not None:
+            check_same(self.current_head.places, self._places.now())
 
     def settle(self) -> None:
-        """Wait until nothing of the last plan is left to do; raises what happened to it."""
+        """Wait until the last plan is applied; raise its error if that failed."""
         if self._rest is not None:
             SHUTDOWN.result(self._rest)
             self._rest = None
 
     def close(self, outcome: Mapping[str, Any]) -> None:
-        """Record how the run ended and give the lease back."""
+        """Store how the run ended, and give the lease back."""
         self.settle()
         if self._ended is not None:
             self._ended.set()
             self._writer.stop()
-        self._row.end(outcome)
-        self._swap({}, {"lease": None})
+        self.run_row.end(outcome)
+        self.swap({}, {"lease": None})
+        log.debug("lease given back", extra={"fields": {"fence": self.current_head.fence}})
 
-    def break_off(self, code: int) -> None:
-        """Do the same for a run that ends early, if the server answers within seconds.
+    def interrupt(self, code: int) -> None:
+        """Close the ledger after a failure, if the server answers within seconds.
 
-        If it does not, the next run on this host finds the holder gone, and one elsewhere waits for the end
-        of the lease.
+        Otherwise the next run on this host sees that the holder has ended, and a run on another host waits
+        until the lease expires.
+
+        Args:
+            code: Exit code of the command.
         """
         if self._ended is None:
-            return  # the lease was never had
-        seconds, began = min(self._patience.seconds, LEAVING_SECONDS), time.monotonic()
+            # The lease was never taken.
+            return
+        seconds, began = min(self._retry.seconds, LEAVING_SECONDS), time.monotonic()
         if self._rest is not None and not wait([self._rest], seconds / 2).done:
-            return  # it still writes, so the lease must not be given back
+            # It is still writing, so the lease must not be given back.
+            return
         self._rest = None
         seconds -= time.monotonic() - began
-        self._patience = RetryPolicy(seconds)
-        self._document = HeadDocument(self._collection("head"), self._patience)
+        self._retry = RetryPolicy(seconds)
+        self._document = HeadDocument(self.collection("head"))
         with suppress(DedupError), pymongo.timeout(seconds):
             self.close({"exit_code": code, **self._decided()})
 
     def _decided(self) -> dict[str, Any]:
-        """Return what this run has decided so far, for its row; the plan that is pending is not counted."""
-        if self._before is None or self._run.mode not in DECIDING:
+        """Return the counts of this run so far, without the pending plan."""
+        if self._counts_before is None or self.run_id.mode not in DECIDING:
             return {}
-        return (self._head.counts - self._before).as_json()
+        return (self.current_head.counts - self._counts_before).as_json()
 
     def _index_keepers(self) -> None:
-        """Let the server find what a keeper stands for; without the right to it, it looks at all rows.
-
-        The same where the server refuses it, as when somebody has made another index of that name.
-        """
+        """Build the index that `group` uses; go on without it if the server refuses it."""
         try:
-            build_indexes(self._collection("dropped"), "the ledger", [KEEPER_INDEX], self._patience)
+            build_indexes(self.collection("dropped"), [KEEPER_INDEX])
         except (NotPermitted, IndexRefused) as error:
-            log.warning(f"{error}; the run goes on, and `group` looks at all that was dropped")
+            log.warning(f"{error}; the run goes on, and `group` scans all dropped records")
 
     def _known(self) -> Head:
-        return self._head
+        return self.current_head
 
-    def _swap(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-        self._head = self._document.swap(self._head, before, after)
+    def swap(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """Replace some values of the head; see `HeadDocument.swap`."""
+        self.current_head = self._document.swap(self.current_head, before, after)
 
-    def _keep_alive(self, ended: threading.Event) -> None:
-        """Renew the lease until the run ends or loses it, which the next swap notices."""
+    def check_held(self) -> None:
+        """Raise LeaseHeld if another run has taken the lease."""
+        self._document.check_held(self.current_head)
+
+    def _renew_lease(self, ended: threading.Event) -> None:
+        """Renew the lease until the run ends or loses it; the next swap notices a loss."""
         while not ended.wait(SECONDS / 3):
-            with suppress(PyMongoError):  # the next turn, or the next swap, tries again
-                if not self._document.renew_lease(self._head):
+            # After an error, the next turn or the next swap tries again.
+            with suppress(PyMongoError):
+                if not self._document.renew_lease(self.current_head):
                     return
 
-    def _deadline(self, pending: PlanId | None = None) -> datetime:
-        """Renew the lease, and return the time up to which removals are surely covered by it."""
+    def deadline(self, pending: PlanId | None = None) -> datetime:
+        """Renew the lease, and return the server time until which it surely covers removals.
+
+        Args:
+            pending: The plan that must be pending.
+
+        Raises:
+            LeaseHeld: If another run has taken the lease.
+        """
         same = {"pending": pending.key if pending else None}
-        self._swap(same, same)
-        assert self._head.lease is not None
-        until: datetime = self._head.lease["until"]
+        self.swap(same, same)
+        assert self.current_head.lease is not None
+        until: datetime = self.current_head.lease["until"]
         return until - timedelta(seconds=MARGIN)
 
     @property
-    def _row(self) -> RunRow:
-        return RunRow(self._run, self._collection, self._patience)
+    def run_row(self) -> RunRow:
+        """Writes the row of this run."""
+        return RunRow(self.run_id, self.collection)
 
     @property
-    def _row_writer(self) -> RowWriter:
-        return RowWriter(self._collection, self._patience)
+    def rows(self) -> RowWriter:
+        """Writes rows on single records."""
+        return RowWriter(self.collection)

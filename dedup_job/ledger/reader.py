@@ -1,14 +1,13 @@
-"""The ledger, read: what was decided for a target, in the order in which it was decided."""
+"""Read a ledger: its head, plans in the order of decision, runs, and rows on single records."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import chain, groupby, islice, takewhile
 from typing import Any, TypeVar
 
-from pymongo.collection import Collection
 from pymongo.database import Database
 
 from dedup_job.errors import DedupError, LeaseHeld, StateError
@@ -22,12 +21,14 @@ from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.id_text import SHOWABLE
 from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.pages import Pages, prefetch
-from dedup_job.records import BACKFILL, NIGHTLY, RAW, RECONCILE
+from dedup_job.mongo.retrying_collection import RetryingCollection
+from dedup_job.records import BACKFILL, NIGHTLY, RECONCILE
 
 PLANS_A_PAGE, PAGE_BYTES = 8, 16 << 20
-REPORTED = (0, 3)  # exit codes of a run that ended and said what was refused
+# Exit codes of runs that finished and reported what the target refused.
+REPORTED = (0, 3)
 DECIDING = (BACKFILL, NIGHTLY, RECONCILE)
-MOST_BROKEN_OFF = 1_000  # runs
+MOST_INTERRUPTED = 1_000
 # By the fence, which each run raises: the clock of the machine on which a run started may be wrong.
 NEWEST_FIRST = (("fence", -1), ("started", -1))
 ROWS_AT_ONCE = 1_000
@@ -36,7 +37,7 @@ P = TypeVar("P", StoredPlan, PlanColumns)
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A plan's place in the chain of plans, and the run that made it."""
+    """A plan's id, the plan before it, and the run that made it."""
 
     id: PlanId
     previous: PlanId | None
@@ -45,12 +46,25 @@ class Link:
 
 
 class LedgerReader:
-    """Reads a ledger: what was decided, and where the next run goes on.  Writes nothing."""
+    """Reads a ledger; writes nothing."""
 
-    def __init__(self, database: Database[Any], target: str, patience: RetryPolicy = RetryPolicy()) -> None:
+    def __init__(self, database: Database[Any], target: str, retry: RetryPolicy = RetryPolicy()) -> None:
+        """Take the place of a ledger.
+
+        Args:
+            database: The database of the target.
+            target: Name of the target, after which the ledger's collections are named.
+            retry: How long commands are retried.
+        """
         self._database = database
         self._target = target
-        self._patience = patience
+        self._retry = retry
+
+    def collection(self, name: str) -> RetryingCollection:
+        """Return a collection of the ledger, such as "plans"."""
+        full_name = f"{self._target}.dedup.{name}"
+        collection = self._database.get_collection(full_name, codec_options=SHOWABLE)
+        return RetryingCollection(collection, "the ledger", self._retry)
 
     def head(self) -> Head | None:
         """Return the state; None if there is no ledger yet.
@@ -58,7 +72,7 @@ class LedgerReader:
         Raises:
             StateError: If the head is missing although the ledger holds plans.
         """
-        document = HeadDocument(self._collection("head"), self._patience)
+        document = HeadDocument(self.collection("head"))
         head = document.read()
         # Read again after plans were seen: the first run may have created the head, and a plan, in between.
         if head is None and self._has_plans() and (head := document.read()) is None:
@@ -70,22 +84,23 @@ class LedgerReader:
         return head
 
     def _has_plans(self) -> bool:
-        # A time limit, as for the head: the server would wait for a majority without end.
-        most = self._patience.milliseconds
-        with named_errors("the ledger"):
-            plans = self._collection("plans")
-            return self._patience(lambda: plans.find_one({}, {"_id": 1}, max_time_ms=most)) is not None
+        # With a time limit, as for the head: the server may wait for a majority for ever.
+        first = self.collection("plans").find_one({}, {"_id": 1}, max_time_ms=self._retry.milliseconds)
+        return first is not None
 
     def plans(self, head: Head) -> Iterator[StoredPlan]:
-        """Yield the plans that were carried out, in their order; raises StateError when one is missing.
+        """Yield the applied plans in the order of decision.
 
-        Of two plans with one number (a run that was killed before its plan was accepted left the other
-        behind) the right one is that which its successor names.
+        Two plans may have the same number, if a run was killed before its plan was accepted.  The right one
+        is the plan that the next plan, or the head, refers to.
+
+        Raises:
+            StateError: If a plan is missing or damaged.
         """
         return self._in_order(head, map(unpack, chain.from_iterable(self._pages(head))))
 
     def plan_columns(self, head: Head) -> Iterator[PlanColumns]:
-        """Yield the same plans as columns.  A page of them is read while those before it are worked on."""
+        """Yield the same plans as columns; the next page is read while the caller uses a page."""
         pages = (list(map(unpack_columns, page)) for page in self._pages(head))
         return self._in_order(head, chain.from_iterable(prefetch(pages)))
 
@@ -111,24 +126,27 @@ class LedgerReader:
         raise self._missing(candidates[0].id.number, head)
 
     def _missing(self, number: int, head: Head | None) -> DedupError:
-        """Return the error for a plan that is not there; since `head` was read, an undo may have taken it."""
+        """Return the error for a missing plan; an undo may have deleted it since `head` was read."""
         current = self.head()
         if head is not None and current is not None and current.fence != head.fence:
-            return LeaseHeld("another command took plans back while this one read them; try again later")
+            return LeaseHeld("another command has undone plans while this one read them; try again later")
         return StateError(f"plan {number} of the ledger is missing; restore the target database")
 
     def plan(self, plan_id: PlanId) -> StoredPlan:
-        """Return one plan; raises StateError when it is missing."""
+        """Return one plan.
+
+        Raises:
+            StateError: If it is missing or damaged.
+        """
         return unpack(self._plan(plan_id))
 
     def plans_of(self, run: str, at: datetime) -> Iterator[StoredPlan]:
-        """Yield the plans that a run made at a moment, as the rows of their records name it."""
-        with named_errors("the ledger"):
-            found = self._patience(lambda: list(self._collection("plans").find({"run": run, "at": at})))
+        """Yield the plans that a run made at this time; both are in the rows of the plans' records."""
+        found = self.collection("plans").find({"run": run, "at": at})
         yield from map(unpack, found)
 
     def links(self, last: PlanId | None) -> Iterator[Link]:
-        """Yield the links of the chain of plans from this one back to the first, each looked up by itself."""
+        """Yield the links from this plan back to the first; each is one lookup."""
         while last is not None:
             found = self._plan(last, {"previous": 1, "run": 1, "mode": 1})
             previous = PlanId.read(found["previous"]) if found["previous"] else None
@@ -137,116 +155,98 @@ class LedgerReader:
 
     def runs(self) -> Iterator[Mapping[str, Any]]:
         """Yield the rows of the runs, newest first."""
-        with named_errors("the ledger"):
-            found = self._patience(lambda: list(self._collection("runs").find().sort(NEWEST_FIRST)))
-        yield from found
+        yield from self.collection("runs").find(sort=NEWEST_FIRST)
 
     def run(self, name: str) -> Mapping[str, Any] | None:
-        """Return the row of a run, or None."""
-        with named_errors("the ledger"):
-            found: Mapping[str, Any] | None = self._patience(
-                lambda: self._collection("runs").find_one({"_id": name})
-            )
+        """Return the row of a run; None if there is no such run."""
+        found: Mapping[str, Any] | None = self.collection("runs").find_one({"_id": name})
         return found
 
-    def broken_off(self) -> list[Mapping[str, Any]]:
-        """Return the rows of the runs since the last one that ended, newest first; undone ones left out.
+    def interrupted_runs(self) -> list[Mapping[str, Any]]:
+        """Return the rows of the failed and killed runs since the last successful run, newest first.
 
-        A run that was killed has no counts there.
+        Undone runs are left out.  The row of a killed run has no counts.
         """
         deciding = {"mode": {"$in": DECIDING}, "undone": {"$exists": False}}
-        with named_errors("the ledger"):
-            rows = self._patience(
-                lambda: list(
-                    self._collection("runs").find(deciding).sort(NEWEST_FIRST).limit(MOST_BROKEN_OFF)
-                )
-            )
+        rows = self.collection("runs").find(deciding, sort=NEWEST_FIRST, limit=MOST_INTERRUPTED)
         return list(takewhile(lambda row: row.get("exit_code") not in REPORTED, rows))
 
     def groups(self, runs: Sequence[str]) -> dict[bytes, int]:
-        """Return for how many records that these runs dropped each keeper stands."""
-        dropped = self._collection("dropped").with_options(codec_options=RAW)
+        """Return for each keeper the number of records that these runs dropped for it."""
+        dropped = self.collection("dropped").raw_bson()
         of_runs = {"$match": {"run": {"$in": list(runs)}}}
         by_keeper = {"$group": {"_id": "$keeper", "records": {"$sum": 1}}}
-        with named_errors("the ledger"):
-            found = self._patience(lambda: list(dropped.aggregate([of_runs, by_keeper]))) if runs else []
+        found = dropped.aggregate([of_runs, by_keeper]) if runs else []
         return {id_of(bytes(group.raw)): group["records"] for group in found}
 
     def overrides(self, ids: Sequence[bytes]) -> dict[bytes, Override]:
-        """Return what persons decided of these records, by id."""
+        """Return the overrides of these records, by id."""
         rows = self._rows("overrides", row_keys(ids)).values()
         return {override.id: override for override in map(Override.read, rows)}
 
     def overridden(self) -> Iterator[list[bytes]]:
-        """Yield the ids of all records of which persons decided something, in pages."""
-        pages = Pages(self._collection("overrides"), "the ledger", self._patience)
+        """Yield the ids of all records with an override, in pages."""
+        pages = Pages(self.collection("overrides"))
         return (list(map(id_of_row, page)) for page in pages.ids_after(None))
 
     def count_overridden(self) -> int:
-        """Return of how many records persons decided something."""
-        with named_errors("the ledger"):
-            return self._patience(lambda: self._collection("overrides").count_documents({}))
+        """Return the number of records with an override."""
+        return self.collection("overrides").count_documents({})
 
     def left(self, is_decided: bool = False) -> list[bytes]:
-        """Return the ids that undos left in the target and no later run decided; or those, too."""
+        """Return the ids of records that undos left in the target.
+
+        Args:
+            is_decided: Whether to include records that a later run has decided.
+        """
         condition = {} if is_decided else {"decided": {"$exists": False}}
-        rows = self._collection("left").with_options(codec_options=RAW)
-        with named_errors("the ledger"):
-            most = self._patience.milliseconds  # as for the head
-            found = self._patience(lambda: list(rows.find(condition, {"_id": 1}, max_time_ms=most)))
+        rows = self.collection("left").raw_bson()
+        # With a time limit, as for the head.
+        found = rows.find(condition, {"_id": 1}, max_time_ms=self._retry.milliseconds)
         return [id_of_row(bytes(document.raw)) for document in found]
 
     def now(self) -> datetime:
         """Return the server's clock, in UTC."""
-        with named_errors("the ledger"):
-            hello = self._patience(lambda: self._database.client.admin.command("hello"))
-        time: datetime = hello["localTime"].replace(tzinfo=UTC)
-        return time
+        return self.collection("head").server_time()
 
     def row(self, name: str, ids: Sequence[bytes]) -> bytes | None:
         """Return the raw row of `dropped` or `exceptions` on the first of these ids that has one.
 
-        Where a record was adopted and decided, it is what was decided.
+        If a record was adopted and also decided, the row on the decision is returned.
         """
         keys = [row_key(raw_id, is_adopted) for is_adopted in (False, True) for raw_id in ids]
         rows = self._rows(name, keys)
         return next((rows[key] for key in keys if key in rows), None)
 
     def selected(self, selection: Selection) -> Iterator[list[bytes]]:
-        """Yield the raw rows that a selection takes, in lists; the server puts them in order, on its disk."""
-        rows = self._collection(selection.collection)
+        """Yield the selected raw rows, in lists; the server sorts them, on its disk if necessary."""
+        rows = self.collection(selection.collection)
         if selection.is_by_id:
-            yield from Pages(rows, "the ledger", self._patience, condition=selection.condition).records_after(
-                None
-            )
+            yield from Pages(rows, condition=selection.condition).records_after(None)
             return
-        found = rows.with_options(codec_options=RAW).find(selection.condition).sort(selection.sort)
-        with named_errors("the ledger"), found.allow_disk_use(True).limit(selection.limit or 0) as cursor:
+        # A cursor without retries: a retry would yield rows twice.
+        found = rows.raw_bson().unretried.find(selection.condition).sort(selection.sort)
+        with named_errors(rows.what), found.allow_disk_use(True).limit(selection.limit or 0) as cursor:
             while some := [bytes(row.raw) for row in islice(cursor, ROWS_AT_ONCE)]:
                 yield some
 
     def count(self, selection: Selection) -> int:
-        """Return how many rows a selection takes; its limit is not counted in."""
-        rows = self._collection(selection.collection)
-        with named_errors("the ledger"):
-            return self._patience(lambda: rows.count_documents(selection.condition))
+        """Return the number of selected rows, without the selection's limit."""
+        return self.collection(selection.collection).count_documents(selection.condition)
 
     def _rows(self, name: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the raw rows that have these keys, by key: they are short."""
-        pieces = Lookup(self._collection(name), "the ledger", self._patience).pieces(keys)
+        """Return the raw rows with these keys, by key."""
+        pieces = Lookup(self.collection(name)).pieces(keys)
         return {key: row for rows in pieces for key, row in rows.items()}
 
     def _plan(self, plan_id: PlanId, projection: Mapping[str, int] | None = None) -> Mapping[str, Any]:
-        with named_errors("the ledger"):
-            found: Mapping[str, Any] | None = self._patience(
-                lambda: self._collection("plans").find_one({"_id": plan_id.key}, projection)
-            )
+        found: Mapping[str, Any] | None = self.collection("plans").find_one({"_id": plan_id.key}, projection)
         if found is None:
             raise self._missing(plan_id.number, self._known())
         return found
 
     def _known(self) -> Head | None:
-        """Return the head that this process goes by, if it goes by one."""
+        """Return the head that this object relies on, if any."""
         return None
 
     def _pages(self, head: Head) -> Iterator[list[Mapping[str, Any]]]:
@@ -258,12 +258,13 @@ class LedgerReader:
             after = {"$gt": page[-1]["_id"]} if page else after
 
     def _page(self, ids: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], bool]:
-        """Return the first plans of these, some megabytes of them, and whether there are no more."""
+        """Return some megabytes of the first plans with these ids, and whether there are no more."""
+        plans = self.collection("plans")
 
-        def drained() -> tuple[list[Mapping[str, Any]], bool]:
+        def read_page() -> tuple[list[Mapping[str, Any]], bool]:
             page: list[Mapping[str, Any]] = []
             nbytes = 0
-            with self._collection("plans").find({"_id": ids}).sort("_id", 1).limit(PLANS_A_PAGE) as cursor:
+            with plans.unretried.find({"_id": ids}).sort("_id", 1).limit(PLANS_A_PAGE) as cursor:
                 for plan in cursor:
                     page.append(plan)
                     nbytes += sum(len(column) for column in plan.values() if isinstance(column, bytes))
@@ -271,8 +272,4 @@ class LedgerReader:
                         return page, False
             return page, len(page) < PLANS_A_PAGE
 
-        with named_errors("the ledger"):
-            return self._patience(drained)
-
-    def _collection(self, name: str) -> Collection[Any]:
-        return self._database.get_collection(f"{self._target}.dedup.{name}", codec_options=SHOWABLE)
+        return plans.attempt(read_page)

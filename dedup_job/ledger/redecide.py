@@ -6,58 +6,73 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
-
-from pymongo.collection import Collection
 
 from dedup_job.errors import Unreachable
 from dedup_job.ledger.apply_plan import CurrentRecords, is_as_judged
 from dedup_job.ledger.overrides import KEEP, PASS
 from dedup_job.ledger.plan_format import StoredPlan, pack, unpack
 from dedup_job.ledger.rows import left_row, row_keys
-from dedup_job.mongo.client import Disturbed, RetryPolicy, named_errors
+from dedup_job.mongo.client import Disturbed
 from dedup_job.mongo.ids import portions, selector
+from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.target import Target
 from dedup_job.records import CONFLICT, COPYING_ACTIONS, Action, Verdict, digest
 
 ALTERED = "altered"
 
-Deadline = Callable[[], datetime]  # renews the lease, and tells until when writes are covered by it
+# Renews the lease, and returns the server time until which it covers writes.
+Deadline = Callable[[], datetime]
 
 
 def replace_kept(
     stored: StoredPlan, records: CurrentRecords, rows: Sequence[int], target: Target, deadline: Deadline
 ) -> dict[int, Verdict]:
-    """Let these kept records take the place of their earlier copies; returns those that the target refuses.
+    """Replace earlier copies in the target by the new versions of these kept records.
 
-    Where a copy is not as it was judged, or the record is not that of the plan, nothing is done.
+    Copies that somebody altered, and records that changed again since the plan, are left alone.
+
+    Returns:
+        The new verdicts of rows that the target refuses.
+
+    Raises:
+        Unreachable: If the target did not replace the records before the deadline.
     """
-    due = _due(stored, records, rows)
-    due = {row: due[row] for row in _copies(stored, due, target)[0]}
+    due = _new_versions(stored, records, rows)
+    due = {row: due[row] for row in _split_copies(stored, due, target)[0]}
     if not due:
         return {}
     places = list(due)
     refused = {places[place]: reason for place, reason in target.replace([*due.values()], deadline()).items()}
-    if _copies(stored, due.keys() - refused.keys(), target)[0]:
-        deadline()  # which raises when another has the lease
+    if _split_copies(stored, due.keys() - refused.keys(), target)[0]:
+        # This raises if another run has taken the lease.
+        deadline()
         raise Unreachable("the target did not replace the records in time; run again")
     return {row: Verdict(Action.REFUSED, reason) for row, reason in refused.items()}
 
 
 def insert_missing(stored: StoredPlan, records: CurrentRecords, target: Target) -> None:
-    """Put what a plan keeps, and somebody took out of the target, there again as it is now.
+    """Insert kept records again, in their new version, that somebody deleted from the target.
 
-    Which records the target does not take, `rows_in_target` shows.
+    Records that the target refuses are found by `rows_in_target`.
     """
     rows = stored.plan.rows(*COPYING_ACTIONS)
-    due = {stored.plan.ids[row]: raw for row, raw in _due(stored, records, rows).items()}
+    due = {stored.plan.ids[row]: raw for row, raw in _new_versions(stored, records, rows).items()}
     target.insert([due[raw_id] for raw_id in sorted(target.absent(due))])
 
 
 def remove_rest(stored: StoredPlan, target: Target, deadline: Deadline) -> dict[int, Verdict]:
-    """Take the copies of what a plan does not keep out of the target; returns the rows of which one stays."""
-    rows = _of_earlier(stored, stored.plan.rows(Action.DUPLICATE, Action.REFUSED))
-    own, others = _copies(stored, rows, target)
+    """Remove earlier copies of records that the plan does not keep from the target.
+
+    Returns:
+        The new verdicts of rows whose copy stays, as somebody altered it.
+
+    Raises:
+        Unreachable: If the target did not remove the records before the deadline.
+    """
+    rows = _rows_inserted_before(stored, stored.plan.rows(Action.DUPLICATE, Action.REFUSED))
+    own, others = _split_copies(stored, rows, target)
     there = {stored.plan.ids[row] for row in own}
     while there:
         target.remove(sorted(there), deadline())
@@ -69,15 +84,16 @@ def remove_rest(stored: StoredPlan, target: Target, deadline: Deadline) -> dict[
 
 
 def left_rows(stored: StoredPlan) -> list[bytes]:
-    """Return the rows of `left` on the copies that others altered: they stay, and are nobody else's."""
-    rows = _of_earlier(stored, stored.plan.rows(Action.REFUSED))
+    """Return the rows of `left` on copies that somebody altered, so that they stay in the target."""
+    rows = _rows_inserted_before(stored, stored.plan.rows(Action.REFUSED))
     altered = [stored.plan.ids[row] for row in rows if stored.plan.verdicts[row] == CONFLICT]
     return [left_row(raw_id, ALTERED, stored.run, stored.at, decided=stored.run) for raw_id in altered]
 
 
 def rows_in_target(stored: StoredPlan, target: Target) -> list[int]:
-    """Return the rows whose record is in the target as the plan has it, or was to be in none."""
-    wanted = {stored.plan.ids[row]: row for row in _of_earlier(stored, stored.plan.rows(*COPYING_ACTIONS))}
+    """Return the rows whose new version is in the target, and the rows that need no copy there."""
+    inserted = _rows_inserted_before(stored, stored.plan.rows(*COPYING_ACTIONS))
+    wanted = {stored.plan.ids[row]: row for row in inserted}
     there = {
         wanted[raw_id]
         for found in target.fetch(list(wanted))
@@ -87,28 +103,25 @@ def rows_in_target(stored: StoredPlan, target: Target) -> list[int]:
     return [row for row, raw_id in enumerate(stored.plan.ids) if raw_id not in wanted or row in there]
 
 
-def _of_earlier(stored: StoredPlan, rows: Sequence[int]) -> list[int]:
-    """Return those of the rows whose record an earlier decision put into the target."""
+def _rows_inserted_before(stored: StoredPlan, rows: Sequence[int]) -> list[int]:
+    """Return the rows whose record was inserted into the target for an earlier decision."""
     assert stored.before is not None
     return [row for row in rows if stored.before.hash_of(row) is not None]
 
 
-def _due(stored: StoredPlan, records: CurrentRecords, rows: Sequence[int]) -> dict[int, bytes]:
-    """Return by row those of the records that the target is to have otherwise than before."""
-    now = ((row, _now(stored, records, row)) for row in _of_earlier(stored, rows))
-    return {row: raw for row, raw in now if raw is not None}
-
-
-def _now(stored: StoredPlan, records: CurrentRecords, row: int) -> bytes | None:
-    """Return a record where it is as the plan has it, and is not what was decided of it before."""
+def _new_versions(stored: StoredPlan, records: CurrentRecords, rows: Sequence[int]) -> dict[int, bytes]:
+    """Return the raw records, by row, whose version in the plan differs from the version inserted before."""
     assert stored.before is not None
-    raw, judged = records.raws[row], _hash_of(stored, row)
-    is_new = raw is not None and digest(raw) == judged != stored.before.hash_of(row)
-    return raw if is_new else None
+    versions: dict[int, bytes] = {}
+    for row in _rows_inserted_before(stored, rows):
+        raw, judged = records.raws[row], _hash_of(stored, row)
+        if raw is not None and digest(raw) == judged != stored.before.hash_of(row):
+            versions[row] = raw
+    return versions
 
 
-def _copies(stored: StoredPlan, rows: Any, target: Target) -> tuple[list[int], list[int]]:
-    """Return of which of these rows the earlier copy is in the target, and of which something else is."""
+def _split_copies(stored: StoredPlan, rows: Any, target: Target) -> tuple[list[int], list[int]]:
+    """Return the rows whose earlier copy is in the target, and the rows where another record is."""
     assert stored.before is not None
     wanted = {stored.plan.ids[row]: row for row in rows}
     own, others = list[int](), list[int]()
@@ -127,25 +140,28 @@ def _hash_of(stored: StoredPlan, row: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class EarlierPlans:
-    """The plans, and the rows, of what was decided before; `collection` gives a collection of the ledger."""
+    """Changes the plans, and the rows, of earlier decisions.
 
-    collection: Callable[[str], Collection[Any]]
-    patience: RetryPolicy
+    Attributes:
+        collection: Returns a collection of the ledger by its name.
+    """
 
-    def take_out(self, stored: StoredPlan) -> None:
-        """Take the records of a plan out of the plans before, and the rows that tell of those decisions.
+    collection: Callable[[str], RetryingCollection]
 
-        Rows are named by the runs that wrote them, so that those of later runs stay.
+    def remove_records(self, stored: StoredPlan) -> None:
+        """Remove the records of a plan from earlier plans, and the rows on the earlier decisions.
+
+        Only rows of those plans' runs are deleted, so rows of later runs stay.
         """
         ids = self._by_number(stored, range(len(stored.plan)))
-        self._forget_rows(stored.plan.ids, self._runs(ids))
+        self._delete_rows(stored.plan.ids, self._runs(ids))
         for number, some in ids.items():
-            self._rewrite(number, lambda old: old.without(some))  # noqa: B023
+            self._rewrite(number, partial(StoredPlan.without, ids=some))
 
     def renew(self, stored: StoredPlan, rows: Sequence[int]) -> None:
-        """Let the plans before have the hashes that these rows have now, in the place of those they had.
+        """Write the new hashes of these rows into the earlier plans.
 
-        Where one has another by now, a later renewal was there.
+        A hash that a later renewal has changed is left alone.
         """
         assert stored.before is not None
         columns = stored.before.hashes, stored.plan.hashes
@@ -162,30 +178,28 @@ class EarlierPlans:
             ids[int(stored.before.numbers[row])].add(stored.plan.ids[row])
         return ids
 
-    def _forget_rows(self, ids: Sequence[bytes], runs: Sequence[str]) -> None:
-        """Take out what tells of earlier decisions; a person's word holds for the new one as for any."""
+    def _delete_rows(self, ids: Sequence[bytes], runs: Sequence[str]) -> None:
+        """Delete the rows on earlier decisions; overrides stay valid for the new decision."""
         by_runs = {"run": {"$in": runs}}
         restored = {"action": KEEP, "dropped.run": {"$in": runs}}
-        with named_errors("the ledger"):
-            for some in portions(row_keys(ids)):
-                for name in ("dropped", "exceptions"):
-                    rows = {"$and": [selector(some), by_runs]}
-                    self.patience(lambda: self.collection(name).delete_many(rows))  # noqa: B023
-                words = {"$and": [selector(some), restored]}
-                passed = {"$set": {"action": PASS}}
-                self.patience(lambda: self.collection("overrides").update_many(words, passed))  # noqa: B023
+        for some in portions(row_keys(ids)):
+            for name in ("dropped", "exceptions"):
+                rows = {"$and": [selector(some), by_runs]}
+                self.collection(name).delete_many(rows)
+            words = {"$and": [selector(some), restored]}
+            passed = {"$set": {"action": PASS}}
+            self.collection("overrides").update_many(words, passed)
 
     def _runs(self, numbers: Mapping[int, Any]) -> list[str]:
         names = {plan["run"] for number in numbers for plan in self._found(number, {"run": 1})}
         return sorted(names)
 
     def _rewrite(self, number: int, changed: Callable[[StoredPlan], StoredPlan]) -> None:
-        """Write a plan again as it is to be; after a pause, once more, where another process changed it."""
-        with named_errors("the ledger"):
-            self.patience(lambda: self._try_rewrite(number, changed))
+        """Rewrite a plan; retry after a pause if another process changed it meanwhile."""
+        self.collection("plans").attempt(lambda: self._try_rewrite(number, changed))
 
     def _try_rewrite(self, number: int, changed: Callable[[StoredPlan], StoredPlan]) -> None:
-        """Raise Disturbed where another process has changed the plan since it was read."""
+        """Rewrite a plan; raise Disturbed if another process has changed it since it was read."""
         if not all([self._is_rewritten(packed, changed) for packed in self._found(number)]):
             raise Disturbed
 
@@ -194,13 +208,11 @@ class EarlierPlans:
         if after["sha256"] == packed["sha256"]:
             return True
         same = {"_id": packed["_id"], "sha256": packed["sha256"]}
-        with named_errors("the ledger"):
-            found = self.patience(lambda: self.collection("plans").replace_one(same, after))
+        found = self.collection("plans").replace_one(same, after)
         return found.matched_count == 1
 
     def _found(self, number: int, projection: Mapping[str, int] | None = None) -> Iterator[Mapping[str, Any]]:
-        """Yield the plans of a number: one that is in the chain, and what killed runs have left."""
+        """Yield the plans with this number: the accepted one, and leftovers of killed runs."""
         condition = {"_id": {"$gte": {"number": number}, "$lt": {"number": number + 1}}}
-        with named_errors("the ledger"):
-            found = self.patience(lambda: list(self.collection("plans").find(condition, projection)))
+        found = self.collection("plans").find(condition, projection)
         yield from found

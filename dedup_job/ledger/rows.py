@@ -14,7 +14,6 @@ from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError
 
 from dedup_job.ledger.plan_format import StoredPlan
-from dedup_job.mongo.client import RetryPolicy, named_errors
 from dedup_job.mongo.ids import (
     DOCUMENT,
     HEAD,
@@ -27,16 +26,21 @@ from dedup_job.mongo.ids import (
     is_alone,
     selector,
 )
+from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.target import record_errors
 from dedup_job.records import ADOPT, RAW, Action
 
-INNER = HEAD + 1 + 4 + HEAD  # where the elements of an id begin that is a document
+# Offset of the first element of an id that is a document.
+INNER = HEAD + 1 + 4 + HEAD
 OF = b"of\0"
-NOT_SHOWN = b"\x0a" + OF  # null, for an id that is too long to be in a key twice
+# A null, for an id that is too long to be in a key twice.
+NOT_SHOWN = b"\x0a" + OF
 
 
 def row_key(raw_id: bytes, is_adopted: bool = False) -> bytes:
-    """Return the key of the row on a record, as a raw id: the id itself, or what tells it from equal ones.
+    """Return the key of the row on a record, as a raw id.
+
+    This is the record's id, or a document that distinguishes it from equal ids of other types.
 
     >>> from bson import decode, encode
     >>> decode(row_key(encode({"_id": 25}))), decode(row_key(encode({"_id": 25.0})))["_id"]["of"]
@@ -56,7 +60,7 @@ def row_keys(ids: Iterable[bytes]) -> list[bytes]:
 
 
 def id_of_row(row: bytes) -> bytes:
-    """Return the id of the record that a row is on."""
+    """Return the raw id of the record that a row is about."""
     key = id_of(row)
     if key[HEAD] == DOCUMENT and key[INNER:].startswith(OF, 1):
         return bytes(RawBSONDocument(key, RAW)["_id"]["bytes"])
@@ -64,13 +68,14 @@ def id_of_row(row: bytes) -> bytes:
 
 
 def keeper_of_row(row: bytes) -> bytes:
-    """Return the keeper, as a raw id, of a row of `dropped`: the element behind `_id`."""
+    """Return the raw id of the keeper in a row of `dropped`."""
+    # The keeper is the element behind `_id`.
     rest = row[len(id_of(row)) - 1 : -1]
     return id_of(document(rest.replace(b"keeper\0", b"_id\0", 1)))
 
 
 def dropped_row(stored: StoredPlan, row: int) -> bytes:
-    """Return the row on a dropped record, raw."""
+    """Return the raw row on a dropped record."""
     verdict = stored.plan.verdicts[row]
     assert verdict.match is not None
     jaccard = verdict.match.similarity
@@ -86,13 +91,13 @@ def dropped_row(stored: StoredPlan, row: int) -> bytes:
 
 
 def left_row(raw_id: bytes, reason: str, run: str, at: datetime, **more: str) -> bytes:
-    """Return the row on a record that stays in the target, raw; `more` is what else is known of it."""
+    """Return the raw row on a record that stays in the target; `more` has further fields."""
     about = {"reason": reason, "run": run, "at": at, **more}
     return document(elements(row_key(raw_id)), elements(encode(about)))
 
 
 def exception_row(stored: StoredPlan, row: int) -> bytes:
-    """Return the row on a record that was unjudged or refused, raw."""
+    """Return the raw row on an unjudged or refused record."""
     verdict = stored.plan.verdicts[row]
     about = {
         "action": verdict.action.name.lower(),
@@ -107,32 +112,32 @@ def exception_row(stored: StoredPlan, row: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RowWriter:
-    """Writes into the collections of a ledger; `collection` gives one by its name."""
+    """Writes the ledger's rows; `collection` returns a collection of the ledger by its name."""
 
-    collection: Callable[[str], Collection[Any]]
-    patience: RetryPolicy
+    collection: Callable[[str], RetryingCollection]
 
-    def note(self, stored: StoredPlan, left: IdSet) -> None:
-        """Write the rows that say what was dropped, unjudged or refused, and take back outdated ones.
+    def write_plan(self, stored: StoredPlan, left: IdSet) -> None:
+        """Write the rows on a plan's dropped, unjudged and refused records, and delete outdated rows.
 
-        left  ids of records that an undo had left in the target, which are decided now
+        A right row is never deleted, not even for a moment: another run may have taken over from this one,
+        and would not write the row again if this run were killed in between.
 
-        A right row is never taken back, not even for a moment: this run may be one that was overtaken, and
-        nobody would put the row there again if it were killed in between.
+        Args:
+            stored: The plan.
+            left: Ids of records that an undo left in the target; those in the plan are decided now.
         """
-        self._note_in("dropped", stored, (Action.DUPLICATE,), dropped_row)
-        self._note_in("exceptions", stored, (Action.UNJUDGED, Action.REFUSED), exception_row)
+        self._write("dropped", stored, (Action.DUPLICATE,), dropped_row)
+        self._write("exceptions", stored, (Action.UNJUDGED, Action.REFUSED), exception_row)
         if some := left.among(stored.plan.ids):
             decided = {"$set": {"decided": stored.run}}
-            with named_errors("the ledger"):
-                self.patience(lambda: self.collection("left").update_many(selector(row_keys(some)), decided))
+            self.collection("left").update_many(selector(row_keys(some)), decided)
 
     def put(self, name: str, rows: Sequence[bytes]) -> None:
-        """Insert rows; those that are there already are replaced."""
-        with named_errors("the ledger"):
-            self.patience(lambda: self._put(self.collection(name), rows))
+        """Insert raw rows, or replace rows with the same keys."""
+        collection = self.collection(name)
+        collection.attempt(lambda: _put(collection.unretried, rows))
 
-    def _note_in(
+    def _write(
         self,
         name: str,
         stored: StoredPlan,
@@ -145,18 +150,18 @@ class RowWriter:
             about = {stored.plan.ids[row] for row in rows}
             is_adopted = stored.mode == ADOPT
             others = [row_key(raw_id, is_adopted) for raw_id in stored.plan.ids if raw_id not in about]
-            own = {"$and": [selector(others), {"run": stored.run}]}  # a late deletion finds no later row
-            with named_errors("the ledger"):
-                self.patience(lambda: self.collection(name).delete_many(own))
+            # Only rows of this run: a deletion that arrives late must not delete a later run's row.
+            own = {"$and": [selector(others), {"run": stored.run}]}
+            self.collection(name).delete_many(own)
 
-    @staticmethod
-    def _put(collection: Collection[Any], rows: Sequence[bytes]) -> None:
-        if not rows:
-            return
-        try:
-            collection.insert_many(map(RawBSONDocument, rows), ordered=False)
-        except BulkWriteError as error:
-            again = [rows[one["index"]] for one in record_errors(error)]
-            collection.bulk_write(
-                [ReplaceOne(selector([id_of(row)]), RawBSONDocument(row, RAW), upsert=True) for row in again]
-            )
+
+def _put(collection: Collection[Any], rows: Sequence[bytes]) -> None:
+    if not rows:
+        return
+    try:
+        collection.insert_many(map(RawBSONDocument, rows), ordered=False)
+    except BulkWriteError as error:
+        again = [rows[one["index"]] for one in record_errors(error)]
+        collection.bulk_write(
+            [ReplaceOne(selector([id_of(row)]), RawBSONDocument(row, RAW), upsert=True) for row in again]
+        )

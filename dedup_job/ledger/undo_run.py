@@ -1,15 +1,13 @@
-"""Undo a run: its plans, newest first, each by repeatable removals and one compare-and-set."""
+"""Undo a run plan by plan, newest first; each step can be repeated, and ends with one compare-and-set."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from itertools import takewhile
 from typing import Any
-
-import pymongo.collection
 
 from dedup_job.errors import StateError, Unreachable, UsageError
 from dedup_job.ledger.apply_plan import is_as_judged
@@ -20,11 +18,11 @@ from dedup_job.ledger.plan_format import StoredPlan, counts_key
 from dedup_job.ledger.redecide import ALTERED
 from dedup_job.ledger.rows import left_row, row_key, row_keys
 from dedup_job.ledger.run_history import BEFORE
-from dedup_job.mongo.client import RetryPolicy, named_errors
 from dedup_job.mongo.collection_checks import created
 from dedup_job.mongo.ids import IdSet, id_of, selector
 from dedup_job.mongo.pages import BatchSize, Pages
 from dedup_job.mongo.record_equality import arrived
+from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.records import ADOPT, APPLY, BACKFILL, COPYING_ACTIONS, Counts, Plan, digest
@@ -33,11 +31,11 @@ PAGE = BatchSize(5_000, 8 << 20)
 
 
 class UndoBackup:
-    """The raw records themselves, in a collection of the ledger that is empty save during an undo."""
+    """Backup of the records that an undo is about to remove; empty except during an undo."""
 
-    def __init__(self, collection: pymongo.collection.Collection[Any], patience: RetryPolicy) -> None:
-        self._collection, self._patience = collection, patience
-        self._records = Target(collection, patience)
+    def __init__(self, collection: RetryingCollection) -> None:
+        self._collection = collection
+        self._records = Target(collection.unretried, collection.retry)
 
     @property
     def name(self) -> str:
@@ -45,13 +43,12 @@ class UndoBackup:
         return self._collection.full_name
 
     def prepare(self, before: datetime) -> None:
-        """Make the collection, so that who lacks a right learns it; `before` as in `Target.remove`."""
-        with named_errors("the ledger"):
-            self._patience(lambda: created(self._collection))
+        """Create the collection, so that a missing privilege is noticed; `before` as in `Target.remove`."""
+        self._collection.attempt(lambda: created(self._collection.unretried))
         self._records.remove([], before)
 
     def put(self, raws: Sequence[bytes]) -> None:
-        """Keep these raw records; StateError when others of their ids are here."""
+        """Store raw records; raise StateError if it holds other records with their ids."""
         if self._records.insert(raws):
             raise StateError(
                 f"{self.name} holds other records of these ids; look at them, then move them away"
@@ -59,10 +56,10 @@ class UndoBackup:
 
     def pages(self) -> Iterator[list[bytes]]:
         """Yield the raw records, some megabytes at a time."""
-        return Pages(self._collection, "the ledger", self._patience, lambda: PAGE).records_after(None)
+        return Pages(self._collection, lambda: PAGE).records_after(None)
 
     def remove(self, ids: Collection[bytes], before: datetime) -> None:
-        """Let records go, as `Target.remove` does: not any more once the server's clock says `before`."""
+        """Remove records; `before` as in `Target.remove`."""
         self._records.remove(sorted(ids), before)
 
 
@@ -73,23 +70,35 @@ CHANGED = "changed"
 def reasons_to_stay(
     found: Mapping[bytes, bytes], hashes: Mapping[bytes, bytes], source: Source
 ) -> dict[bytes, str]:
-    """Return which of the records that were found in the target stay there, and why.
+    """Return which records must stay in the target, and why.
 
-    hashes  of the same records, as they were judged
+    A record is removed only if the source still has the same version of it.
+
+    Args:
+        found: Raw records of the target, by id.
+        hashes: Hashes of the versions that were judged, by id.
+        source: The source.
     """
     reasons: dict[bytes, str | None] = {}
-    for some in source.fetch(list(found)):  # some megabytes at a time
+    # The records of the source come some megabytes at a time.
+    for some in source.fetch(list(found)):
         reasons |= {
-            raw_id: _reason(found[raw_id], some[raw_id], hashes[raw_id])
+            raw_id: _reason_to_stay(found[raw_id], some[raw_id], hashes[raw_id])
             for raw_id in some.keys() & found.keys()
         }
     gone = found.keys() - reasons.keys()
-    reasons |= {raw_id: _reason(found[raw_id], None, hashes[raw_id]) for raw_id in gone}
+    reasons |= {raw_id: _reason_to_stay(found[raw_id], None, hashes[raw_id]) for raw_id in gone}
     return {raw_id: reason for raw_id, reason in reasons.items() if reason is not None}
 
 
-def _reason(stored: bytes, sent: bytes | None, judged: bytes) -> str | None:
-    """Return why a stored record stays, or None where the source has sent it and has it as it was judged."""
+def _reason_to_stay(stored: bytes, sent: bytes | None, judged: bytes) -> str | None:
+    """Return why a record must stay in the target; None if the source has the same version.
+
+    Args:
+        stored: The record in the target.
+        sent: The record in the source; None if it vanished.
+        judged: Hash of the version that was judged.
+    """
     if sent is not None and digest(sent) == judged and arrived(sent, stored):
         return None
     if not is_as_judged(stored, judged):
@@ -97,158 +106,189 @@ def _reason(stored: bytes, sent: bytes | None, judged: bytes) -> str | None:
     return VANISHED if sent is None else CHANGED
 
 
-class UndoLedger(Ledger):
-    """A ledger from which a run is taken back."""
+@dataclass(frozen=True, slots=True)
+class UndoRun:
+    """The undo of one run.
 
-    @cached_property
-    def _aside(self) -> UndoBackup:
-        return UndoBackup(self._collection("aside"), self._patience)
+    Attributes:
+        ledger: The ledger, with the lease.
+        source: The source.
+        target: The target, from which the run's records are removed.
+    """
 
-    def take_back(
-        self, run: str, source: Source, target: Target, observe: Callable[[Plan], object]
-    ) -> Undoing:
-        """Take the last run that decided something back, or go on with that; returns what was done in all.
-
-        Raises UsageError when the run decided nothing or later runs must be undone first, StateError when
-        another undo has not ended.
-        """
-        if self._head.undo is None or self._head.undo.run != run:
-            self.recover(source, target)
-            target.remove([], self._deadline())  # who lacks a right learns it before anything is begun
-            self._aside.prepare(self._deadline())
-            self._mark(run)
-        adopted = IdSet.of(stored.plan.ids for stored in takewhile(_is_adopted, self.plans(self._head)))
-        while (stored := self._newest()) is not None:
-            left = self._withdraw(stored, adopted, source, target)
-            self._step_back(stored, left)
-            observe(stored.plan)
-        return self._unmark()
+    ledger: Ledger
+    source: Source
+    target: Target
 
     @property
-    def _undoing(self) -> Undoing:
-        assert self._head.undo is not None
-        return self._head.undo
+    def _backup(self) -> UndoBackup:
+        return UndoBackup(self.ledger.collection("aside"))
 
-    def _mark(self, run: str) -> None:
-        """Begin: from here on nothing but this undo goes on."""
+    @property
+    def _progress(self) -> Undoing:
+        undo = self.ledger.current_head.undo
+        assert undo is not None
+        return undo
+
+    def undo(self, run: str, observe: Callable[[Plan], object]) -> Undoing:
+        """Undo the last run that decided something, or resume its undo.
+
+        Args:
+            run: Name of the run.
+            observe: Called with each plan that was undone.
+
+        Returns:
+            The whole progress, with earlier interrupted attempts.
+
+        Raises:
+            UsageError: If the run decided nothing, or later runs must be undone first.
+            StateError: If another undo has not finished.
+        """
+        ledger = self.ledger
+        if ledger.current_head.undo is None or ledger.current_head.undo.run != run:
+            ledger.recover(self.source, self.target)
+            # A user who lacks a privilege learns it before anything is done.
+            self.target.remove([], ledger.deadline())
+            self._backup.prepare(ledger.deadline())
+            self._begin(run)
+        adopted = IdSet.of(
+            stored.plan.ids for stored in takewhile(_is_adopted, ledger.plans(ledger.current_head))
+        )
+        while (stored := self._newest_plan()) is not None:
+            left = self._undo_plan(stored, adopted)
+            self._step_back(stored, left)
+            observe(stored.plan)
+        return self._finish()
+
+    def _begin(self, run: str) -> None:
+        """Store in the head that an undo goes on: until it finishes, nothing else is decided."""
         later: dict[str, None] = {}
         has_decided = False
-        for link in self.links(self._head.last):
+        for link in self.ledger.links(self.ledger.current_head.last):
             if has_decided := link.run == run:
                 break
             later[link.run] = None
         check_newest(run, later, has_decided)
-        self._swap({"pending": None, "undo": None}, {"undo": Undoing(run).key})
+        self.ledger.swap({"pending": None, "undo": None}, {"undo": Undoing(run).key})
 
-    def _newest(self) -> StoredPlan | None:
-        """Return the newest plan that is to be taken back; one of an adoption goes with that alone."""
-        if self._head.last is None:
+    def _newest_plan(self) -> StoredPlan | None:
+        """Return the run's newest plan; an adoption's plan is only undone together with its adoption."""
+        ledger = self.ledger
+        if ledger.current_head.last is None:
             return None
-        stored = self.plan(self._head.last)
-        if _is_adopted(stored) and (self.run(stored.run) or {}).get("mode") != ADOPT:
+        stored = ledger.plan(ledger.current_head.last)
+        if _is_adopted(stored) and (ledger.run(stored.run) or {}).get("mode") != ADOPT:
             return None
-        return stored if stored.run == self._undoing.run else None
+        return stored if stored.run == self._progress.run else None
 
-    def _withdraw(
-        self, stored: StoredPlan, adopted: IdSet, source: Source, target: Target
-    ) -> Mapping[bytes, str]:
-        """Take out of ledger and target what a plan put there; returns which records stay, and why."""
-        ids, run = stored.plan.ids, stored.run
-        self._withdraw_rows(stored)
+    def _undo_plan(self, stored: StoredPlan, adopted: IdSet) -> Mapping[bytes, str]:
+        """Remove a plan's rows from the ledger, and its records from the target.
+
+        Args:
+            stored: The plan.
+            adopted: Ids of the target's own records, which are never removed.
+
+        Returns:
+            Records that stay in the target, and why.
+        """
+        ledger, ids, run = self.ledger, stored.plan.ids, stored.run
+        self._delete_rows(stored)
         if _is_adopted(stored):
             return {}
-        overrides = self.overrides(ids)
-        hashes = {raw_id: one.hash for raw_id, one in overrides.items()} | _inserted(stored.plan)
-        left = self._remove(
-            {raw_id: hashes[raw_id] for raw_id in adopted.missing(list(hashes))}, source, target
-        )
-        self._check_places()  # else what stays may be of another collection
+        overrides = ledger.overrides(ids)
+        hashes = {raw_id: override.hash for raw_id, override in overrides.items()} | _inserted(stored.plan)
+        left = self._remove({raw_id: hashes[raw_id] for raw_id in adopted.missing(list(hashes))})
+        # If the target was replaced, the records that stay belong to another collection.
+        ledger.check_places()
         now = datetime.now(UTC)
         rows = [left_row(raw_id, reason, run, now) for raw_id, reason in left.items()]
-        with named_errors("the ledger"):
-            self._patience(lambda: self._release(ids, run, hashes.keys() - left.keys()))
-            self._row_writer.put("left", rows)
-            if overrides:
-                unjudged = {"$set": {"action": PASS}}
-                self._patience(
-                    lambda: self._collection("overrides").update_many(selector(row_keys(overrides)), unjudged)
-                )
+        self._release_left(ids, run, hashes.keys() - left.keys())
+        ledger.rows.put("left", rows)
+        if overrides:
+            unjudged = {"$set": {"action": PASS}}
+            ledger.collection("overrides").update_many(selector(row_keys(overrides)), unjudged)
         return left
 
-    def _withdraw_rows(self, stored: StoredPlan) -> None:
-        """Take out of the ledger what tells of a plan's records.
-
-        A late deletion does no harm: a row that a later run makes again has that run's name.
-        """
+    def _delete_rows(self, stored: StoredPlan) -> None:
+        """Delete the rows on a plan's records."""
         keys = [row_key(raw_id, _is_adopted(stored)) for raw_id in stored.plan.ids]
+        # Only rows of this run: a deletion that arrives late must not delete a later run's row.
         rows_of_run = {"$and": [selector(keys), {"run": stored.run}]}
-        with named_errors("the ledger"):
-            for name in ("dropped", "exceptions"):
-                self._patience(lambda: self._collection(name).delete_many(rows_of_run))  # noqa: B023
+        for name in ("dropped", "exceptions"):
+            self.ledger.collection(name).delete_many(rows_of_run)
 
-    def _release(self, ids: Sequence[bytes], run: str, gone: Collection[bytes]) -> None:
-        """Take back that a run decided what an earlier undo had left; what is gone is not left any more."""
-        rows = self._collection("left")
-        if known := self._left.among(ids):
+    def _release_left(self, ids: Sequence[bytes], run: str, gone: Collection[bytes]) -> None:
+        """Update the rows on records that an earlier undo had left in the target.
+
+        Args:
+            ids: Records of the plan: the run no longer decides them.
+            run: The run.
+            gone: Records that are no longer in the target, so nothing is left of them.
+        """
+        rows = self.ledger.collection("left")
+        if known := self.ledger.left_ids.among(ids):
             rows.update_many(
                 {"$and": [selector(row_keys(known)), {"decided": run}]}, {"$unset": {"decided": ""}}
             )
         if known.intersection(gone):
             rows.delete_many(selector(row_keys(known.intersection(gone))))
 
-    def _remove(self, hashes: Mapping[bytes, bytes], source: Source, target: Target) -> dict[bytes, str]:
-        """Remove records that have these hashes; returns what stays, and why."""
-        left = self._settle(hashes, source, target)  # what an undo before had put aside when it was killed
-        for found in target.fetch(list(hashes)):
-            # Of what was found, the others are equal to one of these for the server alone.
-            there = {raw_id: found[raw_id] for raw_id in found.keys() & hashes.keys()}
-            stay = reasons_to_stay(there, hashes, source)
+    def _remove(self, hashes: Mapping[bytes, bytes]) -> dict[bytes, str]:
+        """Remove the records with these hashes from the target; return the records that stay, and why."""
+        # First the records that an interrupted undo left in the backup.
+        left = self._empty_backup(hashes)
+        for found in self.target.fetch(list(hashes)):
+            # The server may also find equal ids of another type; those records are not ours.
+            present = {raw_id: found[raw_id] for raw_id in found.keys() & hashes.keys()}
+            stay = reasons_to_stay(present, hashes, self.source)
             left |= stay
-            due = {raw_id: there[raw_id] for raw_id in there.keys() - stay.keys()}
+            due = {raw_id: present[raw_id] for raw_id in present.keys() - stay.keys()}
             if due:
-                self._aside.put(list(due.values()))
-                self._take_out(due.keys(), target)
+                self._backup.put(list(due.values()))
+                self._remove_until_gone(due.keys())
                 left = {raw_id: why for raw_id, why in left.items() if raw_id not in due}
-                left |= self._settle(hashes, source, target)
+                left |= self._empty_backup(hashes)
         return left
 
-    def _take_out(self, ids: Collection[bytes], target: Target) -> None:
-        """Remove records that are put aside."""
-        there = set(ids)
-        while there:
-            self._check_places()
-            target.remove(sorted(there), self._deadline())
-            before, there = there, there - target.absent(there)
-            if there == before:
-                self._document.check_held(self._head)
+    def _remove_until_gone(self, ids: Collection[bytes]) -> None:
+        """Remove records that are in the backup."""
+        remaining = set(ids)
+        while remaining:
+            self.ledger.check_places()
+            self.target.remove(sorted(remaining), self.ledger.deadline())
+            before, remaining = remaining, remaining - self.target.absent(remaining)
+            if remaining == before:
+                self.ledger.check_held()
                 raise Unreachable("the target did not remove the records in time; run the same undo again")
 
-    def _settle(self, hashes: Mapping[bytes, bytes], source: Source, target: Target) -> dict[bytes, str]:
-        """Put records back that were put aside, where the source has not got them any more; returns those.
+    def _empty_backup(self, hashes: Mapping[bytes, bytes]) -> dict[bytes, str]:
+        """Put records back that the source no longer has, and delete all records from the backup.
 
-        Then none is aside any more.
+        Returns:
+            The records that were put back, and why they stay.
         """
         left: dict[bytes, str] = {}
-        for page in self._aside.pages():
+        for page in self._backup.pages():
             held = {id_of(raw): raw for raw in page}
             judged = {raw_id: hashes.get(raw_id) or digest(raw) for raw_id, raw in held.items()}
-            stay = reasons_to_stay(held, judged, source)
-            self._check_places()
-            deadline = self._deadline()
-            if refused := target.insert([held[raw_id] for raw_id in stay]):
+            stay = reasons_to_stay(held, judged, self.source)
+            self.ledger.check_places()
+            deadline = self.ledger.deadline()
+            if refused := self.target.insert([held[raw_id] for raw_id in stay]):
                 raise StateError(
                     f"{len(refused)} records left the source while they were removed, and the target does "
-                    f"not take them back ({refused[min(refused)]}); {self._aside.name} holds them"
+                    f"not take them back ({refused[min(refused)]}); {self._backup.name} holds them"
                 )
-            self._aside.remove(held, deadline)
+            self._backup.remove(held, deadline)
             left |= stay
         return left
 
     def _step_back(self, stored: StoredPlan, left: Mapping[bytes, str]) -> None:
-        """Make the plan before this one the last one; nothing refers to this one any more."""
-        done, head = self._undoing, self._head
+        """Make the plan before this one the head's last plan."""
+        done, head = self._progress, self.ledger.current_head
         now_left = Counter(done.left) + Counter(left.values())
-        counts = Counts() if _is_adopted(stored) else stored.plan.counts  # an adoption decides nothing
+        # An adoption decides nothing.
+        counts = Counts() if _is_adopted(stored) else stored.plan.counts
         further = Undoing(done.run, done.plans + 1, done.counts + counts, now_left)
         after: dict[str, Any] = {
             "last": stored.previous.key if stored.previous else None,
@@ -258,35 +298,35 @@ class UndoLedger(Ledger):
         }
         if stored.mode == BACKFILL:
             after["watermark"] = self._watermark_before(stored)
-        self._swap({"last": stored.id.key, "undo": done.key}, after)
+        self.ledger.swap({"last": stored.id.key, "undo": done.key}, after)
 
     def _watermark_before(self, stored: StoredPlan) -> bytes | None:
-        """Return how far the backfill was before a plan of it."""
-        for link in self.links(stored.previous):
+        """Return the backfill's watermark before one of its plans."""
+        for link in self.ledger.links(stored.previous):
             if link.mode == BACKFILL:
-                return self.plan(link.id).last_id
+                return self.ledger.plan(link.id).last_id
         return None
 
-    def _unmark(self) -> Undoing:
-        """End: the head says again how far the last complete look at the source was before the run."""
-        done, runs = self._undoing, self._collection("runs")
-        row = self.run(done.run) or {}
-        self._forget_orphans(self._head.next)
-        changes = {"$set": {"undone": datetime.now(UTC), "undone_by": self._run.name}}
-        with named_errors("the ledger"):
-            self._patience(lambda: runs.update_one({"_id": done.run}, changes))
-        # Where the row is gone, or of an earlier version, the next run looks at everything.
+    def _finish(self) -> Undoing:
+        """Bring back the fields of the head from before the run, and end the undo."""
+        done, ledger = self._progress, self.ledger
+        row = ledger.run(done.run) or {}
+        ledger.delete_orphans(ledger.current_head.next)
+        changes = {"$set": {"undone": datetime.now(UTC), "undone_by": ledger.run_id.name}}
+        ledger.collection("runs").update_one({"_id": done.run}, changes)
+        # If the row is missing, these fields become None, and the next run scans everything.
         before: dict[str, Any] = {name: row.get(name) for name in BEFORE}
         if row.get("mode") == ADOPT:
             before["adopting"] = False
-        if row.get("mode") == APPLY:  # what it had decided again is undecided, and may be anywhere
+        if row.get("mode") == APPLY:
+            # Its records are undecided now and may have any id, so the next run needs a full scan.
             before["looked"] = None
-        self._swap({"undo": done.key}, {"undo": None, **before})
+        ledger.swap({"undo": done.key}, {"undo": None, **before})
         return done
 
 
 def check_newest(run: str, later: Collection[str], has_decided: bool) -> None:
-    """Raise UsageError where a run cannot be undone: it decided nothing, or later ones built on it."""
+    """Raise UsageError if a run cannot be undone: it decided nothing, or later runs depend on it."""
     if not has_decided:
         raise UsageError(f"run {run} decided nothing that could be undone")
     if later:
@@ -294,11 +334,10 @@ def check_newest(run: str, later: Collection[str], has_decided: bool) -> None:
 
 
 def _is_adopted(stored: StoredPlan) -> bool:
-    """Return whether a plan says what was in the target before the ledger."""
     return stored.mode == ADOPT
 
 
 def _inserted(plan: Plan) -> dict[bytes, bytes]:
-    """Return the hashes of the records that a plan put into the target, by id."""
+    """Return the hashes of the records that a plan inserted into the target, by id."""
     rows = plan.rows(*COPYING_ACTIONS)
     return {plan.ids[row]: plan.hashes[row].tobytes() for row in rows}

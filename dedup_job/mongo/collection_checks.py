@@ -10,10 +10,11 @@ from pymongo.collection import Collection
 from pymongo.errors import CollectionInvalid, OperationFailure
 
 from dedup_job.errors import ConfigError
-from dedup_job.mongo.client import RetryPolicy, named_errors
+from dedup_job.mongo.retrying_collection import RetryingCollection
 
 EXISTS = 48
-LONGEST_NAME = 255  # bytes of a database's and a collection's name with the dot between them
+# Bytes of `database.collection`, by the server's limit.
+LONGEST_NAME = 255
 LONGEST_PART = ".dedup.exceptions"
 LEDGER = re.compile(r"\.dedup\.\w+$")
 
@@ -21,16 +22,15 @@ About = Mapping[str, Any]
 
 
 class SourceMissing(ConfigError):
-    """There is no such collection."""
+    """The source does not exist."""
 
 
-def check_source(source: Collection[Any], patience: RetryPolicy) -> None:
-    """Raise ConfigError unless the source is a collection that can be read in the order of its ids."""
+def check_source(source: RetryingCollection) -> None:
+    """Raise ConfigError if the source cannot be read in the order of its ids."""
     _check_name("[source]", source)
-    about = _about(source, patience, "the source")
+    about = _describe(source)
     if about is None:
-        with named_errors("the source"):
-            names = sorted(source.database.list_collection_names())
+        names = sorted(about["name"] for about in source.list_collections({}))
         there = ", ".join(names[:8]) or "nothing"
         raise SourceMissing(f"[source] collection: {source.full_name} does not exist; {there} is there")
     kind = "clustered collection" if "clusteredIndex" in about["options"] else about["type"]
@@ -46,43 +46,42 @@ def check_source(source: Collection[Any], patience: RetryPolicy) -> None:
         )
 
 
-def check_target(source: Collection[Any], target: Collection[Any], patience: RetryPolicy) -> None:
-    """Raise ConfigError when the target is the source, by whatever name, or does not keep every record."""
+def check_target(source: RetryingCollection, target: RetryingCollection) -> None:
+    """Raise ConfigError if the target is the source, under any name, or does not keep every record."""
     _check_name("[target]", target)
-    _check_room_for_ledger(target)
-    here, there = _about(source, patience, "the source"), _about(target, patience, "the target")
-    if not here or not there:
+    _check_ledger_names(target)
+    about_source, about_target = _describe(source), _describe(target)
+    if not about_source or not about_target:
         return
-    if here["info"]["uuid"] == there["info"].get("uuid"):
+    if about_source["info"]["uuid"] == about_target["info"].get("uuid"):
         raise ConfigError(f"[target]: {target.full_name} is the source itself; choose another collection")
-    kind = "capped collection" if there["options"].get("capped") else there["type"]
+    kind = "capped collection" if about_target["options"].get("capped") else about_target["type"]
     if kind != "collection":
         raise ConfigError(
             f"[target] collection: {target.full_name} is a {kind}, which does not keep every record; "
             "choose a collection of its own"
         )
-    if _collation(here) != _collation(there):
+    if _collation(about_source) != _collation(about_target):
         raise ConfigError(
             f"[target] collection: {target.full_name} has another default collation than the source, so "
             "that one id may be two there; drop it if it is empty (the job makes it anew), or choose another"
         )
 
 
-def create_alike(source: Collection[Any], target: Collection[Any], patience: RetryPolicy) -> None:
-    """Make the target, where there is none yet, with the source's collation.
+def create_alike(source: RetryingCollection, target: RetryingCollection) -> None:
+    """Create the target, if it does not exist, with the source's collation.
 
-    The collation says which ids are one: in a target without it, `a` and `A` would be two.
+    The collation says which ids are equal: without it, `a` and `A` would be two ids in the target.
     """
-    about = _about(source, patience, "the source")
+    about = _describe(source)
     collation = _collation(about) if about else None
-    if _about(target, patience, "the target") is None:
+    if _describe(target) is None:
         options = {"collation": dict(collation)} if collation else {}
-        with named_errors("the target"):
-            patience(lambda: created(target, **options))
+        target.attempt(lambda: created(target.unretried, **options))
 
 
 def created(collection: Collection[Any], **options: Any) -> None:
-    """Create a collection; an answer that was lost makes this happen twice."""
+    """Create a collection, unless it exists."""
     try:
         collection.database.create_collection(collection.name, check_exists=False, **options)
     except CollectionInvalid:
@@ -92,15 +91,15 @@ def created(collection: Collection[Any], **options: Any) -> None:
             raise
 
 
-def _check_name(section: str, collection: Collection[Any]) -> None:
+def _check_name(section: str, collection: RetryingCollection) -> None:
     if LEDGER.search(collection.name):
         raise ConfigError(
             f"{section} collection: {collection.full_name} belongs to a ledger; name the collection beside it"
         )
 
 
-def _check_room_for_ledger(target: Collection[Any]) -> None:
-    """Raise ConfigError where the server would not take the target's name, or that of a ledger beside it."""
+def _check_ledger_names(target: RetryingCollection) -> None:
+    """Raise ConfigError if the server would refuse the names of the target or of its ledger."""
     if target.name.startswith("system."):
         raise ConfigError(
             f"[target] collection: {target.full_name} is a name of the server's own; choose another"
@@ -113,9 +112,9 @@ def _check_room_for_ledger(target: Collection[Any]) -> None:
         )
 
 
-def collation_of(collection: Collection[Any], patience: RetryPolicy, what: str) -> str | None:
-    """Return the locale of a collection's default collation, "simple" for none; None for no collection."""
-    about = _about(collection, patience, what)
+def collation_of(collection: RetryingCollection) -> str | None:
+    """Return the locale of a collection's collation, or "simple"; None if the collection does not exist."""
+    about = _describe(collection)
     if about is None:
         return None
     return str((_collation(about) or {"locale": "simple"})["locale"])
@@ -126,7 +125,7 @@ def _collation(about: About) -> About | None:
     return collation
 
 
-def _about(collection: Collection[Any], patience: RetryPolicy, what: str) -> About | None:
-    with named_errors(what):
-        found = patience(lambda: list(collection.database.list_collections(filter={"name": collection.name})))
+def _describe(collection: RetryingCollection) -> About | None:
+    """Return the server's description of a collection; None if it does not exist."""
+    found = collection.list_collections({"name": collection.name})
     return found[0] if found else None

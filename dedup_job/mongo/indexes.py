@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.son import SON
-from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
-from dedup_job.mongo.client import RetryPolicy, is_refused, name_of_refusal, named_errors
+from dedup_job.mongo.client import is_refused, name_of_refusal
+from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.rights import Rights
 from dedup_job.mongo.server import STANDALONE, kind_of_deployment
 
@@ -26,47 +26,43 @@ Index: TypeAlias = Mapping[str, Any]
 
 
 class IndexRefused(Exception):
-    """The server does not build an index; its own sentence may hold what is in a record."""
+    """The server refuses to build an index; its own message may hold parts of a record."""
 
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(f"{what}: {reason}")
         self.reason = reason
 
 
-def build_indexes(
-    collection: Collection[Any], what: str, indexes: Iterable[Index], patience: RetryPolicy
-) -> None:
-    """Build indexes in one pass over the records; those that are there already are no work.
+def build_indexes(collection: RetryingCollection, indexes: Iterable[Index]) -> None:
+    """Build indexes in one pass over the records; existing indexes cost nothing.
 
-    what  the collection's name in messages
-
-    Raises IndexRefused when the server will not build one of them, and then builds none.
-
-    A replica set would wait without end for all members that vote, also for one that is down.  It is told to
-    wait for a majority, as with every write of the job; the others follow when they can.
+    Raises:
+        IndexRefused: If the server refuses one of them; then none is built.
     """
     command: SON[str, Any] = SON(createIndexes=collection.name, indexes=list(indexes))
-    database = collection.database
-    with named_errors(what):
-        hello = patience(lambda: database.client.admin.command("hello"))
-        if kind_of_deployment(hello) != STANDALONE:  # which takes no such option
-            command["commitQuorum"] = "majority"
+    # By default a replica set waits for all voting members, and for ever if one is down.  A standalone server
+    # refuses the option.
+    if kind_of_deployment(collection.hello()) != STANDALONE:
+        command["commitQuorum"] = "majority"
+
+    def build() -> None:
         try:
-            patience(lambda: database.command(command))
+            collection.database.command(command)
         except OperationFailure as error:
             if not is_refused(error):
                 raise
             other = f"the server refuses it ({name_of_refusal(error)})"
-            raise IndexRefused(what, REASONS.get(error.code, other)) from None
+            raise IndexRefused(collection.what, REASONS.get(error.code, other)) from None
+
+    collection.attempt(build)
 
 
 ID_INDEX = "_id_"
 EXPIRY = "expireAfterSeconds"
-# What two indexes may differ in and be one to those who read by them; the last two are of old servers.
+# Options in which two indexes may differ that serve the same queries; the last two are from old servers.
 ASIDE = frozenset({"name", EXPIRY, "ns", "background"})
-SIMPLE: SON[str, Any] = SON(
-    locale="simple"
-)  # which a collection with a collation of its own needs to be told
+# Must be given explicitly in a collection with another default collation.
+SIMPLE: SON[str, Any] = SON(locale="simple")
 ORDERED: CodecOptions[Any] = CodecOptions(
     document_class=SON, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
@@ -74,13 +70,15 @@ ORDERED: CodecOptions[Any] = CodecOptions(
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What became of the source's indexes on the target, by their names.
+    """The result of copying the source's indexes to the target.
 
-    target   name of the collection
-    built    now
-    there    before
-    refused  why they could not be built
-    expiries  seconds of the indexes by which the server would delete records; on the target it does not yet
+    Attributes:
+        target: Name of the target.
+        built: Names of the indexes that were built.
+        there: Names of the indexes that existed.
+        refused: Reasons of refused indexes, by name.
+        expiries: Seconds after which an index of the source deletes records, by name. The target's index
+            does not delete records.
     """
 
     target: str
@@ -91,30 +89,29 @@ class Copied:
 
 
 class Indexes:
-    """The indexes of source and target."""
+    """Copies the indexes of the source to the target."""
 
-    def __init__(self, source: Collection[Any], target: Collection[Any], patience: RetryPolicy) -> None:
-        self._source, self._target, self._patience = source, target, patience
+    def __init__(self, source: RetryingCollection, target: RetryingCollection) -> None:
+        self._source, self._target = source, target
 
     def check_allowed(self) -> None:
-        """Raise NotPermitted where they could not be copied, so that this is known before a long run."""
-        for what, collection, actions in (
-            ("the source", self._source, ["listIndexes"]),
-            ("the target", self._target, ["listIndexes", "createIndex"]),
+        """Raise NotPermitted if the user may not copy indexes, so that a long run does not end with it."""
+        for collection, actions in (
+            (self._source, ["listIndexes"]),
+            (self._target, ["listIndexes", "createIndex"]),
         ):
-            database = collection.database
-            Rights.of(database, what, self._patience).check(what, actions, database.name, collection.name)
+            place = collection.database.name, collection.name
+            Rights.of(collection).check(collection.what, actions, *place)
 
     def copy(self) -> Copied:
-        """Build on the target what it lacks of the source's indexes; what is there already is left.
+        """Build the source's indexes that the target lacks.
 
-        All options are kept but one: by an index that lets records expire the server would delete kept
-        records, and what they stand for would be nowhere.  Such an index is built without that.
+        All options are kept except expiry: the server would delete kept records, and their duplicates would
+        be nowhere.
         """
-        of_source = self._listed(self._source, "the source")
-        of_target = self._listed(self._target, "the target")
+        of_source, of_target = _list_indexes(self._source), _list_indexes(self._target)
         there = {_alike(one): one for one in of_target}
-        # What the target has is sent as it has it, since it may be half built.
+        # An index of the target is sent again, in the target's form, as its build may be unfinished.
         wanted = {one["name"]: there.get(_alike(one), _held_back(one)) for one in of_source}
         refused = self._built(wanted)
         return Copied(
@@ -127,22 +124,16 @@ class Indexes:
             expiries={one["name"]: one[EXPIRY] for one in of_source if _is_new_expiry(one, there, refused)},
         )
 
-    def _listed(self, collection: Collection[Any], what: str) -> list[Index]:
-        """Return the indexes of a collection but that of `_id`; none where there is no collection."""
-        ordered = collection.database.with_options(codec_options=ORDERED)[collection.name]
-        with named_errors(what):
-            found = self._patience(lambda: list(ordered.list_indexes()))
-        return [one for one in found if one["name"] != ID_INDEX and dict(one["key"]) != {"_id": 1}]
-
     def _built(self, wanted: Mapping[str, Index]) -> dict[str, str]:
-        """Build indexes in one pass over the records, or where one is refused each by itself.
+        """Build indexes in one pass; if one is refused, build each alone.
 
-        Returns why some are refused.
+        Returns:
+            The reasons of refused indexes, by name.
         """
         if not wanted:
             return {}
         try:
-            build_indexes(self._target, "the target", wanted.values(), self._patience)
+            build_indexes(self._target, wanted.values())
         except IndexRefused as refusal:
             if len(wanted) == 1:
                 return dict.fromkeys(wanted, refusal.reason)
@@ -150,25 +141,32 @@ class Indexes:
         return {}
 
 
+def _list_indexes(collection: RetryingCollection) -> list[Index]:
+    """Return the indexes of a collection, without the index on `_id`; none if it does not exist."""
+    ordered = collection.unretried.with_options(codec_options=ORDERED)
+    found = collection.attempt(lambda: list(ordered.list_indexes()))
+    return [one for one in found if one["name"] != ID_INDEX and dict(one["key"]) != {"_id": 1}]
+
+
 def _told_collation(index: Index) -> Index:
-    """Return an index with the collation that it has; one of the first version has none, and takes none."""
+    """Return an index with its collation given explicitly; version 1 indexes have none."""
     return index if index.get("v") == 1 else SON({"collation": SIMPLE, **index})
 
 
 def _held_back(index: Index) -> Index:
-    """Return an index as it is built on the target."""
+    """Return an index in the form in which it is built on the target, without expiry."""
     gone = ASIDE - {"name"}
     return SON((name, value) for name, value in _told_collation(index).items() if name not in gone)
 
 
 def _alike(index: Index) -> str:
-    """Return what is the same for two indexes that do the same; in the fields' order, as that matters."""
+    """Return a key that is equal for two indexes that serve the same queries."""
     options = _told_collation(index)
     return repr([(name, options[name]) for name in sorted(options) if name not in ASIDE])
 
 
 def _is_new_expiry(index: Index, there: Mapping[str, Index], refused: Mapping[str, str]) -> bool:
-    """Return whether records expire by an index in the source, and do not in the target."""
+    """Return whether an index deletes records in the source, but not in the target."""
     if EXPIRY not in index or index["name"] in refused:
         return False
     return EXPIRY not in there.get(_alike(index), {})

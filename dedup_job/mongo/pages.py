@@ -11,29 +11,28 @@ from bson import encode
 from bson.max_key import MaxKey
 from bson.min_key import MinKey
 from bson.raw_bson import RawBSONDocument
-from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
 from dedup_job.errors import ConfigError
-from dedup_job.mongo.client import RetryPolicy, is_refused, name_of_refusal, named_errors
+from dedup_job.mongo.client import is_refused, name_of_refusal
 from dedup_job.mongo.ids import has_nan, id_of, plain_nans, portions, selector
+from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.records import RAW
 from dedup_job.signals import SHUTDOWN
 from dedup_job.threads import Threads
 
-NOT_OF_THE_INDEX = {"_id": 1, "-": 1}  # a field that is asked for makes the server look at the record
+# Asking for a field that no index has makes the server read the record itself.
+NOT_IN_INDEX = {"_id": 1, "-": 1}
 
 
-def stored_ids(
-    collection: Collection[Any], what: str, patience: RetryPolicy, ids: Sequence[bytes]
-) -> list[bytes]:
-    """Return ids that came from the index as the records have them, in the same order."""
-    records = collection.with_options(codec_options=RAW)
+def stored_ids(collection: RetryingCollection, ids: Sequence[bytes]) -> list[bytes]:
+    """Return ids that came from the index as they are in the records, in the same order.
+
+    The index stores every NaN as the same NaN; the records keep its sign and bits.
+    """
     stored: dict[bytes, bytes] = {}
     for some in portions(filter(has_nan, ids)):
-        condition = selector(some)
-        with named_errors(what):
-            found = patience(lambda: list(records.find(condition, NOT_OF_THE_INDEX)))  # noqa: B023
+        found = collection.raw_bson().find(selector(some), NOT_IN_INDEX)
         stored |= {plain_nans(raw_id): raw_id for raw_id in (id_of(bytes(one.raw)) for one in found)}
     return [stored.get(raw_id, raw_id) for raw_id in ids] if stored else list(ids)
 
@@ -42,7 +41,7 @@ T = TypeVar("T")
 
 
 def prefetch(batches: Iterable[T]) -> Iterator[T]:
-    """Yield the batches in order, one of them read in advance; an error comes where its batch would have."""
+    """Yield the batches in order, reading one batch ahead; an error is raised in place of its batch."""
     source = iter(batches)
     reader = Threads(1)
     try:
@@ -51,33 +50,39 @@ def prefetch(batches: Iterable[T]) -> Iterator[T]:
             coming = reader.submit(next, source, None)
             yield batch
     finally:
-        reader.stop()  # a run that stops does not wait for the server
+        # Without waiting for the server.
+        reader.stop()
 
 
-LONGEST = 300  # characters of what a server says
+# Characters of the server's message that are shown.
+LONGEST = 300
 
 
-def check_condition(source: Collection[Any], condition: Mapping[str, Any], patience: RetryPolicy) -> None:
-    """Raise ConfigError with the server's reason when it would not find by this filter; nothing is read."""
+def check_condition(source: RetryingCollection, condition: Mapping[str, Any]) -> None:
+    """Raise ConfigError, with the server's reason, if the server refuses this filter; reads no record."""
     if not condition:
         return
     find = {"find": source.name, "filter": condition, "sort": {"_id": 1}, "hint": {"_id": 1}, "limit": 1}
-    asked = {"explain": find, "verbosity": "queryPlanner"}
-    with named_errors("the source"):
+    explain = {"explain": find, "verbosity": "queryPlanner"}
+
+    def explain_filter() -> None:
         try:
-            patience(lambda: source.database.command(asked))
+            source.database.command(explain)
         except OperationFailure as error:
             if not is_refused(error):
                 raise
-            told = " ".join(str((error.details or {}).get("errmsg", "")).split())  # no record was read yet
-            raise ConfigError(f"[source] filter: the server refuses it: {told[:LONGEST]}") from error
+            # The message cannot hold parts of a record, as none was read.
+            message = " ".join(str((error.details or {}).get("errmsg", "")).split())
+            raise ConfigError(f"[source] filter: the server refuses it: {message[:LONGEST]}") from error
+
+    source.attempt(explain_filter)
 
 
 @contextmanager
-def applied(condition: Mapping[str, Any]) -> Iterator[None]:
-    """Turn what the server refuses while it looks at records into ConfigError, where there is a filter.
+def named_filter_errors(condition: Mapping[str, Any]) -> Iterator[None]:
+    """Turn the server's refusal to apply a filter to records into a ConfigError.
 
-    Only its name is told: the server's sentence may hold what is in a record.
+    The message only has the error's name: the server's message may hold parts of a record.
     """
     try:
         yield
@@ -91,13 +96,14 @@ def applied(condition: Mapping[str, Any]) -> Iterator[None]:
 MIN_KEY = encode({"_id": MinKey()})
 MAX_KEY = encode({"_id": MaxKey()})
 IDS_A_PAGE = 5_000
-IDS: Mapping[str, Any] = {"_id": 1}  # the index alone is read for them
+# A projection for which the server only reads the index.
+IDS: Mapping[str, Any] = {"_id": 1}
 WHOLE: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSize:
-    """How much one page or batch may hold: so many records, or the first that reaches so many bytes."""
+    """The most records in a page or batch; it also ends with the record that reaches `nbytes`."""
 
     records: int = 1_000
     nbytes: int = 16 << 20
@@ -105,11 +111,12 @@ class BatchSize:
 
 @dataclass(frozen=True, slots=True)
 class IdRange:
-    """A range of ids.
+    """A range of raw ids.
 
-    start   id to begin with, or None for the smallest
-    after   id to begin behind, or None; takes the place of `start`
-    before  id to end before, or None
+    Attributes:
+        start: First id; None for the smallest.
+        after: Id after which the range begins, instead of `start`; None for no such id.
+        before: Id before which the range ends; None for no end.
     """
 
     start: bytes | None = None
@@ -119,40 +126,49 @@ class IdRange:
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """The pages of a collection.
+    """Reads a collection page by page, in the order of ids.
 
-    what       how messages call it
-    size       how much a page may hold, asked before each
-    condition  leaves out other records
+    Attributes:
+        collection: The collection.
+        size: Returns the size of the next page.
+        condition: A filter; other records are left out.
     """
 
-    collection: Collection[Any]
-    what: str
-    patience: RetryPolicy = RetryPolicy()
+    collection: RetryingCollection
     size: Callable[[], BatchSize] = lambda: BatchSize(IDS_A_PAGE, 8 << 20)
     condition: Mapping[str, Any] = field(default_factory=dict)
 
     def records_after(self, after: bytes | None) -> Iterator[list[bytes]]:
-        """Yield pages of raw records behind this id; None for all."""
+        """Yield pages of raw records after this id; None for all records."""
         return self.within(IdRange(after=after), WHOLE)
 
     def ids_after(self, after: bytes | None, before: bytes | None = None) -> Iterator[list[bytes]]:
-        """Yield pages of raw ids behind one id and before another."""
+        """Yield pages of raw ids after one id and before another."""
         return self.within(IdRange(after=after, before=before), IDS)
 
     def within(self, ids: IdRange, fields: Mapping[str, Any]) -> Iterator[list[bytes]]:
-        """Yield pages of a range: each a fresh find, drained before anything is done with it."""
+        """Yield the pages of a range.
+
+        Each page is a new find that is read to its end at once, so no cursor has to stay open.
+        """
         if ids.before == MIN_KEY:
-            return  # the server takes an empty range for a mistake
+            # The server refuses an empty range.
+            return
         while ids.after != MAX_KEY and (page := self.page(ids, fields)):
             yield page
             ids = replace(ids, after=id_of(page[-1]))
-        # The upper end of an index scan with `min` excludes MaxKey, which sorts behind everything.
-        if ids.after != MAX_KEY and ids.before is None and (page := self._of_max_key(fields)):
+        # An index scan with `min` ends before MaxKey, which sorts after everything.
+        if ids.after != MAX_KEY and ids.before is None and (page := self._find_max_key(fields)):
             yield page
 
     def page(self, ids: IdRange, fields: Mapping[str, Any], most: int = IDS_A_PAGE) -> list[bytes]:
-        """Return the first raw documents of a range: a page of them, and at most so many."""
+        """Return the first page of a range.
+
+        Args:
+            ids: The range.
+            fields: The projection; `WHOLE` for whole records.
+            most: The most documents.
+        """
         size, start = self.size(), ids.after or ids.start
         limit = min(most, IDS_A_PAGE if fields else size.records)
         command: dict[str, Any] = {
@@ -166,29 +182,33 @@ class Pages:
             "readConcern": {"level": "majority"},
         }
         if start is not None:
-            command["min"] = RawBSONDocument(start)  # sees every type, where $gt sees only one
+            # `min` compares ids of all types; `$gt` only finds ids of the same type.
+            command["min"] = RawBSONDocument(start)
         if ids.before is not None:
             command["max"] = RawBSONDocument(ids.before)
-        page = self._found(command, size.nbytes)
+        page = self._run_find(command, size.nbytes)
         if fields is IDS:
-            page = stored_ids(self.collection, self.what, self.patience, page)
+            page = stored_ids(self.collection, page)
         if page and id_of(page[0]) == ids.after:
             del page[0]
         return page[:limit]
 
-    def _of_max_key(self, fields: Mapping[str, Any]) -> list[bytes]:
+    def _find_max_key(self, fields: Mapping[str, Any]) -> list[bytes]:
         condition = {"$and": [self.condition, {"_id": MaxKey()}]}
-        return self._found({"find": self.collection.name, "filter": condition, "projection": fields}, 1)
+        return self._run_find({"find": self.collection.name, "filter": condition, "projection": fields}, 1)
 
-    def _found(self, command: Mapping[str, Any], most: int) -> list[bytes]:
-        """Run one find to its end, or until enough bytes came; two documents come in any case."""
-        # The first answer is read by the command's options, later ones by those of the database.
+    def _run_find(self, command: Mapping[str, Any], most: int) -> list[bytes]:
+        """Run a find to its end, or until it has returned `most` bytes and at least two documents."""
+        # The driver decodes the first answer by the command's options, later ones by the database's.
         database = self.collection.database.with_options(codec_options=RAW)
 
-        def drained() -> list[bytes]:
+        def read_page() -> list[bytes]:
             page: list[bytes] = []
             nbytes = 0
-            with database.cursor_command(dict(command), codec_options=RAW) as cursor:
+            with (
+                named_filter_errors(self.condition),
+                database.cursor_command(dict(command), codec_options=RAW) as cursor,
+            ):
                 for document in cursor:
                     page.append(bytes(document.raw))
                     nbytes += len(page[-1])
@@ -196,5 +216,4 @@ class Pages:
                         break
             return page
 
-        with named_errors(self.what), applied(self.condition):
-            return self.patience(drained)
+        return self.collection.attempt(read_page)

@@ -6,35 +6,35 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from pymongo.database import Database
-
 from dedup_job.errors import NotPermitted
-from dedup_job.mongo.client import RetryPolicy, named_errors
 from dedup_job.mongo.collection_uuids import OF_LEDGER
+from dedup_job.mongo.retrying_collection import RetryingCollection
 
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a user may do.
+    """The privileges of a user.
 
-    user        his name; "" where the server knows nobody by name
-    privileges  as `connectionStatus` tells them; None where nobody is asked who he is, so that all is allowed
+    Attributes:
+        user: Name of the user; empty if the server does not require a login.
+        privileges: Privileges in the form of `connectionStatus`; None without a login: all is allowed.
     """
 
     user: str
     privileges: Sequence[Mapping[str, Any]] | None
 
     @classmethod
-    def of(cls, database: Database[Any], what: str, patience: RetryPolicy) -> Self:
-        """Ask the server; everybody may ask that of himself."""
-        with named_errors(what):
-            answer = patience(lambda: database.command("connectionStatus", showPrivileges=True))
+    def of(cls, collection: RetryingCollection) -> Self:
+        """Return the privileges of the user of this connection; every user may read its own."""
+        answer = collection.attempt(
+            lambda: collection.database.command("connectionStatus", showPrivileges=True)
+        )
         about = answer["authInfo"]
         users = ", ".join(one["user"] for one in about["authenticatedUsers"])
         return cls(users, about["authenticatedUserPrivileges"] if users else None)
 
     def lacking(self, actions: Iterable[str], database: str, collection: str = "") -> list[str]:
-        """Return which of these actions he may not do on a collection, or on a database itself."""
+        """Return the actions that the user may not do on a collection, or on a database itself."""
         if self.privileges is None:
             return []
         allowed = {

@@ -1,29 +1,37 @@
-"""The source: one collection, read page by page at a pace that its server bears."""
+"""The source: one collection, read page by page at a limited rate."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from bson.objectid import ObjectId
 from pymongo.collection import Collection
 
 from dedup_job.errors import NotPermitted
-from dedup_job.mongo.client import RetryPolicy, named_errors
+from dedup_job.mongo.client import RetryPolicy
 from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.id_text import value
 from dedup_job.mongo.id_window import Window
 from dedup_job.mongo.ids import id_of
-from dedup_job.mongo.pages import IDS, WHOLE, BatchSize, IdRange, Pages, applied
+from dedup_job.mongo.pages import IDS, WHOLE, BatchSize, IdRange, Pages, named_filter_errors
 from dedup_job.mongo.rate_limit import Pace
-from dedup_job.records import RAW, Batch
+from dedup_job.mongo.retrying_collection import RetryingCollection
+from dedup_job.records import Batch
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """What a collection takes: records, bytes of them, bytes on disk, and bytes of the index on `_id`."""
+    """The size of a collection.
+
+    Attributes:
+        records: Number of records.
+        nbytes: Bytes of the records.
+        stored: Bytes of the records on disk, compressed.
+        ids: Bytes of the index on `_id`.
+    """
 
     records: int
     nbytes: int
@@ -32,48 +40,56 @@ class Storage:
 
 
 class Source:
-    """Reads records; writes nothing."""
+    """Reads a collection; writes nothing."""
 
     def __init__(
         self,
         collection: Collection[Any],
         condition: Mapping[str, Any],
         size: BatchSize = BatchSize(),
-        patience: RetryPolicy = RetryPolicy(),
+        retry: RetryPolicy = RetryPolicy(),
         pace: Pace | None = None,
     ) -> None:
-        self._collection = collection.with_options(codec_options=RAW)
+        """Take the collection, and how it is read.
+
+        Args:
+            collection: The collection.
+            condition: A filter; other records are left out by `batches`, `drawn` and `stretch`.
+            size: The most records and bytes of a batch.
+            retry: How long commands are retried.
+            pace: Limits the read rate; None for no limit.
+        """
+        self._collection = RetryingCollection(collection, "the source", retry)
         self._condition = condition
         self._size = size
-        self._patience = patience
-        self._lookup = Lookup(collection, "the source", patience)
+        self._lookup = Lookup(self._collection)
         self._pace = pace or Pace()
-        self._reading = Pages(self._collection, "the source", patience, self._paced_size, condition)
+        self._pages = Pages(self._collection, self._paced_size, condition)
 
     def batches(self, window: Window) -> Iterator[Batch]:
         """Yield the undecided records of a window in the server's `_id` order."""
         if window.decided:
-            yield from self._fetched(window)
+            yield from self._fetch_undecided(window)
             return
-        for page in self._reading.within(window.range, WHOLE):
+        for page in self._pages.within(window.range, WHOLE):
             self._pace.spend(len(page), sum(map(len, page)))
             yield Batch([id_of(raw) for raw in page], page)
 
     @property
     def waited(self) -> float:
-        """Seconds that were waited so far to keep the pace."""
+        """Seconds that were waited so far for the rate limit."""
         return self._pace.waited
 
     def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
-        """Yield the records that exist of these ids, by id, in pieces; see `Lookup.pieces`."""
+        """Yield the existing records with these ids, by id, in pieces; see `Lookup.pieces`."""
         return self._lookup.pieces(ids, fields)
 
     def present(self, ids: Iterable[bytes]) -> list[bytes]:
-        """Return the ids of the records that exist of these, as they are there; see `Lookup.present`."""
+        """Return the ids of the existing records, as they are in the source; see `Lookup.present`."""
         return self._lookup.present(ids)
 
     def matching(self, ids: Iterable[bytes], condition: Mapping[str, Any]) -> set[bytes]:
-        """Return the ids of those of these records that a condition takes; see `Lookup.matching`."""
+        """Return the ids of the records that meet a condition; see `Lookup.matching`."""
         return self._lookup.matching(ids, condition)
 
     def records(self, ids: Sequence[bytes]) -> Iterator[Batch]:
@@ -88,10 +104,10 @@ class Source:
             ids = ids[last + 1 :]
 
     def _first_of(self, asked: Sequence[bytes], nbytes: int) -> tuple[Sequence[bytes], dict[bytes, bytes]]:
-        """Return the records of about so many bytes, and how many of the ids were asked for to get them.
+        """Return the first records with these ids, of about `nbytes`, and the ids that were looked up.
 
-        The server gives them in `_id` order.  Where they are asked for in another one, those that are beyond
-        the bytes may stand before some that came; then fewer are asked for, until none does.
+        The server returns records in the order of ids, which may differ from the order in `asked`.  If a
+        record beyond `nbytes` comes before a returned one in `asked`, fewer ids are looked up.
         """
         while True:
             found = next(self._lookup.pieces(asked, nbytes=nbytes), {})
@@ -103,37 +119,31 @@ class Source:
             asked = asked[: max(1, len(asked) // 2)]
 
     def one(self, raw_id: bytes) -> bytes | None:
-        """Return the record with this id, or None."""
+        """Return the raw record with this id, or None."""
         return next(self._lookup.pieces([raw_id]), {}).get(raw_id)
 
     def absent(self, ids: Iterable[bytes]) -> set[bytes]:
-        """Return those of the ids that no record has."""
+        """Return the ids that no record has."""
         return self._lookup.absent(ids)
 
     def estimated_count(self) -> int:
-        """Return about how many records there are; a filter is not counted in."""
-        with named_errors("the source"):
-            return self._patience(self._collection.estimated_document_count)
+        """Return the number of records by the server's metadata, whatever the filter."""
+        return self._collection.attempt(self._collection.unretried.estimated_document_count)
 
     def estimated_count_before(self, start: bytes) -> int:
-        """Return about how many records have a smaller ObjectId than this one."""
+        """Return the estimated number of records with a smaller ObjectId than this one."""
         behind = {"_id": {"$gte": value(start)}}
-        with named_errors("the source"):
-            inside: int = self._patience(lambda: self._collection.count_documents(behind, hint={"_id": 1}))
-        return self.estimated_count() - inside
+        return self.estimated_count() - self._collection.count_documents(behind, hint={"_id": 1})
 
     def is_sharded(self) -> bool:
-        """Return whether it is reached by a router; then the count has orphans of a migration in it."""
-        with named_errors("the source"):
-            hello = self._patience(lambda: self._collection.database.client.admin.command("hello"))
-        return hello.get("msg") == "isdbgrid"
+        """Return whether a router answers; then the estimated count includes orphaned documents."""
+        is_router: bool = self._collection.hello().get("msg") == "isdbgrid"
+        return is_router
 
     def storage(self) -> Storage:
-        """Return what the collection takes, by the server's own books; a filter is not counted in."""
-        pipeline: list[Mapping[str, Any]] = [{"$collStats": {"storageStats": {}}}]
+        """Return the collection's size by the server's statistics, whatever the filter."""
         try:
-            with named_errors("the source"):
-                shards = self._patience(lambda: list(self._collection.aggregate(pipeline)))
+            shards = self._collection.aggregate([{"$collStats": {"storageStats": {}}}])
         except NotPermitted as error:
             raise NotPermitted(
                 f"the source: the user lacks the right to collStats on {self._collection.full_name}; "
@@ -148,60 +158,60 @@ class Source:
         )
 
     def drawn(self, count: int) -> list[bytes]:
-        """Draw so many records at random; returns the ids of those that the filter takes, in `_id` order."""
+        """Draw `count` records at random; return the ids of those that meet the filter, in `_id` order."""
         pipeline: list[Mapping[str, Any]] = [
             {"$sample": {"size": count}},
             {"$match": self._condition},
             {"$project": {"_id": 1}},
             {"$sort": {"_id": 1}},
         ]
-        with named_errors("the source"), applied(self._condition):
-            found = self._patience(lambda: list(self._collection.aggregate(pipeline)))
+        records = self._collection.raw_bson().unretried
+
+        def draw() -> list[Any]:
+            with named_filter_errors(self._condition):
+                return list(records.aggregate(pipeline))
+
+        found = self._collection.attempt(draw)
         return list(dict.fromkeys(bytes(document.raw) for document in found))
 
     def stretch(self, start: bytes, records: int) -> Batch:
-        """Return so many records from an id on, fewer at the end or when they reach a batch's bytes."""
-        page = self._reading.page(IdRange(start), WHOLE, records)
+        """Return `records` records from an id on; fewer at the end, or if they reach a batch's bytes."""
+        page = self._pages.page(IdRange(start), WHOLE, records)
         self._pace.spend(len(page), sum(map(len, page)))
         return Batch([id_of(raw) for raw in page], page)
 
     def is_on_this_machine(self) -> bool:
-        """Return whether all servers that are known of have an address of the loopback."""
-        nodes = self._collection.database.client.nodes
+        """Return whether all known servers have a loopback address."""
+        nodes = self._collection.client.nodes
         return bool(nodes) and all(host in ("localhost", "127.0.0.1", "::1") for host, _ in nodes)
 
     def has_only_object_ids(self) -> bool:
-        """Return whether every `_id` is an ObjectId: types sort apart, so the two ends tell."""
+        """Return whether every `_id` is an ObjectId."""
+        # Ids of one type sort together, so the smallest and the largest id are enough.
         ends = [self._end(1), self._end(-1)]
         return all(isinstance(document["_id"], ObjectId) for end in ends for document in end)
 
     def now(self) -> datetime:
         """Return the server's clock, in UTC."""
-        with named_errors("the source"):
-            hello = self._patience(lambda: self._collection.database.client.admin.command("hello"))
-        time: datetime = hello["localTime"].replace(tzinfo=UTC)
-        return time
+        return self._collection.server_time()
 
     def newest(self) -> datetime | None:
-        """Return the time in the greatest `_id`, where that is an ObjectId."""
+        """Return the time in the largest `_id` if it is an ObjectId."""
         last = next((document["_id"] for document in self._end(-1)), None)
         return last.generation_time if isinstance(last, ObjectId) else None
 
     def last(self) -> bytes | None:
-        """Return the greatest `_id`, whatever the filter says of its record; None where there is none."""
+        """Return the largest `_id`, whatever the filter; None if the source is empty."""
         return next((bytes(document.raw) for document in self._end(-1)), None)
 
     def _end(self, way: int) -> list[Any]:
-        with named_errors("the source"):
-            return self._patience(
-                lambda: list(self._collection.find({}, {"_id": 1}).sort("_id", way).limit(1))
-            )
+        return self._collection.raw_bson().find({}, {"_id": 1}, sort=[("_id", way)], limit=1)
 
-    def _fetched(self, window: Window) -> Iterator[Batch]:
-        """Look at ids alone, which the index holds, and fetch only records that are not decided yet."""
+    def _fetch_undecided(self, window: Window) -> Iterator[Batch]:
+        """Scan the ids in the index, and fetch only the undecided records."""
         waiting: list[bytes] = []
-        for page in self._reading.within(window.range, IDS):
-            # Ids alone come from the index: what they weigh is paid for, records they are not.
+        for page in self._pages.within(window.range, IDS):
+            # Ids count for the limit on bytes, but not for the limit on records.
             self._pace.spend(0, sum(map(len, page)))
             waiting += window.decided.missing([id_of(raw) for raw in page])
             while len(waiting) >= self._size.records:
@@ -210,5 +220,5 @@ class Source:
         yield from self.records(waiting)
 
     def _paced_size(self) -> BatchSize:
-        """How much to read at once: a batch, or what the pace allows in about a second."""
+        """Page size: one batch, or about one second's worth at the rate limit."""
         return BatchSize(self._pace.records(self._size.records), self._pace.nbytes(self._size.nbytes))

@@ -1,4 +1,4 @@
-"""The target: where unique records arrive as they left, and what it says of those that it refuses."""
+"""The target: insert records unchanged, and name the reason of each refusal."""
 
 from __future__ import annotations
 
@@ -13,80 +13,82 @@ from pymongo import ReplaceOne, UpdateOne, timeout
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError, OperationFailure, WTimeoutError
 
-from dedup_job.mongo.client import PERMISSION, STORAGE, TRANSIENT_CODES, RetryPolicy, named_errors
+from dedup_job.mongo.client import PERMISSION, STORAGE, TRANSIENT_CODES, RetryPolicy
 from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import id_of, plain_nans, selector
 from dedup_job.mongo.record_equality import arrived, has_dollar, has_empty_time
+from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.records import RAW
 
 DUPLICATE_KEY = 11000
 ID_KEY = {"_id": 1}
-REMOVAL_SECONDS = 15  # that one removal may take
+# Time limit of one removal or replacement.
+REMOVAL_SECONDS = 15
 REFUSALS = {121: "validator", 10334: "too_large", 17419: "too_large", 17420: "too_large"}
 
 log = logging.getLogger("dedup_job")
 
 
 class Target:
-    """Inserts records unchanged; doing it again changes nothing.
+    """Inserts records unchanged; inserting them again changes nothing.
 
-    One thing the server changes itself: a timestamp of nothing, `Timestamp(0, 0)`, in a field of the record
-    becomes the time of the insertion.  Such a record counts as inserted, and the log says so once.
+    The server itself changes one value: an empty timestamp, `Timestamp(0, 0)`, in a field of the record
+    becomes the time of the insertion.  Such a record counts as inserted, and the log mentions it once.
     """
 
-    def __init__(self, collection: Collection[Any], patience: RetryPolicy = RetryPolicy()) -> None:
-        self._collection = collection.with_options(codec_options=RAW)
-        self._patience = patience
-        self._lookup = Lookup(collection, "the target", patience)
+    def __init__(self, collection: Collection[Any], retry: RetryPolicy = RetryPolicy()) -> None:
+        self._collection = RetryingCollection(collection, "the target", retry).raw_bson()
+        self._lookup = Lookup(self._collection)
         self._warned_of_times = False
 
     def as_it_is(self) -> Target:
-        """Return a target for records that are there already: nothing is inserted."""
-        return _AsItIs(self._collection, self._patience)
+        """Return a target that inserts nothing, for records that are there already."""
+        return _AsItIs(self._collection.unretried, self._collection.retry)
 
     def holds_others(self, known: Known[bytes]) -> bool:
-        """Return whether it holds a record that has none of these ids."""
-        with named_errors("the target"):
-            return self._patience(lambda: self._has_other(known))
-
-    def _has_other(self, known: Known[bytes]) -> bool:
-        """Look at one record more than are known, at most.
-
-        Where no majority has the collection yet, the server would wait for it without end.
-        """
-        most = self._patience.milliseconds
+        """Return whether the target holds a record with another id than these."""
         indexed = set(map(plain_nans, known))
-        with self._collection.find({}, ID_KEY, hint=ID_KEY, max_time_ms=most) as cursor:
-            return any(bytes(document.raw) not in indexed for document in cursor)
+        # With a time limit: until a majority has the collection, the server would wait for ever.
+        options: dict[str, Any] = {"hint": ID_KEY, "max_time_ms": self._collection.retry.milliseconds}
+
+        def find_other() -> bool:
+            # The first unknown id ends the search, so at most one id more than the known ones is read.
+            with self._collection.unretried.find({}, ID_KEY, **options) as cursor:
+                return any(bytes(document.raw) not in indexed for document in cursor)
+
+        return self._collection.attempt(find_other)
 
     def insert(self, records: Sequence[bytes], absent: Known[bytes] = ()) -> dict[int, str]:
-        """Insert raw records and return {position: reason} of those that the target refuses.
+        """Insert raw records.
 
-        A record that is already there, byte for byte, is no refusal: an earlier, killed run put it there.
-        That holds too when the target would not take it any more.
+        A record that is already there, byte for byte, is not refused: an earlier, killed run inserted it.
+        This holds even if the target would refuse it now.
 
         Args:
-            absent: Ids that were free a moment ago.  Their refusals are taken at the server's word, which
-                saves a look at the target for each of them.
+            records: The raw records.
+            absent: Ids that were free a moment ago. A refusal of these is believed without a lookup, which
+                saves one for each refused copy.
+
+        Returns:
+            The reason of each refusal, by position in `records`.
         """
         if not records:
             return {}
-        self._tell_of_times(records)
-        with named_errors("the target"):
-            errors = self._patience(lambda: self._write_errors(records))
-        return self._settled(records, {error["index"]: error for error in errors}, absent)
+        self._warn_of_times(records)
+        errors = self._collection.attempt(lambda: self._insert(records))
+        return self._name_refusals(records, {error["index"]: error for error in errors}, absent)
 
     def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
-        """Yield the records that are there of these ids, by id, in pieces; see `Lookup.pieces`."""
+        """Yield the existing records with these ids, by id, in pieces; see `Lookup.pieces`."""
         return self._lookup.pieces(ids, fields)
 
     def one(self, raw_id: bytes) -> bytes | None:
-        """Return the record with this id, or None."""
+        """Return the raw record with this id, or None."""
         return next(self._lookup.pieces([raw_id]), {}).get(raw_id)
 
     def conflicting(self, records: Iterable[bytes]) -> set[bytes]:
-        """Return the ids of those raw records that it has another record of."""
+        """Return the ids of the raw records for which the target holds a different record."""
         wanted = {id_of(record): record for record in records}
         return {
             raw_id
@@ -96,70 +98,76 @@ class Target:
         }
 
     def absent(self, ids: Iterable[bytes]) -> set[bytes]:
-        """Return those of the ids that no record has."""
+        """Return the ids that no record has."""
         return self._lookup.absent(ids)
 
     def present(self, ids: Iterable[bytes]) -> list[bytes]:
-        """Return the ids of the records that exist of these, as they are there; see `Lookup.present`."""
+        """Return the ids of the existing records, as they are in the target; see `Lookup.present`."""
         return self._lookup.present(ids)
 
     def remove(self, ids: Sequence[bytes], before: datetime) -> None:
-        """Remove these records; the server takes none any more once its clock says `before`.
+        """Remove records, unless the server's clock has passed `before`.
 
-        It begins before that time or not at all, and ends at most 15 seconds later.
+        A removal begins before that time or not at all, and ends at most 15 seconds later.
         """
         condition = {"$and": [selector(ids), {"$expr": {"$lt": ["$$NOW", before]}}]}
-        with named_errors("the target"):
-            self._patience(lambda: self._removed(condition))
+
+        def remove_in_time() -> None:
+            with timeout(REMOVAL_SECONDS):
+                self._collection.unretried.delete_many(condition)
+
+        self._collection.attempt(remove_in_time)
 
     def replace(self, records: Sequence[bytes], before: datetime) -> dict[int, str]:
-        """Put raw records in the place of those that have their ids; none is inserted.
+        """Replace the records with these ids; nothing is inserted.
 
-        Returns {position: reason} of those that the target refuses: what was there stays.  `before` as in
-        `remove`.
+        Args:
+            records: The new raw records.
+            before: As in `remove`.
+
+        Returns:
+            The reason of each refusal, by position in `records`; the old record stays.
         """
-        self._tell_of_times(records)
+        self._warn_of_times(records)
         in_time = {"$expr": {"$lt": ["$$NOW", before]}}
-        with named_errors("the target"):
-            errors = self._patience(lambda: self._replaced(records, in_time))
+        errors = self._collection.attempt(lambda: self._replace(records, in_time))
         return {error["index"]: _refusal(error, id_is_taken=False) for error in errors}
 
-    def _replaced(self, records: Sequence[bytes], in_time: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Replace what is there and return the errors that belong to single records."""
+    def _replace(self, records: Sequence[bytes], in_time: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """Replace records, and return the errors that belong to single records."""
+        collection = self._collection.unretried
         with timeout(REMOVAL_SECONDS):
-            if not records:  # it is asked whether that may be done
-                self._collection.replace_one({"$and": [selector([]), in_time]}, {})
+            if not records:
+                # Only a check of the user's privileges.
+                collection.replace_one({"$and": [selector([]), in_time]}, {})
                 return []
             replacements = [_replacement({"$and": [selector([id_of(raw)]), in_time]}, raw) for raw in records]
             try:
-                self._collection.bulk_write(replacements, ordered=False)
+                collection.bulk_write(replacements, ordered=False)
             except BulkWriteError as error:
                 return record_errors(error)
         return []
 
-    def _removed(self, condition: Mapping[str, Any]) -> None:
-        with timeout(REMOVAL_SECONDS):
-            self._collection.delete_many(condition)
-
-    def _write_errors(self, records: Sequence[bytes]) -> list[Mapping[str, Any]]:
-        """Insert what is not there yet and return the errors that belong to single records."""
+    def _insert(self, records: Sequence[bytes]) -> list[Mapping[str, Any]]:
+        """Insert records, and return the errors that belong to single records."""
         try:
-            self._collection.insert_many(map(RawBSONDocument, records), ordered=False)
+            self._collection.unretried.insert_many(map(RawBSONDocument, records), ordered=False)
         except BulkWriteError as error:
             return record_errors(error)
         return []
 
-    def _settled(
+    def _name_refusals(
         self, records: Sequence[bytes], errors: Mapping[int, Mapping[str, Any]], absent: Known[bytes]
     ) -> dict[int, str]:
-        """Name the refusal of each row with an error; one whose record is there has none."""
+        """Return the reason of each refusal; a row whose record is in the target was not refused."""
         rows = {
             raw_id: row
             for row, error in errors.items()
-            # A killed command may still arrive: then the server says that the id is taken.
+            # A command of a killed run may still arrive: then the server says that the id is taken.
             if (raw_id := id_of(records[row])) not in absent or _is_of_id(error)
         }
-        others = dict.fromkeys(errors, False)  # whether another record has the id
+        # By row, whether another record has the id.
+        others = dict.fromkeys(errors, False)
         for found in self.fetch(list(rows)):
             for raw_id in found.keys() & rows.keys():
                 row = rows[raw_id]
@@ -169,7 +177,7 @@ class Target:
                     others[row] = True
         return {row: _refusal(errors[row], id_is_taken) for row, id_is_taken in others.items()}
 
-    def _tell_of_times(self, records: Sequence[bytes]) -> None:
+    def _warn_of_times(self, records: Sequence[bytes]) -> None:
         if not self._warned_of_times and any(map(has_empty_time, records)):
             self._warned_of_times = True
             log.warning(
@@ -178,41 +186,39 @@ class Target:
 
 
 class _AsItIs(Target):
-    """A target that holds all that it shall hold."""
+    """A target that already holds all records that are to be inserted."""
 
     def insert(self, records: Sequence[bytes], absent: Known[bytes] = ()) -> dict[int, str]:
-        """Insert nothing, refuse nothing."""
+        """No-op: every record is already in the target."""
         return {}
 
 
 def _replacement(condition: Mapping[str, Any], raw: bytes) -> ReplaceOne[Any] | UpdateOne:
-    """Return the write that puts a raw record in the place of what meets a condition.
-
-    The server inserts a record with a field such as `$note`, but takes it for a replacement only as what a
-    pipeline gives.
-    """
+    """Return the write that replaces the record that meets a condition."""
+    # The server inserts a record with a field such as `$note`, but refuses it as a replacement, unless a
+    # pipeline returns it.
     if has_dollar(raw):
         return UpdateOne(condition, [{"$replaceWith": {"$literal": RawBSONDocument(raw, RAW)}}])
-    return ReplaceOne(condition, RawBSONDocument(raw, RAW))  # pymongo asks whether it has a field
+    return ReplaceOne(condition, RawBSONDocument(raw, RAW))
 
 
 def _refusal(error: Mapping[str, Any], id_is_taken: bool) -> str:
     code: int = error["code"]
     if code == DUPLICATE_KEY:
-        # No record has this id, and yet it is taken: by an equal one of another type, as 7 and 7.0 are.
+        # An equal id of another type may occupy it, as 7 and 7.0 are equal.
         return "conflict" if id_is_taken or _is_of_id(error) else "unique_index"
     return REFUSALS.get(code, f"code_{code}")
 
 
 def _is_of_id(error: Mapping[str, Any]) -> bool:
-    """Return whether an error says that the id of a record is taken."""
+    """Return whether an error says that the record's id is taken."""
     return error["code"] == DUPLICATE_KEY and dict(error.get("keyPattern", {})) == ID_KEY
 
 
 def record_errors(error: BulkWriteError) -> list[Mapping[str, Any]]:
-    """Return the errors that belong to single records; raise those that belong to the server.
+    """Return the errors that belong to single records; raise errors of the server itself.
 
-    The driver's own exception holds whole records, so it never goes further than this.
+    The driver's exception holds whole records, so it is never passed on.
     """
     details = error.details
     errors: list[Mapping[str, Any]] = details["writeErrors"]
@@ -225,7 +231,7 @@ def record_errors(error: BulkWriteError) -> list[Mapping[str, Any]]:
 
 
 class ReadOnlyTarget:
-    """A target as it is or would be, that is only read."""
+    """A target for reading only; a dry run uses it to read records that would be inserted."""
 
     def __init__(self, target: Target, source: Source) -> None:
         self._target, self._source = target, source
@@ -240,11 +246,11 @@ class ReadOnlyTarget:
         yield from self._source.fetch(self._to_come(list(rest)), fields)
 
     def absent(self, ids: Iterable[bytes]) -> set[bytes]:
-        """Return those of these keepers that are in neither."""
+        """Return the keepers that are in neither target nor source."""
         gone = self._target.absent(ids)
         to_come = self._to_come(list(gone))
         return gone.difference(to_come) | self._source.absent(to_come)
 
     def _to_come(self, ids: Sequence[bytes]) -> Sequence[bytes]:
-        """Return those of some ids that the target has not got whose records are looked for in the source."""
+        """Return the ids, of records that the target lacks, that are looked up in the source."""
         return ids

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from math import inf
-from typing import Any, Protocol, Self, TypeVar
+from typing import Protocol, Self
 
 from dedup_job.config import Settings
 from dedup_job.errors import ConfigError, StateError, exit_code_of
@@ -24,13 +24,12 @@ from dedup_job.mongo.id_window import Window, rest_of_backfill, since
 from dedup_job.mongo.indexes import Indexes
 from dedup_job.mongo.pages import BatchSize, Pages, check_condition
 from dedup_job.mongo.rate_limit import Pace, Rates
+from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.local_engine import Capacity, LocalEngine
 from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.records import BACKFILL, RECONCILE, Batch, RawIds
-
-L = TypeVar("L", bound=Ledger)
 
 BEGINNING = 60  # characters of a text that evidence shows
 
@@ -84,26 +83,30 @@ class Context:
             how = (limits.connect_seconds, self.retry, limits.allow_plaintext)
             source_client = stack.enter_context(connect(settings.source_uri(), "source", *how))
             target_client = stack.enter_context(connect(settings.target_uri(), "target", *how))
-            source = source_client[settings.source.database][settings.source.collection]
-            target = target_client[settings.target.database][settings.target.collection]
+            source = RetryingCollection(
+                source_client[settings.source.database][settings.source.collection], "the source", self.retry
+            )
+            target = RetryingCollection(
+                target_client[settings.target.database][settings.target.collection], "the target", self.retry
+            )
             # `_check_source` reads the ledger, so its place must be known before.
             self.ledger_place = (target.database, target.name, self.retry)
             self._check_source(source)
-            check_condition(source, settings.source.condition, self.retry)
-            collection_checks.check_target(source, target, self.retry)
+            check_condition(source, settings.source.condition)
+            collection_checks.check_target(source, target)
             self._stack = stack.pop_all()
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
         self.source_name, self.target_name = source.full_name, target.full_name
         pace = Pace(Rates(limits.max_docs_per_second or inf, (limits.max_mb_per_second or inf) * (1 << 20)))
-        self.source = Source(source, settings.source.condition, size, self.retry, pace)
-        self.target = Target(target, self.retry)
-        self.places = Places(source, target, self.retry)
-        self.indexes = Indexes(source, target, self.retry)
-        self.source_pages = Pages(source, "the source", self.retry, condition=settings.source.condition)
-        self.target_records = Source(target, {}, size, self.retry)
+        self.source = Source(source.unretried, settings.source.condition, size, self.retry, pace)
+        self.target = Target(target.unretried, self.retry)
+        self.places = Places(source, target)
+        self.indexes = Indexes(source, target)
+        self.source_pages = Pages(source, condition=settings.source.condition)
+        self.target_records = Source(target.unretried, {}, size, self.retry)
         self.recipe: Recipe = make_recipe(settings)
 
-    def _check_source(self, source: Any) -> None:
+    def _check_source(self, source: RetryingCollection) -> None:
         """Check that the source exists and can be read.
 
         Raises:
@@ -111,7 +114,7 @@ class Context:
             StateError: If the target was filled from it and it no longer exists.
         """
         try:
-            collection_checks.check_source(source, self.retry)
+            collection_checks.check_source(source)
         except collection_checks.SourceMissing as error:
             head = self.ledger_reader().head()
             if head is None or head.is_empty or head.source != source.full_name:
@@ -152,21 +155,19 @@ class Context:
         # Collections must exist before their UUIDs can be stored in a new head.
         if head is None or head.is_empty or head.places is None:
             self.places.prepare()
-        with self.open_ledger(Ledger, run, self.origin, consent) as ledger:
+        with self.open_ledger(run, self.origin, consent) as ledger:
             yield ledger
 
     @contextmanager
-    def open_ledger(
-        self, kind: type[L], run: RunId, origin: Origin, consent: Consent = Consent()
-    ) -> Iterator[L]:
+    def open_ledger(self, run: RunId, origin: Origin, consent: Consent = Consent()) -> Iterator[Ledger]:
         """Open the ledger for writing; if the block fails, the run's row in `runs` gets the exit code."""
-        ledger = kind(*self.ledger_place)
+        ledger = Ledger(*self.ledger_place)
         ledger.watch(self.places)
         try:
             ledger.open(run, origin, consent)
             yield ledger
         except BaseException as error:
-            ledger.break_off(exit_code_of(error))
+            ledger.interrupt(exit_code_of(error))
             raise
 
     def keepers(self, records: RecordLookup, engine: LocalEngine) -> Keepers:

@@ -164,7 +164,7 @@ def interrupted_runs(context: Context, reader: LedgerReader) -> InterruptedCount
     Guards count these runs and the next run as one. Otherwise each restart could drop more records before
     its guard has enough of them to judge by.
     """
-    rows = [row for row in reader.broken_off() if "duplicate" in row]
+    rows = [row for row in reader.interrupted_runs() if "duplicate" in row]
     reasons = sum((Counter(row.get("unjudged", {})) for row in rows), Counter[str]())
     has_group_limit = context.settings.limits.max_group is not None
     return InterruptedCounts(

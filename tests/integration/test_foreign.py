@@ -151,7 +151,7 @@ def test_a_dry_run_knows_the_adopted_records(job: Job) -> None:
     assert (counts.unique, counts.exact) == (1, 1)
 
 
-@pytest.mark.parametrize(("step", "number", "lost"), [("_carried_out", 1, 0), ("_store", 2, 2)])
+@pytest.mark.parametrize(("step", "number", "lost"), [("_apply", 1, 0), ("_store", 2, 2)])
 def test_an_adoption_that_was_killed_is_finished_before_anything_is_decided(
     job: Job, monkeypatch: pytest.MonkeyPatch, step: str, number: int, lost: int
 ) -> None:

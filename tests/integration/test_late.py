@@ -111,7 +111,7 @@ def test_what_changes_between_decision_and_commit_is_kept_as_it_is_then(
     rng = Random(f"{mode} {seed}")
     job.source.insert_many([{"_id": n, "text": rng.choice(POOL[:10])} for n in range(30)])
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "_carried_out", killed_at(1, Ledger._carried_out))
+        patch.setattr(Ledger, "_apply", killed_at(1, Ledger._apply))
         with pytest.raises(Killed):
             job.decide(mode)
     deleted = set(rng.sample(range(30), 8))
@@ -168,7 +168,7 @@ def test_what_a_killed_run_was_refused_counts_for_the_exit_code_of_the_run_that_
     )
     for number in (1, 3):
         with monkeypatch.context() as patch:
-            patch.setattr(Ledger, "_carried_out", killed_at(number, Ledger._carried_out))
+            patch.setattr(Ledger, "_apply", killed_at(number, Ledger._apply))
             with pytest.raises(Killed):
                 job.decide("backfill")
 

@@ -12,7 +12,6 @@ from pymongo.database import Database
 from dedup_job import config
 from dedup_job.commands.backfill import decide as decide_command
 from dedup_job.errors import LeaseHeld, Unreachable
-from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.head import HeadDocument
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.redecide import EarlierPlans
@@ -20,6 +19,8 @@ from dedup_job.ledger.rows import RowWriter
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo import client
 from dedup_job.mongo.client import RetryPolicy
+from dedup_job.mongo.ids import IdSet
+from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.context import Context
 from tests.support.job import RAW, Job
@@ -116,19 +117,19 @@ def test_it_overwrites_no_plan_that_its_successor_amended(
 def test_it_takes_no_row_back_that_its_successor_wrote(
     job: Job, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noted = Ledger._note
+    write = RowWriter.write_plan
 
-    def overtaken(ledger: Ledger, stored: Any) -> None:
+    def overtaken(writer: RowWriter, stored: Any, left: IdSet) -> None:
         """Be overtaken just before the rows are written, and killed at the first that is written."""
-        monkeypatch.setattr(Ledger, "_note", noted)
+        monkeypatch.setattr(RowWriter, "write_plan", write)
         decide(context)
         monkeypatch.setattr(RowWriter, "put", killed)
-        noted(ledger, stored)
+        write(writer, stored, left)
 
     def killed(*_: object) -> None:
         raise Crash
 
-    monkeypatch.setattr(Ledger, "_note", overtaken)
+    monkeypatch.setattr(RowWriter, "write_plan", overtaken)
     with pytest.raises(Crash):
         decide(context)
 
@@ -138,7 +139,7 @@ def test_it_takes_no_row_back_that_its_successor_wrote(
 
 def test_a_late_renewal_does_not_bring_back_a_lease_that_was_given_back(job: Job, context: Context) -> None:
     decide(context)
-    document = HeadDocument(job.ledger("head"), context.retry)
+    document = HeadDocument(RetryingCollection(job.ledger("head"), "the ledger", context.retry))
     head = document.read()
     assert head is not None
 
@@ -190,7 +191,8 @@ def test_a_plan_that_another_process_keeps_changing_is_written_again_after_pause
     tries, pauses = list[int](), list[str]()
     monkeypatch.setattr(EarlierPlans, "_is_rewritten", lambda *_: bool(tries.append(1)))
     monkeypatch.setattr(client.log, "warning", lambda *_, extra: pauses.append(extra["fields"]["fault"]))
-    earlier = EarlierPlans(job.ledger, RetryPolicy(1.0))
+    retry = RetryPolicy(1.0)
+    earlier = EarlierPlans(lambda name: RetryingCollection(job.ledger(name), "the ledger", retry))
 
     with pytest.raises(Unreachable, match="another process kept changing it"):
         earlier._rewrite(0, lambda stored: stored)

@@ -20,6 +20,7 @@ from dedup_job.errors import StateError
 from dedup_job.ledger.compatibility import Consent
 from dedup_job.mongo.client import RetryPolicy
 from dedup_job.mongo.collection_uuids import Places
+from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.pipeline.context import Context
 from dedup_job.report.run_summary import RunSummary
@@ -371,15 +372,18 @@ def test_a_database_that_holds_source_and_target_is_asked_once_and_two_are_asked
     quick.decide("backfill")
     recorder, name = Recorder(), quick.database.name
     with MongoClient[Any](quick.uri, event_listeners=[recorder]) as client:
-        source, target = client[name]["pages"], client[name]["unique"]
-        together = Places(source, target, RetryPolicy()).now()
+        retry = RetryPolicy()
+        source = RetryingCollection(client[name]["pages"], "the source", retry)
+        target = RetryingCollection(client[name]["unique"], "the target", retry)
+        together = Places(source, target).now()
         assert together["collections"] == head(quick)["places"]["collections"]
         assert [command for command, _ in recorder.commands] == ["listCollections"]
         recorder.commands.clear()
         elsewhere = client[f"{name}-elsewhere"]["pages"]
         elsewhere.insert_one({"_id": 0})
         try:
-            apart = Places(elsewhere, target, RetryPolicy()).now()["collections"]
+            moved_source = RetryingCollection(elsewhere, "the source", retry)
+            apart = Places(moved_source, target).now()["collections"]
         finally:
             client.drop_database(elsewhere.database.name)
         asked = [command["$db"] for name_of, command in recorder.commands if name_of == "listCollections"]

@@ -13,7 +13,9 @@ from dedup_job.errors import StateError, Unreachable
 from dedup_job.ledger import leased_ledger
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.rows import RowWriter
 from dedup_job.ledger.run_history import RunId
+from dedup_job.mongo.ids import IdSet
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.job import Observe
 from dedup_job.records import Batch, Plan
@@ -35,16 +37,16 @@ def decide(job: Job, observe: Observe = lambda batch, plan: None) -> None:
 
 
 def test_it_is_done_while_the_next_plan_is_decided(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    noted, is_next = Ledger._note, threading.Event()
+    write, is_next = RowWriter.write_plan, threading.Event()
 
-    def waiting(ledger: Ledger, stored: Any) -> None:
+    def waiting(writer: RowWriter, stored: Any, left: IdSet) -> None:
         assert is_next.wait(HANG_SECONDS) or stored.id.number
-        noted(ledger, stored)
+        write(writer, stored, left)
 
     def observe(batch: Batch, plan: Plan) -> None:
         is_next.set()  # told once a plan is in the index, before the next one is decided
 
-    monkeypatch.setattr(Ledger, "_note", waiting)
+    monkeypatch.setattr(RowWriter, "write_plan", waiting)
     decide(job, observe)
     assert job.ledger("dropped").count_documents({}) == 3
 
@@ -52,35 +54,35 @@ def test_it_is_done_while_the_next_plan_is_decided(job: Job, monkeypatch: pytest
 def test_it_is_done_before_the_next_plan_is_stored(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     did: list[str] = []
 
-    def told(name: str) -> Any:
-        done = getattr(Ledger, name)
+    def told(kind: type, name: str) -> Any:
+        done = getattr(kind, name)
 
-        def step(ledger: Ledger, *rest: Any) -> Any:
-            answer = done(ledger, *rest)
+        def step(*arguments: Any) -> Any:
+            answer = done(*arguments)
             did.append(name)
             return answer
 
         return step
 
-    for name in ("_store", "_note", "_advance"):
-        monkeypatch.setattr(Ledger, name, told(name))
+    for kind, name in ((Ledger, "_store"), (RowWriter, "write_plan"), (Ledger, "_advance")):
+        monkeypatch.setattr(kind, name, told(kind, name))
     decide(job)
-    assert did == ["_store", "_note", "_advance"] * 2
+    assert did == ["_store", "write_plan", "_advance"] * 2
 
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_its_error_ends_the_run_and_the_next_one_finishes_it(
     job: Job, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    noted = Ledger._note
+    write = RowWriter.write_plan
 
-    def failing(ledger: Ledger, stored: Any) -> None:
+    def failing(writer: RowWriter, stored: Any, left: IdSet) -> None:
         if stored.id.number == number:
             raise Unreachable("the ledger does not answer")
-        noted(ledger, stored)
+        write(writer, stored, left)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Ledger, "_note", failing)
+        patched.setattr(RowWriter, "write_plan", failing)
         with pytest.raises(Unreachable, match="the ledger does not answer"):
             decide(job)
     head = LedgerReader(job.database, "unique").head()
@@ -102,7 +104,7 @@ def test_a_run_that_breaks_off_while_it_is_done_keeps_the_lease(
 
     with monkeypatch.context() as patched:
         patched.setattr(leased_ledger, "LEAVING_SECONDS", 0.2)
-        patched.setattr(Ledger, "_note", lambda *_: may_end.wait(HANG_SECONDS))
+        patched.setattr(RowWriter, "write_plan", lambda *_: may_end.wait(HANG_SECONDS))
         with pytest.raises(Unreachable):
             decide(job, observe)
         head = LedgerReader(job.database, "unique").head()

@@ -244,14 +244,14 @@ def test_faults_that_are_waited_out_are_logged_by_name_alone(
     job: Job, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = iter([AutoReconnect(TEXT)])
-    insert = Target._write_errors
+    insert = Target._insert
 
     def failing(self: Target, records: Sequence[bytes]) -> Any:
         for fault in faults:
             raise fault
         return insert(self, records)
 
-    monkeypatch.setattr(Target, "_write_errors", failing)
+    monkeypatch.setattr(Target, "_insert", failing)
     job.source.insert_one({"text": TEXT})
 
     ended, said = run()

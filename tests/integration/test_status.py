@@ -110,7 +110,7 @@ def test_runs_are_listed_in_their_order_whatever_the_clocks_of_their_machines_sa
 
     with Context(config.check_settings(job.tables, "test")) as context:
         assert [run["run"] for run in status.status(context)["runs"]] == [second, first]
-        assert context.ledger_reader().broken_off() == []
+        assert context.ledger_reader().interrupted_runs() == []
 
 
 def test_a_run_that_was_stopped_shows_what_it_had_decided(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

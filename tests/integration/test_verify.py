@@ -27,9 +27,11 @@ from dedup_job.commands import verify, verify_sample
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.plan_format import pack, unpack
+from dedup_job.mongo.client import RetryPolicy
 from dedup_job.mongo.id_text import value
 from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.pages import BatchSize, Pages
+from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.pipeline.context import Context
 from dedup_job.records import UNIQUE, Action, Plan, Verdict
 from dedup_job.report.verify_results import VerifyResult
@@ -552,7 +554,7 @@ def test_ids_of_every_type_agree(job: Job, page: int) -> None:
 @pytest.mark.parametrize("page", [1, 2, 3, 7, 1000])
 def test_a_scan_sees_every_id_once_from_anywhere_to_anywhere(job: Job, page: int) -> None:
     job.source.insert_many(texts_as_records(raw_ids()))
-    scan = Pages(job.source, "the source", size=lambda: BatchSize(page))
+    scan = Pages(RetryingCollection(job.source, "the source", RetryPolicy()), lambda: BatchSize(page))
     ids = [id_of(bytes(found.raw)) for found in job.source.with_options(RAW).find().sort("_id", 1)]
 
     assert [id_of(raw) for found in scan.records_after(None) for raw in found] == ids
@@ -564,7 +566,7 @@ def test_a_scan_sees_every_id_once_from_anywhere_to_anywhere(job: Job, page: int
 
 def test_a_scan_sees_records_that_fill_an_answer_of_the_server_alone(job: Job) -> None:
     job.source.insert_many({"_id": n, "rest": "x" * ((16 << 20) - 1_000)} for n in range(3))
-    pages = list(Pages(job.source, "the source").records_after(None))
+    pages = list(Pages(RetryingCollection(job.source, "the source", RetryPolicy())).records_after(None))
     assert [id_of(raw) for found in pages for raw in found] == [encode({"_id": n}) for n in range(3)]
 
 
