@@ -36,6 +36,8 @@ from dedup_job.signals import SHUTDOWN
 # A passing fault: the same command may succeed when it is sent again.
 TRANSIENT_CODES = frozenset({6, 7, 43, 50, 64, 89, 91, 112, 134, 175, 189, 202, 237, 262, 290, 9001})
 TRANSIENT_CODES |= {10107, 11600, 11602, 13388, 13435, 13436}
+# A member says that it is not, or no longer, the primary.
+NO_PRIMARY = frozenset({189, 10107, 11602, 13435, 13436})
 UNAUTHORIZED, WRONG_PASSWORD = 13, 18
 PERMISSION = frozenset({8000, UNAUTHORIZED, WRONG_PASSWORD, 33})
 STORAGE = frozenset({14031, 8})
@@ -235,7 +237,7 @@ def _named(what: str, error: PyMongoError) -> DedupError:
     code = getattr(error, "code", None)
     details = getattr(error, "details", None) or {}
     name = details.get("codeName") or type(error).__name__
-    if members_answer(error):
+    if members_answer(error) or code in NO_PRIMARY:
         return Unreachable(f"{what}: the set has no primary; are most of its members up? Run again later")
     if isinstance(error, ConnectionFailure) and not isinstance(error, NotPrimaryError):
         variable = "DEDUP_SOURCE_URI" if what.startswith("the source") else "DEDUP_TARGET_URI"

@@ -54,7 +54,7 @@ def in_context(job: Job, work: Callable[[Context], Any]) -> None:
 def test_every_read_of_every_command_has_a_time_limit(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = Reads()
     install(monkeypatch, reads)
-    job.set("limits", read_seconds=77.0)
+    job.set("limits", read_seconds=77.0, patience_seconds=5.0)
     decide_all(job)
     overtake(job)
     up_to_date(job)

@@ -10,7 +10,7 @@ import pytest
 
 from dedup_job.errors import exit_code_of, is_shortage
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the limit is read from /proc")
 
 # Works on the same records in one child for each limit, and prints what came of each.

@@ -32,7 +32,7 @@ from dedup_job.text.fields import TextFields
 from scripts.corpus import generate
 from tests.support.recipes import PLAIN, recipe_of
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 READER, MATCHING = PLAIN.reader, PLAIN.matching
 WORDS = TermRule("words", min_length=1, tf="log", idf="full", top=0)
 CHINESE = "我们的数据库里有五千万条记录，其中很多网页是重复的，需要在夜里把它们清理干净。"

@@ -24,7 +24,7 @@ from dedup_job.fingerprint.segment import (
     rust_segmenter,
 )
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 REAL_TEXTS = ROOT.parent / "shared" / "data" / "medical_qa" / "docs.jsonl.gz"
 WORDS = [
     "我们",

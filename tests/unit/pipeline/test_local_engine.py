@@ -33,7 +33,7 @@ from tests.support.waiting import HANG_SECONDS, becomes
 
 T = TypeVar("T")
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[3]
 WORDS = [
     "red",
     "orange",
