@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -290,6 +290,8 @@ class Counts:
             by_reason(Action.REFUSED),
         )
 
+
+FingerprintedBatch: TypeAlias = tuple[Batch, Fingerprints]
 
 # What kind of run made a plan.
 BACKFILL = "backfill"

@@ -14,7 +14,7 @@ from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import prefetch
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.job import Observe, commit_in_parts, make_plan
-from dedup_job.pipeline.skip_records import SkippingEngine
+from dedup_job.pipeline.skip_records import skip_records
 from dedup_job.records import ADOPT, UNIQUE, Action, Counts, Verdict
 from dedup_job.report.run_summary import RunSummary
 
@@ -45,7 +45,7 @@ def adopt(context: Context, observe: Observe, consent: Consent = Consent()) -> R
         ledger.adopting(True)
         batches = prefetch(context.target_records.batches(undecided_window(ledger, head)))
         restored = IdSet.of(ledger.overridden())
-        for batch, prints in SkippingEngine(engine, restored.among).fingerprinted(batches):
+        for batch, prints in skip_records(engine.fingerprinted(batches), restored.among):
             verdicts = [Verdict(Action.UNJUDGED, reason) if reason else UNIQUE for reason in prints.reasons]
             plan = make_plan(batch, prints, verdicts)
             commit_in_parts(

@@ -200,15 +200,17 @@ class ApplyRun:
     def decide_again(self, pages: Iterable[list[bytes]], past: PriorDecisions) -> Counts:
         """Decide records again, in this order; refuse records that are no longer in the source."""
         gone = IdList()
-        again = past.job(
-            self.context,
-            self.engine,
-            self._read(pages, gone),
-            self.context.target.absent,
-            self._commit,
-            self.observe,
+        counts = job.run(
+            job.Job(
+                past.fingerprint(self.engine, self._read(pages, gone)),
+                self.context.recipe.matching,
+                past.keepers,
+                self.context.target,
+                self._commit,
+                self.observe,
+                past.adopted,
+            )
         )
-        counts = job.run(again)
         for ids in gone.pages(PAGE):
             plan = job.commit_in_parts(self._plan_of_vanished(ids), [b""] * len(ids), self._commit)
             self.observe(Batch(ids, ()), plan)

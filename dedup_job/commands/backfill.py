@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.id_window import Window
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
-from dedup_job.pipeline.guards import BufferedEngine, Guards, WarningList, stop_run
+from dedup_job.pipeline.guards import Guards, WarningList, check_first_records, stop_run
 from dedup_job.pipeline.job import Observe
 from dedup_job.pipeline.prior_decisions import PriorDecisions, interrupted_runs, warn_missing_keepers
 from dedup_job.pipeline.source_scan import SourceScan
-from dedup_job.records import Counts
+from dedup_job.records import Counts, Plan
 from dedup_job.report.run_summary import RunSummary
 
 
@@ -46,15 +47,13 @@ def decide(context: Context, mode: str, observe: Observe, consent: Consent = Con
         past = PriorDecisions.read(context, ledger, head, keepers, context.window(mode, head))
 
         def decide_window(window: Window, mode: str) -> Counts:
+            def commit(plan: Plan, raws: Sequence[bytes]) -> Plan:
+                guards.check(plan)
+                return ledger.commit(plan, raws, target, mode)
+
+            batches = check_first_records(past.fingerprint(engine, source.batches(window)), guards.first)
             return job.run(
-                past.job(
-                    context,
-                    BufferedEngine(engine, guards.first),
-                    source.batches(window),
-                    target.absent,
-                    guards.before(lambda plan, raws: ledger.commit(plan, raws, target, mode)),
-                    observe,
-                )
+                job.Job(batches, context.recipe.matching, keepers, target, commit, observe, past.adopted)
             )
 
         counts, is_full = SourceScan(context, ledger, head, mode, looked)(past.window, decide_window)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from select import select
@@ -95,15 +95,6 @@ class Answer:
         return "\t".join((format_id(extended(match.keeper)), reason, distance, similarity))
 
 
-@dataclass(frozen=True, slots=True)
-class KeeperSearch:
-    """The keepers to search, and whether they are still valid; see `job.Checking`."""
-
-    keepers: Keepers
-    absent: Callable[[Collection[bytes]], set[bytes]]
-    adopted: Callable[[Sequence[bytes]], Collection[bytes]]
-
-
 def find(context: Context, batches: Iterator[LineBatch], as_texts: bool = False) -> Iterator[list[Answer]]:
     """Yield the answers to the lines of each batch, in order; the ledger is read once, before the first.
 
@@ -120,8 +111,11 @@ def find(context: Context, batches: Iterator[LineBatch], as_texts: bool = False)
     read = partial(_read_text, context.recipe.reader.fields.paths[0]) if as_texts else _read_document
     done = 0
     with context.engine() as engine:
-        shelf = _load_keepers(context, engine)
-        decide = partial(_decide, shelf, context, engine)
+        keepers, adopted = _load_keepers(context, engine)
+
+        def decide(raws: Sequence[bytes]) -> list[Verdict]:
+            return _decide(raws, context, engine, keepers, adopted)
+
         # The index is built at the first search; this one is made so that the first line need not wait.
         decide([encode({})])
         for lines in batches:
@@ -131,7 +125,8 @@ def find(context: Context, batches: Iterator[LineBatch], as_texts: bool = False)
                 done += len(chunk)
 
 
-def _load_keepers(context: Context, engine: LocalEngine) -> KeeperSearch:
+def _load_keepers(context: Context, engine: LocalEngine) -> tuple[Keepers, IdSet]:
+    """Return the kept records, and the ids of those that the target had before the job first ran."""
     reader = context.ledger_reader()
     head = reader.head()
     if head is None or head.is_empty:
@@ -144,7 +139,7 @@ def _load_keepers(context: Context, engine: LocalEngine) -> KeeperSearch:
     for _ in load_keepers(reader, head, keepers, adopted):
         SHUTDOWN.check()
     check_keepers(keepers, context.target)
-    return KeeperSearch(keepers, context.target.absent, IdSet.of(adopted).among)
+    return keepers, IdSet.of(adopted)
 
 
 def _answer(
@@ -172,16 +167,16 @@ def _answer(
 
 
 def _decide(
-    shelf: KeeperSearch, context: Context, engine: LocalEngine, raws: Sequence[bytes]
+    raws: Sequence[bytes], context: Context, engine: LocalEngine, keepers: Keepers, adopted: IdSet
 ) -> list[Verdict]:
     """Return the verdict that a run would give each of these records if it came next."""
     if not raws:
         return []
     prints = engine.fingerprint(raws)
-    decision = job.decide_each(prints, context.recipe.matching, shelf.keepers)
-    while outdated := job.find_outdated_keepers(decision.relied_on, shelf):
-        shelf.keepers.mark_missing(outdated)
-        decision = job.decide_each(prints, context.recipe.matching, shelf.keepers)
+    decision = job.decide_each(prints, context.recipe.matching, keepers)
+    while outdated := job.find_outdated_keepers(decision.relied_on, keepers, context.target, adopted):
+        keepers.mark_missing(outdated)
+        decision = job.decide_each(prints, context.recipe.matching, keepers)
     return decision.verdicts
 
 

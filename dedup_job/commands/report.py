@@ -17,7 +17,7 @@ from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import ReadOnlyTarget, Target
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context, first_records
-from dedup_job.pipeline.guards import BufferedEngine, Guards, InterruptedCounts, WarningList
+from dedup_job.pipeline.guards import Guards, InterruptedCounts, WarningList, check_first_records
 from dedup_job.pipeline.job import Observe
 from dedup_job.pipeline.prior_decisions import PriorDecisions, interrupted_runs, warn_missing_keepers
 from dedup_job.pipeline.source_scan import SourceScan
@@ -51,9 +51,10 @@ class DryRunTarget(ReadOnlyTarget):
 
     def __init__(self, target: Target, source: Source) -> None:
         super().__init__(target, source)
-        self._inserted = TextIndex()  # digests of ids; 16 bytes each, however long the ids are
+        # Digests of ids: 16 bytes each, however long the ids are.
+        self._inserted = TextIndex()
 
-    def accept(self, plan: Plan, _: Sequence[bytes]) -> Plan:
+    def accept(self, plan: Plan) -> Plan:
         """Remember which records would be inserted; nothing is written, so nothing is refused."""
         self._inserted.number(digests([plan.ids[row] for row in plan.rows(*COPYING_ACTIONS)]))
         return plan
@@ -91,9 +92,15 @@ def dry_run(context: Context, options: DryRun, observe: Observe) -> RunSummary:
             past = PriorDecisions.read(context, reader, head, keepers, window)
 
         def decide_window(window: Window, _: str) -> Counts:
-            batches = first_records(context.source.batches(window), options.limit)
-            commit, held_back = guards.before(target.accept), BufferedEngine(engine, guards.first)
-            return job.run(past.job(context, held_back, batches, target.absent, commit, observe))
+            def accept(plan: Plan, raws: Sequence[bytes]) -> Plan:
+                guards.check(plan)
+                return target.accept(plan)
+
+            records = first_records(context.source.batches(window), options.limit)
+            batches = check_first_records(past.fingerprint(engine, records), guards.first)
+            return job.run(
+                job.Job(batches, context.recipe.matching, keepers, target, accept, observe, past.adopted)
+            )
 
         counts, _ = SourceScan(context, reader, head, mode, context.source.now())(past.window, decide_window)
         warn_missing_keepers(keepers, warnings)

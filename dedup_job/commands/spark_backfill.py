@@ -213,6 +213,7 @@ class _Backfill:
         context = self.context
 
         def commit(plan: Plan, raws: Sequence[bytes]) -> Plan:
+            guards.check_with_first(plan, raws)
             return ledger.commit(plan, raws, context.target, BACKFILL)
 
         deviations, rest = so_far(_plans(ledger.plan_columns(head)), tables(self.spark, verdicts))
@@ -227,7 +228,7 @@ class _Backfill:
             expected=map(rows, chunks(rest, context.settings.limits.batch_records)),
             records=context.source.records,
             gone=gone,
-            commit=lambda plan, raws: commit_in_parts(plan, raws, guards.all_before(commit)),
+            commit=lambda plan, raws: commit_in_parts(plan, raws, commit),
             observe=self.observe,
             deviations=deviations,
         )

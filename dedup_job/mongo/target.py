@@ -251,6 +251,10 @@ class ReadOnlyTarget:
         to_come = self._to_come(list(gone))
         return gone.difference(to_come) | self._source.absent(to_come)
 
+    def conflicting(self, records: Iterable[bytes]) -> set[bytes]:
+        """Return the ids of the raw records for which the target holds a different record."""
+        return self._target.conflicting(records)
+
     def _to_come(self, ids: Sequence[bytes]) -> Sequence[bytes]:
         """Return the ids, of records that the target lacks, that are looked up in the source."""
         return ids

@@ -13,8 +13,7 @@ from typing import Self
 from dedup_job.config import LimitSettings
 from dedup_job.errors import GuardStop
 from dedup_job.mongo.id_text import extended
-from dedup_job.pipeline.job import Engine
-from dedup_job.records import Action, Batch, Fingerprints, Plan, is_failure
+from dedup_job.records import Action, FingerprintedBatch, Plan, is_failure
 from dedup_job.report.terminal import format_id
 from dedup_job.text.fields import count_field_kinds, count_text_fields
 
@@ -26,7 +25,6 @@ MAX_NAMES = 10  # fields or reasons in a message
 MIN_RECORDS_FOR_SHARE = 10_000  # records from which on a share of dropped or failed records means something
 MAX_DUPLICATES = 5  # duplicates of a keeper in a message
 
-Commit = Callable[[Plan, Sequence[bytes]], Plan]
 Warn = Callable[[str], object]
 
 log = logging.getLogger("dedup_job")
@@ -98,31 +96,21 @@ class UnjudgedGuard:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class BufferedEngine:
-    """An engine that buffers its first batches until the guard of the first records has checked them.
-
-    Attributes:
-        engine: Makes the fingerprints.
-        guard: The guard of the first records.
-    """
-
-    engine: Engine
-    guard: UnjudgedGuard
-
-    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
-        """Yield each batch with its fingerprints, in order."""
-        buffer: list[tuple[Batch, Fingerprints]] = []
-        nbytes = 0
-        for batch, prints in self.engine.fingerprinted(batches):
-            self.guard.add(batch.raws, prints.reasons)
-            buffer.append((batch, prints))
-            nbytes += batch.nbytes + prints.nbytes
-            if self.guard.is_over or nbytes >= MAX_BUFFERED_BYTES:
-                yield from buffer
-                buffer = []
-        self.guard.finish()
-        yield from buffer
+def check_first_records(
+    batches: Iterable[FingerprintedBatch], guard: UnjudgedGuard
+) -> Iterator[FingerprintedBatch]:
+    """Yield the batches; buffer the first ones until the guard of the first records has checked them."""
+    buffer: list[FingerprintedBatch] = []
+    nbytes = 0
+    for batch, prints in batches:
+        guard.add(batch.raws, prints.reasons)
+        buffer.append((batch, prints))
+        nbytes += batch.nbytes + prints.nbytes
+        if guard.is_over or nbytes >= MAX_BUFFERED_BYTES:
+            yield from buffer
+            buffer = []
+    guard.finish()
+    yield from buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,28 +242,16 @@ class Guards:
     drops: DropGuard
     failures: FailureGuard
 
-    def before(self, commit: Commit) -> Commit:
-        """Return a commit that first lets the guards check the plan's drops and failures."""
+    def check(self, plan: Plan) -> None:
+        """Check a plan's failures and drops, before it is committed."""
+        self.failures.check(plan)
+        self.drops.check(plan)
 
-        def check_and_commit(plan: Plan, raws: Sequence[bytes]) -> Plan:
-            self.failures.check(plan)
-            self.drops.check(plan)
-            return commit(plan, raws)
-
-        return check_and_commit
-
-    def all_before(self, commit: Commit) -> Commit:
-        """Return a commit that first runs all guards, for an engine without a `BufferedEngine`."""
-        check_and_commit = self.before(commit)
-
-        def check_all_and_commit(plan: Plan, raws: Sequence[bytes]) -> Plan:
-            unjudged = [
-                verdict.reason if verdict.action is Action.UNJUDGED else "" for verdict in plan.verdicts
-            ]
-            self.first.add(raws, unjudged)
-            return check_and_commit(plan, raws)
-
-        return check_all_and_commit
+    def check_with_first(self, plan: Plan, raws: Sequence[bytes]) -> None:
+        """Check a plan by all guards, if `check_first_records` has not seen its records."""
+        unjudged = [verdict.reason if verdict.action is Action.UNJUDGED else "" for verdict in plan.verdicts]
+        self.first.add(raws, unjudged)
+        self.check(plan)
 
     @classmethod
     def of(

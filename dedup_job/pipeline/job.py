@@ -7,8 +7,8 @@ keepers the earliest.  A duplicate is never a keeper itself: a chain A ~ B ~ C n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import isnan
 from typing import NamedTuple, Protocol
 
@@ -19,12 +19,14 @@ from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.judge import BatchNeighbours, Judgement, find_batch_neighbours, find_single_neighbours
 from dedup_job.index.keepers import BatchTexts, KeeperRef, Keepers
 from dedup_job.index.search import NO_DISTANCE
+from dedup_job.mongo.ids import IdSet
 from dedup_job.records import (
     CONFLICT,
     UNIQUE,
     Action,
     Batch,
     Counts,
+    FingerprintedBatch,
     Fingerprints,
     KeeperMatch,
     Plan,
@@ -40,30 +42,15 @@ Observe = Callable[[Batch, Plan], object]
 PLAN_BYTES = 6 << 20
 
 
-class Engine(Protocol):
-    """Fingerprints batches: in local processes, or by a wrapper around them."""
+class KeptRecords(Protocol):
+    """The kept records: the target itself or, in a dry run, what it would hold."""
 
-    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
-        """Yield each batch with its fingerprints, in order."""
+    def absent(self, ids: Iterable[bytes]) -> set[bytes]:
+        """Return the ids that it does not hold."""
         ...
 
-
-class KeeperCheck(Protocol):
-    """The parts of a job that check whether keepers are still valid; see `Job`."""
-
-    @property
-    def keepers(self) -> Keepers:
-        """All records kept so far."""
-        ...
-
-    @property
-    def absent(self) -> Callable[[Collection[bytes]], set[bytes]]:
-        """Returns the ids that the target no longer has."""
-        ...
-
-    @property
-    def adopted(self) -> Callable[[Sequence[bytes]], Collection[bytes]]:
-        """Returns the ids that the target had before the job first ran."""
+    def conflicting(self, records: Iterable[bytes]) -> set[bytes]:
+        """Return the ids of the raw records for which it holds a different record."""
         ...
 
 
@@ -72,28 +59,23 @@ class Job:
     """Everything a run works with.  A dry run is the same with a `commit` that writes nothing.
 
     Attributes:
-        batches: The batches to decide, in order.
-        engine: Fingerprints them.
+        batches: The batches to decide, in order, with their fingerprints.
         matching: What counts as a duplicate.
         keepers: All records kept so far.
-        absent: Returns the ids that the target no longer has.
+        target: Where kept records are.
         commit: Applies a plan to these raw records, and returns the plan as applied: records may have been
             refused.  The ledger's rows about it may be written later.
         observe: Called with each batch and its final plan.
-        adopted: Returns the ids that the target had before the job first ran.
-        conflicting: Returns the ids of those raw records that differ from the target's record with the same
-            id.
+        adopted: Ids that the target had before the job first ran.
     """
 
-    batches: Iterable[Batch]
-    engine: Engine
+    batches: Iterable[FingerprintedBatch]
     matching: Matching
     keepers: Keepers
-    absent: Callable[[Collection[bytes]], set[bytes]]
+    target: KeptRecords
     commit: Callable[[Plan, Sequence[bytes]], Plan]
     observe: Observe
-    adopted: Callable[[Sequence[bytes]], Collection[bytes]] = field(default=lambda ids: ())
-    conflicting: Callable[[Sequence[bytes]], Collection[bytes]] = field(default=lambda raws: ())
+    adopted: IdSet = IdSet()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +106,13 @@ class Decision(NamedTuple):
 def run(job: Job) -> Counts:
     """Decide every batch in turn, and commit its plan before the next one is decided."""
     counts = Counts()
-    for batch, prints in job.engine.fingerprinted(job.batches):
+    for batch, prints in job.batches:
         entered = job.keepers.add_texts(RawIds.of(batch.ids), prints)
         adopted = _find_adopted(batch, job)
         decision = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, adopted)
         # Somebody may have deleted or changed a keeper in the target.  Without it others take its place, and
         # these must be checked as well.
-        while outdated := find_outdated_keepers(decision.relied_on, job):
+        while outdated := find_outdated_keepers(decision.relied_on, job.keepers, job.target, job.adopted):
             job.keepers.mark_missing(outdated)
             decision = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, adopted)
         plan = commit_in_parts(make_plan(batch, prints, decision.verdicts), batch.raws, job.commit)
@@ -141,9 +123,9 @@ def run(job: Job) -> Counts:
 
 
 def _find_adopted(batch: Batch, job: Job) -> AdoptedIds:
-    ids = job.adopted(batch.ids)
+    ids = job.adopted.among(batch.ids)
     raws = [raw for raw_id, raw in zip(batch.ids, batch.raws, strict=True) if raw_id in ids]
-    return AdoptedIds(ids, job.conflicting(raws) if raws else ())
+    return AdoptedIds(ids, job.target.conflicting(raws) if raws else ())
 
 
 def commit_in_parts(
@@ -171,17 +153,25 @@ def commit_in_parts(
     return plan
 
 
-def find_outdated_keepers(keepers: Collection[KeeperRef], job: KeeperCheck) -> set[KeeperRef]:
+def find_outdated_keepers(
+    relied_on: Collection[KeeperRef], keepers: Keepers, target: KeptRecords, adopted: IdSet
+) -> set[KeeperRef]:
     """Return the keepers that are no longer valid: deleted from the target, or changed there.
 
     A keeper that this run inserted or read needs only to be there still.  The text of a keeper from an
     earlier run is fetched and compared, as somebody may have changed it since.  An adopted record is always
     fetched: it may have been deleted, and have come again from the source with another text.
+
+    Args:
+        relied_on: The keepers to check.
+        keepers: All records kept so far.
+        target: Where kept records are.
+        adopted: Ids that the target had before the job first ran.
     """
-    adopted = job.adopted([keeper.id for keeper in keepers])
-    seen = {keeper for keeper in keepers if keeper.id not in adopted and job.keepers.is_checked(keeper)}
-    absent = job.absent({keeper.id for keeper in seen})
-    changed = job.keepers.find_outdated([keeper for keeper in keepers if keeper not in seen])
+    adopted_ids = adopted.among([keeper.id for keeper in relied_on])
+    seen = {keeper for keeper in relied_on if keeper.id not in adopted_ids and keepers.is_checked(keeper)}
+    absent = target.absent({keeper.id for keeper in seen})
+    changed = keepers.find_outdated([keeper for keeper in relied_on if keeper not in seen])
     return changed | {keeper for keeper in seen if keeper.id in absent}
 
 

@@ -14,7 +14,7 @@ from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.pipeline import worker_process
 from dedup_job.pipeline.fork_server import fork_server
 from dedup_job.pipeline.pool import Pool, Work, WorkerLost
-from dedup_job.records import Batch, Fingerprints
+from dedup_job.records import Batch, FingerprintedBatch, Fingerprints
 from dedup_job.signals import SHUTDOWN
 
 POISON = "poison"
@@ -55,7 +55,7 @@ class LocalEngine:
     ) -> None:
         self._pool.stop()
 
-    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
+    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[FingerprintedBatch]:
         """Yield each batch with its fingerprints, in order, while later ones are worked on."""
         for batch, future in self._ahead(worker_process.work, batches):
             yield batch, self._settled(batch.raws, future)

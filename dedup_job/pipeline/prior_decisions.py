@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -18,9 +18,9 @@ from dedup_job.mongo.pages import prefetch
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import InterruptedCounts
-from dedup_job.pipeline.job import Engine, Job, Observe
-from dedup_job.pipeline.skip_records import SkippingEngine
-from dedup_job.records import ADOPT, Batch, Plan, PlanTexts, RawIds, is_failure
+from dedup_job.pipeline.local_engine import LocalEngine
+from dedup_job.pipeline.skip_records import skip_records
+from dedup_job.records import ADOPT, Batch, FingerprintedBatch, PlanTexts, RawIds, is_failure
 
 SelectTexts = Callable[[PlanColumns], PlanTexts]
 
@@ -85,27 +85,9 @@ class PriorDecisions:
         check_keepers(keepers, context.target)
         return cls(keepers, IdSet.of(adopted), IdSet.of(reader.overridden()), window)
 
-    def job(
-        self,
-        context: Context,
-        engine: Engine,
-        batches: Iterable[Batch],
-        absent: Callable[[Collection[bytes]], set[bytes]],
-        commit: Callable[[Plan, Sequence[bytes]], Plan],
-        observe: Observe,
-    ) -> Job:
-        """Return the job that decides these batches; the arguments are those of `Job`."""
-        return Job(
-            batches=prefetch(batches),
-            engine=SkippingEngine(engine, self.restored.among),
-            matching=context.recipe.matching,
-            keepers=self.keepers,
-            absent=absent,
-            commit=commit,
-            observe=observe,
-            adopted=self.adopted.among,
-            conflicting=context.target.conflicting,
-        )
+    def fingerprint(self, engine: LocalEngine, batches: Iterable[Batch]) -> Iterator[FingerprintedBatch]:
+        """Yield batches with their fingerprints, reading ahead; restored records are not compared."""
+        return skip_records(engine.fingerprinted(prefetch(batches)), self.restored.among)
 
 
 def load_keepers(

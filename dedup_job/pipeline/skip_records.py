@@ -1,49 +1,49 @@
-"""Records that are never compared: restored by a person, or with an _id that is too long."""
+"""Records that are never compared: restored by a person, or with an `_id` that is too long."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from dedup_job.errors import ConfigError
 from dedup_job.mongo.ids import LONGEST_JUDGED
-from dedup_job.pipeline.job import Engine
-from dedup_job.records import Batch, Fingerprints
+from dedup_job.records import Batch, FingerprintedBatch, Fingerprints
 
 RESTORED, LONG_ID = "restored", "long_id"
-LONGEST = 7 << 20  # a command may name a row twice, which holds the id, and has 16 MiB at most
+# Bytes of an `_id`: a command has 16 MiB at most, and may name a row, which holds the id, twice.
+LONGEST = 7 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class SkippingEngine:
-    """An engine that leaves such records unjudged; `restored` tells which of some ids were restored."""
+def skip_records(
+    batches: Iterable[FingerprintedBatch],
+    restored: Callable[[Sequence[bytes]], Container[bytes]] = lambda ids: (),
+) -> Iterator[FingerprintedBatch]:
+    """Yield each batch with its fingerprints, where records that are never compared have a reason instead.
 
-    engine: Engine
-    restored: Callable[[Sequence[bytes]], Container[bytes]] = lambda ids: ()
+    Args:
+        batches: Batches and their fingerprints.
+        restored: Returns which of some ids a person has restored.
 
-    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
-        """Yield each batch with its fingerprints, in order.
-
-        Raises ConfigError for an id that is too long for the ledger.
-        """
-        for batch, prints in self.engine.fingerprinted(batches):
-            yield batch, self._without_exempt(batch, prints)
-
-    def _without_exempt(self, batch: Batch, prints: Fingerprints) -> Fingerprints:
-        restored = self.restored(batch.ids)
-        reasons = [_reason(raw_id, raw_id in restored) for raw_id in batch.ids]
-        if not any(reasons):
-            return prints
-        words, bands = prints.bits.shape[1], prints.keys.shape[1]
-        return Fingerprints.join(
-            [
-                Fingerprints.unjudged(reason, words, bands, raw) if reason else prints.take([row])
-                for row, (reason, raw) in enumerate(zip(reasons, batch.raws, strict=True))
-            ]
-        )
+    Raises:
+        ConfigError: If an id is too long for the ledger.
+    """
+    for batch, prints in batches:
+        yield batch, _without_skipped(batch, prints, restored(batch.ids))
 
 
-def _reason(raw_id: bytes, is_restored: bool) -> str:
+def _without_skipped(batch: Batch, prints: Fingerprints, restored: Container[bytes]) -> Fingerprints:
+    reasons = [_reason_to_skip(raw_id, raw_id in restored) for raw_id in batch.ids]
+    if not any(reasons):
+        return prints
+    words, bands = prints.bits.shape[1], prints.keys.shape[1]
+    return Fingerprints.join(
+        [
+            Fingerprints.unjudged(reason, words, bands, raw) if reason else prints.take([row])
+            for row, (reason, raw) in enumerate(zip(reasons, batch.raws, strict=True))
+        ]
+    )
+
+
+def _reason_to_skip(raw_id: bytes, is_restored: bool) -> str:
     if len(raw_id) > LONGEST:
         raise ConfigError(
             f"[source] filter: a record has an _id of {len(raw_id):,} bytes, and the ledger can hold "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.pipeline.local_engine import Capacity, LocalEngine
-from dedup_job.pipeline.skip_records import SkippingEngine
-from dedup_job.records import Batch
+from dedup_job.pipeline.skip_records import skip_records
+from dedup_job.records import Batch, FingerprintedBatch
 from dedup_job.spark.columns import POSITION_BITS, records
 
 
@@ -47,9 +47,10 @@ class ExecutorFingerprinting:
     capacity: Capacity
     restored: frozenset[bytes]
 
-    def engine(self) -> SkippingEngine:
-        """Return this process's engine."""
-        return SkippingEngine(_engine(self.recipe, self.capacity, os.getpid()), self.restored.intersection)
+    def fingerprint(self, batches: Iterable[Batch]) -> Iterator[FingerprintedBatch]:
+        """Yield batches with their fingerprints, made by this process's engine."""
+        engine = _engine(self.recipe, self.capacity, os.getpid())
+        return skip_records(engine.fingerprinted(batches), self.restored.intersection)
 
 
 def ranges(splits: Sequence[bytes], last: bytes | None) -> list[SourceRange]:
@@ -71,7 +72,7 @@ def read(
             for number in batch.column(0).to_pylist():
                 first = number << POSITION_BITS
                 batches = reading.batches(all_ranges[number])
-                for read_, prints in fingerprinting.engine().fingerprinted(batches):
+                for read_, prints in fingerprinting.fingerprint(batches):
                     yield records(read_.ids, prints, first)
                     first += len(read_)
 

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,6 +134,16 @@ def _run(request: dict[str, Any], printed: int, said: int) -> None:
     os._exit(code)
 
 
+class EmptyTarget:
+    """A target that lacks no record, and has no other records."""
+
+    def absent(self, ids: Iterable[bytes]) -> set[bytes]:
+        return set()
+
+    def conflicting(self, records: Iterable[bytes]) -> set[bytes]:
+        return set()
+
+
 def _warm_up() -> None:
     """Load and compile all that a run needs, and let engines do without workers."""
     without_workers(setattr)
@@ -144,11 +154,12 @@ def _warm_up() -> None:
     raws = [encode(record) for record in generate(60)]
     with LocalEngine(recipe) as engine:
         work = job.Job(
-            batches=[Batch([id_of(raw) for raw in half], half) for half in (raws[:30], raws[30:])],
-            engine=engine,
+            batches=engine.fingerprinted(
+                [Batch([id_of(raw) for raw in half], half) for half in (raws[:30], raws[30:])]
+            ),
             matching=recipe.matching,
             keepers=Keepers(recipe, 1 << 20, KeeperRefetch(lambda ids: [], engine.fingerprint)),
-            absent=lambda keepers: set(),
+            target=EmptyTarget(),
             commit=lambda plan, raws: plan,
             observe=lambda batch, plan: None,
         )

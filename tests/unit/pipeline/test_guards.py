@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,13 +11,13 @@ from dedup_job.errors import GuardStop
 from dedup_job.pipeline import guards
 from dedup_job.pipeline.guards import (
     FIRST_RECORDS,
-    BufferedEngine,
     DropGuard,
     FailureGuard,
     Guards,
     InterruptedCounts,
     UnjudgedGuard,
     WarningList,
+    check_first_records,
     check_vanished,
     stop_run,
 )
@@ -38,7 +38,7 @@ class Engine:
     def __init__(self, *done: tuple[Batch, Fingerprints]) -> None:
         self.done, self.asked = done, 0
 
-    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
+    def fingerprinted(self) -> Iterator[tuple[Batch, Fingerprints]]:
         for one in self.done:
             self.asked += 1
             yield one
@@ -46,7 +46,7 @@ class Engine:
 
 def held(engine: Engine, look: UnjudgedGuard) -> Iterator[int]:
     """How many batches the engine had made when each was handed on."""
-    for _ in BufferedEngine(engine, look).fingerprinted([]):
+    for _ in check_first_records(engine.fingerprinted(), look):
         yield engine.asked
 
 
@@ -188,21 +188,11 @@ def test_five_duplicates_are_named_as_a_command_line_takes_them() -> None:
     assert f"duplicates of 7 would be {', '.join(named.format(n) for n in range(5))};" in notes.messages[0]
 
 
-def test_a_plan_that_passes_a_limit_is_not_committed_and_those_before_it_are() -> None:
-    committed = []
-
-    def commit(plan: Plan, raws: Sequence[bytes]) -> Plan:
-        committed.append(plan)
-        return plan
-
-    guarded = Guards(UnjudgedGuard(1, stop_run), DropGuard(1, 2, stop_run), FailureGuard(1, stop_run)).before(
-        commit
-    )
-    first, second = plan(None, 0, 0), plan(0)
-    assert guarded(first, []) is first
+def test_a_plan_that_passes_a_limit_stops_the_run_and_plans_before_it_do_not() -> None:
+    guards = Guards(UnjudgedGuard(1, stop_run), DropGuard(1, 2, stop_run), FailureGuard(1, stop_run))
+    guards.check(plan(None, 0, 0))
     with pytest.raises(GuardStop):
-        guarded(second, [])
-    assert committed == [first]
+        guards.check(plan(0))
 
 
 def test_plans_that_were_not_held_back_are_looked_at_before_each_commit() -> None:
@@ -212,8 +202,8 @@ def test_plans_that_were_not_held_back_are_looked_at_before_each_commit() -> Non
     hidden = Plan([raw_id(n) for n in range(FIRST_RECORDS)], unjudged, *columns)
     guards = Guards(UnjudgedGuard(0.95, stop_run), DropGuard(0.9, None, stop_run), FailureGuard(1, stop_run))
     with pytest.raises(GuardStop, match=r"missing 1,000.*text is in title 100"):
-        guards.all_before(lambda plan, raws: plan)(hidden, batch(FIRST_RECORDS)[0].raws)
-    assert guards.all_before(lambda plan, raws: plan)(first := plan(None, 0), []) is first
+        guards.check_with_first(hidden, batch(FIRST_RECORDS)[0].raws)
+    guards.check_with_first(plan(None, 0), [])
 
 
 def failed(*reasons: str, start: int = 0) -> Plan:

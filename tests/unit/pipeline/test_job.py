@@ -14,6 +14,7 @@ from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index import candidate_index
 from dedup_job.index.keepers import KeeperRef, KeeperRefetch, Keepers
 from dedup_job.index.search import NO_DISTANCE
+from dedup_job.mongo.ids import IdSet
 from dedup_job.native.arrays import Ragged
 from dedup_job.pipeline.job import AdoptedIds, Job, add_keepers, decide, make_plan, run
 from dedup_job.records import (
@@ -351,13 +352,20 @@ def test_an_empty_batch_has_no_verdicts() -> None:
     assert world.decide() == []
 
 
-class Echo:
-    """An engine that knows the texts already."""
+@dataclass(frozen=True)
+class Lacking:
+    """A target that lacks some records, and has no others."""
 
-    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
-        names = {text.name.encode(): text for text in (A, B, C)}
-        for batch in batches:
-            yield batch, prints_of([names[raw] for raw in batch.raws])
+    absent: Callable[[Iterable[bytes]], set[bytes]] = lambda ids: set()
+
+    def conflicting(self, records: Iterable[bytes]) -> set[bytes]:
+        return set()
+
+
+def fingerprinted(batches: Iterable[Batch], texts: Iterable[Text]) -> Iterator[tuple[Batch, Fingerprints]]:
+    names = {text.name.encode(): text for text in texts}
+    for batch in batches:
+        yield batch, prints_of([names[raw] for raw in batch.raws])
 
 
 def ran(commit: Callable[[Plan, Sequence[bytes]], Plan]) -> tuple[Counts, list[Plan]]:
@@ -365,11 +373,10 @@ def ran(commit: Callable[[Plan, Sequence[bytes]], Plan]) -> tuple[Counts, list[P
     world, seen = World(matching(radius=3)), []
     batches = [Batch([b"0", b"1"], [b"a", b"b"]), Batch([b"2", b"3"], [b"a", b"c"])]
     job = Job(
-        batches=batches,
-        engine=Echo(),
+        batches=fingerprinted(batches, (A, B, C)),
         matching=world.matching,
         keepers=world.keepers,
-        absent=lambda ids: set(),
+        target=Lacking(),
         commit=commit,
         observe=lambda _, plan: seen.append(plan),
     )
@@ -396,13 +403,8 @@ def test_keepers_that_are_gone_are_looked_for_until_all_that_stand_are_there() -
     """`between` is near both; when the first is found to be gone the second is asked for, and is gone too."""
     left, right, between = Text("left", 0b0), Text("right", 0b111100), Text("between", 0b1100)
     world, asked = World(matching(radius=2)), []
-    names = {text.name.encode(): text for text in (left, right, between)}
 
-    class Named:
-        def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
-            return ((batch, prints_of([names[raw] for raw in batch.raws])) for batch in batches)
-
-    def absent(ids: Collection[bytes]) -> set[bytes]:
+    def absent(ids: Iterable[bytes]) -> set[bytes]:
         asked.append(set(ids))
         return set(ids)
 
@@ -410,11 +412,10 @@ def test_keepers_that_are_gone_are_looked_for_until_all_that_stand_are_there() -
     seen: list[Plan] = []
     run(
         Job(
-            batches=batches,
-            engine=Named(),
+            batches=fingerprinted(batches, (left, right, between)),
             matching=world.matching,
             keepers=world.keepers,
-            absent=absent,
+            target=Lacking(absent),
             commit=lambda plan, _: plan,
             observe=lambda _, plan: seen.append(plan),
         )
@@ -468,25 +469,24 @@ class Foreign:
     def run(self, source: Mapping[int, str], size: int) -> None:
         """Decide so many records of the source at a time, and hold every plan to the promise."""
         ids, raws = [*records(source)], [*records(source).values()]
+        batches = [Batch(ids[at : at + size], raws[at : at + size]) for at in range(0, len(ids), size)]
         job = Job(
-            batches=[Batch(ids[at : at + size], raws[at : at + size]) for at in range(0, len(ids), size)],
-            engine=self,
+            batches=((batch, self._fingerprint(batch.raws)) for batch in batches),
             matching=self.matching,
             keepers=self.keepers,
-            absent=lambda ids: set(ids) - self.target.keys(),
+            target=self,
             commit=self._commit,
             observe=self._observe,
-            adopted=self.held.intersection,
-            conflicting=self._conflicting,
+            adopted=IdSet.of([self.held]),
         )
         run(job)
 
-    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
-        return ((batch, self._fingerprint(batch.raws)) for batch in batches)
+    def absent(self, ids: Iterable[bytes]) -> set[bytes]:
+        return set(ids) - self.target.keys()
 
-    def _conflicting(self, raws: Sequence[bytes]) -> set[bytes]:
-        ids = (raw.split()[0] for raw in raws)
-        return {raw_id for raw_id, raw in zip(ids, raws, strict=True) if self.target.get(raw_id, raw) != raw}
+    def conflicting(self, records: Iterable[bytes]) -> set[bytes]:
+        named = {raw.split()[0]: raw for raw in records}
+        return {raw_id for raw_id, raw in named.items() if self.target.get(raw_id, raw) != raw}
 
     def _commit(self, plan: Plan, raws: Sequence[bytes]) -> Plan:
         refused = {}

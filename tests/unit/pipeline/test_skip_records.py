@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 import numpy as np
 import pytest
 
 from dedup_job.errors import ConfigError
 from dedup_job.mongo.ids import LONGEST_JUDGED
 from dedup_job.native.arrays import Ragged
-from dedup_job.pipeline.skip_records import LONGEST, SkippingEngine
+from dedup_job.pipeline.skip_records import LONGEST, skip_records
 from dedup_job.records import Batch, Fingerprints, digests
 
 RAWS = [bytes([n]) * 5 for n in range(4)]
 
 
-class Engine:
-    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
-        for batch in batches:
-            n = len(batch)
-            shingles = Ragged(np.arange(n + 1), np.arange(n, dtype=np.uint32))
-            yes, keys = np.ones(n, bool), np.full((n, 3), 5, np.uint32)
-            bits, hashes = np.full((n, 2), 7, np.uint64), digests(batch.raws)
-            yield batch, Fingerprints(["", "", "empty", ""], bits, yes, keys, hashes, hashes, shingles, yes)
+def fingerprinted(batch: Batch) -> tuple[Batch, Fingerprints]:
+    n = len(batch)
+    shingles = Ragged(np.arange(n + 1), np.arange(n, dtype=np.uint32))
+    yes, keys = np.ones(n, bool), np.full((n, 3), 5, np.uint32)
+    bits, hashes = np.full((n, 2), 7, np.uint64), digests(batch.raws)
+    return batch, Fingerprints(["", "", "empty", ""], bits, yes, keys, hashes, hashes, shingles, yes)
 
 
 def prints_of(restored: set[bytes]) -> Fingerprints:
     batch = Batch([raw[:1] for raw in RAWS], RAWS)
-    [(same, prints)] = SkippingEngine(Engine(), lambda ids: restored.intersection(ids)).fingerprinted([batch])
+    [(same, prints)] = skip_records([fingerprinted(batch)], restored.intersection)
     assert same is batch
     return prints
 
@@ -50,7 +46,7 @@ def test_without_restored_records_nothing_changes() -> None:
 
 def reason_of_an_id_of(size: int) -> str:
     batch = Batch([bytes(size), *(b"%d" % n for n in range(3))], RAWS)
-    [(_, prints)] = SkippingEngine(Engine()).fingerprinted([batch])
+    [(_, prints)] = skip_records([fingerprinted(batch)])
     return prints.reasons[0]
 
 
