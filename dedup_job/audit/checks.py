@@ -9,7 +9,7 @@ from typing import Any
 from dedup_job.audit.audit_session import AuditSession, hash_records
 from dedup_job.ledger.apply_plan import is_as_judged
 from dedup_job.ledger.plan_format import counts_key
-from dedup_job.mongo.id_text import extended
+from dedup_job.mongo.ids import extended
 from dedup_job.report.verify_results import AuditDifference
 
 RESTORED = 4
@@ -47,7 +47,7 @@ LEDGER = (
         "chain_broken", "a plan does not follow the plan before it: restore the target database from a backup"
     ),
 )
-HEAD = (
+HEAD_CHECKS = (
     Check("counters", "the counts in the head differ from the sum of the plans", of_sample=False),
     Check("watermark", "the watermark is not the last id that a backfill decided", of_sample=False),
 )
@@ -180,7 +180,7 @@ def check_head(audit: AuditSession) -> Iterator[AuditDifference]:
     last = audit.book.last_id()
     in_head = counts_key(head.counts)
     shown = {name: {"head": in_head[name], "plans": n} for name, n in counted.items() if n != in_head[name]}
-    counters, watermark = HEAD
+    counters, watermark = HEAD_CHECKS
     if shown:
         yield AuditDifference(counters.name, counters.means, len(shown), [shown])
     if last != head.watermark:

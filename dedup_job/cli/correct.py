@@ -129,7 +129,7 @@ def verify(config: Path, sample: int | None, state: Path | None, **options: Any)
       dedup-job verify -c shop.toml --sample 100000
     """
     from dedup_job.commands.verify import verify as verify_all
-    from dedup_job.commands.verify_sample import verify_sample
+    from dedup_job.commands.verify import verify_sample
     from dedup_job.pipeline.context import Context
     from dedup_job.report.progress import Progress
 

@@ -194,7 +194,7 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
 
 
 def _adopt(settings: Any, options: dict[str, Any]) -> None:
-    from dedup_job.commands.adopt import adopt
+    from dedup_job.commands.backfill import adopt
     from dedup_job.pipeline.context import Context
     from dedup_job.report.progress import Progress
 

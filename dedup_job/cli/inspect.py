@@ -158,7 +158,7 @@ def list_decided(config: Path, ids_only: bool, **options: Any) -> int:
       dedup-job list -c shop.toml --numbers-only --ids | dedup-job restore -c shop.toml -
     """
     from dedup_job.commands.list import ListingQuery, list_decisions, parse_where
-    from dedup_job.ledger.row_query import Selection
+    from dedup_job.ledger.rows import Selection
     from dedup_job.pipeline.context import Context
 
     settings, output = prepare_settings(config, {**options, "workers": 1})

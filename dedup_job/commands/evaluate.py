@@ -11,7 +11,7 @@ from dedup_job.commands.lookup import find_versions
 from dedup_job.errors import UsageError
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.keepers import KeeperRefetch, Keepers
-from dedup_job.mongo.id_text import extended, readings
+from dedup_job.mongo.ids import extended, readings
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
 from dedup_job.records import Action, Batch, Fingerprints, RawIds

@@ -8,7 +8,7 @@ from dedup_job.analysis import pair_explanation
 from dedup_job.commands.lookup import find_record
 from dedup_job.errors import UsageError
 from dedup_job.ledger.compatibility import check_fits
-from dedup_job.mongo.id_text import extended
+from dedup_job.mongo.ids import extended
 from dedup_job.pipeline.context import Context
 from dedup_job.report.differences import TextGap, TextPiece, cut_excerpt, diff_texts
 

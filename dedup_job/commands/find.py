@@ -17,8 +17,7 @@ from bson.raw_bson import RawBSONDocument
 from dedup_job.errors import ConfigError
 from dedup_job.index.keepers import Keepers
 from dedup_job.ledger.compatibility import check_fits, check_places, check_whole
-from dedup_job.mongo.id_text import ID_JSON, extended
-from dedup_job.mongo.ids import IdSet, document, elements, id_of
+from dedup_job.mongo.ids import ID_JSON, IdSet, document, elements, extended, id_of
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.local_engine import LocalEngine

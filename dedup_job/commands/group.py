@@ -13,9 +13,8 @@ from dedup_job.commands.lookup import (
 )
 from dedup_job.errors import UsageError
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.row_query import Selection
-from dedup_job.ledger.rows import keeper_of_row
-from dedup_job.mongo.id_text import extended, readings, with_equals
+from dedup_job.ledger.rows import Selection, keeper_of_row
+from dedup_job.mongo.ids import extended, readings, with_equals
 from dedup_job.pipeline.context import Context
 from dedup_job.report.decision_lines import GroupKeeper, GroupMember
 from dedup_job.report.differences import cut_excerpt, diff_texts

@@ -9,8 +9,8 @@ from dedup_job.commands.find import read_lines
 from dedup_job.errors import ConfigError, UsageError
 from dedup_job.ledger.compatibility import check_fits
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.row_query import Decided
-from dedup_job.mongo.id_text import readings
+from dedup_job.ledger.rows import Decided
+from dedup_job.mongo.ids import readings
 from dedup_job.mongo.target import ReadOnlyTarget
 from dedup_job.pipeline.context import Context, RecordLookup
 

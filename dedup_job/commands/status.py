@@ -9,7 +9,7 @@ from typing import Any
 
 from dedup_job.ledger.head import Head, Holder
 from dedup_job.ledger.reader import DECIDING, REPORTED
-from dedup_job.mongo.id_text import extended
+from dedup_job.mongo.ids import extended
 from dedup_job.pipeline.context import Context
 from dedup_job.records import is_failure
 from dedup_job.report.run_summary import LedgerProgress

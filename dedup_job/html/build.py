@@ -26,7 +26,7 @@ from dedup_job.html.contents import (
 )
 from dedup_job.html.reread import RecordReader, RereadPair, RereadRecord
 from dedup_job.html.samples import STEPS, PageSamples
-from dedup_job.mongo.id_text import extended
+from dedup_job.mongo.ids import extended
 from dedup_job.pipeline.context import Context
 from dedup_job.records import Batch, Plan
 from dedup_job.report.differences import cut_excerpt, diff_texts

@@ -13,7 +13,7 @@ from dedup_job.analysis.threshold_effects import KeeperGroup
 from dedup_job.fingerprint.shingles import NUMBER_PATTERN
 from dedup_job.html.samples import DrawnGroup
 from dedup_job.index.similarity import ShingleSets, similarities_at_least
-from dedup_job.mongo.id_text import ID_JSON, SHOWABLE
+from dedup_job.mongo.ids import ID_JSON, SHOWABLE
 from dedup_job.mongo.target import ReadOnlyTarget
 from dedup_job.pipeline.context import Context, RecordLookup
 from dedup_job.pipeline.local_engine import LocalEngine

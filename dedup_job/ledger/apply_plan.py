@@ -1,17 +1,27 @@
-"""Fetch the present versions of a plan's records, and insert the kept records into the target."""
+"""Apply a plan to the target: insert kept records, and replace or remove earlier copies."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from dedup_job.ledger.plan_format import StoredPlan
+from dedup_job.errors import Unreachable
+from dedup_job.ledger.overrides import KEEP, PASS
+from dedup_job.ledger.plan_format import StoredPlan, pack, unpack
+from dedup_job.ledger.rows import left_row, row_keys
+from dedup_job.mongo.client import Disturbed
+from dedup_job.mongo.ids import portions, selector
 from dedup_job.mongo.record_equality import as_sent
+from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
-from dedup_job.records import CONFLICT, VANISHED, Action, Plan, Verdict, digest
+from dedup_job.records import CONFLICT, COPYING_ACTIONS, VANISHED, Action, Plan, Verdict, digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +137,201 @@ def as_arriving(plan: Plan, records: CurrentRecords, rows: Iterable[int]) -> Pla
 
 def _is_judged(plan: Plan, row: int, raw: bytes) -> bool:
     return bool(digest(raw) == plan.hashes[row].tobytes())
+
+
+ALTERED = "altered"
+
+# Renews the lease, and returns the server time until which it covers writes.
+Deadline = Callable[[], datetime]
+
+
+def replace_kept(
+    stored: StoredPlan, records: CurrentRecords, rows: Sequence[int], target: Target, deadline: Deadline
+) -> dict[int, Verdict]:
+    """Replace earlier copies in the target by the new versions of these kept records.
+
+    Copies that somebody altered, and records that changed again since the plan, are left alone.
+
+    Returns:
+        The new verdicts of rows that the target refuses.
+
+    Raises:
+        Unreachable: If the target did not replace the records before the deadline.
+    """
+    due = _new_versions(stored, records, rows)
+    due = {row: due[row] for row in _split_copies(stored, due, target)[0]}
+    if not due:
+        return {}
+    places = list(due)
+    refused = {places[place]: reason for place, reason in target.replace([*due.values()], deadline()).items()}
+    if _split_copies(stored, due.keys() - refused.keys(), target)[0]:
+        # This raises if another run has taken the lease.
+        deadline()
+        raise Unreachable("the target did not replace the records in time; run again")
+    return {row: Verdict(Action.REFUSED, reason) for row, reason in refused.items()}
+
+
+def insert_missing(stored: StoredPlan, records: CurrentRecords, target: Target) -> None:
+    """Insert kept records again, in their new version, that somebody deleted from the target.
+
+    Records that the target refuses are found by `rows_in_target`.
+    """
+    rows = stored.plan.rows(*COPYING_ACTIONS)
+    due = {stored.plan.ids[row]: raw for row, raw in _new_versions(stored, records, rows).items()}
+    target.insert([due[raw_id] for raw_id in sorted(target.absent(due))])
+
+
+def remove_rest(stored: StoredPlan, target: Target, deadline: Deadline) -> dict[int, Verdict]:
+    """Remove earlier copies of records that the plan does not keep from the target.
+
+    Returns:
+        The new verdicts of rows whose copy stays, as somebody altered it.
+
+    Raises:
+        Unreachable: If the target did not remove the records before the deadline.
+    """
+    rows = _rows_inserted_before(stored, stored.plan.rows(Action.DUPLICATE, Action.REFUSED))
+    own, others = _split_copies(stored, rows, target)
+    there = {stored.plan.ids[row] for row in own}
+    while there:
+        target.remove(sorted(there), deadline())
+        before, there = there, there - target.absent(there)
+        if there == before:
+            deadline()
+            raise Unreachable("the target did not remove the records in time; run again")
+    return {row: CONFLICT for row in others if stored.plan.verdicts[row] != CONFLICT}
+
+
+def left_rows(stored: StoredPlan) -> list[bytes]:
+    """Return the rows of `left` on copies that somebody altered, so that they stay in the target."""
+    rows = _rows_inserted_before(stored, stored.plan.rows(Action.REFUSED))
+    altered = [stored.plan.ids[row] for row in rows if stored.plan.verdicts[row] == CONFLICT]
+    return [left_row(raw_id, ALTERED, stored.run, stored.at, decided=stored.run) for raw_id in altered]
+
+
+def rows_in_target(stored: StoredPlan, target: Target) -> list[int]:
+    """Return the rows whose new version is in the target, and the rows that need no copy there."""
+    inserted = _rows_inserted_before(stored, stored.plan.rows(*COPYING_ACTIONS))
+    wanted = {stored.plan.ids[row]: row for row in inserted}
+    there = {
+        wanted[raw_id]
+        for found in target.fetch(list(wanted))
+        for raw_id in found.keys() & wanted.keys()
+        if is_as_judged(found[raw_id], _hash_of(stored, wanted[raw_id]))
+    }
+    return [row for row, raw_id in enumerate(stored.plan.ids) if raw_id not in wanted or row in there]
+
+
+def _rows_inserted_before(stored: StoredPlan, rows: Sequence[int]) -> list[int]:
+    """Return the rows whose record was inserted into the target for an earlier decision."""
+    assert stored.before is not None
+    return [row for row in rows if stored.before.hash_of(row) is not None]
+
+
+def _new_versions(stored: StoredPlan, records: CurrentRecords, rows: Sequence[int]) -> dict[int, bytes]:
+    """Return the raw records, by row, whose version in the plan differs from the version inserted before."""
+    assert stored.before is not None
+    versions: dict[int, bytes] = {}
+    for row in _rows_inserted_before(stored, rows):
+        raw, judged = records.raws[row], _hash_of(stored, row)
+        if raw is not None and digest(raw) == judged != stored.before.hash_of(row):
+            versions[row] = raw
+    return versions
+
+
+def _split_copies(stored: StoredPlan, rows: Any, target: Target) -> tuple[list[int], list[int]]:
+    """Return the rows whose earlier copy is in the target, and the rows where another record is."""
+    assert stored.before is not None
+    wanted = {stored.plan.ids[row]: row for row in rows}
+    own, others = list[int](), list[int]()
+    for found in target.fetch(list(wanted)):
+        for raw_id in found.keys() & wanted.keys():
+            row = wanted[raw_id]
+            is_own = is_as_judged(found[raw_id], stored.before.hash_of(row) or b"")
+            (own if is_own else others).append(row)
+    return sorted(own), sorted(others)
+
+
+def _hash_of(stored: StoredPlan, row: int) -> bytes:
+    judged: bytes = stored.plan.hashes[row].tobytes()
+    return judged
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierPlans:
+    """Changes the plans, and the rows, of earlier decisions.
+
+    Attributes:
+        collection: Returns a collection of the ledger by its name.
+    """
+
+    collection: Callable[[str], RetryingCollection]
+
+    def remove_records(self, stored: StoredPlan) -> None:
+        """Remove the records of a plan from earlier plans, and the rows on the earlier decisions.
+
+        Only rows of those plans' runs are deleted, so rows of later runs stay.
+        """
+        ids = self._by_number(stored, range(len(stored.plan)))
+        self._delete_rows(stored.plan.ids, self._runs(ids))
+        for number, some in ids.items():
+            self._rewrite(number, partial(StoredPlan.without, ids=some))
+
+    def renew(self, stored: StoredPlan, rows: Sequence[int]) -> None:
+        """Write the new hashes of these rows into the earlier plans.
+
+        A hash that a later renewal has changed is left alone.
+        """
+        assert stored.before is not None
+        columns = stored.before.hashes, stored.plan.hashes
+        hashes = {
+            stored.plan.ids[row]: (columns[0][row].tobytes(), columns[1][row].tobytes()) for row in rows
+        }
+        for number in self._by_number(stored, rows):
+            self._rewrite(number, lambda old: old.with_hashes(hashes))
+
+    def _by_number(self, stored: StoredPlan, rows: Sequence[int]) -> Mapping[int, set[bytes]]:
+        assert stored.before is not None
+        ids: dict[int, set[bytes]] = defaultdict(set)
+        for row in rows:
+            ids[int(stored.before.numbers[row])].add(stored.plan.ids[row])
+        return ids
+
+    def _delete_rows(self, ids: Sequence[bytes], runs: Sequence[str]) -> None:
+        """Delete the rows on earlier decisions; overrides stay valid for the new decision."""
+        by_runs = {"run": {"$in": runs}}
+        restored = {"action": KEEP, "dropped.run": {"$in": runs}}
+        for some in portions(row_keys(ids)):
+            for name in ("dropped", "exceptions"):
+                rows = {"$and": [selector(some), by_runs]}
+                self.collection(name).delete_many(rows)
+            words = {"$and": [selector(some), restored]}
+            passed = {"$set": {"action": PASS}}
+            self.collection("overrides").update_many(words, passed)
+
+    def _runs(self, numbers: Mapping[int, Any]) -> list[str]:
+        names = {plan["run"] for number in numbers for plan in self._found(number, {"run": 1})}
+        return sorted(names)
+
+    def _rewrite(self, number: int, changed: Callable[[StoredPlan], StoredPlan]) -> None:
+        """Rewrite a plan; retry after a pause if another process changed it meanwhile."""
+        self.collection("plans").attempt(lambda: self._try_rewrite(number, changed))
+
+    def _try_rewrite(self, number: int, changed: Callable[[StoredPlan], StoredPlan]) -> None:
+        """Rewrite a plan; raise Disturbed if another process has changed it since it was read."""
+        if not all([self._is_rewritten(packed, changed) for packed in self._found(number)]):
+            raise Disturbed
+
+    def _is_rewritten(self, packed: Mapping[str, Any], changed: Callable[[StoredPlan], StoredPlan]) -> bool:
+        after = pack(changed(unpack(packed)))
+        if after["sha256"] == packed["sha256"]:
+            return True
+        same = {"_id": packed["_id"], "sha256": packed["sha256"]}
+        found = self.collection("plans").replace_one(same, after)
+        return found.matched_count == 1
+
+    def _found(self, number: int, projection: Mapping[str, int] | None = None) -> Iterator[Mapping[str, Any]]:
+        """Yield the plans with this number: the accepted one, and leftovers of killed runs."""
+        condition = {"_id": {"$gte": {"number": number}, "$lt": {"number": number + 1}}}
+        found = self.collection("plans").find(condition, projection)
+        yield from found

@@ -18,24 +18,22 @@ from typing import Any
 from dedup_job.errors import StateError
 from dedup_job.ledger.apply_plan import (
     CurrentRecords,
+    EarlierPlans,
     as_arriving,
     gone_keepers,
     insert_kept,
+    insert_missing,
+    left_rows,
     not_as_judged,
     records_now,
+    remove_rest,
+    replace_kept,
+    rows_in_target,
 )
 from dedup_job.ledger.compatibility import check_whole
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.leased_ledger import LeasedLedger
 from dedup_job.ledger.plan_format import Before, PlanId, StoredPlan, counts_key, pack, unpack
-from dedup_job.ledger.redecide import (
-    EarlierPlans,
-    insert_missing,
-    left_rows,
-    remove_rest,
-    replace_kept,
-    rows_in_target,
-)
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.records import (

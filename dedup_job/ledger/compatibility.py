@@ -9,7 +9,7 @@ from typing import Any
 from dedup_job.errors import ConfigError, StateError
 from dedup_job.fingerprint.recipe import setting_name
 from dedup_job.ledger.head import Head, Origin
-from dedup_job.mongo.collection_uuids import check_same
+from dedup_job.mongo.collection_checks import check_same
 
 
 @dataclass(frozen=True, slots=True)

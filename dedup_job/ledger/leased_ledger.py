@@ -22,7 +22,7 @@ from dedup_job.ledger.reader import DECIDING, LedgerReader
 from dedup_job.ledger.rows import RowWriter
 from dedup_job.ledger.run_history import NEVER, RunId, RunRow
 from dedup_job.mongo.client import RetryPolicy
-from dedup_job.mongo.collection_uuids import Places, check_same
+from dedup_job.mongo.collection_checks import Places, check_same
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.indexes import IndexRefused, build_indexes
 from dedup_job.records import Counts

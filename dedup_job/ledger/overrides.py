@@ -17,8 +17,7 @@ from bson import decode, encode
 from bson.raw_bson import RawBSONDocument
 
 from dedup_job.ledger.rows import id_of_row, row_key
-from dedup_job.mongo.id_text import SHOWABLE
-from dedup_job.mongo.ids import document, elements, id_of
+from dedup_job.mongo.ids import SHOWABLE, document, elements, id_of
 from dedup_job.records import RAW, digest
 
 KEEP = "keep"  # against the plan that dropped the record

@@ -14,12 +14,10 @@ from dedup_job.errors import DedupError, LeaseHeld, StateError
 from dedup_job.ledger.head import Head, HeadDocument
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan, unpack, unpack_columns
-from dedup_job.ledger.row_query import Selection
-from dedup_job.ledger.rows import id_of_row, row_key, row_keys
+from dedup_job.ledger.rows import Selection, id_of_row, row_key, row_keys
 from dedup_job.mongo.client import RetryPolicy, named_errors
 from dedup_job.mongo.id_lookup import Lookup
-from dedup_job.mongo.id_text import SHOWABLE
-from dedup_job.mongo.ids import id_of
+from dedup_job.mongo.ids import SHOWABLE, id_of
 from dedup_job.mongo.pages import Pages, prefetch
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.records import BACKFILL, NIGHTLY, RECONCILE

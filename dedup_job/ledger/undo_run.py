@@ -10,12 +10,11 @@ from itertools import takewhile
 from typing import Any
 
 from dedup_job.errors import StateError, Unreachable, UsageError
-from dedup_job.ledger.apply_plan import is_as_judged
+from dedup_job.ledger.apply_plan import ALTERED, is_as_judged
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.head import Undoing
 from dedup_job.ledger.overrides import PASS
 from dedup_job.ledger.plan_format import StoredPlan, counts_key
-from dedup_job.ledger.redecide import ALTERED
 from dedup_job.ledger.rows import left_row, row_key, row_keys
 from dedup_job.ledger.run_history import BEFORE
 from dedup_job.mongo.collection_checks import created

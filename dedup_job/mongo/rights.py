@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from dedup_job.errors import NotPermitted
-from dedup_job.mongo.collection_uuids import OF_LEDGER
+from dedup_job.mongo.collection_checks import OF_LEDGER
 from dedup_job.mongo.retrying_collection import RetryingCollection
 
 

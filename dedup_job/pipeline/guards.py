@@ -12,7 +12,7 @@ from typing import Self
 
 from dedup_job.config import LimitSettings
 from dedup_job.errors import GuardStop
-from dedup_job.mongo.id_text import extended
+from dedup_job.mongo.ids import extended
 from dedup_job.records import Action, FingerprintedBatch, Plan, is_failure
 from dedup_job.report.terminal import format_id
 from dedup_job.text.fields import count_field_kinds, count_text_fields

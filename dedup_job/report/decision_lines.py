@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Any
 
-from dedup_job.ledger.row_query import Decided
-from dedup_job.mongo.id_text import extended
+from dedup_job.ledger.rows import Decided
+from dedup_job.mongo.ids import extended
 from dedup_job.report.differences import TextGap, TextPiece, describe_gap, mark_difference
 from dedup_job.report.terminal import fit_cell, format_id, wrap_text
 

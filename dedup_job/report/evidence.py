@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from dedup_job.mongo.id_text import extended
+from dedup_job.mongo.ids import extended
 from dedup_job.records import Batch, KeeperMatch, Plan
 from dedup_job.report.terminal import format_id
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from dedup_job.errors import StorageFull, UsageError
-from dedup_job.mongo.id_text import extended
+from dedup_job.mongo.ids import extended
 from dedup_job.records import Batch, Plan
 from dedup_job.report.terminal import format_id, to_json_line
 

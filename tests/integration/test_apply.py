@@ -20,8 +20,8 @@ from pymongo import MongoClient, monitoring
 
 from dedup_job import __main__, config
 from dedup_job.commands import apply_changes as applying
-from dedup_job.commands import verify_sample
-from dedup_job.commands.adopt import adopt
+from dedup_job.commands import verify
+from dedup_job.commands.backfill import adopt
 from dedup_job.commands.reconcile import compare_with_source
 from dedup_job.commands.why import why
 from dedup_job.errors import LeaseHeld, NotPermitted, StateError, UsageError
@@ -86,7 +86,7 @@ def check_up_to_date(job: Job) -> None:
     assert all(raw.raw == source[raw["_id"]] for raw in job.target.with_options(RAW).find())
     assert differences(job) == []
     with Context(config.check_settings(job.tables, "test")) as context:
-        assert verify_sample.verify_sample(context, 100, lambda number: None).agrees
+        assert verify.verify_sample(context, 100, lambda number: None).agrees
     assert not any(due(job)[name] for name in ("renew",))
     head = job.ledger("head").find_one() or {}
     assert (head["pending"], head["lease"]) == (None, None)

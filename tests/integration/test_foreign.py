@@ -11,8 +11,8 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
 
 from dedup_job import config
-from dedup_job.commands import verify, verify_sample
-from dedup_job.commands.adopt import adopt as adopt_command
+from dedup_job.commands import verify
+from dedup_job.commands.backfill import adopt as adopt_command
 from dedup_job.commands.reconcile import reconcile
 from dedup_job.errors import ConfigError, StateError
 from dedup_job.ledger.commit import Ledger
@@ -391,7 +391,7 @@ def test_an_audit_knows_what_was_adopted(job: Job) -> None:
 
     with Context(config.check_settings(job.tables, "test")) as context:
         assert verify.verify(context, None, lambda _: None).differences == []
-        assert verify_sample.verify_sample(context, 4, lambda _: None).differences == []
+        assert verify.verify_sample(context, 4, lambda _: None).differences == []
         found = reconcile(context, True, lambda _: None)
     assert (found.decided, found.missed) == (6, None)
     assert found.vanished.counts.total() == found.changed.counts.total() == 0

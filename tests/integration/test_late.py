@@ -14,7 +14,7 @@ from bson import Binary, ObjectId, Timestamp
 
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.plan_format import unpack
-from dedup_job.mongo.id_text import value
+from dedup_job.mongo.ids import value
 from tests.support.foreign_targets import Killed, killed_at
 from tests.support.job import RAW, Job
 from tests.support.late_records import POOL

@@ -19,7 +19,7 @@ from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.errors import StateError
 from dedup_job.ledger.compatibility import Consent
 from dedup_job.mongo.client import RetryPolicy
-from dedup_job.mongo.collection_uuids import Places
+from dedup_job.mongo.collection_checks import Places
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.pipeline.context import Context

@@ -14,7 +14,7 @@ from dedup_job.commands.estimate import estimate
 from dedup_job.commands.list import ListingQuery, list_decisions
 from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.commands.status import status
-from dedup_job.ledger.row_query import Selection
+from dedup_job.ledger.rows import Selection
 from dedup_job.mongo.limited_client import LimitedClient
 from dedup_job.pipeline.context import Context
 from tests.support.apply_cases import decided as decide_all

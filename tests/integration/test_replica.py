@@ -17,7 +17,7 @@ from pymongo.read_concern import ReadConcern
 from dedup_job import config
 from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.errors import NotPermitted, StorageFull, Unreachable
-from dedup_job.mongo.collection_uuids import OF_LEDGER
+from dedup_job.mongo.collection_checks import OF_LEDGER
 from dedup_job.pipeline.context import Context
 from scripts.corpus import generate
 from scripts.local_replica_set import LocalReplicaSet, Member

@@ -11,7 +11,7 @@ import pytest
 from bson import ObjectId
 
 from dedup_job import config
-from dedup_job.commands import verify, verify_sample
+from dedup_job.commands import verify
 from dedup_job.errors import LeaseHeld, StateError, UsageError
 from dedup_job.pipeline.context import Context
 from tests.support.job import RAW, Job
@@ -83,7 +83,7 @@ def differences(job: Job, kinds: list[str]) -> None:
     """Check what an audit of everything, and one by numbers, say."""
     with Context(config.check_settings(job.tables, "test")) as context:
         whole = verify.verify(context, None, lambda number: None)
-        sample = verify_sample.verify_sample(context, 100, lambda number: None)
+        sample = verify.verify_sample(context, 100, lambda number: None)
     assert [one.kind for one in (*whole.differences, *sample.differences)] == kinds
 
 

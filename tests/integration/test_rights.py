@@ -23,7 +23,7 @@ from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.commands.restore import restore
 from dedup_job.commands.undo import undo
 from dedup_job.errors import NotPermitted
-from dedup_job.ledger.row_query import Selection
+from dedup_job.ledger.rows import Selection
 from dedup_job.pipeline.context import Context
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod

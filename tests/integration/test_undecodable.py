@@ -10,8 +10,7 @@ from bson import encode
 from bson.raw_bson import RawBSONDocument
 from pymongo.collection import Collection
 
-from dedup_job.mongo.id_text import extended
-from dedup_job.mongo.ids import document, elements, id_of, selector
+from dedup_job.mongo.ids import document, elements, extended, id_of, selector
 from dedup_job.report.terminal import format_id
 from tests.support.apply_cases import EVERY, differences, up_to_date
 from tests.support.faulty_runs import install

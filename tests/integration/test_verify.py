@@ -20,16 +20,15 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 
 from dedup_job import config
-from dedup_job.audit.checks import HEAD, LEDGER, NUMBERS, RECORDS
+from dedup_job.audit.checks import HEAD_CHECKS, LEDGER, NUMBERS, RECORDS
 from dedup_job.audit.database import AuditDatabase
 from dedup_job.cli import commands
-from dedup_job.commands import verify, verify_sample
+from dedup_job.commands import verify
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.plan_format import pack, unpack
 from dedup_job.mongo.client import RetryPolicy
-from dedup_job.mongo.id_text import value
-from dedup_job.mongo.ids import id_of
+from dedup_job.mongo.ids import id_of, value
 from dedup_job.mongo.pages import BatchSize, Pages
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.pipeline.context import Context
@@ -43,7 +42,7 @@ from tests.support.job import RAW, Job
 KILLED = ("-m", "tests.support.kill_at_command")
 DECODED: CodecOptions[Any] = CodecOptions(tz_aware=True)
 EVERYTHING = 1_000_000
-WHOLE_ALONE = {kind.name for kind in (*HEAD, *RECORDS) if not kind.of_sample}
+WHOLE_ALONE = {kind.name for kind in (*HEAD_CHECKS, *RECORDS) if not kind.of_sample}
 
 
 Copies = dict[str, list[RawBSONDocument]]
@@ -88,7 +87,7 @@ def verified(job: Job, state: Path | None = None) -> VerifyResult:
 
 def sampled(job: Job, records: int) -> VerifyResult:
     with Context(config.check_settings(job.tables, "test")) as context:
-        return verify_sample.verify_sample(context, records, lambda number: None)
+        return verify.verify_sample(context, records, lambda number: None)
 
 
 def kinds(found: VerifyResult) -> dict[str, int]:
@@ -362,7 +361,7 @@ def test_a_planted_difference_is_named_and_nothing_else_is(
 
 def test_every_kind_of_difference_is_planted_by_a_test() -> None:
     planted = set().union(*(expected for _, expected in DIFFERENCES))
-    assert planted == {kind.name for kind in (*LEDGER, *HEAD, *RECORDS)}
+    assert planted == {kind.name for kind in (*LEDGER, *HEAD_CHECKS, *RECORDS)}
 
 
 def test_the_samples_are_ids_and_say_what_the_source_holds(decided: Job) -> None:

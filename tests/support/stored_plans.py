@@ -18,10 +18,7 @@ from bson.regex import Regex
 from bson.timestamp import Timestamp
 from hypothesis import strategies as st
 
-from dedup_job.ledger.plan_format import (
-    PlanId,
-    StoredPlan,
-)
+from dedup_job.ledger.plan_format import PlanId, StoredPlan
 from dedup_job.mongo.ids import document
 from dedup_job.records import UNIQUE, Action, KeeperMatch, Plan, Verdict
 

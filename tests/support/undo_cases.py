@@ -6,8 +6,8 @@ from random import Random
 from typing import Any
 
 from dedup_job import config
+from dedup_job.commands import verify
 from dedup_job.commands import verify as verify_command
-from dedup_job.commands import verify_sample
 from dedup_job.commands.undo import undo as undo_command
 from dedup_job.pipeline.context import Context
 from dedup_job.report.undo_results import UndoResult
@@ -89,5 +89,5 @@ def half_undone(job: Job) -> str:
 def kinds(job: Job) -> list[str]:
     with Context(config.check_settings(job.tables, "test")) as context:
         found = verify_command.verify(context, None, lambda number: None)
-        sample = verify_sample.verify_sample(context, 1_000, lambda number: None)
+        sample = verify.verify_sample(context, 1_000, lambda number: None)
     return [one.kind for one in (*found.differences, *sample.differences)]

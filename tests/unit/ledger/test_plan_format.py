@@ -25,11 +25,7 @@ from dedup_job.ledger.plan_format import (
 )
 from dedup_job.mongo.ids import document
 from dedup_job.records import UNIQUE, Action, Counts, KeeperMatch, Plan, PlanTexts, RawIds, Verdict
-from tests.support.stored_plans import (
-    IDS,
-    example,
-    stored_plans,
-)
+from tests.support.stored_plans import IDS, example, stored_plans
 
 TIMED: CodecOptions[dict[str, Any]] = CodecOptions(tz_aware=True)
 

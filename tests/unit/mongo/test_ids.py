@@ -22,8 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.mongo import ids as module
-from dedup_job.mongo.id_text import value
-from dedup_job.mongo.ids import IdSet, as_field, document, elements, id_of, selector, split
+from dedup_job.mongo.ids import IdSet, as_field, document, elements, id_of, selector, split, value
 from dedup_job.mongo.record_equality import arrived, has_empty_time
 
 IDS = st.lists(st.integers(0, 30).map(lambda number: b"%d" % number), max_size=12)
