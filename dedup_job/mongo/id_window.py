@@ -11,10 +11,10 @@ from bson import encode
 from bson.objectid import ObjectId
 
 from dedup_job.mongo.ids import IdSet
-from dedup_job.mongo.pages import IdRange
 from dedup_job.records import ADOPT, BACKFILL, RawIds
 
-BEGINNING_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)  # of ObjectIds
+# The earliest time that an ObjectId can hold.
+BEGINNING_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class DecidedIds(Protocol):
@@ -22,23 +22,24 @@ class DecidedIds(Protocol):
 
     @property
     def mode(self) -> str:
-        """One of the modes of plans."""
+        """Mode of the plan."""
         ...
 
     @property
     def ids(self) -> RawIds:
-        """In the order in which they were decided."""
+        """The ids, in the order of decision."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A range of the source, in the server's `_id` order, with holes.
+    """A range of raw ids, in the server's order, without the ids that are decided.
 
-    start    id to begin with, or None for the smallest
-    after    id to begin behind, or None; takes the place of `start`
-    before   id to end before, or None
-    decided  ids to leave out
+    Attributes:
+        start: First id; None for the smallest.
+        after: Id after which the range begins, instead of `start`; None for no such id.
+        decided: Ids to leave out.
+        before: Id before which the range ends; None for no end.
     """
 
     start: bytes | None = None
@@ -46,38 +47,38 @@ class Window:
     decided: IdSet = IdSet()
     before: bytes | None = None
 
-    @property
-    def range(self) -> IdRange:
-        """The range alone."""
-        return IdRange(self.start, self.after, self.before)
-
     def without(self, plans: Iterable[DecidedIds]) -> Window:
-        """Return the same range without what these plans decided in it."""
-        return replace(self, decided=IdSet.of(map(self._inside, plans)))
+        """Return the same range without the ids that these plans decided."""
+        return replace(self, decided=IdSet.of(map(self._ids_inside, plans)))
 
-    def _inside(self, decided: DecidedIds) -> RawIds:
-        """Return those ids of a plan that the range may hold."""
+    def _ids_inside(self, decided: DecidedIds) -> RawIds:
+        """Return the ids of a plan that may be in the range."""
         ids = decided.ids
         if decided.mode == ADOPT:
             return ids.between(0, 0)
         if self.after is not None:
             return ids.between(0, 0) if decided.mode == BACKFILL else ids
         if self.start is not None:
-            return ids.not_before(self.start)  # ObjectIds: bytes sort as the server does
+            # Only a window of ObjectIds has a start, and their bytes sort as the server sorts them.
+            return ids.not_before(self.start)
         return ids
 
 
 def rest_of_backfill(watermark: bytes | None) -> Window:
-    """Return what lies behind the watermark, below which every id has been looked at."""
+    """Return the window after the watermark, up to which every id has been scanned."""
     return Window(after=watermark)
 
 
 def since(covered: datetime | None, lookback: timedelta, only_object_ids: bool) -> Window:
-    """Return what may be new since the last complete look at the source.
+    """Return the window of ids that may be new since the last scan.
 
-    ObjectIds begin with a time, but clients make them: clocks differ and transactions commit late, so ids
-    arrive behind ids that a run has already seen.  The lookback is the greatest such delay that is caught.
-    Other ids have no time at all, so there the window is everything.
+    ObjectIds begin with a time, but clients make them: clocks differ and transactions commit late, so an id
+    may arrive after larger ids that a run has already seen.
+
+    Args:
+        covered: Time up to which all ids are decided; None if there was no scan.
+        lookback: The longest delay of an ObjectId that the window allows for.
+        only_object_ids: Whether all ids are ObjectIds. Other ids have no time, so the window is everything.
     """
     if covered is None or not only_object_ids or lookback >= covered - BEGINNING_OF_TIME:
         return Window()

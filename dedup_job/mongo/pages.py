@@ -15,6 +15,7 @@ from pymongo.errors import OperationFailure
 
 from dedup_job.errors import ConfigError
 from dedup_job.mongo.client import is_refused, name_of_refusal
+from dedup_job.mongo.id_window import Window
 from dedup_job.mongo.ids import has_nan, id_of, plain_nans, portions, selector
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.records import RAW
@@ -110,21 +111,6 @@ class BatchSize:
 
 
 @dataclass(frozen=True, slots=True)
-class IdRange:
-    """A range of raw ids.
-
-    Attributes:
-        start: First id; None for the smallest.
-        after: Id after which the range begins, instead of `start`; None for no such id.
-        before: Id before which the range ends; None for no end.
-    """
-
-    start: bytes | None = None
-    after: bytes | None = None
-    before: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Pages:
     """Reads a collection page by page, in the order of ids.
 
@@ -140,14 +126,14 @@ class Pages:
 
     def records_after(self, after: bytes | None) -> Iterator[list[bytes]]:
         """Yield pages of raw records after this id; None for all records."""
-        return self.within(IdRange(after=after), WHOLE)
+        return self.within(Window(after=after), WHOLE)
 
     def ids_after(self, after: bytes | None, before: bytes | None = None) -> Iterator[list[bytes]]:
         """Yield pages of raw ids after one id and before another."""
-        return self.within(IdRange(after=after, before=before), IDS)
+        return self.within(Window(after=after, before=before), IDS)
 
-    def within(self, ids: IdRange, fields: Mapping[str, Any]) -> Iterator[list[bytes]]:
-        """Yield the pages of a range.
+    def within(self, ids: Window, fields: Mapping[str, Any]) -> Iterator[list[bytes]]:
+        """Yield the pages of a window, decided ids included.
 
         Each page is a new find that is read to its end at once, so no cursor has to stay open.
         """
@@ -161,11 +147,11 @@ class Pages:
         if ids.after != MAX_KEY and ids.before is None and (page := self._find_max_key(fields)):
             yield page
 
-    def page(self, ids: IdRange, fields: Mapping[str, Any], most: int = IDS_A_PAGE) -> list[bytes]:
-        """Return the first page of a range.
+    def page(self, ids: Window, fields: Mapping[str, Any], most: int = IDS_A_PAGE) -> list[bytes]:
+        """Return the first page of a window, decided ids included.
 
         Args:
-            ids: The range.
+            ids: The window.
             fields: The projection; `WHOLE` for whole records.
             most: The most documents.
         """

@@ -15,7 +15,7 @@ from dedup_job.mongo.client import RetryPolicy
 from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.id_window import Window
 from dedup_job.mongo.ids import id_of, value
-from dedup_job.mongo.pages import IDS, WHOLE, BatchSize, IdRange, Pages, named_filter_errors
+from dedup_job.mongo.pages import IDS, WHOLE, BatchSize, Pages, named_filter_errors
 from dedup_job.mongo.rate_limit import Pace
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.records import Batch
@@ -70,7 +70,7 @@ class Source:
         if window.decided:
             yield from self._fetch_undecided(window)
             return
-        for page in self._pages.within(window.range, WHOLE):
+        for page in self._pages.within(window, WHOLE):
             self._pace.spend(len(page), sum(map(len, page)))
             yield Batch([id_of(raw) for raw in page], page)
 
@@ -175,7 +175,7 @@ class Source:
 
     def stretch(self, start: bytes, records: int) -> Batch:
         """Return `records` records from an id on; fewer at the end, or if they reach a batch's bytes."""
-        page = self._pages.page(IdRange(start), WHOLE, records)
+        page = self._pages.page(Window(start), WHOLE, records)
         self._pace.spend(len(page), sum(map(len, page)))
         return Batch([id_of(raw) for raw in page], page)
 
@@ -209,7 +209,7 @@ class Source:
     def _fetch_undecided(self, window: Window) -> Iterator[Batch]:
         """Scan the ids in the index, and fetch only the undecided records."""
         waiting: list[bytes] = []
-        for page in self._pages.within(window.range, IDS):
+        for page in self._pages.within(window, IDS):
             # Ids count for the limit on bytes, but not for the limit on records.
             self._pace.spend(0, sum(map(len, page)))
             waiting += window.decided.missing([id_of(raw) for raw in page])
