@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import stat
 import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from bson.json_util import CANONICAL_JSON_OPTIONS, dumps, loads
 from pydantic import (
@@ -15,6 +17,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PrivateAttr,
     SecretStr,
     ValidationError,
     ValidationInfo,
@@ -22,10 +25,7 @@ from pydantic import (
 )
 
 from dedup_job.config_errors import describe_errors
-from dedup_job.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
+from dedup_job.errors import ConfigError, UsageError
 
 # Error messages quote the descriptions: "expected the name of ...".
 Name = Annotated[str, Field(min_length=1)]
@@ -253,6 +253,8 @@ class ReportSettings(Section):
     group_by: Name | None = None
 
 
+CONFIG_VARIABLE = "DEDUP_CONFIG"
+DEFAULT_CONFIG = "dedup-job.toml"
 SOURCE_URI = "DEDUP_SOURCE_URI"
 TARGET_URI = "DEDUP_TARGET_URI"
 
@@ -274,6 +276,14 @@ class Settings(Deciding):
     limits: LimitSettings = LimitSettings()
     report: ReportSettings = ReportSettings()
 
+    # Settings that the environment or the command line changes, as "match.min_similarity (--set)".
+    _overrides: tuple[str, ...] = PrivateAttr(())
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """Names of the settings that are not from the file, each with its origin."""
+        return self._overrides
+
     def source_uri(self) -> str:
         """Return the connection string of the source."""
         return connection_string(SOURCE_URI, self.source.uri_file)
@@ -285,8 +295,15 @@ class Settings(Deciding):
         return connection_string(TARGET_URI, self.target.uri_file)
 
 
-def load_settings(path: Path) -> Settings:
+def load_settings(path: Path, assignments: Sequence[str] = ()) -> Settings:
     """Read and check a settings file.
+
+    A setting can also be given by an environment variable, such as DEDUP_MATCH_MIN_SIMILARITY for
+    `min_similarity` in `[match]`.  An assignment overrides both.
+
+    Args:
+        path: The file.
+        assignments: Settings from the command line, such as "match.min_similarity=0.9".
 
     Raises:
         ConfigError: In one line that says what to correct.
@@ -296,10 +313,74 @@ def load_settings(path: Path) -> Settings:
     except OSError as error:
         # A connection string given by mistake may hold a password, so it is not repeated.
         name = "-c" if ":/" in str(path) else path
-        raise ConfigError(f"{name}: {error.strerror}; name a configuration file with -c") from None
+        raise ConfigError(
+            f"{name}: {error.strerror}; name a settings file with -c or {CONFIG_VARIABLE}, "
+            "or write one with: dedup-job init"
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
-    return check_settings(table, str(path), path.absolute().parent)
+    overrides = [*_settings_from_environment(), *map(_parse_assignment, assignments)]
+    for override in overrides:
+        section = table.setdefault(override.section, {})
+        if isinstance(section, dict):
+            section[override.key] = override.value
+    settings = check_settings(table, str(path), path.absolute().parent)
+    settings._overrides = tuple(f"{item.section}.{item.key} ({item.origin})" for item in overrides)
+    return settings
+
+
+@dataclass(frozen=True, slots=True)
+class SettingOverride:
+    """A setting from the environment or the command line.
+
+    Attributes:
+        section: Name of its table.
+        key: Its name in the table.
+        value: Its value, as TOML has it.
+        origin: The variable or the option, for messages.
+    """
+
+    section: str
+    key: str
+    value: Any
+    origin: str
+
+
+def setting_variables() -> dict[str, tuple[str, str]]:
+    """Return the section and key of each setting, by the name of its environment variable."""
+    return {
+        f"DEDUP_{section}_{key}".upper(): (section, key)
+        for section, field in Settings.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+        for key in field.annotation.model_fields
+    }
+
+
+def _settings_from_environment() -> list[SettingOverride]:
+    return [
+        SettingOverride(section, key, _parse_value(os.environ[variable]), variable)
+        for variable, (section, key) in setting_variables().items()
+        if variable in os.environ
+    ]
+
+
+def _parse_assignment(assignment: str) -> SettingOverride:
+    """Read a setting from the command line, such as "match.min_similarity=0.9"."""
+    name, equals, value = assignment.partition("=")
+    section, dot, key = name.strip().partition(".")
+    if not (section and dot and key and equals):
+        # The assignment may hold a password, so it is not repeated.
+        raise UsageError("--set: expected SECTION.KEY=VALUE, such as match.min_similarity=0.9")
+    return SettingOverride(section, key, _parse_value(value), "--set")
+
+
+def _parse_value(text: str) -> Any:
+    """Return a TOML value; a text that is not valid TOML stands for itself, so quotes are optional."""
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return parsed["value"] if len(parsed) == 1 else text
 
 
 def check_settings(table: dict[str, Any], name: str, folder: Path = Path()) -> Settings:

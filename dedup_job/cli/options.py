@@ -86,7 +86,21 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Number of worker processes; default: see settings.",
         ),
         click.option(
-            "-c", "--config", type=click.Path(path_type=Path), required=True, help="Settings file (TOML)."
+            "--set",
+            "assignments",
+            multiple=True,
+            metavar="SECTION.KEY=VALUE",
+            help="Change a setting for this command, such as match.min_similarity=0.9; may be repeated.",
+        ),
+        click.option(
+            "-c",
+            "--config",
+            type=click.Path(path_type=Path),
+            envvar="DEDUP_CONFIG",
+            show_envvar=True,
+            default="dedup-job.toml",
+            show_default=True,
+            help="Settings file (TOML).",
         ),
     ):
         command = option(command)
@@ -146,7 +160,7 @@ def prepare_settings(config: Path, options: dict[str, Any]) -> tuple[Any, Output
     from dedup_job import config as configuration
     from dedup_job.pipeline.process_memory import check_least
 
-    settings = configuration.load_settings(config)
+    settings = configuration.load_settings(config, options["assignments"])
     if options["workers"]:
         settings = configuration.with_workers(settings, options["workers"])
     if options.get("engine"):

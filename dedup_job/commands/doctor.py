@@ -188,6 +188,8 @@ def doctor(settings: Settings, advance: Advance) -> dict[str, Any]:
         The results as JSON values; `exit_code` is 0, or the code of the first fault.
     """
     checks = CheckRunner()
+    if settings.overrides:
+        checks.note("settings", f"not from the file: {', '.join(settings.overrides)}")
     shown: dict[str, Any] = {}
     with ExitStack() as stack:
         servers = _connect_both(checks, settings, stack)

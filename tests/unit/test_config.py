@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from dedup_job.config import SOURCE_URI, TARGET_URI, Settings, check_settings, load_settings, with_workers
 from dedup_job.config_errors import EXPECTED
-from dedup_job.errors import ConfigError
+from dedup_job.errors import ConfigError, UsageError
 from dedup_job.fingerprint.recipe import PROFILES, Matching
 from dedup_job.recipe_from_settings import make_recipe
 
@@ -242,7 +242,7 @@ def test_a_file_that_is_no_toml_is_refused(file: Path, content: bytes, words: st
 
 
 def test_a_file_that_is_not_there_is_named(file: Path) -> None:
-    with pytest.raises(ConfigError, match=r"No such file.*name a configuration file with -c"):
+    with pytest.raises(ConfigError, match=r"No such file.*name a settings file with -c or DEDUP_CONFIG"):
         load_settings(file)
 
 
@@ -461,3 +461,47 @@ def test_the_folder_of_stages_is_beside_the_settings_unless_it_says_otherwise(wo
     places = {"database": "crawl", "collection": "pages"}
     table = {"source": {**places, "fields": ["body"]}, "target": places, "engine": {"work": work}}
     assert check_settings(table, "test", Path("/etc/jobs")).engine.work_folder == folder
+
+
+def test_the_environment_changes_the_file_and_the_command_line_changes_both(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text(f"{SMALLEST}\n[match]\nmin_similarity = 0.5\ncache_mb = 7\n", "utf-8")
+    monkeypatch.setenv("DEDUP_MATCH_MIN_SIMILARITY", "0.6")
+    monkeypatch.setenv("DEDUP_LIMITS_BATCH_RECORDS", "123")
+    monkeypatch.setenv("DEDUP_SOURCE_FIELDS", '["title", "body"]')
+
+    loaded = load_settings(file, ["match.min_similarity=0.7", "target.collection=kept"])
+
+    assert (loaded.match.min_similarity, loaded.match.cache_mb) == (0.7, 7)
+    assert (loaded.limits.batch_records, loaded.source.fields) == (123, ("title", "body"))
+    assert loaded.target.collection == "kept", "a text needs no quotes"
+    assert with_workers(loaded, 3).overrides == (
+        "match.min_similarity (DEDUP_MATCH_MIN_SIMILARITY)",
+        "source.fields (DEDUP_SOURCE_FIELDS)",
+        "limits.batch_records (DEDUP_LIMITS_BATCH_RECORDS)",
+        "match.min_similarity (--set)",
+        "target.collection (--set)",
+    )
+
+
+@pytest.mark.parametrize("assignment", ["match", "match=1", "match.radius", ".radius=1", "match.=1"])
+def test_a_malformed_assignment_is_named_without_its_value(file: Path, assignment: str) -> None:
+    file.write_text(SMALLEST, "utf-8")
+    with pytest.raises(UsageError, match=r"^--set: expected SECTION.KEY=VALUE"):
+        load_settings(file, [assignment])
+
+
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("match.radis=3", "[match] radis: unknown key, did you mean radius?"),
+        ("match.radius=many", '[match] radius: expected a whole number, not "many"'),
+        ("match.radius=3\nband_radius = 2", "[match] radius: expected a whole number"),
+    ],
+)
+def test_a_wrong_assignment_is_told_like_a_wrong_setting(file: Path, assignment: str, message: str) -> None:
+    file.write_text(SMALLEST, "utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file, [assignment])
+    assert message in str(caught.value)

@@ -95,3 +95,20 @@ def of_session(number: int) -> list[str]:
         if session == str(number) and state != "Z":
             found.append(entry.parent.name)
     return found
+
+
+def test_the_settings_file_is_in_the_working_directory_or_where_a_variable_says(tmp_path: Path) -> None:
+    (tmp_path / "dedup-job.toml").write_text("[wrong]\n", "utf-8")
+    (tmp_path / "other.toml").write_text("[other]\n", "utf-8")
+
+    def status(**variables: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables}
+        command = [sys.executable, "-m", "dedup_job", "status"]
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
+        )
+        assert done.returncode == 78
+        return done.stderr
+
+    assert "dedup-job.toml: [wrong]: unknown key" in status()
+    assert "other.toml: [other]: unknown key" in status(DEDUP_CONFIG="other.toml")
