@@ -1,1 +1,1 @@
-"""The job for programs: texts and keys in, matches out, in memory; no database, no settings file."""
+"""The Deduplicator: the job's decisions as a library, in memory, without a database or a settings file."""

@@ -1,4 +1,4 @@
-"""The Deduplicator: the job's decisions in memory, for texts that a program hands over."""
+"""The Deduplicator: decides in memory which texts of a program are unique, as the job does for records."""
 
 from __future__ import annotations
 
@@ -26,10 +26,15 @@ from dedup_job.records import Batch, Fingerprints, PlanTexts, RawIds, Verdict
 
 
 class EnteredTexts:
-    """Grows at the end."""
+    """The columns of all distinct texts so far, needed to save a deduplicator."""
 
     def __init__(self, words: int, bands: int) -> None:
-        """Make empty columns for fingerprints of so many words, and so many keys of bands."""
+        """Create empty columns.
+
+        Args:
+            words: 64-bit words in a fingerprint.
+            bands: Band keys of a text.
+        """
         self._count = 0
         self._bits = np.empty((0, words), np.uint64)
         self._near = np.empty(0, np.bool_)
@@ -40,7 +45,7 @@ class EnteredTexts:
         return self._count
 
     def extend(self, prints: Fingerprints | PlanTexts, rows: npt.NDArray[np.intp]) -> None:
-        """Add some of the rows."""
+        """Append some of the rows of `prints`."""
         self._bits = append_rows(self._bits, self._count, prints.bits[rows])
         self._near = append_rows(self._near, self._count, prints.has_fingerprint[rows])
         self._keys = append_rows(self._keys, self._count, prints.keys[rows])
@@ -48,10 +53,11 @@ class EnteredTexts:
         self._count += len(rows)
 
     def texts(self, ids: RawIds, is_kept: npt.NDArray[np.bool_]) -> PlanTexts:
-        """Return all of them.
+        """Return the columns of all n texts.
 
-        ids      of the records that stand for them
-        is_kept  bool (n,), for which of them one does
+        Args:
+            ids: Raw id of each text's keeper, as `kept_texts` returns them.
+            is_kept: bool, shape (n,), whether the text has a keeper.
         """
         last = self._count
         return PlanTexts(
@@ -59,18 +65,21 @@ class EnteredTexts:
         )
 
 
-BATCH = 1_000  # texts that are decided together,
-BATCH_CHARACTERS = 1 << 20  # and characters, or a single text
+# Texts that are decided together: at most this many, with at most this many characters, or a single text.
+BATCH = 1_000
+BATCH_CHARACTERS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The keeper that stands for a text, and how near it is.
+    """A duplicate's keeper, and how near the two texts are.
 
-    keeper      the key that it was added with
-    reason      "exact" for the same cleaned text, else "near"
-    distance    bits in which the fingerprints differ; None where one of the two has none
-    similarity  of the sets of shingles; None where texts are not compared (`min_similarity=0`)
+    Attributes:
+        keeper: The key that the kept text was added with.
+        reason: "exact" if the cleaned texts are equal, otherwise "near".
+        distance: Hamming distance of the fingerprints; None if one of the texts has no fingerprint.
+        similarity: Jaccard similarity of the shingle sets; None if texts are not compared
+            (`min_similarity=0`).
     """
 
     keeper: Key
@@ -80,17 +89,21 @@ class Match:
 
 
 class Deduplicator:
-    """Keeps the first of each text and its near-duplicates, as a run of the job does.
+    """Keeps the first text of each group of duplicates, with the same decisions as a run of the job.
 
-    Texts are what a field of a record would hold, HTML or plain, and are cleaned alike.  Keys are str, int
-    (of 64 bits), bytes, UUID or ObjectId.  A text that cannot be judged (empty, hidden, too long) is kept and
-    stands for nothing.
+    A text is HTML or plain text, like the field of a record, and is cleaned in the same way.  A key is a str,
+    a 64-bit int, bytes, a UUID or an ObjectId.  A text that cannot be compared (empty, hidden or too long) is
+    kept, and never matches another text.
 
-    Settings are keywords with the names of `[clean]`, `[recipe]` and `[match]`; raises TypeError for another
-    name, ConfigError for a value that cannot be used.  To make one takes a second or two: make one.
+    Creating a deduplicator takes a second or two, so create it once and share it.  It is thread-safe: calls
+    wait for each other, and `add_all` lets other calls run between its batches.  Processes cannot share it.
 
-    Threads may share one: calls wait for one another, and `add_all` lets others in between its batches.
-    Processes cannot share one.
+    Args:
+        **settings: Settings of `[clean]`, `[recipe]` and `[match]`, by name; see `Keywords`.
+
+    Raises:
+        TypeError: If there is no setting with this name.
+        ConfigError: If a value is invalid, or a file that a setting names cannot be read.
 
     >>> pages = Deduplicator()
     >>> pages.add("a", "<p>The quick brown fox jumps over the lazy dog by the river bank.</p>")
@@ -111,38 +124,56 @@ class Deduplicator:
             raise ConfigError(str(error)) from None
         self._keepers = Keepers(self._recipe, sys.maxsize, _nowhere(self._fingerprinter))
         self._entered = EnteredTexts(self._recipe.bits // 64, self._recipe.matching.bands)
-        self._kept: dict[Key, int] = {}  # the text that each stands for, by number; -1 for none
+        # By key, the number of its text; -1 for a text that cannot be compared.
+        self._kept: dict[Key, int] = {}
         self._lock = Lock()
 
     def __len__(self) -> int:
-        """Records kept, those that could not be judged among them."""
+        """Return the number of kept texts, including texts that could not be compared."""
         return len(self._kept)
 
     def __contains__(self, key: object) -> bool:
-        """Return whether the record with this key is kept."""
+        """Return whether the text with this key is kept."""
         return key in self._kept
 
     def __iter__(self) -> Iterator[Key]:
-        """Yield the keys of what is kept now, in the order in which it was kept."""
+        """Yield the keys of the kept texts, in the order they were added."""
+        # A copy: another thread may add texts during the iteration.
         return iter(list(self._kept))
 
     @property
     def digest(self) -> str:
-        """The sha256 of all that decides; two with the same digest decide alike."""
+        """The SHA-256 of the recipe; deduplicators with the same digest make the same decisions."""
         return self._recipe.digest
 
     def add(self, key: Key, text: str) -> Match | None:
-        """Keep a text, or return the match because of which it is not kept.
+        """Add a text: keep it, or return the kept text that it is a duplicate of.
 
-        Raises ValueError where the key is kept already; TypeError for what is no key or no text.
+        Args:
+            key: The caller's key for the text.
+            text: HTML or plain text.
+
+        Returns:
+            None if the text is unique and is kept now, otherwise its match.
+
+        Raises:
+            ValueError: If a text with this key is kept already, or the key cannot be stored.
+            TypeError: If the key or the text has the wrong type.
         """
         return self.add_all([(key, text)]).get(key)
 
     def add_all(self, pairs: Iterable[tuple[Key, str]]) -> dict[Key, Match]:
-        """Add many, in order, and return the matches of those that are not kept, by key: the fast way.
+        """Add many texts in order, much faster than one `add` for each, with the same decisions.
 
-        The decisions are those of `add` for each in turn.  Raises what `add` does; what came some hundred
-        texts before the wrong pair has been added then.
+        Args:
+            pairs: Keys and texts.
+
+        Returns:
+            The matches of the duplicates, by key; a key that is not in the result was kept.
+
+        Raises:
+            ValueError: As in `add`. Texts of earlier batches (1,000 texts each) have been added by then.
+            TypeError: As in `add`.
         """
         matches: dict[Key, Match] = {}
         for keys, texts in _batches(pairs):
@@ -150,18 +181,21 @@ class Deduplicator:
         return matches
 
     def find(self, text: str) -> Match | None:
-        """Return the match that a text would have if it were added, without adding it."""
+        """Return the match that `add` would return for a text, without adding the text."""
         with self._lock:
             prints = fingerprints_of(self._fingerprinter, [_octets(text)])
             (verdict,) = job.decide_each(prints, self._recipe.matching, self._keepers).verdicts
         return _match(verdict)
 
     def remove(self, key: Key) -> None:
-        """Let a kept text stand for nothing any more; raises KeyError where the key is not kept.
+        """Remove a kept text: later texts are no longer compared with it, and its key may be used again.
 
-        What it stood for stays left out; another text like it is kept when it comes.  That it came is not
-        forgotten: which texts are compared where very many are alike depends on all that came, so that the
-        order in which texts come and go decides nothing else.  The key may be used again.
+        Duplicates dropped because of it earlier stay dropped; the next similar text is kept.  The text still
+        counts for the limits on crowded keys: these depend on all texts that were ever added, so that
+        removals cannot change which other texts are compared.
+
+        Raises:
+            KeyError: If no text with this key is kept.
         """
         with self._lock:
             text = self._kept.pop(key)
@@ -169,19 +203,24 @@ class Deduplicator:
                 self._keepers.mark_missing([KeeperRef(text, raw_id(key))])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all that it knows to a file, complete or not at all; raises OSError."""
+        """Save the deduplicator to a file, atomically.
+
+        Raises:
+            OSError: If the file cannot be written.
+        """
+        # Written without the lock: the saved columns are copies, or rows that never change again.
         with self._lock:
             saved = self._saved()
         write(Path(path), saved)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return what was saved, with its settings; it goes on as if it had never been put away.
+        """Load a saved deduplicator, with its settings; it makes the same decisions as before saving.
 
         Raises:
-            OSError: the file cannot be read.
-            StateError: the file is damaged, or another version wrote it.
-            ConfigError: the same settings decide otherwise here: a file of words or an IDF table has changed,
+            OSError: If the file cannot be read.
+            StateError: If the file is damaged, or was written by another version.
+            ConfigError: If the same settings now give another recipe: a word list or IDF table has changed,
                 or another version of the segmenter is installed.
         """
         saved = read(Path(path))
@@ -191,14 +230,24 @@ class Deduplicator:
             other = sorted(name for name in {*now, *saved.recipe} if now.get(name) != saved.recipe.get(name))
             raise ConfigError(f"{path}: made with another recipe: {', '.join(other)}; make it anew")
         made._keepers.load_plan(saved.texts)
-        if made._keepers.texts != len(saved.texts):  # two of them have one digest
+        # The index gives texts with equal digests one number.
+        if made._keepers.texts != len(saved.texts):
             raise damaged(Path(path))
         made._take(saved)
         return made
 
     def _add(self, keys: dict[Key, bytes], texts: list[bytes]) -> dict[Key, Match]:
-        """Decide one batch."""
+        """Decide one batch.
+
+        Args:
+            keys: Raw ids by key, in order.
+            texts: The texts in UTF-8, in the same order.
+
+        Returns:
+            The matches of the duplicates, by key.
+        """
         with self._lock:
+            # All keys are checked before anything is added, so a batch is added whole or not at all.
             for key in keys:
                 if key in self._kept:
                     raise ValueError(f"{key!r} is kept already; remove it first, or give another key")
@@ -214,6 +263,7 @@ class Deduplicator:
         return {key: match for key, verdict, _ in found if (match := _match(verdict))}
 
     def _saved(self) -> Saved:
+        """Return everything that a file needs to hold."""
         keys = RawIds.of(map(raw_id, self._kept))
         stands = np.fromiter(self._kept.values(), np.int64, len(self._kept))
         ids, is_kept = kept_texts(keys, stands, len(self._entered))
@@ -229,10 +279,11 @@ class Deduplicator:
         )
 
     def _take(self, saved: Saved) -> None:
-        """Take in what was saved, the keepers' texts left out."""
+        """Restore the saved state, after the keepers have loaded its texts."""
         self._entered.extend(saved.texts, np.arange(len(saved.texts)))
         standing = np.flatnonzero(saved.texts.is_kept)
         self._keepers.cache_shingles(standing, saved.shingles)
+        # `load_plan` has added the first keeper of each text; further keepers are added here.
         is_first = np.zeros(len(saved.stands), np.bool_)
         is_first[np.unique(saved.stands, return_index=True)[1]] = True
         others = np.flatnonzero(~is_first & (saved.stands >= 0))
@@ -242,7 +293,10 @@ class Deduplicator:
 
 
 def _batches(pairs: Iterable[tuple[Key, str]]) -> Iterator[tuple[dict[Key, bytes], list[bytes]]]:
-    """Yield raw ids by key, and texts in UTF-8; a key that comes again begins another batch."""
+    """Divide keys and texts into batches; yields the raw ids by key, and the texts in UTF-8.
+
+    A key that occurs again begins another batch: whether it can be added depends on the batch before.
+    """
     ids: dict[Key, bytes] = {}
     texts: list[bytes] = []
     characters = 0
@@ -259,12 +313,15 @@ def _batches(pairs: Iterable[tuple[Key, str]]) -> Iterator[tuple[dict[Key, bytes
 
 
 def _octets(text: str) -> bytes:
+    """Encode a text as UTF-8; raises TypeError if it is not a str."""
     if not isinstance(text, str):
         raise TypeError(f"a text is a str, not a {type(text).__name__}")
-    return text.encode("utf-8", "surrogatepass")  # half a character, which is no UTF-8, is found later
+    # A lone surrogate becomes invalid UTF-8, which the fingerprinter reports as it does for a record.
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _match(verdict: Verdict) -> Match | None:
+    """Return the match of a verdict, with the caller's key; None for a text that is kept."""
     if verdict.match is None:
         return None
     match = verdict.match
@@ -272,5 +329,8 @@ def _match(verdict: Verdict) -> Match | None:
 
 
 def _nowhere(fingerprinter: Fingerprinter) -> KeeperRefetch:
-    """Return older keepers of which none is found: all shingles are at hand."""
+    """Return a refetch that finds no record.
+
+    It is never needed: the cache has no size limit here, so it has the shingles of all keepers.
+    """
     return KeeperRefetch(lambda ids: (), fingerprinter)

@@ -1,4 +1,4 @@
-"""The keys that a program gives its texts, as the raw ids that keepers have."""
+"""Convert the caller's keys to raw BSON ids, as the keepers store them, and back."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from bson.objectid import ObjectId
 
 Key: TypeAlias = str | int | bytes | UUID | ObjectId
 
+# Types that BSON encodes without conversion; subclasses, such as an enum of str, are converted first.
 _KINDS: Final = frozenset({str, int, bytes, UUID, ObjectId})
 _OPTIONS: Final[CodecOptions[dict[str, Any]]] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
 
 
 def raw_id(key: Key) -> bytes:
-    """Return the raw BSON document `{"_id": key}`; raises TypeError or ValueError for what is no key.
+    """Encode a key as the raw BSON document `{"_id": key}`.
 
-    An integer of numpy or bson is taken for the int that it equals.
+    An integer of numpy or bson gives the same id as an equal int.
+
+    Raises:
+        TypeError: If the key has none of the types of `Key`.
+        ValueError: If BSON cannot store the key: an int of more than 64 bits, or a str with a lone surrogate.
 
     >>> raw_id(7).hex()
     '0e000000105f6964000700000000'
@@ -38,11 +43,13 @@ def raw_id(key: Key) -> bytes:
 
 
 def key_of(raw: bytes) -> Key:
-    """Return the key of a raw id."""
+    """Decode a raw id; the inverse of `raw_id`."""
     return _plain(decode(raw, _OPTIONS)["_id"])
 
 
 def _plain(key: object) -> Key:
+    """Convert a key of a subclass to the type itself; raises TypeError for other types."""
+    # A bool is an Integral, and True would be the same key as 1.
     if isinstance(key, Integral) and not isinstance(key, bool):
         return int(key)
     if isinstance(key, str):

@@ -1,4 +1,4 @@
-"""The settings a program passes to the Deduplicator, and the recipe they make."""
+"""The settings of a Deduplicator: keyword arguments, checked and turned into a recipe."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.recipe_from_settings import recipe_for
 from dedup_job.text.fields import Utf8Texts
 
+# The sections of a settings file whose settings are keywords here.
 SECTIONS: dict[str, type[Section]] = {
     "clean": CleanSettings,
     "recipe": RecipeSettings,
     "match": MatchSettings,
 }
+# Keywords that name a file.
 PATHS = {"idf_table", "stop_words", "user_words"}
 
 
 class Keywords(TypedDict, total=False):
-    """The settings that decide, by the names that they have in a settings file; docs/settings.md."""
+    """The settings that affect decisions, with the same names as in a settings file (docs/settings.md)."""
 
     select: Iterable[str]
     remove: Iterable[str]
@@ -50,24 +52,43 @@ class Keywords(TypedDict, total=False):
 
 
 def as_json(settings: Keywords) -> dict[str, Any]:
-    """Return keywords as JSON values, paths made absolute; raises TypeError for an unknown one."""
+    """Convert keywords to JSON values, with absolute paths.
+
+    Raises:
+        TypeError: If there is no setting with this name.
+    """
     known = Keywords.__annotations__
     for name in settings:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise TypeError(f"Deduplicator() has no setting {name!r}{hint}")
+    # Absolute, because a saved deduplicator may be loaded from another working directory.
     values: dict[str, Any] = dict(settings)
     return {name: str(Path(value).resolve()) if name in PATHS else value for name, value in values.items()}
 
 
 def recipe_of(settings: dict[str, Any]) -> Recipe:
-    """Return the recipe that keywords make."""
+    """Return the recipe of these settings.
+
+    Args:
+        settings: Keywords as JSON values.
+
+    Raises:
+        ConfigError: If a value is invalid.
+    """
     return recipe_for(deciding_of(settings), Utf8Texts(("text",)))
 
 
 def deciding_of(settings: dict[str, Any]) -> Deciding:
-    """Sort keywords into the tables of a settings file and check their values; raises ConfigError."""
+    """Group keywords by the sections of a settings file, and check their values.
+
+    Args:
+        settings: Keywords as JSON values.
+
+    Raises:
+        ConfigError: If a value is invalid.
+    """
     tables: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     for name, value in settings.items():
         sections = [table for table, section in SECTIONS.items() if name in section.model_fields]

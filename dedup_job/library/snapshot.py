@@ -1,7 +1,8 @@
-"""A deduplicator in a file: a line of JSON, the columns end to end, and a checksum of both.
+"""Save a deduplicator to a file: a line of JSON, the columns end to end, and a checksum of both.
 
-The header states each size once, and `_layout` derives every shape from these, so columns cannot disagree.
-The format has no types, offsets or compression of its own that a damaged file could get wrong.
+The JSON header has each size once, and `_layout` derives the shape of every column from the sizes, so the
+columns cannot contradict each other.  The file stores no types, offsets or compression, so a damaged file
+cannot have wrong ones.
 """
 
 from __future__ import annotations
@@ -26,22 +27,26 @@ from dedup_job.library.keywords import as_json, deciding_of
 from dedup_job.native.arrays import Ragged
 from dedup_job.records import PlanTexts, RawIds
 
-FORMAT: Final = 2  # raised when the same column would hold something else
+# Raised when the contents of a column change.
+FORMAT: Final = 2
 CHECKSUM: Final = hashlib.blake2b
 CHECKSUM_BYTES: Final = CHECKSUM().digest_size
-HEADER_BYTES: Final = 64 << 20  # at most; a file without a line break is not read any further
+# Longest header; limits how much of a file without a line break is read.
+HEADER_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """All that a deduplicator knows.
+    """The state of a deduplicator.
 
-    settings  keywords that it was made with, as JSON values
-    recipe    the recipe's settings
-    keys      raw ids of the k kept records, in the order in which they were kept
-    stands    int64 (k,), the number of the text that each stands for; -1 for one that could not be judged
-    texts     all n texts that were entered, in order; `ids` and `is_kept` as `kept_texts` returns them
-    shingles  of the texts that a record stands for, in the order of their numbers
+    Attributes:
+        settings: The keywords it was created with, as JSON values.
+        recipe: The settings of its recipe.
+        keys: Raw ids of the k kept records, in the order they were added.
+        stands: int64, shape (k,), number of each kept record's text; -1 for a text that cannot be compared.
+        texts: All n distinct texts that were added, in order; its `ids` and `is_kept` are the results of
+            `kept_texts`.
+        shingles: Shingle sets of the texts that have a keeper, ordered by number.
     """
 
     settings: Mapping[str, Any]
@@ -53,19 +58,29 @@ class Saved:
 
 
 class _Sizes(NamedTuple):
-    """What decides the shapes of the columns."""
+    """The sizes that determine the shapes of all columns.
+
+    Attributes:
+        texts: Number of distinct texts.
+        kept_texts: Number of texts that have a keeper.
+        keys: Number of kept records.
+        key_bytes: Bytes of all their raw ids.
+        shingles: Shingles in all sets.
+        words: 64-bit words in a fingerprint, from the recipe.
+        bands: Band keys of a text, from the recipe.
+    """
 
     texts: int
     kept_texts: int
     keys: int
     key_bytes: int
     shingles: int
-    words: int  # of 64 bits, in a fingerprint; from the recipe, as `bands` is
+    words: int
     bands: int
 
 
 def _layout(sizes: _Sizes) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return the type and the shape of each column, in the order of the file."""
+    """Return the dtype and the shape of each column, in the order of the file."""
     return {
         "key_ends": ("<i8", (sizes.keys + 1,)),
         "keys": ("u1", (sizes.key_bytes,)),
@@ -82,10 +97,18 @@ def _layout(sizes: _Sizes) -> dict[str, tuple[str, tuple[int, ...]]]:
 def kept_texts(
     keys: RawIds, stands: npt.NDArray[np.int64], count: int
 ) -> tuple[RawIds, npt.NDArray[np.bool_]]:
-    """Return the id of the first record that stands for each of `count` texts, and whether there is one.
+    """Find the first keeper of each text.
 
-    Where no record stands for a text, its id is that of any record.
+    Args:
+        keys: Raw ids of the k kept records.
+        stands: int64, shape (k,), number of each record's text; -1 for none.
+        count: Number of texts.
+
+    Returns:
+        The raw id of each text's first keeper, and bool, shape (count,), whether the text has a keeper.
+        A text without a keeper gets an arbitrary id.
     """
+    # `np.unique` returns the first index of each number, so this is the first keeper.
     kept, first = np.unique(stands, return_index=True)
     kept, first = kept[kept >= 0], first[kept >= 0]
     is_kept = np.zeros(count, np.bool_)
@@ -96,7 +119,11 @@ def kept_texts(
 
 
 def write(path: Path, saved: Saved) -> None:
-    """Write a file, complete or not at all; raises OSError when it cannot be written."""
+    """Write a file atomically: to a temporary file beside it, which then replaces it.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
     texts = saved.texts
     columns: dict[str, npt.NDArray[Any]] = {
         "key_ends": saved.keys.offsets,
@@ -135,11 +162,11 @@ def write(path: Path, saved: Saved) -> None:
 
 
 def read(path: Path) -> Saved:
-    """Read a file and check all that is in it.
+    """Read a file, and check everything in it.
 
     Raises:
-        OSError: the file cannot be read.
-        StateError: the file is damaged, or was not written by this version.
+        OSError: If the file cannot be read.
+        StateError: If the file is damaged, or was not written by this version.
     """
     with path.open("rb") as file:
         try:
@@ -149,22 +176,24 @@ def read(path: Path) -> Saved:
 
 
 def damaged(path: Path) -> StateError:
-    """Return the error for a file that is not as it was written."""
+    """Return the error to raise for a damaged file."""
     return StateError(f"{path}: not a saved deduplicator of this version, or damaged")
 
 
 def _saved(file: BufferedReader) -> Saved:
+    """Read and check an open file; raises ValueError and other errors of parsing if it is damaged."""
     size = os.fstat(file.fileno()).st_size
     line = file.readline(min(size, HEADER_BYTES))
     header = json.loads(line)
     _require(header["format"] == FORMAT, "it has this format")
     settings, recipe = as_json(header["settings"]), dict(header["recipe"])
-    deciding_of(settings)  # values alone: a file that a setting names may have changed, which is no damage
+    # Checks the values only: a file that a setting names may have changed, but this file is not damaged then.
+    deciding_of(settings)
     sizes = _Sizes(**header["sizes"], words=recipe["bits"] // 64, bands=recipe["matching.bands"])
     _require(all(type(count) is int and count >= 0 for count in sizes), "sizes are natural numbers")
     layout = _layout(sizes)
     nbytes = sum(np.dtype(kind).itemsize * prod(shape) for kind, shape in layout.values())
-    # Compared before any memory is asked for.
+    # Checked before memory is allocated: damaged sizes could ask for terabytes.
     _require(len(line) + nbytes + CHECKSUM_BYTES == size, "the sizes are those of the file")
     columns = {name: np.empty(shape, kind) for name, (kind, shape) in layout.items()}
     checksum = CHECKSUM(line)
@@ -183,9 +212,9 @@ def _saved(file: BufferedReader) -> Saved:
 
 
 def _check(columns: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Check the values that other code relies on, compiled code without a check of its own.
+    """Check the values that other code relies on; compiled code does not check its input.
 
-    That no two texts have one digest is left to the index, which finds out faster.
+    Whether two texts have the same digest is not checked here: the index finds that out faster.
     """
     key_ends, shingle_ends = columns["key_ends"], columns["shingle_ends"]
     _require(_are_ends(key_ends, columns["keys"]), "the ends of keys ascend to the last byte")
@@ -202,23 +231,27 @@ def _check(columns: Mapping[str, npt.NDArray[Any]]) -> None:
 
 
 def _require(holds: object, rule: str) -> None:
+    """Raise ValueError with the violated rule, unless the rule holds."""
     if not holds:
         raise ValueError(f"not so: {rule}")
 
 
 def _are_ends(offsets: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> bool:
-    ascends = (offsets[1:] >= offsets[:-1]).all()  # not by differences, which may overflow
+    """Return whether offsets divide all of `values` into rows."""
+    # Compared, not subtracted: a difference of damaged offsets can overflow.
+    ascends = (offsets[1:] >= offsets[:-1]).all()
     return bool(ascends and offsets[0] == 0 and offsets[-1] == len(values))
 
 
 def _ascends_in_rows(offsets: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> bool:
-    """Return whether each value is more than the one before it in its row."""
+    """Return whether the values of each row are strictly ascending."""
     is_more = np.ones(len(values) + 1, np.bool_)
     is_more[1:-1] = values[1:] > values[:-1]
-    is_more[offsets] = True  # the first of a row has none before it
+    # The first value of a row is compared with no other.
+    is_more[offsets] = True
     return bool(is_more.all())
 
 
 def _octets(column: npt.NDArray[Any]) -> memoryview:
-    """Return the bytes of a column, without a copy where it lies in one piece."""
+    """Return the bytes of a column, as a view if the column is contiguous."""
     return np.ascontiguousarray(column).ravel().view(np.uint8).data

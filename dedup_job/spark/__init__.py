@@ -1,1 +1,1 @@
-"""The decisions of a backfill on Apache Spark, record for record those of one machine."""
+"""A backfill on Apache Spark, with the same decision on each record as a backfill on one machine."""

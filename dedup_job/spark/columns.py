@@ -1,4 +1,8 @@
-"""Convert columns between Arrow and numpy."""
+"""Convert columns between Arrow and numpy without a copy of each value.
+
+Spark has no type for a row of a matrix: fingerprints, band keys and shingles travel as binary columns of
+little-endian numbers.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,11 @@ import pyarrow as pa
 from dedup_job.native.arrays import Ragged
 from dedup_job.records import Fingerprints
 
-POSITION_BITS = 40  # of a record's order: its place in its range, below the number of the range
+# A record's `order` is one int64 that sorts like the source: the number of its range in the upper bits, and
+# its position in the range in the lower 40.
+POSITION_BITS = 40
 
+# Columns of the `records` stage: one row for each record.
 RECORDS = pa.schema(
     [
         ("order", pa.int64()),
@@ -33,7 +40,7 @@ TYPES |= {pa.float64(): "double"}
 
 
 def ddl(schema: pa.Schema) -> str:
-    """Return a schema as Spark reads it.
+    """Convert an Arrow schema to Spark's DDL string.
 
     >>> ddl(pa.schema([("text", pa.int64()), ("id", pa.binary())]))
     '`text` bigint, `id` binary'
@@ -42,7 +49,13 @@ def ddl(schema: pa.Schema) -> str:
 
 
 def records(ids: Iterable[bytes], prints: Fingerprints, first: int) -> pa.RecordBatch:
-    """Return fingerprinted records as Arrow has them, their orders counted from `first` on."""
+    """Convert fingerprinted records to an Arrow batch with the columns of `RECORDS`.
+
+    Args:
+        ids: Raw id of each record.
+        prints: Fingerprints of the same records.
+        first: `order` of the first record; the others count up from it.
+    """
     columns = [
         pa.array(np.arange(first, first + len(prints))),
         pa.array(list(ids), pa.binary()),
@@ -58,7 +71,7 @@ def records(ids: Iterable[bytes], prints: Fingerprints, first: int) -> pa.Record
 
 
 def fixed(matrix: npt.NDArray[Any]) -> pa.Array:
-    """Return each row of a matrix as a binary value.
+    """Convert each row of a matrix to a binary value.
 
     >>> fixed(np.array([[1, 2], [3, 4]], np.uint8)).to_pylist()
     [b'\\x01\\x02', b'\\x03\\x04']
@@ -69,13 +82,14 @@ def fixed(matrix: npt.NDArray[Any]) -> pa.Array:
 
 
 def ragged(rows: Ragged) -> pa.Array:
-    """Return each row as a binary value of little-endian numbers."""
+    """Convert each row to a binary value of little-endian 32-bit numbers."""
+    # Offsets count numbers, and need not begin at 0; Arrow counts bytes from the start of its buffer.
     first, last = rows.offsets[0], rows.offsets[-1]
     return _binary((rows.offsets - first) * 4, np.ascontiguousarray(rows.values[first:last]))
 
 
 def matrix(column: pa.Array, dtype: type[np.generic]) -> npt.NDArray[Any]:
-    """Return binary values of equal width as rows of a matrix of this dtype.
+    """Convert binary values of equal width to rows of a matrix; the inverse of `fixed`.
 
     >>> matrix(fixed(np.array([[1, 2], [3, 4]], np.uint32)), np.uint32).tolist()
     [[1, 2], [3, 4]]
@@ -85,7 +99,7 @@ def matrix(column: pa.Array, dtype: type[np.generic]) -> npt.NDArray[Any]:
 
 
 def sets(column: pa.Array) -> Ragged:
-    """Return binary values of 32-bit numbers as rows.
+    """Convert binary values of 32-bit numbers to rows of different lengths; the inverse of `ragged`.
 
     >>> [row.tolist() for row in sets(pa.array([b"", bytes(8)], pa.binary()))]
     [[], [0, 0]]
@@ -95,13 +109,13 @@ def sets(column: pa.Array) -> Ragged:
 
 
 def whole(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Return all batches of a partition as a table in one piece, its columns cast to this schema."""
+    """Return all batches of a partition as one table, with one chunk per column and cast to `schema`."""
     parts = [batch.cast(schema) for batch in batches]
     return pa.Table.from_batches(parts, schema=schema).combine_chunks()
 
 
 def column(table: pa.Table, name: str) -> pa.Array:
-    """Return a column of a table in one piece."""
+    """Return a column of a table as one array, without chunks."""
     chunks = table.column(name).chunks
     return (
         chunks[0]
@@ -117,18 +131,25 @@ def numbers(table: pa.Table, name: str) -> npt.NDArray[Any]:
 
 
 def in_batches(table: pa.Table, rows: int = 1 << 16) -> Iterator[pa.RecordBatch]:
-    """Yield a table in pieces."""
+    """Yield a table in batches of at most `rows` rows."""
     yield from table.to_batches(max_chunksize=rows)
 
 
 def _binary(offsets: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> pa.Array:
-    """Return binary values from where they begin and their bytes."""
+    """Build a binary array from its two buffers.
+
+    Args:
+        offsets: int64, shape (n + 1,), first byte of each value, and the end of the last.
+        values: The bytes of all values, end to end.
+    """
+    # pa.binary() has 32-bit offsets.
     buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(values)]
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
 def _joined(column: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return the bytes of binary values, one behind the other."""
+    """Return the bytes of all values, end to end, as a view of Arrow's buffer."""
+    # A slice of an array shares its buffers, so the offsets begin at `column.offset`.
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: len(column) + 1]
     if not len(column) or offsets[0] == offsets[-1]:
         return np.empty(0, np.uint8)

@@ -16,14 +16,16 @@ from dedup_job.spark.planned_verdicts import Deviations, ExpectedRows, SparkDeci
 
 @dataclass(frozen=True, slots=True)
 class Carrying:
-    """What it works with.
+    """Everything that `carry_out` needs to commit the planned verdicts.
 
-    expected    rows of records, in order: those that are committed together
-    records     yields those of some ids that exist, in their order
-    gone        tells which of some keepers stand no more, their ids given with the numbers of their texts
-    commit      carries out a plan for these raw records, and returns the plan as it ended
-    observe     is told of each batch and its plan, for the report
-    deviations  what has come otherwise before
+    Attributes:
+        expected: The planned verdicts in order, in pieces that are committed together.
+        records: Re-reads the records with these ids; yields the ones that still exist, in the same order.
+        gone: Returns which keepers are no longer valid. Its argument maps the id of a keeper to the number of
+            its text.
+        commit: Commits a plan for these raw records, and returns the plan after refusals by the target.
+        observe: Called with each batch and its final plan, for the report.
+        deviations: The texts whose keeper is not the planned one, from batches committed before.
     """
 
     expected: Iterable[ExpectedRows]
@@ -35,7 +37,13 @@ class Carrying:
 
 
 class Fetched(NamedTuple):
-    """Records that are there, with what was expected for them, and for those before them that are gone."""
+    """A batch of records that were re-read.
+
+    Attributes:
+        rows: The planned verdicts of the records in `batch`.
+        batch: The current records; empty if all records of a piece were deleted.
+        gone: The planned verdicts of records that were deleted since, and come before the end of the batch.
+    """
 
     rows: ExpectedRows
     batch: Batch
@@ -43,10 +51,14 @@ class Fetched(NamedTuple):
 
 
 def carry_out(job: Carrying) -> Counts:
-    """Make the plan of each batch final before the next is decided.
+    """Commit the planned verdicts batch by batch, and decide again where a plan no longer holds.
 
-    A record that is gone is left out, as if it had gone before it was read; one that is another by now is
-    copied.  What they were to stand for is decided again, and so is what the target refused a keeper.
+    A record that was deleted since it was fingerprinted is skipped, as if it had been deleted before.  A
+    record that was changed is copied without being compared.  Duplicates of a keeper that was deleted,
+    changed or refused by the target are decided again.
+
+    Returns:
+        The number of records by their final verdict.
     """
     counts = Counts()
     for rows, batch, gone in prefetch(_fetched(job)):
@@ -56,6 +68,7 @@ def carry_out(job: Carrying) -> Counts:
             continue
         hashes = digests(batch.raws)
         is_changed = (hashes != rows.hashes).any(axis=1)
+        # Committed before the next batch is decided: its duplicates may depend on records refused here.
         plan = job.commit(planned(rows, hashes, _decided(rows, is_changed, job)), batch.raws)
         job.deviations.learn(rows, plan)
         job.observe(batch, plan)
@@ -64,16 +77,23 @@ def carry_out(job: Carrying) -> Counts:
 
 
 def planned(rows: ExpectedRows, hashes: npt.NDArray[np.uint64], decision: SparkDecision) -> Plan:
-    """Return the plan for records that have these hashes now."""
+    """Build the plan of some records.
+
+    Args:
+        rows: The planned verdicts, with the fingerprints of the records.
+        hashes: uint64, shape (n, 2), digests of the records that were re-read.
+        decision: The verdicts to commit.
+    """
     return Plan(rows.ids, decision.verdicts, rows.bits, rows.has_fingerprint, rows.keys, rows.digests, hashes)
 
 
 def _fetched(job: Carrying) -> Iterator[Fetched]:
-    """Yield the records as they are now, in their order."""
+    """Re-read the records of the planned verdicts, in order."""
     for rows in job.expected:
         places = {raw_id: row for row, raw_id in enumerate(rows.ids)}
         done = 0
         for batch in job.records(rows.ids):
+            # Rows between the records that came back belong to deleted records.
             here = np.array([places[raw_id] for raw_id in batch.ids])
             gone = np.setdiff1d(np.arange(done, here[-1]), here)
             yield Fetched(rows.take(here), batch, rows.take(gone))
@@ -83,10 +103,12 @@ def _fetched(job: Carrying) -> Iterator[Fetched]:
 
 
 def _decided(rows: ExpectedRows, is_changed: npt.NDArray[np.bool_], job: Carrying) -> SparkDecision:
-    """Decide records, again without those of their keepers that stand no more."""
+    """Decide the records of a batch, using only keepers that are still valid."""
     own = set(rows.ids)
+    # Without an invalid keeper, a record may match another keeper, which has to be checked as well.
     while True:
         decision = decide(rows, is_changed, job.deviations)
+        # Keepers of this batch are not in the target yet; the commit itself handles their refusal.
         before = {keeper: text for keeper, text in decision.relied_on.items() if keeper not in own}
         gone = job.gone(before)
         if not gone:

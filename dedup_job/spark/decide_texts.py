@@ -1,4 +1,9 @@
-"""The decision stages: from fingerprints to a planned verdict for each record."""
+"""The decision stages: from fingerprinted records to a planned verdict for each record.
+
+The kept texts are the lexicographically first maximal independent set of the graph of matches: a text is kept
+unless it matches an earlier kept text.  Large graphs are decided in parallel rounds (Blelloch, Fineman and
+Shun, "Greedy Sequential Maximal Independent Set and Matching are Parallel on Average", SPAA 2012).
+"""
 
 from __future__ import annotations
 
@@ -35,16 +40,21 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Edges(NamedTuple):
-    """Matches of two texts, the later and the earlier one, both int64 (n,)."""
+    """Pairs of matching texts.
+
+    Attributes:
+        later: int64, shape (n,), number of the later text of each pair.
+        earlier: int64, shape (n,), number of the earlier text.
+    """
 
     later: Numbers
     earlier: Numbers
 
 
 def dropped(edges: Edges) -> Numbers:
-    """Return the texts that are dropped, ascending.
+    """Return the texts that are dropped, in ascending order.
 
-    Of a chain 0 - 1 - 2 only the middle one is:
+    In a chain 0 - 1 - 2 only text 1 is dropped: text 2 matches no text that is kept.
 
     >>> dropped(Edges(np.array([1, 2]), np.array([0, 1])))
     array([1])
@@ -59,7 +69,17 @@ def dropped(edges: Edges) -> Numbers:
 
 @compiled
 def _dropped_texts(later: Numbers, earlier: Numbers, texts: int) -> npt.NDArray[np.bool_]:
-    """Go over the edges in the order of their later texts; all edges of earlier texts come before."""
+    """Decide all texts in one pass over the edges.
+
+    Args:
+        later: int64, shape (edges,), ascending.
+        earlier: int64, shape (edges,), each less than `later`.
+        texts: Number of texts.
+
+    Returns:
+        bool, shape (texts,).
+    """
+    # The edges are sorted by their later text, so the earlier text of an edge is always decided already.
     is_dropped = np.zeros(texts, np.bool_)
     for edge in range(len(later)):
         if not is_dropped[earlier[edge]]:
@@ -68,14 +88,23 @@ def _dropped_texts(later: Numbers, earlier: Numbers, texts: int) -> npt.NDArray[
 
 
 def dropped_in_rounds(edges: DataFrame, few: int, folder: str) -> DataFrame:
-    """Return the texts that are dropped, as a column `text`.
+    """Find the texts that are dropped, in rounds on Spark.
 
-    edges   columns `later` and `earlier`, bigint
-    few     so many edges the driver settles by itself
-    folder  that all executors reach: what a round leaves has to outlive them
+    A round keeps the texts that are not the later text of any edge, drops the texts that match them, and
+    removes the edges of dropped texts.
+
+    Args:
+        edges: Columns `later` and `earlier`, bigint.
+        few: With at most this many edges left, the driver decides them itself.
+        folder: Where checkpoints are written; all executors must reach it.
+
+    Returns:
+        One column `text`.
     """
     from pyspark.sql import functions as f
 
+    # A checkpoint after each round: otherwise Spark's query plan doubles with every round, and a lost
+    # executor would restart all rounds.
     edges.sparkSession.sparkContext.setCheckpointDir(folder)
     found: list[DataFrame] = []
     open_ = edges.checkpoint()
@@ -95,21 +124,28 @@ def dropped_in_rounds(edges: DataFrame, few: int, folder: str) -> DataFrame:
     return reduce(lambda one, other: one.union(other), found)
 
 
+# Input of a comparison.  A row is either a pair, or a text with its shingles.
 COMPARED = pa.schema([("part", pa.int64()), *PAIRS, ("order", pa.int64()), ("shingles", pa.binary())])
 MATCHES = pa.schema([*PAIRS, ("similarity", pa.float64())])
-ENTRIES_AT_ONCE = 2_000_000  # of a partition, about: 50 bytes of memory each
-PAIRS_AT_ONCE = 100_000  # of a partition, about, with the shingles of their texts
-CROWDS = 4  # a key is crowded that has more than one in so many of a partition's entries,
-CROWD = 4_000  # and at least so many
-FEW_EDGES = 20_000_000  # matches that the driver settles by itself, rather than Spark in rounds
+# Average entries of a partition: about 50 bytes of memory each.
+ENTRIES_AT_ONCE = 2_000_000
+# Average pairs of a partition, which also holds the shingles of their texts.
+PAIRS_AT_ONCE = 100_000
+# A key is crowded if it has more than a quarter of a partition's average entries, and more than 4,000.
+CROWDS = 4
+CROWD = 4_000
+# Up to this many matches the driver decides by itself: rounds on Spark have a fixed cost.
+FEW_EDGES = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What decides how the work is cut up, and the verdicts.
+    """The parameters of the decision stages.
 
-    words       64-bit words of a fingerprint
-    partitions  that a stage has at least
+    Attributes:
+        matching: From the recipe; the verdicts depend on it.
+        words: 64-bit words in a fingerprint.
+        partitions: Least number of partitions of a stage; the verdicts do not depend on it.
     """
 
     matching: Matching
@@ -118,7 +154,16 @@ class Shape:
 
 
 def decided(work: Work, records: Stage, shape: Shape) -> Stage:
-    """Return what is expected for each record; each stage is made where it is not whole."""
+    """Decide all records; stages that are already complete in the work folder are reused.
+
+    Args:
+        work: The work folder.
+        records: The `records` stage, with the columns of `columns.RECORDS`.
+        shape: The matching and the division of the work.
+
+    Returns:
+        The `verdicts` stage, one folder of files for each range of the source.
+    """
     texts = work.stage("texts", lambda: _texts(records.table))
     pairs = work.stage("pairs", lambda: _pairs(texts, shape))
     matches = work.stage("matches", lambda: _matches(records.table, pairs, shape))
@@ -128,7 +173,10 @@ def decided(work: Work, records: Stage, shape: Shape) -> Stage:
 
 
 def _texts(records: DataFrame) -> DataFrame:
-    """Return each different text with the first record that has it."""
+    """Return each distinct text with the first record that has it.
+
+    Column `again` is true for a text with several records.
+    """
     from pyspark.sql import functions as f
 
     known = ("id", "bits", "near", "keys")
@@ -139,13 +187,15 @@ def _texts(records: DataFrame) -> DataFrame:
 
 
 def _judged(records: DataFrame) -> DataFrame:
+    """Return the records that have a text to compare: a digest of zeros marks the others."""
     from pyspark.sql import functions as f
 
     return records.where(f.col("digest") != f.lit(bytes(16)))
 
 
 def _pairs(texts: Stage, shape: Shape) -> DataFrame:
-    """Return for each text the candidates that its keys find."""
+    """Return the candidates of each text."""
+    # An upper bound of the entries: a 64-bit word has four segments, with two keys each.
     rows = texts.manifest.rows * (8 * shape.words + shape.matching.bands)
     parts = max(shape.partitions, -(-rows // ENTRIES_AT_ONCE))
     crowd = max(CROWD, rows // parts // CROWDS)
@@ -153,10 +203,12 @@ def _pairs(texts: Stage, shape: Shape) -> DataFrame:
 
 
 def _matches(records: DataFrame, pairs: Stage, shape: Shape) -> DataFrame:
-    """Return the pairs that are similar enough; with texts not compared all are, and have no similarity.
+    """Return the pairs with at least the least similarity of the recipe.
 
-    Pairs are grouped by their texts, and each group gets the shingles that it needs once, however many of
-    its pairs a text is in: of a form, the same few texts are in nearly all.
+    If the recipe does not compare texts (`min_similarity` 0), all pairs match, with a null similarity.
+
+    Pairs are grouped by their texts, and each group gets the shingles of a text once, even if the text is in
+    many of its pairs: when texts are made from a form, the same few texts are in nearly all pairs.
     """
     from pyspark.sql import functions as f
 
@@ -168,6 +220,7 @@ def _matches(records: DataFrame, pairs: Stage, shape: Shape) -> DataFrame:
     wanted = grouped.select("part", f.col("text").alias("order"))
     wanted = wanted.union(grouped.select("part", "other")).distinct()
     shingles = wanted.join(records.select("order", "shingles"), "order")
+    # Pairs and shingles travel in one table, since mapInArrow takes only one; nulls distinguish their rows.
     both = shingles.unionByName(grouped, allowMissingColumns=True)
 
     def compared(batches: Batches) -> Batches:
@@ -177,9 +230,15 @@ def _matches(records: DataFrame, pairs: Stage, shape: Shape) -> DataFrame:
 
 
 def similar(batches: list[pa.RecordBatch], least: float) -> pa.Table:
-    """Return those of some pairs that are similar enough; with them come the shingles of their texts.
+    """Compare pairs of texts, and return the pairs that are similar enough.
 
-    A row is a pair, or the shingles of the text with an `order`, which may come more than once; in any order.
+    Args:
+        batches: Rows with the columns of `COMPARED`, in any order. A row is either a pair, or an `order` with
+            the shingles of that text, which may be repeated.
+        least: Least similarity.
+
+    Returns:
+        The matching pairs, with the columns of `MATCHES`.
     """
     table = pa.Table.from_batches(batches, schema=COMPARED)
     is_set = table.column("shingles").is_valid()
@@ -195,7 +254,8 @@ def similar(batches: list[pa.RecordBatch], least: float) -> pa.Table:
 
 
 def _dropped(matches: Stage, shape: Shape, folder: str) -> DataFrame:
-    """Return the texts that are dropped when they first come."""
+    """Return the texts whose first record is dropped."""
+    # A text that occurs again can also match later texts; only earlier texts decide its first record.
     edges = matches.table.where("other < text").select("text", "other")
     if matches.manifest.rows > FEW_EDGES:
         edges = edges.select(edges.text.alias("later"), edges.other.alias("earlier"))
@@ -208,7 +268,15 @@ def _dropped(matches: Stage, shape: Shape, folder: str) -> DataFrame:
 def _verdicts(
     records: DataFrame, texts: DataFrame, matches: DataFrame, without: DataFrame, shape: Shape
 ) -> DataFrame:
-    """Return each record with its text, whether that is kept, and what matches it."""
+    """Return each record with its text, whether the text is kept, and the texts that match it.
+
+    Args:
+        records: The fingerprinted records.
+        texts: The distinct texts.
+        matches: Pairs of texts that match.
+        without: The texts that are dropped.
+        shape: Gives the least number of partitions.
+    """
     from pyspark.sql import functions as f
 
     is_kept = f.col("is_dropped").isNull().alias("is_kept")
@@ -219,6 +287,7 @@ def _verdicts(
         .select("text", "id", "digest", is_kept)
     )
     others = known.select(f.col("text").alias("other"), "id", "is_kept")
+    # Sorts by the fields in this order: the nearest candidate wins, then the earliest.
     near = f.array_sort(f.collect_list(f.struct("distance", "other", "similarity", "is_kept", "id")))
     around = matches.join(others, "other").groupBy("text").agg(near.alias("matches"))
     known = known.join(around, "text", "left")
@@ -231,6 +300,12 @@ def _verdicts(
 
 
 def read_into(ranges: int, read: Callable[[Batches], Batches], spark: Any) -> DataFrame:
-    """Return the records of so many ranges, each read by a task of its own."""
+    """Read ranges of the source on the executors, each range in a task of its own.
+
+    Args:
+        ranges: Number of ranges.
+        read: Turns batches with numbers of ranges into batches with the columns of `columns.RECORDS`.
+        spark: The Spark session.
+    """
     table: DataFrame = spark.range(0, ranges, 1, max(1, ranges)).mapInArrow(read, ddl(RECORDS))
     return table

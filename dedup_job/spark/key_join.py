@@ -1,4 +1,10 @@
-"""Find texts that share keys, in partitions that can be searched independently; pure functions."""
+"""Find texts that share keys, in partitions that can be searched independently; pure functions.
+
+A partition gets all entries of its keys, inserts them into key maps like the maps of the in-memory index, and
+searches the maps.  Texts with an equal band key share an entry.  A segment map also finds texts whose next
+segment differs in one bit, so a text has two entries for each segment, each with one byte of the next
+segment: if two segments differ in at most one bit, at least one of their two bytes is equal.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +24,29 @@ from dedup_job.index.search import Hits, Queries, Simhashes, collect_hits, unpac
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-MAP_SHIFT = 32  # bits of a key, below the number of its map
-PART_SHIFT = 40  # bits of a key with its map, below the number of a crowded key's part
+# A place is one int64: the key in the lower 32 bits, the number of its map in the next 8, and the part of a
+# crowded key above.
+MAP_SHIFT = 32
+PART_SHIFT = 40
+# Half of a 16-bit segment.
 HALF_BITS = 8
-SEGMENT_MAPS = 32  # the numbers of segments' maps come before this one, two for each, those of bands after
-ASKING = 1 << 18  # texts that ask at once: what they find has to have room
+# Numbers of maps: below 32 segment maps, two for each segment; from 32 on band maps.
+SEGMENT_MAPS = 32
+# Queries in one search; bounds the memory for its hits.
+ASKING = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
 class DistinctTexts:
-    """Different texts, as columns.
+    """The n distinct texts of a collection, as columns.
 
-    text   int64 (n,), the order of the first record that has it
-    bits   uint64 (n, words), its fingerprint
-    has_fingerprint  bool (n,)
-    keys   uint32 (n, bands), of its bands; zeros where it has none
-    again  bool (n,), whether another record has it, which may find what came in between
+    Attributes:
+        text: int64, shape (n,), number of the text: the `order` of the first record that has it.
+        bits: uint64, shape (n, words), fingerprints.
+        has_fingerprint: bool, shape (n,).
+        keys: uint32, shape (n, bands), band keys; zeros where there are none.
+        again: bool, shape (n,), whether later records have the text as well. A later record can match texts
+            that come after the first record.
     """
 
     text: Numbers
@@ -44,11 +57,15 @@ class DistinctTexts:
 
 
 class KeyEntries(NamedTuple):
-    """Texts by one of their keys.
+    """Entries of texts: each has one key of one text.
 
-    place  int64 (n,), the key with the number of its map above it, and above that the part of a crowded key
-    asks   bool (n,), whether the text looks for others here, or is only found
-    the others as in Texts
+    Attributes:
+        place: int64, shape (n,), the key, the number of its map and the part of a crowded key, packed.
+        text: As in `DistinctTexts`, as are `bits`, `has_fingerprint` and `again`.
+        bits: uint64, shape (n, words).
+        has_fingerprint: bool, shape (n,).
+        again: bool, shape (n,).
+        asks: bool, shape (n,), whether the entry is a query here; otherwise it can only be found.
     """
 
     place: Numbers
@@ -60,28 +77,33 @@ class KeyEntries(NamedTuple):
 
     @property
     def keys(self) -> Numbers:
-        """Keys with the numbers of their maps, int64 (n,)."""
+        """Keys with the numbers of their maps, without the part: int64, shape (n,)."""
         return self.place & (1 << PART_SHIFT) - 1
 
     def take(self, rows: npt.NDArray[np.intp] | Flags) -> KeyEntries:
-        """Return some of them."""
+        """Return the entries in these rows."""
         return KeyEntries._make(column[rows] for column in self)
 
     @classmethod
     def join(cls, some: Iterable[KeyEntries]) -> KeyEntries:
-        """Return all of these, at least of one."""
+        """Concatenate at least one set of entries."""
         return cls._make(map(np.concatenate, zip(*some, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
 class CrowdedKeys:
-    """Keys that very many texts have: ascending, int64 (n,), and into how many parts the texts of each go."""
+    """Keys with very many texts, which are divided among several parts.
+
+    Attributes:
+        keys: int64, shape (n,), ascending; keys with the numbers of their maps.
+        parts: int64, shape (n,), number of parts of each key.
+    """
 
     keys: Numbers
     parts: Numbers
 
     def parts_of(self, keys: Numbers) -> Numbers:
-        """Return the parts of each key, int64 (n,): one where it is not crowded."""
+        """Return the number of parts of each key: int64, shape (n,); 1 for a key that is not crowded."""
         if not len(self.keys):
             return np.ones(len(keys), np.int64)
         at = np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)
@@ -89,10 +111,13 @@ class CrowdedKeys:
 
 
 class FoundPairs(NamedTuple):
-    """What keys have found: `text` finds `other`.
+    """Pairs of texts that share a key and are near by fingerprint.
 
-    by        int64 (n,), the number of the segment or of the band that has found it, bands behind segments
-    distance  int64 (n,), in bits; NO_DISTANCE where one of the two has no fingerprint
+    Attributes:
+        text: int64, shape (n,), number of the query.
+        other: int64, shape (n,), number of its candidate.
+        by: int64, shape (n,), the segment (from 0) or band (from `SEGMENT_MAPS`) that found the candidate.
+        distance: int64, shape (n,), Hamming distance; NO_DISTANCE if one of the texts has no fingerprint.
     """
 
     text: Numbers
@@ -102,9 +127,9 @@ class FoundPairs(NamedTuple):
 
 
 def entries(texts: DistinctTexts, matching: Matching) -> KeyEntries:
-    """Return the entries of texts under all their keys.
+    """Return one entry for each key of each text.
 
-    A text with a fingerprint has two for each segment of it, one with shingles one for each band.
+    A text with a fingerprint has two entries for each segment; a text with shingles has one for each band.
     """
     rows, keys = [np.empty(0, np.intp)], [np.empty(0, np.int64)]
     printed, shingled = np.flatnonzero(texts.has_fingerprint), np.flatnonzero(texts.keys.any(axis=1))
@@ -124,15 +149,16 @@ def entries(texts: DistinctTexts, matching: Matching) -> KeyEntries:
 
 
 def spread(entries: KeyEntries, crowded: CrowdedKeys) -> KeyEntries:
-    """Return entries with those of crowded keys in the parts that their texts belong to."""
+    """Assign the entries of crowded keys to parts, by the number of the text."""
     part = entries.text % crowded.parts_of(entries.place)
     return entries._replace(place=part << PART_SHIFT | entries.place)
 
 
 def first_listed(entries: KeyEntries) -> KeyEntries:
-    """Return those of some entries, all of one part, that their keys can be remembered with.
+    """Return the first `candidate_index.LISTED` entries of each key: those that a key map can store.
 
-    They are the first ones of each key: of all entries of the key those that are remembered are among them.
+    The result for a subset of the entries includes all listed entries that are in the subset, so subsets can
+    be reduced before they are joined.
     """
     found = [
         own.take(_ranks(_map_keys(number, own)) < candidate_index.LISTED) for number, own in _by_map(entries)
@@ -141,17 +167,22 @@ def first_listed(entries: KeyEntries) -> KeyEntries:
 
 
 def in_every_part(listed: KeyEntries, crowded: CrowdedKeys) -> KeyEntries:
-    """Return the texts that crowded keys are remembered with, to be found in each part of their keys."""
+    """Copy the listed entries of crowded keys into each part of their key; the copies are not queries."""
     times = crowded.parts_of(listed.place)
     copies = listed.take(np.repeat(np.arange(len(times)), times))
+    # For times 2, 3 the parts are 0, 1, 0, 1, 2.
     part = np.arange(len(copies.place)) - np.repeat(np.cumsum(times) - times, times)
     return copies._replace(place=part << PART_SHIFT | copies.place, asks=np.zeros_like(copies.asks))
 
 
 def pairs(entries: KeyEntries, matching: Matching) -> FoundPairs:
-    """Return what texts find in a part: all entries of each key and part of a key are in it.
+    """Find the candidates of the queries in one partition.
 
-    A text finds later ones only when it comes again.
+    A text with one record finds earlier texts only; a text with several records finds later texts as well.
+
+    Args:
+        entries: The entries of a partition; complete for each place in it.
+        matching: From the recipe.
     """
     by_segment, by_band = candidate_index.key_rules(64 * entries.bits.shape[1], matching)
     none = np.empty(0, np.int64)
@@ -165,7 +196,12 @@ def pairs(entries: KeyEntries, matching: Matching) -> FoundPairs:
 
 
 def first_found(pairs: FoundPairs) -> FoundPairs:
-    """Return each pair once, of the pairs that a map has found for a text only the first; all are there."""
+    """Remove duplicate pairs, and apply the limit of `candidate_index.FOUND` candidates per text and map.
+
+    Args:
+        pairs: All pairs of each text in them.
+    """
+    # The two entries of a segment can both find a pair: it counts once towards the limit.
     pairs = _once(pairs, pairs.other, pairs.by, pairs.text)
     is_first = _ranks(pairs.text, pairs.by) < candidate_index.FOUND
     pairs = FoundPairs._make(column[is_first] for column in pairs)
@@ -173,19 +209,20 @@ def first_found(pairs: FoundPairs) -> FoundPairs:
 
 
 def _by_map(entries: KeyEntries) -> Iterator[tuple[int, KeyEntries]]:
-    """Yield the number of each map and its entries, in the order of their texts, each text once."""
+    """Yield the number of each map, and its entries ordered by text, with each text once."""
     maps = (entries.keys >> MAP_SHIFT).astype(np.uint8)
     by_map = np.argsort(maps, kind="stable")
     bounds = np.searchsorted(maps[by_map], np.arange(256))
     for number, (start, stop) in enumerate(pairwise(bounds.tolist())):
         own = entries.take(by_map[start:stop])
+        # A part has a query of its own and, if that is listed too, a copy: the query comes first and is kept.
         own = own.take(np.lexsort((~own.asks, own.text)))
         if len(own.text):
             yield number, own.take(np.append(True, own.text[1:] != own.text[:-1]))
 
 
 def _map_keys(number: int, entries: KeyEntries) -> npt.NDArray[np.uint32]:
-    """Return what a map has for keys, uint32 (n,): those of the index."""
+    """Return the keys as a map of the index stores them: uint32, shape (n,)."""
     if number < SEGMENT_MAPS:
         return candidate_index.segment_keys(entries.bits, number // 2)
     return entries.place.astype(np.uint32)
@@ -194,7 +231,14 @@ def _map_keys(number: int, entries: KeyEntries) -> npt.NDArray[np.uint32]:
 def _looked_up(
     rule: KeyRule, keys: npt.NDArray[np.uint32], entries: KeyEntries, by: int
 ) -> Iterator[FoundPairs]:
-    """Yield what texts find that are entered into a map in their order."""
+    """Insert entries into a key map and search it for their candidates.
+
+    Args:
+        rule: The limits of the map.
+        keys: uint32, shape (n,), keys of the entries.
+        entries: The entries of one map, ordered by text.
+        by: Number of the segment or band, for the pairs.
+    """
     key_map, prints = KeyMap(rule), Simhashes(entries.bits, entries.has_fingerprint)
     key_map.add(keys, np.ones(len(keys), np.bool_))
     asking = np.flatnonzero(entries.asks)
@@ -217,7 +261,7 @@ def _looked_up(
 
 
 def _ranks(*columns: npt.NDArray[np.integer]) -> Numbers:
-    """Return how many rows before each are equal to it."""
+    """Return, for each row, the number of equal rows before it."""
     order, begins = _runs(columns)
     places = np.arange(len(order))
     ranks = np.empty_like(places)
@@ -226,13 +270,20 @@ def _ranks(*columns: npt.NDArray[np.integer]) -> Numbers:
 
 
 def _once(pairs: FoundPairs, *columns: Numbers) -> FoundPairs:
-    """Return each of the pairs once that these columns tell apart, in the order of the last one first."""
+    """Remove pairs that are equal in these columns, and sort by the columns, the last one first."""
     order, begins = _runs(columns)
     return FoundPairs._make(column[order[begins]] for column in pairs)
 
 
 def _runs(columns: tuple[npt.NDArray[np.integer], ...]) -> tuple[npt.NDArray[np.intp], Flags]:
-    """Return the rows in the order of the last column first, and where there others begin than before."""
+    """Sort rows and find runs of equal rows.
+
+    Args:
+        columns: Sort keys; the last one is the primary key, as in `numpy.lexsort`.
+
+    Returns:
+        The sorted row numbers, and for each of them whether it begins a run.
+    """
     order = np.lexsort(columns)
     begins = np.zeros(len(order), np.bool_)
     begins[:1] = True

@@ -1,4 +1,4 @@
-"""Planned verdicts: read from the stage's files, and adjusted to what was really kept."""
+"""Planned verdicts: read from the files of the `verdicts` stage, and adjusted to the keepers that exist."""
 
 from __future__ import annotations
 
@@ -25,16 +25,19 @@ if TYPE_CHECKING:
 
 Numbers = npt.NDArray[np.int64]
 
+# The verdict on a record that was changed since it was fingerprinted.
 CHANGED = Verdict(Action.UNJUDGED, "changed")
 
 
 class ExpectedMatch(NamedTuple):
-    """A text that matches another.
+    """A text that matches the text of a record.
 
-    text        the order of the first record that has it
-    id          of that record
-    is_kept     whether it was expected to be kept
-    similarity  None where texts are not compared
+    Attributes:
+        text: Number of the matching text: the `order` of the first record that has it.
+        id: Raw id of that record.
+        is_kept: Whether the plan is to keep that record.
+        distance: Hamming distance; NO_DISTANCE if one of the texts has no fingerprint.
+        similarity: Jaccard similarity; None if the recipe does not compare texts.
     """
 
     text: int
@@ -46,14 +49,22 @@ class ExpectedMatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExpectedRows:
-    """What was expected for n records, as columns.
+    """The planned verdicts of n records, as columns.
 
-    order    int64 (n,), where they come among all records
-    text     int64 (n,), the order of the first record with their text; -1 for one that cannot be judged
-    is_kept  bool (n,), whether the text is kept with its first record
-    first    ids of the first records with their texts
-    near     the texts that match a record's text, the nearest and earliest first
-    reasons, bits, has_fingerprint, keys, digests, hashes  as in Fingerprints
+    Attributes:
+        order: int64, shape (n,), position among all records of the source.
+        ids: Raw ids.
+        text: int64, shape (n,), number of the record's text: the `order` of the first record that has it; -1
+            for a record without a text to compare.
+        is_kept: bool, shape (n,), whether the first record of the text is kept.
+        first: Raw id of the first record of the text.
+        near: The texts that match the record's text, the nearest and earliest first.
+        reasons: As in `Fingerprints`, as are the columns that follow.
+        bits: uint64, shape (n, words).
+        has_fingerprint: bool, shape (n,).
+        keys: uint32, shape (n, bands).
+        digests: uint64, shape (n, 2).
+        hashes: uint64, shape (n, 2).
     """
 
     order: Numbers
@@ -73,12 +84,16 @@ class ExpectedRows:
         return len(self.ids)
 
     def are_unique(self, rows: Numbers | slice = slice(None)) -> npt.NDArray[np.bool_]:
-        """Return which records are expected to be unique, of all or of some rows."""
+        """Return which records are planned to be unique, for all rows or for some."""
         found: npt.NDArray[np.bool_] = self.is_kept[rows] & (self.text[rows] == self.order[rows])
         return found
 
     def take(self, rows: Numbers) -> ExpectedRows:
-        """Return some of the rows, in ascending order."""
+        """Return some of the rows.
+
+        Args:
+            rows: Row numbers, ascending and distinct.
+        """
         if len(rows) == len(self):
             return self
         values: dict[str, Any] = {}
@@ -91,27 +106,40 @@ class ExpectedRows:
 
 @dataclass(frozen=True, slots=True)
 class Deviations:
-    """What stands for a text where that is not what was expected: by text, the id of a record, or None."""
+    """The texts whose keeper is not the planned one.
+
+    Attributes:
+        standing: By number of the text, the raw id of its keeper; None if the text has no keeper.
+    """
 
     standing: MutableMapping[int, bytes | None] = field(default_factory=dict)
 
     def trial(self) -> Deviations:
-        """Return the same to go on from; this one stays as it is."""
+        """Return a copy that can be changed; the original stays unchanged."""
+        # Layered on the original, not copied: a batch is decided again for each round of lost keepers.
         return Deviations(ChainMap({}, self.standing))
 
     def keeper(self, text: int, first: bytes, is_kept: bool, order: int) -> bytes | None:
-        """Return what stands for a text when the record of this order is decided."""
+        """Return the keeper of a text at the time when a record is decided, or None.
+
+        Args:
+            text: Number of the text.
+            first: Raw id of the first record of the text.
+            is_kept: Whether the plan is to keep that record.
+            order: Position of the record to decide. The first record of a text is not a keeper before its own
+                position.
+        """
         if text in self.standing:
             return self.standing[text]
         return first if is_kept and text < order else None
 
     def note(self, rows: ExpectedRows, row: int, is_unique: bool) -> None:
-        """Note how a record ended, where that was not expected."""
+        """Note the outcome of a record, if it is not the planned one."""
         if is_unique != rows.are_unique(slice(row, row + 1))[0]:
             self.standing[int(rows.text[row])] = rows.ids[row] if is_unique else None
 
     def learn(self, rows: ExpectedRows, plan: Plan) -> None:
-        """Note how a plan for these records ended."""
+        """Note the outcomes of a committed plan for these records."""
         is_unique = np.zeros(len(rows), np.bool_)
         is_unique[plan.rows(Action.UNIQUE)] = True
         for row in np.flatnonzero(is_unique != rows.are_unique()).tolist():
@@ -119,16 +147,25 @@ class Deviations:
 
 
 class SparkDecision(NamedTuple):
-    """The verdict of each record, and by id the keepers that they rely on, with the texts of these."""
+    """The verdicts of a batch.
+
+    Attributes:
+        verdicts: One for each record.
+        relied_on: The keepers of its duplicates: raw id and number of the text.
+    """
 
     verdicts: list[Verdict]
     relied_on: dict[bytes, int]
 
 
 def decide(rows: ExpectedRows, is_changed: npt.NDArray[np.bool_], deviations: Deviations) -> SparkDecision:
-    """Decide records in their order, as expected where nothing has come otherwise.
+    """Decide records in order: as planned, or by their matches if a keeper is not the planned one.
 
-    is_changed  bool (n,), whose record is another by now: it is copied
+    Args:
+        rows: The planned verdicts.
+        is_changed: bool, shape (n,), whether the record was changed since it was fingerprinted; such a record
+            is copied without being compared.
+        deviations: Outcomes before these records; stays unchanged.
     """
     trial = deviations.trial()
     verdicts = [UNIQUE] * len(rows)
@@ -146,7 +183,10 @@ def decide(rows: ExpectedRows, is_changed: npt.NDArray[np.bool_], deviations: De
 
 
 def _are_as_expected(rows: ExpectedRows, is_changed: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Return which records are unique whatever has come otherwise: the first of a text that matches none."""
+    """Return which records are unique for certain: the first of a text without any match.
+
+    No deviation can change their verdict, so most records need no further work.
+    """
     is_alone = np.array([not near for near in rows.near], np.bool_)
     found: npt.NDArray[np.bool_] = rows.are_unique() & is_alone & ~is_changed
     return found
@@ -167,11 +207,19 @@ def _verdict(rows: ExpectedRows, row: int, deviations: Deviations, relied_on: di
     return UNIQUE
 
 
+# The folder that Spark's partitionBy("range") makes.
 RANGE = re.compile(r"/range=(\d+)/")
 
 
 def tables(spark: SparkSession, verdicts: Stage) -> Iterator[pa.Table]:
-    """Yield the files of the stage, in order: by their ranges, and in a range as they were written."""
+    """Yield the contents of the stage's files in the order of the source.
+
+    Args:
+        spark: The session.
+        verdicts: The `verdicts` stage.
+    """
+    # Read one by one on the driver: Spark promises no order for a table of many files.  Names of files in a
+    # folder ascend in the order of writing.
     files = sorted((int(RANGE.search(file)[1]), file) for file in verdicts.table.inputFiles())  # type: ignore[index]
     schema = verdicts.table.drop("range").schema
     for _, file in files:
@@ -181,13 +229,16 @@ def tables(spark: SparkSession, verdicts: Stage) -> Iterator[pa.Table]:
 
 
 def first_of(tables: Iterator[pa.Table]) -> tuple[int, Iterator[pa.Table]]:
-    """Return the order of the first row, and the tables again; 0 where there are none."""
+    """Return the `order` of the first row, and an iterator that still has all tables.
+
+    The order is 0 if there are no rows.
+    """
     table = next((one for one in tables if len(one)), None)
     return (0, tables) if table is None else (table.column("order")[0].as_py(), chain([table], tables))
 
 
 def chunks(tables: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
-    """Yield the same rows in pieces of so many, the last one shorter."""
+    """Yield the same rows in tables of exactly `most` rows; the last table may be shorter."""
     left: pa.Table | None = None
     for table in tables:
         left = table if left is None else pa.concat_tables([left, table])
@@ -201,7 +252,7 @@ def chunks(tables: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
 
 
 def rows(table: pa.Table) -> ExpectedRows:
-    """Return rows of the stage as columns."""
+    """Convert rows of the `verdicts` stage to numpy columns and lists."""
     table = table.combine_chunks()
     judged = column(table, "text")
     return ExpectedRows(
@@ -230,11 +281,18 @@ def _near(found: list[dict[str, object]] | None) -> list[ExpectedMatch]:
 def so_far(
     decided: Iterable[tuple[Iterable[bytes], Collection[bytes]]], tables: Iterator[pa.Table]
 ) -> tuple[Deviations, Iterator[pa.Table]]:
-    """Return what has come otherwise in plans that were carried out, and the rows behind these.
+    """Skip the planned verdicts that the ledger already holds, when a killed backfill is resumed.
 
-    decided  of each plan the ids of its records, and those of them that were kept for their texts
+    Args:
+        decided: For each plan of the ledger, the ids of its records, and the ids of the records that were
+            kept as keepers.
+        tables: Tables of the `verdicts` stage, in order.
 
-    Raises StateError when something else was decided than what is expected.
+    Returns:
+        The deviations of the committed plans, and the rows that are not committed yet.
+
+    Raises:
+        StateError: If the ledger has a record that is not in the stage, or is out of order.
     """
     deviations = Deviations()
     table, known, place = None, None, 0
@@ -242,7 +300,8 @@ def so_far(
         for raw_id in ids:
             while known is None or place == len(known) or known.ids[place] != raw_id:
                 if known is not None and place < len(known):
-                    deviations.note(known, place, False)  # it was gone already
+                    # Not in the ledger: deleted from the source before its batch was committed.
+                    deviations.note(known, place, False)
                     place += 1
                 elif (table := next(tables, None)) is None:
                     raise StateError(

@@ -1,4 +1,4 @@
-"""Read and fingerprint ranges of the source, one executor each."""
+"""Read and fingerprint ranges of the source on Spark executors, one task for each range."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from dedup_job.spark.columns import POSITION_BITS, records
 
 @dataclass(frozen=True, slots=True)
 class SourceRange:
-    """A range of ids in the server's order.
+    """A range of ids, in the server's order.
 
-    start    id to begin with, or None for the smallest
-    before   id to end before, or None
-    is_one   whether it is the record with the id `start` alone
+    Attributes:
+        start: First id, included; None for the smallest.
+        before: End of the range, not included; None for no end.
+        is_one: Whether the range is the single id `start`.
     """
 
     start: bytes | None = None
@@ -32,32 +33,45 @@ class SourceRange:
 
 
 class SourceReader(Protocol):
-    """How an executor reads the source; can be pickled."""
+    """Reads the source on an executor.  Spark sends it with each task, so it can be pickled."""
 
     def batches(self, range_: SourceRange) -> Iterator[Batch]:
-        """Yield the records of a range in order."""
+        """Yield the records of a range, in order."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorFingerprinting:
-    """How an executor fingerprints; `restored` are the ids of records that are copied unseen."""
+    """The settings of fingerprinting on an executor.
+
+    Attributes:
+        recipe: The recipe of the run.
+        capacity: Limits of each task's engine.
+        restored: Ids of restored records, which are copied without being compared.
+    """
 
     recipe: Recipe
     capacity: Capacity
     restored: frozenset[bytes]
 
     def fingerprint(self, batches: Iterable[Batch]) -> Iterator[FingerprintedBatch]:
-        """Yield batches with their fingerprints, made by this process's engine."""
+        """Yield each batch with its fingerprints, using the workers of this process."""
         engine = _engine(self.recipe, self.capacity, os.getpid())
         return skip_records(engine.fingerprinted(batches), self.restored.intersection)
 
 
 def ranges(splits: Sequence[bytes], last: bytes | None) -> list[SourceRange]:
-    """Return the ranges that ascending ids split a source into, up to the last id that it has."""
+    """Divide the source into ranges.
+
+    Args:
+        splits: Ids, ascending; each begins a range.
+        last: The greatest id of the source: records that arrive behind it later are not read. None for no
+            limit.
+    """
     starts: list[bytes | None] = [None, *splits]
     if last is None:
         return [SourceRange(start, before) for start, before in zip(starts, [*splits, None], strict=True)]
+    # `before` is not included, so the record with the greatest id gets a range of its own.
     found = [SourceRange(start, before) for start, before in zip(starts, [*splits, last], strict=True)]
     return [*found, SourceRange(start=last, is_one=True)]
 
@@ -65,7 +79,16 @@ def ranges(splits: Sequence[bytes], last: bytes | None) -> list[SourceRange]:
 def read(
     all_ranges: Sequence[SourceRange], reading: SourceReader, fingerprinting: ExecutorFingerprinting
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what turns the numbers of ranges into fingerprinted records."""
+    """Return a function for mapInArrow that reads and fingerprints ranges.
+
+    Args:
+        all_ranges: The ranges of the source.
+        reading: Reads a range.
+        fingerprinting: Fingerprints its records.
+
+    Returns:
+        A function from batches with numbers of ranges to batches with the columns of `columns.RECORDS`.
+    """
 
     def work(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in numbers:
@@ -81,5 +104,9 @@ def read(
 
 @lru_cache(maxsize=1)
 def _engine(recipe: Recipe, capacity: Capacity, _process: int) -> LocalEngine:
-    """Return an engine that lives as long as this process; its workers do not outlive it."""
+    """Return the engine of this process, which lives as long as the process.
+
+    Spark reuses a Python process for many tasks, and starting workers takes seconds.  The process id is an
+    argument because Spark forks: a child must not use its parent's workers.
+    """
     return LocalEngine(recipe, capacity).__enter__()

@@ -1,4 +1,4 @@
-"""A Spark session, and Spark's failures as the job's own errors."""
+"""Start a Spark session, and turn Spark's failures into the job's own errors."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from dedup_job.pipeline.process_memory import available_bytes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Seconds between two checks for a stage without workers.
 LOOK_SECONDS = 15.0
 
 log = logging.getLogger("dedup_job")
@@ -33,7 +34,10 @@ log = logging.getLogger("dedup_job")
 
 @contextmanager
 def warn_no_workers(context: SparkContext) -> Iterator[None]:
-    """Warn while this is open when a stage stands still because no worker takes its tasks."""
+    """Log a warning if a stage makes no progress because no worker takes its tasks.
+
+    A daemon thread checks the stages until the context manager exits.
+    """
     ended = threading.Event()
     threading.Thread(target=_look, args=(context, ended), name="waiting", daemon=True).start()
     try:
@@ -43,12 +47,17 @@ def warn_no_workers(context: SparkContext) -> Iterator[None]:
 
 
 def _look(context: SparkContext, ended: threading.Event) -> None:
-    """Look now and then; one look finds nothing out, since between two tasks nobody works either."""
+    """Check the stages every `LOOK_SECONDS`, and warn once per period without workers.
+
+    A stage counts as waiting if two checks in a row find the same progress and no running task: between two
+    tasks, too, no task runs for a moment.
+    """
     from py4j.protocol import Py4JError
 
     before: dict[int, int] = {}
     is_told = False
-    with suppress(Py4JError, OSError):  # Spark has ended; the command learns it by itself
+    # Such an error means that Spark has ended, which the main thread notices by itself.
+    with suppress(Py4JError, OSError):
         while not ended.wait(LOOK_SECONDS):
             now = _without_workers(context)
             is_waiting = bool(now) and now == before
@@ -61,7 +70,7 @@ def _look(context: SparkContext, ended: threading.Event) -> None:
 
 
 def _without_workers(context: SparkContext) -> dict[int, int]:
-    """Return how many tasks of each stage that has begun are done; none while any task runs."""
+    """Return the number of completed tasks by active stage; an empty dict while any task runs."""
     tracker = context.statusTracker()
     stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     if any(stage is None or stage.numActiveTasks for stage in stages):
@@ -70,16 +79,17 @@ def _without_workers(context: SparkContext) -> dict[int, int]:
 
 
 NEEDED = ("pyspark", "pandas", "pyarrow")
+# An error of ours that was raised on an executor, as it appears in the text of Spark's error.
 OURS = re.compile(r"dedup_job\.errors\.(\w+): (.*)")
 SHORT_OF_MEMORY = re.compile(r"OutOfMemoryError|Not enough memory to build and broadcast")
-# The last ones win: what a cluster or `conf` says.
+# Defaults; the settings of a cluster and `conf` override them.
 USUAL: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.cleaner.referenceTracking.cleanCheckpoints": "true",
 }
-# The driver and its executors are one process, which nobody else has to reach.
+# Without a cluster, the driver and its executors are one process, which no other machine has to reach.
 ALONE: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -91,9 +101,11 @@ ALONE: Mapping[str, str] = {
 class Cluster:
     """Where Spark runs.
 
-    master      as Spark names it; None for what spark-submit says, else all processors of this machine
-    conf        further settings of Spark
-    partitions  that a stage has at least; None for four a processor
+    Attributes:
+        master: Spark's master URL. None for the master of spark-submit, or without spark-submit for all
+            processors of this machine.
+        conf: Further settings of Spark.
+        partitions: Least number of partitions of a stage; None for four per processor.
     """
 
     master: str | None = None
@@ -108,9 +120,16 @@ class Cluster:
 
 @contextmanager
 def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
-    """Start Spark, or join what runs in this process; raises ConfigError where it cannot be had.
+    """Start a Spark session, or use the session that is already active in this process.
 
-    What was started here is ended with the session; spark-submit has started Java, not Spark.
+    A session that is started here is stopped at the end; an active one is left running.
+
+    Args:
+        cluster: Where Spark runs.
+        name: Name of the application, as Spark's pages show it.
+
+    Raises:
+        ConfigError: If a package or Java is missing, or Spark does not start.
     """
     _check_installed()
     from pyspark.errors import PySparkRuntimeError
@@ -119,6 +138,7 @@ def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
     if running := SparkSession.getActiveSession():
         yield running
         return
+    # spark-submit sets this variable: it has started Java, but not a session.
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     if not is_submitted:
         cluster = Cluster(cluster.master or "local[*]", cluster.conf, cluster.partitions)
@@ -148,13 +168,13 @@ def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
 
 
 def _heap() -> Mapping[str, str]:
-    """Let Java take half of the memory that is free, rather than the gigabyte that it takes by itself."""
+    """Return the setting that gives Java half of the free memory; Spark's default is one gigabyte."""
     free = available_bytes()
     return {} if free is None else {"spark.driver.memory": f"{max(1 << 30, free // 2) >> 20}m"}
 
 
 def _check_installed() -> None:
-    """Raise ConfigError where the extra or Java is missing."""
+    """Raise ConfigError if a package of the `spark` extra or Java is missing."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
@@ -174,7 +194,19 @@ def _java() -> str | None:
 
 @contextmanager
 def named_errors(stage: str) -> Iterator[None]:
-    """Turn what Spark says of a failed stage into our own errors, without what may hold document text."""
+    """Turn Spark's errors in a stage into errors of this package.
+
+    Spark's messages are left out, since they may contain document text; only the name of the innermost Java
+    or Python exception is kept.
+
+    Args:
+        stage: Name of the stage, for the message.
+
+    Raises:
+        StorageFull: If Spark ran out of memory.
+        DedupError: For other failures; an error of this package that was raised on an executor is raised
+            again with its own class.
+    """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -195,6 +227,6 @@ def named_errors(stage: str) -> Iterator[None]:
 
 
 def _class_of(error: Exception) -> str:
-    """Return the name of the innermost class that Spark tells of, and nothing of its message."""
+    """Return the class name of the innermost exception in a Spark error, without its message."""
     names = re.findall(r"(?:Caused by: |^(?:: )?)([\w.$]+(?:Exception|Error))", str(error), re.MULTILINE)
     return names[-1] if names else type(error).__name__

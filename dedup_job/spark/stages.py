@@ -19,22 +19,26 @@ from dedup_job.spark.session import named_errors
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROWS_A_FILE = 20_000  # of a stage with folders, which the driver reads file by file
-FORMAT = 3  # raised when the same stage would hold something else
+# Rows per file of a partitioned stage, which the driver reads file by file.
+ROWS_A_FILE = 20_000
+# Raised when the contents of a stage change, so that stages of an older version are refused.
+FORMAT = 3
 
 log = logging.getLogger("dedup_job")
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What is known of a whole stage.
+    """The description of a complete stage.
 
-    about     what its records come from, and by which recipe they are fingerprinted
-    snapshot  which reading of the source it is of
-    rows      in its files
-    files     sha256 of the files' names and lengths
-    schema    of its columns, as Spark's JSON: files without rows say nothing of it
-    notes     what the stage itself had to say
+    Attributes:
+        stage: Name of the stage.
+        about: Everything that the stages depend on: source, filter, recipe.
+        snapshot: Identifies the scan of the source that the stage was made from.
+        rows: Number of rows in its files.
+        files: SHA-256 of the names and lengths of its files.
+        schema: Spark's JSON schema; a stage without rows may have no file to read it from.
+        notes: Further values of the stage itself.
     """
 
     stage: str
@@ -48,19 +52,28 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A whole stage: its files as a table, and its manifest."""
+    """A complete stage: its files as a table, and its manifest."""
 
     table: DataFrame
     manifest: Manifest
 
 
 class Work:
-    """The folder of a backfill's stages."""
+    """The work folder of a backfill: the files and manifest of each stage.
+
+    The manifest is written last.  A stage is complete if its files match its manifest.
+    """
 
     def __init__(self, spark: SparkSession, folder: str, about: Mapping[str, Any]) -> None:
-        """Look into the folder; `about` is what all stages must come from.
+        """Open the folder, and check the stages that are already in it.
 
-        Raises ConfigError when they come from something else.
+        Args:
+            spark: The session.
+            folder: A path or URL that the driver and all executors reach.
+            about: Everything that the stages depend on.
+
+        Raises:
+            ConfigError: If the folder has stages with another `about`.
         """
         self._spark, self._folder = spark, folder.rstrip("/")
         self._about = {"format": FORMAT, **about}
@@ -71,16 +84,19 @@ class Work:
 
     @property
     def is_done(self) -> bool:
-        """Whether what the folder holds was carried out."""
+        """Whether all verdicts in the folder are committed."""
         done, first = self._manifest("done"), self._manifest("records")
         return done is not None and first is not None and done.snapshot == first.snapshot
 
     def first(
         self, name: str, make: Callable[[], tuple[DataFrame, Mapping[str, Any]]], undone: str | None
     ) -> Stage:
-        """Return the stage that all others come from; made where it is not whole, or is done with.
+        """Return the stage that all others are made from; reuse it if it is complete and still valid.
 
-        undone  when a run was taken back last: what was read before that is done with, too
+        Args:
+            name: Name of the stage.
+            make: Returns the table of the stage, and notes for its manifest.
+            undone: Time of the last undo. A stage from before it is made again.
         """
         found = None if self.is_done else self._whole(name)
         if found is not None and found.manifest.notes["undone"] == undone:
@@ -91,9 +107,12 @@ class Work:
         return self._made(name, lambda: table, {**notes, "undone": undone})
 
     def stage(self, name: str, make: Callable[[], DataFrame], by: str | None = None) -> Stage:
-        """Return a stage; it is made where it is not whole, or of another reading of the source.
+        """Return a stage; reuse it if it is complete and was made from the same scan of the source.
 
-        by  a column to have folders by
+        Args:
+            name: Name of the stage.
+            make: Returns the table of the stage.
+            by: Column to partition the files by, one folder for each value.
         """
         found = self._whole(name)
         if found is not None and found.manifest.snapshot == self._snapshot:
@@ -101,16 +120,17 @@ class Work:
         return self._made(name, make, {}, by)
 
     def path(self, name: str) -> str:
-        """Return where something of this name is."""
+        """Return the path of a file or folder with this name in the work folder."""
         return f"{self._folder}/{name}"
 
     def end(self) -> None:
-        """Note that all was carried out."""
+        """Note that all verdicts are committed; a later backfill does not reuse these stages."""
         self._note(Manifest("done", self._about, str(self._snapshot), 0, "", "", {}))
 
     def _made(
         self, name: str, make: Callable[[], DataFrame], notes: Mapping[str, Any], by: str | None = None
     ) -> Stage:
+        """Make a stage, log its rows and seconds, and return it."""
         began = time.monotonic()
         log.info("stage begins", extra={"fields": {"stage": name}})
         with named_errors(name):
@@ -124,7 +144,7 @@ class Work:
     def _write(
         self, name: str, make: Callable[[], DataFrame], notes: Mapping[str, Any], by: str | None
     ) -> int:
-        """Make a stage's files, and its manifest when they are whole; returns the rows."""
+        """Write a stage's files, then its manifest, and return the number of rows."""
         self._spark.sparkContext.setJobDescription(name)
         table = make()
         writer = table.write.mode("overwrite")
@@ -136,7 +156,10 @@ class Work:
         return rows
 
     def _unless_stopped(self, work: Callable[[], int]) -> int:
-        """Do what takes long in another thread, so that a signal is seen meanwhile: it cancels the work."""
+        """Run Spark's work in another thread; a shutdown request cancels it.
+
+        A call into Java does not return for a signal, so the main thread must not make it.
+        """
         worker = ThreadPoolExecutor(1, "stage")
         try:
             return SHUTDOWN.result(worker.submit(work))
@@ -147,6 +170,7 @@ class Work:
             worker.shutdown(wait=False)
 
     def _whole(self, name: str) -> Stage | None:
+        """Return a stage, or None if it is missing or its files do not match its manifest."""
         from pyspark.sql.types import StructType
 
         manifest = self._manifest(name)
@@ -159,11 +183,15 @@ class Work:
             return Stage(self._spark.read.schema(schema).parquet(self.path(name)), manifest)
 
     def _contents(self, name: str) -> tuple[int, str]:
-        """Return the rows of a stage, and the digest of its files' names and lengths; nothing for none."""
+        """Return the number of rows of a stage, and the digest of its files; (0, "") without files.
+
+        The digest is of the names and lengths: contents would have to be read again.
+        """
         from pyspark.errors import AnalysisException
 
         path = self.path(name)
         try:
+            # Listed by Spark, not by Python: the folder may be on HDFS or S3.
             listed = self._spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(path)
             files = [
                 (row.path.removeprefix(path), row.length) for row in listed.select("path", "length").collect()
@@ -171,10 +199,12 @@ class Work:
             rows = self._spark.read.parquet(path).count()
         except AnalysisException:
             return 0, ""
+        # Without folders: a URL and a path of the same file may be spelled differently.
         names = sorted((file.rpartition("/")[2], length) for file, length in files)
         return rows, hashlib.sha256(json.dumps(names).encode()).hexdigest()
 
     def _manifest(self, name: str) -> Manifest | None:
+        """Read a manifest; return None if it is missing, incomplete or of another version."""
         from pyspark.errors import AnalysisException
 
         try:
@@ -184,11 +214,14 @@ class Work:
             return None
 
     def _note(self, manifest: Manifest) -> None:
+        """Write a manifest."""
         text = json.dumps(asdict(manifest), sort_keys=True)
         table = self._spark.createDataFrame([(text,)], "value string").coalesce(1)
         table.write.mode("overwrite").text(self.path(f"{manifest.stage}.manifest"))
 
     def _check(self, found: Manifest) -> None:
+        """Raise ConfigError if a stage depends on other inputs than this backfill."""
+        # Through JSON, as the manifest was: tuples are lists there.
         now = json.loads(json.dumps(self._about))
         others = sorted(name for name in now if found.about.get(name) != now[name])
         if others:
