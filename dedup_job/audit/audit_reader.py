@@ -22,7 +22,10 @@ from dedup_job.mongo.pages import BatchSize, Pages
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.records import ADOPT, RAW, KeeperMatch, digest
 
+# The values below are written out again on purpose: an audit that imported them from the writer would share
+# its mistakes.
 UNIQUE, DUPLICATE, UNJUDGED, REFUSED = range(4)
+# The collection that has a row for each decision of a kind.
 ROWS_IN = {DUPLICATE: "dropped", UNJUDGED: "exceptions", REFUSED: "exceptions"}
 NAMES = {UNJUDGED: "unjudged", REFUSED: "refused"}
 STAGES = {UNJUDGED: "fingerprint", REFUSED: "target"}
@@ -31,14 +34,19 @@ NO_DISTANCE = 255
 
 @dataclass(frozen=True, slots=True)
 class LedgerDecision:
-    """What the ledger says of one record.
+    """The ledger's decision on one record.
 
-    place   2^32 times the number of the plan, plus the row in it: the order of decision
-    action  0 unique, 1 duplicate, 2 unjudged, 3 refused
-    hash    `digest` of the record that was judged
-    digest  `digest` of its cleaned text
-    noted   the collection that must have a row on it, `note` that row's `digest`, `key` its raw
-            `_id`; None for none
+    Attributes:
+        id: Raw id of the record.
+        place: Position in the order of decision: 2^32 times the number of the plan, plus the row in the plan.
+        action: 0 unique, 1 duplicate, 2 unjudged, 3 refused.
+        reason: Reason of the decision; empty for a unique record.
+        hash: `digest` of the raw record that was judged.
+        digest: `digest` of its cleaned text.
+        keeper: Raw id of its keeper; None if it is not a duplicate.
+        noted: Name of the collection that must have a row about the record; None if no row is expected.
+        note: `digest` of that row.
+        key: Raw `_id` of that row.
     """
 
     id: bytes
@@ -55,7 +63,14 @@ class LedgerDecision:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A plan as an audit takes it; `until` is the id of the last record that it decided."""
+    """The contents of a plan.
+
+    Attributes:
+        previous: The plan before it; None for the first.
+        mode: Kind of the run that made it.
+        decisions: Its decisions, in order.
+        until: Raw id of the last record that it decided.
+    """
 
     previous: PlanId | None
     mode: str
@@ -64,7 +79,7 @@ class Statement:
 
 
 class Damaged(Exception):
-    """A plan whose parts do not fit together."""
+    """Raised for a plan whose checksum or columns are inconsistent."""
 
 
 class Statements(LedgerReader):
@@ -77,16 +92,17 @@ class Statements(LedgerReader):
         return bool(self.now() < head.lease["until"])
 
     def chain(self, head: Head) -> list[PlanId | None]:
-        """Return which plans were carried out, by number; None for one that is missing.
+        """Return the id of each applied plan, by number; None for a missing plan.
 
-        Only keys are read, unless a killed run left a second plan of the same number: then the plan that
-        follows says which of the two it follows.
+        A killed run may have left a second plan with the same number.  The applied one is the plan that the
+        next plan names as its predecessor.  All other plans are found by their keys, without reading them.
         """
         stored: dict[int, list[PlanId]] = {}
         for page in Pages(self.collection("plans")).ids_after(None):
             for key in decode_iter(b"".join(page)):
                 stored.setdefault(key["_id"]["number"], []).append(PlanId.read(key["_id"]))
         chain: list[PlanId | None] = []
+        # Backwards from the head, because a plan names the plan before it.
         wanted = head.last
         for number in reversed(range(head.next)):
             there = stored.get(number, [])
@@ -97,38 +113,50 @@ class Statements(LedgerReader):
         return chain[::-1]
 
     def _previous(self, plan_id: PlanId | None) -> PlanId | None:
+        """Return the plan before a plan; None if there is none, or the plan is missing."""
         if plan_id is None:
             return None
         stored = self.collection("plans").find_one({"_id": plan_id.key}, {"previous": 1})
         return PlanId.read(stored["previous"]) if stored and stored.get("previous") else None
 
     def statement(self, plan_id: PlanId) -> Statement:
-        """Return what a plan says; raises Damaged when its parts do not fit together."""
+        """Read a plan.
+
+        Raises:
+            Damaged: If its checksum or columns are inconsistent.
+            StateError: If the plan was removed since the audit began.
+        """
         packed = self.collection("plans").find_one({"_id": plan_id.key})
         if packed is None:
             raise StateError(f"plan {plan_id.number} left the ledger meanwhile; verify again")
         return stated(packed)
 
     def target(self, records: int) -> Pages:
-        """Return the target, to be read in pages of so many records."""
+        """Return a reader of the target, with at most this many records per page."""
         target = RetryingCollection(self._database[self._target], "the target", self._retry)
         return Pages(target, lambda: BatchSize(records, 8 << 20))
 
     def rows(self, name: str) -> Pages:
-        """Return one of the ledger's collections of rows: dropped, exceptions, overrides."""
+        """Return a reader of one of the ledger's collections: dropped, exceptions or overrides."""
         return Pages(self.collection(name))
 
     def rows_on(self, name: str, ids: Sequence[bytes]) -> list[bytes]:
-        """Return the raw rows on some records."""
+        """Return the raw rows about some records.
+
+        Args:
+            name: Name of the ledger's collection.
+            ids: Raw ids of the records.
+        """
         rows = self.collection(name).raw_bson()
         return [bytes(row.raw) for keys in portions(row_keys(ids)) for row in rows.find(selector(keys))]
 
     def restored(self) -> int:
-        """Return how many records a person put back against the plan that dropped them."""
+        """Return the number of dropped records that a person restored."""
         return self.collection("overrides").count_documents({"action": KEEP})
 
     def size(self, name: str | None) -> int:
-        """Return how many rows one of the ledger's collections has; None for the target itself."""
+        """Return the exact number of rows in one of the ledger's collections; None is the target itself."""
+        # With the hint, the server counts the _id index and reads no documents.
         if name is None:
             target = RetryingCollection(self._database[self._target], "the target", self._retry)
             return target.count_documents({}, hint="_id_")
@@ -136,14 +164,19 @@ class Statements(LedgerReader):
 
 
 def stated(packed: Mapping[str, Any]) -> Statement:
-    """Return what a plan's document says; raises Damaged when its parts do not fit together."""
+    """Parse the document of a plan.
+
+    Raises:
+        Damaged: If its checksum or columns are inconsistent.
+    """
     try:
         columns = {name: bytes(packed[name]) for name in COLUMNS}
         if checksum(columns, packed["reason_names"]) != packed["sha256"]:
             raise Damaged
         previous = PlanId.read(packed["previous"]) if packed["previous"] else None
         decisions = list(_decisions(packed, columns))
-        # One that was decided again since is in a later plan.
+        # A record that was decided again is removed from its first plan, which may have been the last row:
+        # `until` still has its id then.
         until = bytes(packed["until"]) if "until" in packed else decisions[-1].id
         return Statement(previous, packed["mode"], decisions, until)
     except (KeyError, ValueError, TypeError, IndexError, BSONError):
@@ -151,7 +184,7 @@ def stated(packed: Mapping[str, Any]) -> Statement:
 
 
 def _decisions(packed: Mapping[str, Any], columns: Mapping[str, bytes]) -> Iterator[LedgerDecision]:
-    """Read the columns of a plan; raises ValueError when they do not fit together."""
+    """Unpack the columns of a plan; raises ValueError if they contradict each other."""
     ids = [bytes(one.raw) for one in decode_iter(columns["ids"], RAW)]
     hashes, digests = _of_sixteen(columns["hashes"]), _of_sixteen(columns["digests"])
     actions, matches = columns["actions"], list(_matches(columns))
@@ -171,7 +204,7 @@ def _decisions(packed: Mapping[str, Any], columns: Mapping[str, bytes]) -> Itera
 
 
 def _matches(columns: Mapping[str, bytes]) -> Iterator[KeeperMatch]:
-    """Yield the match of each duplicate, as its row shows it."""
+    """Yield the match of each duplicate, with the similarity rounded as in its row."""
     keepers = decode_iter(columns["keepers"], RAW)
     similarities = np.frombuffer(columns["similarities"], np.float64).tolist()
     for keeper, distance, jaccard in zip(keepers, columns["distances"], similarities, strict=True):
@@ -182,7 +215,15 @@ def _matches(columns: Mapping[str, bytes]) -> Iterator[KeeperMatch]:
 def _note(
     packed: Mapping[str, Any], key: bytes, verdict: tuple[int, str], match: KeeperMatch | None
 ) -> bytes:
-    """Return the hash of the row that must tell of a record; see the design of the two collections."""
+    """Return the `digest` of the row that `dropped` or `exceptions` must have about a record.
+
+    Args:
+        packed: The document of the plan.
+        key: Raw `_id` of the row.
+        verdict: Action and reason.
+        match: The match of a duplicate; None for other records.
+    """
+    # The same fields in the same order as the writer's, since the raw bytes are compared.
     action, reason = verdict
     said: dict[str, Any]
     if match is None:
@@ -195,7 +236,7 @@ def _note(
 
 
 def _of_sixteen(column: bytes) -> list[bytes]:
-    """Return the 128-bit values of a column; raises ValueError where the last one is cut."""
+    """Split a column into its 128-bit values; raises ValueError if the last value is incomplete."""
     if len(column) % 16:
         raise ValueError("a value is cut")
     return [column[first : first + 16] for first in range(0, len(column), 16)]

@@ -119,7 +119,7 @@ def to_ascii_id(raw_id: str) -> str:
 
 
 def show_invisible_plain(text: str) -> str:
-    """Return a text with code points as `seen` does, but without markup: for titles and attributes."""
+    """Return a text with code points as in `show_invisible`, without markup: for titles and attributes."""
     return UNSEEN.sub(lambda match: f"U+{ord(match[0]):04X}", text)
 
 

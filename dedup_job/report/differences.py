@@ -114,7 +114,7 @@ def cut_excerpt(
     """Return the differences with some text around them, and gaps for the rest.
 
     Args:
-        pieces: Two texts, as `differences` splits them.
+        pieces: Two texts, as `diff_texts` splits them.
         context: Characters shown on each side of a difference.
         most: Characters shown of each text, approximately.
         longest: Characters shown of one difference; None for no limit besides `most`.

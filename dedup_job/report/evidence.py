@@ -144,7 +144,7 @@ def evidence_text(shown: Mapping[str, Any]) -> str:
     """Return the evidence as text.
 
     Args:
-        shown: The values that `as_json` returns.
+        shown: The values that `evidence_json` returns.
     """
     lines = []
     if shown["pairs"]:
