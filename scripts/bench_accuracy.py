@@ -1,20 +1,21 @@
-"""Scores the job, the usual job and its peers by what they keep of real texts, and prints one table.
+"""Score the job, the usual job and other libraries by the records they keep of real texts; prints one table.
 
     python -m scripts.bench_accuracy --data DIR --tools DIR [--sets leetcode,medical_qa,reuters21578]
         [--profiles default,thorough,classic] [--peers "the usual job,rensa RMinHash"] [--workers 1]
         [--together] [--seeds 1,2,3]
 
-DIR/SET/docs.jsonl.gz holds the records of a set (`_id`, `data`), DIR/SET/gt_places.tsv.gz the similarity of
-its pairs, DIR/SET/gt_jaccard.tsv.gz that of letters and digits alone; the tools are `score_kept.py`, which
-judges everyone, `similarity_pairs.py`, which defines similarity, and `seed_baseline.py`, the usual job.
+DIR/SET/docs.jsonl.gz has the records of a set (`_id`, `data`), DIR/SET/gt_places.tsv.gz the similarity of its
+pairs, DIR/SET/gt_jaccard.tsv.gz their similarity by letters and digits alone. The tools are `score_kept.py`,
+which scores every result, `similarity_pairs.py`, which defines similarity, and `seed_baseline.py`, the usual
+job.
 
-All decide keep-first in `_id` order.  The job runs end to end, from a MongoDB collection of raw records to a
-target collection, and its whole process is timed, start and HTML included.  The peers and the usual job are
-timed in memory, from the text to the rows kept: no start, no database, and no HTML but where it says raw.
-Shingles that a peer is handed are cut within its time.
+All candidates keep the first of similar records, in `_id` order. The job runs end to end, from a MongoDB
+collection of raw records to a target collection; its time is the time of the whole process, including start
+and HTML. The peers and the usual job are timed in memory, from the text to the kept rows: without start,
+database and HTML, except in rows marked raw. If a peer takes shingles, making them is part of its time.
 
-With `--together` the job also gets all sets in one collection, their `_id`s dealt out anew by each seed, so
-that the sets are mixed; each set is then scored alone.  At the end stand the recipes of all runs of the job.
+With `--together` the job also decides all sets in one collection. Each seed assigns new `_id`s, so that the
+sets are mixed; each set is scored separately. The last lines are the recipes of all runs of the job.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ SCORES = (
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What somebody kept, and the seconds that it took; of our job also the digest of its recipe."""
+    """The result of one candidate: the ids it kept, its seconds, and for this project's job the digest of its
+    recipe.
+    """
 
     ids: Sequence[Any]
     seconds: float
@@ -64,7 +67,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class RunRecipe:
-    """The digest of the recipe that one run of our job decided by."""
+    """The digest of the recipe of one run of the job."""
 
     collection: str
     who: str
@@ -72,7 +75,7 @@ class RunRecipe:
 
 
 def our_job(uri: str, profile: str, workers: str, texts: TextSet | Mixed) -> Kept:
-    """Run `dedup-job backfill` as a process of its own; the collection is loaded before the clock starts."""
+    """Run `dedup-job backfill` as a separate process; loading the collection is not timed."""
     with tempfile.TemporaryDirectory() as folder, MongoClient[dict[str, Any]](uri) as client:
         settings = Path(folder) / "bench.toml"
         settings.write_text(SETTINGS.format(profile=profile))
@@ -84,7 +87,7 @@ def our_job(uri: str, profile: str, workers: str, texts: TextSet | Mixed) -> Kep
 
 
 def usual_job(script: Path, given: Callable[[TextSet], Iterable[str]], texts: TextSet) -> Kept:
-    """Run the usual job as a process of its own on some form of the texts; it times itself, in memory."""
+    """Run the usual job as a separate process on one form of the texts; it measures its own time, in memory."""
     with tempfile.TemporaryDirectory() as folder:
         file, kept = Path(folder) / "docs.jsonl.gz", Path(folder) / "kept.txt"
         with gzip.open(file, "wt", encoding="utf-8", compresslevel=1) as lines:
@@ -96,7 +99,7 @@ def usual_job(script: Path, given: Callable[[TextSet], Iterable[str]], texts: Te
 
 
 def without_angles(texts: TextSet) -> Iterator[str]:
-    """Yield the cleaned texts without `<` and `>`, which the usual job would take for tags."""
+    """Yield the cleaned texts without `<` and `>`, which the usual job would treat as tags."""
     return (text.replace("<", " ").replace(">", " ") for text in texts.texts)
 
 
@@ -107,27 +110,29 @@ USUAL: dict[str, Callable[[TextSet], Iterable[str]]] = {
 
 
 def peer(name: str, texts: TextSet) -> Kept:
-    """Run a peer in a fresh process; what has no text is kept without asking it."""
+    """Run a peer in a fresh process; texts that are empty after cleaning are kept without it."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         rows, seconds = pool.submit(_timed_rows, name, texts.asked).result()
     return Kept(texts.kept(rows), seconds)
 
 
 def _timed_rows(name: str, texts: Sequence[str]) -> tuple[list[int], float]:
-    PEERS[name](texts[:10])  # imports and dictionaries are loaded before the clock starts
+    """Return the rows that a peer keeps, and its seconds."""
+    # Imports and dictionaries are loaded before the clock starts.
+    PEERS[name](texts[:10])
     started = time.perf_counter()
     rows = PEERS[name](texts)
     return rows, time.perf_counter() - started
 
 
 def print_score(name: str, who: str, score: Score, rate: float) -> None:
-    """Print a line of the table; `rate` is in documents a second."""
+    """Print a row of the table; `rate` is in documents per second."""
     shares = (score.recall, score.precision, score.f1, score.near)
     print_row(name, who, *(f"{share:.4f}" for share in shares), score.wiped, f"{score.letters_f1:.4f}", rate)
 
 
 def contestants(args: argparse.Namespace, uri: str) -> Iterator[tuple[str, Callable[[TextSet], Kept]]]:
-    """Yield who takes part, by name, and how each is run on a set."""
+    """Yield the name of each candidate, and a function that runs it on a set."""
     for profile in args.profiles:
         yield ours(profile), partial(our_job, uri, profile, args.workers)
     for name in args.peers:
@@ -136,12 +141,12 @@ def contestants(args: argparse.Namespace, uri: str) -> Iterator[tuple[str, Calla
 
 
 def ours(profile: str) -> str:
-    """Return what the table calls our job."""
+    """Return the name of the job in the table."""
     return f"**dedup-job, {profile}**"
 
 
 def alone(sets: Sequence[tuple[TextSet, Judge]], args: argparse.Namespace, uri: str) -> Iterator[RunRecipe]:
-    """Run everyone on each set, print how they did, and yield the recipes of our runs."""
+    """Run every candidate on each set, print the scores, and yield the recipes of the job."""
     for texts, judge in sets:
         for who, run in contestants(args, uri):
             try:
@@ -157,7 +162,7 @@ def alone(sets: Sequence[tuple[TextSet, Judge]], args: argparse.Namespace, uri: 
 def together(
     sets: Sequence[tuple[TextSet, Judge]], args: argparse.Namespace, uri: str
 ) -> Iterator[RunRecipe]:
-    """Run our job on all sets in one collection, for each seed; print each set's score, yield the recipes."""
+    """Run the job on all sets in one collection, once per seed; print each score and yield the recipes."""
     for profile, seed in product(args.profiles, args.seeds):
         mixed = Mixed.dealt([texts for texts, _ in sets], seed)
         found = our_job(uri, profile, args.workers, mixed)
@@ -168,7 +173,7 @@ def together(
 
 
 def print_recipes(recipes: Sequence[RunRecipe]) -> None:
-    """Print the recipe of each run, and whether those of a profile are equal."""
+    """Print the recipe of each run, and whether all runs of a profile have the same recipe."""
     print()
     table("collection", "who", "recipe")
     for one in recipes:
@@ -181,7 +186,7 @@ def print_recipes(recipes: Sequence[RunRecipe]) -> None:
 
 
 def main() -> None:
-    """Run everyone on every set and print the table, a line as soon as it is known."""
+    """Run every candidate on every set, and print each row as soon as it is known."""
     parser = arguments(__doc__)
     parser.add_argument("--profiles", type=chosen(*PROFILES), default=list(PROFILES))
     parser.add_argument("--peers", type=chosen(*USUAL, *PEERS), default=[*USUAL, *PEERS])

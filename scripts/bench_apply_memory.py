@@ -1,8 +1,8 @@
-"""Memory of `reconcile --apply`, by the number of records that have changed.
+"""Measure the memory of `reconcile --apply` by the number of changed records.
 
-Two tables.  The first weighs the whole command: each record of a collection changes its text, is compared
-and decided again.  The second weighs what the command holds beside the index of texts, for numbers of records
-over which a whole run would take long.
+The first table measures the whole command: every record of a collection gets another text, is compared and
+decided again. The second table measures only the memory beside the index of texts, for numbers of records
+that a whole run would take too long for.
 
     python -m scripts.bench_apply_memory [--quick]
 """
@@ -37,25 +37,25 @@ MEGABYTE = 1 << 20
 
 
 def peak_bytes() -> int:
-    """Return the most bytes that this process has held."""
+    """Return the peak memory of this process, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) << 10
 
 
 def fill(source: Collection[Any], count: int) -> None:
-    """Insert records, each with a text of its own."""
+    """Insert records with distinct texts."""
     for first in range(0, count, 10_000):
         numbers = range(first, min(first + 10_000, count))
         source.insert_many([{"text": " ".join(_words(n))} for n in numbers], ordered=False)
 
 
 def _words(number: int) -> Iterator[str]:
-    """Yield words that no other number has in common with this one."""
+    """Yield words that no other number has."""
     return (f"{number:x}{chr(ord('g') + place)}" for place in range(12))
 
 
 def weigh(uri: str, count: int) -> int:
-    """Return the peak of the deciding process of an apply over so many changed records; workers apart."""
+    """Return the peak memory of the deciding process of an apply over `count` changed records."""
     with MongoClient[Any](uri) as client, tempfile.TemporaryDirectory() as folder:
         database = client[f"apply_{count}"]
         settings = Path(folder, "job.toml")
@@ -77,16 +77,16 @@ def weigh(uri: str, count: int) -> int:
 
 
 def run(uri: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in this program, which says at its end how much memory it held."""
+    """Run a command in this program, which prints its peak memory at the end."""
     environment = {**os.environ, "DEDUP_SOURCE_URI": uri, "DEDUP_TARGET_URI": uri}
     command = [sys.executable, "-m", "scripts.bench_apply_memory", "--as", "job", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
 
 
 def hold(count: int) -> int:
-    """Hold what an apply holds of so many changed records, and return by how many bytes that raised the peak.
+    """Store everything that an apply stores about `count` changed records; return the growth of the peak.
 
-    The ids are compared (`rest`), told (`changed`), and decided again.
+    The ids are stored as records to compare (`rest`), to report (`changed`) and to decide again.
     """
     before = peak_bytes()
     decisions, changed = EarlierDecisions(), AffectedRecords()
@@ -123,7 +123,7 @@ def main() -> None:
 
 
 def as_job(arguments: list[str]) -> None:
-    """Be the command line, and say at the end how much memory this process held."""
+    """Run the command line, and print the peak memory of this process at the end."""
     from dedup_job import __main__
 
     sys.argv[1:] = arguments

@@ -1,19 +1,19 @@
-"""Times `dedup-job backfill`, MongoDB to MongoDB, beside the job as it is usually done, and beside the floor.
+"""Time `dedup-job backfill`, MongoDB to MongoDB, against the usual job and against the unavoidable steps.
 
     python -m scripts.bench_end_to_end [docs.jsonl.gz ...] [--baseline seed_baseline.py] [--generated 200000]
         [--runs 3] [--workers 2] [--quick] [--before DIR [--night]]
 
-All work on the same records: one JSON object a line with `_id` and `data`, or made-up ones with HTML.  The
-usual job works in memory.  All take turns.  Each is timed as a whole process, start-up included,
-and by its own clock, which leaves loading out.  Processor seconds are those of all processes; mongod's stand
-apart.
+All candidates work on the same records: JSON objects with `_id` and `data`, one per line, or made-up records
+with HTML. The usual job works in memory. The candidates take turns. Each is timed as a whole process,
+including start-up, and by its own clock, which excludes loading. Processor seconds are of all its processes;
+mongod's are in a column of their own.
 
-The floor is what nobody can do without: a bare find, a bare parse of what is HTML, a bare rjieba.cut, and a
-bare insert_many of what we kept, each for the same records on as many processes as we have workers.
+The floor is the time of the unavoidable steps: a bare find, a bare parse of the HTML, a bare rjieba.cut, and
+a bare insert_many of the kept records, for the same records on as many processes as there are workers.
 
-With `--before` none of that is run: the same records are decided by this checkout and by another one of the
-project, which has its own .venv, in turn, and time and processor time of both are compared pair by pair.
-`--night` times a nightly run: a backfill has decided the first half of the records, and the rest has come.
+With `--before`, none of these run. This checkout and another checkout of the project, with its own .venv,
+decide the same records in turn, and their time and processor time are compared pair by pair. `--night` times
+a nightly run: a backfill has decided the first half of the records, and the second half has arrived since.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ HEADER = ("records", "who", "documents/s, whole", "own clock", "CPU s", "mongod 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one run took, the rate by its own clock, and what it kept."""
+    """The result of one run: its usage, its rate by its own clock, and the number of kept records."""
 
     usage: Usage
     rate: float
@@ -71,9 +71,10 @@ def made_up(count: int, folder: Path) -> Path:
 def ours(
     server: Server, workers: str, checkout: Path | None = None, night: Sequence[dict[str, Any]] = ()
 ) -> Outcome:
-    """Run the backfill on what the source holds, by this checkout or by another one.
+    """Run a backfill of the source, with this checkout or with another one.
 
-    Where records come at `night`, the backfill is for the others, and the run on these is timed.
+    With records for the `night`, the backfill decides the other records, and the nightly run on these is
+    timed.
     """
     with job_commands(server) as commands, MongoClient[dict[str, Any]](server.uri) as client:
         forget(client)
@@ -86,7 +87,8 @@ def ours(
             commands.run("backfill", "--workers", workers)
             pages.insert_many(night)
         usage, report = commands.run("run" if night else "backfill", "--workers", workers)
-    unjudged = report.get("unjudged") or report.get("passed") or {}  # an earlier version's word
+    # An earlier version of the project called unjudged records passed.
+    unjudged = report.get("unjudged") or report.get("passed") or {}
     return Outcome(usage, report["docs_per_second"], report["unique"] + sum(unjudged.values()))
 
 
@@ -106,7 +108,7 @@ def show(name: str, who: str, count: int, outcomes: Sequence[Outcome]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """What the bare steps took: `seconds` and `cpu` of each."""
+    """The seconds and processor seconds of each bare step."""
 
     steps: Mapping[str, Mapping[str, float]]
     server_cpu: float | None
@@ -117,14 +119,14 @@ class Floor:
 
 
 def bare(server: Server, workers: str) -> Floor:
-    """Run the bare steps on what the source and the target hold."""
+    """Run the bare steps on the records of the source and the target."""
     command = [sys.executable, "-m", "scripts.floor", server.uri, "--workers", workers]
     usage, steps = watched(command, mongod=mongod_of(server))
     return Floor(steps, usage.server_cpu)
 
 
 def compare(name: str, file: Path, args: argparse.Namespace, server: Server) -> None:
-    """Run all in turn and print a row for each, and one for the ratios to each of the others."""
+    """Run all candidates in turn; print a row for each, and the ratios of their times."""
     with MongoClient[dict[str, Any]](server.uri) as client:
         count = fill(documents(file), client)
     mine, floors, others = [], [], []
@@ -150,13 +152,14 @@ def compare(name: str, file: Path, args: argparse.Namespace, server: Server) -> 
 
 
 def compare_before(name: str, file: Path, args: argparse.Namespace, server: Server) -> None:
-    """Run this checkout and the one before in turn, and print both and the ratio of their processor time."""
+    """Run this checkout and the other one in turn; print both, and the ratio of their processor times."""
     records = list(documents(file))
     with MongoClient[dict[str, Any]](server.uri) as client:
         count = fill(records, client)
     night = records[count // 2 :] if args.night else []
     checkouts = (None, args.before)
-    for checkout in checkouts:  # not counted: what is compiled and kept for later runs is made now
+    # A first run of each is not counted: it compiles code and caches it for later runs.
+    for checkout in checkouts:
         ours(server, args.workers, checkout)
     pairs = []
     for run in range(args.runs):
@@ -177,7 +180,7 @@ def compare_before(name: str, file: Path, args: argparse.Namespace, server: Serv
 
 
 def show_floor(name: str, count: int, floors: Sequence[Floor]) -> None:
-    """Print the medians of what the bare steps took, together and one by one."""
+    """Print the medians of the bare steps: their sum, and each step."""
     seconds, cpu = (median(floor.sum(key) for floor in floors) for key in ("seconds", "cpu"))
     server = median(floor.server_cpu or 0.0 for floor in floors)
     row(name, "the floor", count / seconds, "", cpu, server, "", "")
@@ -187,7 +190,7 @@ def show_floor(name: str, count: int, floors: Sequence[Floor]) -> None:
 
 
 def sources(args: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the files of records, by name."""
+    """Yield the name of each set of records, and its file."""
     yield from ((file.resolve().parent.name, file) for file in args.files)
     yield from ((f"{count:,} made up", made_up(count, folder)) for count in args.generated)
 

@@ -1,10 +1,10 @@
-"""Shows what `dedup-job estimate` predicts beside what the backfill of the same collection then takes.
+"""Compare the forecast of `dedup-job estimate` with the backfill of the same collection.
 
     python -m scripts.bench_estimate [--data DIR] [--sets leetcode] [--generated 50000] [--workers 2]
 
-DIR/SET/docs.jsonl.gz holds the records of a set (`_id`, `data`); the generated ones are made up.  The memory
-is the most that the process and its workers held at one time; the disk is what the server says of the target
-and of the ledger at the end.
+DIR/SET/docs.jsonl.gz has the records of a set (`_id`, `data`); the generated records are made up. Memory is
+the peak of the process and its workers together; disk is the size of target and ledger that the server
+reports at the end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scripts.measure import DATABASE, MB, Commands, documents, fill, job_command
 
 
 def sources(args: argparse.Namespace) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
-    """Yield the records of each source, by name."""
+    """Yield the name and the records of each source."""
     for count in args.generated:
         yield f"{count:,} generated", generate(count)
     for name in args.sets if args.data else []:
@@ -30,8 +30,9 @@ def sources(args: argparse.Namespace) -> Iterator[tuple[str, Iterator[dict[str, 
 
 
 def stored(client: MongoClient[dict[str, Any]]) -> int:
-    """Return the bytes on disk of the target and the ledger, indexes included."""
-    client.admin.command("fsync")  # what is in the cache alone is in no book
+    """Return the bytes of the target and the ledger on disk, including indexes."""
+    # Without fsync, data that is only in the cache is not counted.
+    client.admin.command("fsync")
     names = [name for name in client[DATABASE].list_collection_names() if name.startswith("unique")]
     books = [client[DATABASE].command("collStats", name) for name in names]
     return sum(int(book["storageSize"]) + int(book["totalIndexSize"]) for book in books)

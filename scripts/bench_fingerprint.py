@@ -1,12 +1,12 @@
-"""Times the way from a raw record to its fingerprint on one core, stage by stage.
+"""Time each stage from a raw record to its fingerprint, on one core.
 
     python -m scripts.bench_fingerprint DATA [--sets leetcode,medical_qa,reuters21578] [--passes 5]
 
-DATA/SET/docs.jsonl.gz holds the records of a set (`_id`, `data`).  They are taken in batches of 1,000 under
-the default profile; nothing is remembered from one pass to the next.  Prints microseconds of CPU per record,
-medians of the passes: each stage; the way from a cleaned text to fingerprint and shingles, where a MinHash
-library would begin; all of it by `Fingerprinter`, which looks at a repeated text once; and two bare libraries
-to measure that by, the segmenter on the cleaned texts and the HTML parser on the raw ones.
+DATA/SET/docs.jsonl.gz has the records of a set (`_id`, `data`). They are processed in batches of 1,000 with
+the default profile; nothing is cached between passes. Prints microseconds of CPU per record, as medians of
+the passes: each stage; the way from a cleaned text to fingerprint and shingles, where a MinHash library would
+begin; all stages in `Fingerprinter`, which processes repeated texts once; and two bare libraries for
+comparison, the segmenter on the cleaned texts and the HTML parser on the raw texts.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Seconds of CPU by stage."""
+    """Sums up the CPU seconds of each stage."""
 
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STAGES, 0.0))
 
     def __call__(self, stage: str, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call a function, and count the time that it takes."""
+        """Call a function, and add its CPU time to a stage."""
         start = time.process_time()
         made = function(*args, **kwargs)
         self.seconds[stage] += time.process_time() - start
@@ -64,12 +64,12 @@ class Clock:
 
 
 def cleaned(reader: Reader, given: Sequence[str]) -> list[str]:
-    """Return the cleaned texts, without those that cannot be judged."""
+    """Return the cleaned texts, without texts that cannot be judged."""
     return [text for text, reason in reader.cleaner.clean_all(given) if not reason]
 
 
 class Stages:
-    """The stages of a recipe one by one, as `Fingerprinter` goes through them."""
+    """The stages of a recipe, called one by one in the order of `Fingerprinter`."""
 
     def __init__(self, recipe: Recipe) -> None:
         rule = recipe.terms
@@ -79,7 +79,7 @@ class Stages:
         self._rows = token_rows(rule, tokenizer, self._vocabulary)
 
     def run(self, raws: Sequence[bytes], clock: Clock) -> tuple[list[str], list[str]]:
-        """Take a batch through all stages; return its texts, raw and cleaned."""
+        """Run a batch through all stages; return its texts, raw and cleaned."""
         reader = self._recipe.reader
         given = [found.text for found in clock("fields", reader.fields.texts_of, raws)]
         texts = clock("clean", cleaned, reader, given)
@@ -117,7 +117,7 @@ CUT = rjieba.Jieba().cut
 
 
 def parsed(text: str) -> str:
-    """Return what the bare parser makes of a raw text."""
+    """Return the visible text of a raw text, as the bare parser extracts it."""
     root = LexborHTMLParser(text).root
     return root.text() if root else ""
 
@@ -126,13 +126,14 @@ def timed(path: Path, passes: int) -> dict[str, float]:
     """Return the medians of all stages over some passes."""
     raws = [encode(record) for record in documents(path)]
     recipe = make_recipe(config.check_settings(TABLE, "bench"))
-    Fingerprinter(recipe)(raws[:1])  # tables are made
+    # The first call builds tables, which is not timed.
+    Fingerprinter(recipe)(raws[:1])
     found = [one_pass(recipe, raws) for _ in range(passes)]
     return {stage: median(one[stage] for one in found) for stage in STAGES}
 
 
 def main() -> None:
-    """Time the sets, and print a table."""
+    """Time the sets and print a table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,17 +1,20 @@
-"""Shows what forms cost, which give the same keys to all that are made from them, MongoDB to MongoDB.
+"""Measure the cost of form texts, which all share some keys, MongoDB to MongoDB.
 
     python -m scripts.bench_forms [--thirty 300000] [--one 100000] [--copies 60000] [--runs 3] [--quick]
 
-Three questions, each asked with the default settings; 0 records leave one out:
+Three questions, each with the default settings; a question with 0 records is skipped:
 
-thirty  thirty forms of 100 words with six fields of three words, more or fewer of them filled in, so that
-        similarities are about 0.6 to 0.9 inside a form: does a record take more CPU as more are decided?
-        The workers, whose work for a record is the same anywhere, run ahead of the deciding process: their
-        CPU is the mean of the run, with their start
-one     one form of 60 words with three such fields, all filled in at random, so that similarities are about
-        0.67 and all are kept, against ordinary texts of 60 words, in turn: seconds, memory and CPU as ratios
-copies  the same form, and of the records 5 % are copies of an earlier one with one word changed: how many of
-        those copies are found?
+thirty: Thirty forms of 100 words, with six fields of three words. A varying number of fields is filled in, so
+that similarities within a form are about 0.6 to 0.9. Does a record take more CPU when more records are
+decided? The workers run ahead of the deciding process, and their work per record is constant, so their CPU is
+the mean of the run, including their start.
+
+one: One form of 60 words with three such fields, all filled in at random, so that similarities are about 0.67
+and all records are kept; compared with ordinary texts of 60 words, in turn: ratios of seconds, memory and
+CPU.
+
+copies: The same form; 5 % of the records are copies of an earlier record with one word changed. How many of
+these copies are found?
 """
 
 from __future__ import annotations
@@ -31,11 +34,12 @@ ONE_FORM = Forms(forms=1, words_each=60, fields=3, least=1.0, most=1.0)
 ONE = Collection(ONE_FORM, copies=0)
 ORDINARY = Collection(Pages(words_each=60, spread=0, english=0), copies=0)
 CHANGED = Collection(ONE_FORM, copies=0.05, near=1.0, apart=ONE_FORM.words_each)
-SAMPLE = 20_000  # near copies whose similarity is computed
+# Near copies whose similarity is computed.
+SAMPLE = 20_000
 
 
 def ask_thirty(server: Server, count: int) -> None:
-    """Decide records of thirty forms and print what each tenth of them took."""
+    """Decide records of thirty forms, and print the cost of each tenth of them."""
     refill(server.uri, THIRTY, count)
     print(f"\n{count:,} records of thirty forms\n")
     _, stretches = backfill(server, count // 10, lambda stretches: None)
@@ -49,7 +53,7 @@ def ask_thirty(server: Server, count: int) -> None:
 
 
 def ask_one(server: Server, count: int, runs: int) -> None:
-    """Decide records of one form and ordinary ones in turn, and print both and the ratios."""
+    """Decide records of one form and ordinary records in turn; print both, and the ratios."""
     forms, others = [], []
     for _ in range(runs):
         forms.append(decided(server, ONE, count))
@@ -66,7 +70,7 @@ def ask_one(server: Server, count: int, runs: int) -> None:
 
 
 def decided(server: Server, collection: Collection, count: int) -> tuple[Usage, int]:
-    """Fill the source and decide it; returns what the job took, and how many it kept."""
+    """Fill the source and decide it; return the usage of the job, and the number of kept records."""
     refill(server.uri, collection, count)
     with job_commands(server) as commands:
         usage, report = commands.run("backfill")

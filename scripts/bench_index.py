@@ -1,12 +1,12 @@
-"""Time the index on millions of made-up texts: what a look-up by all keys costs, what adding costs, bytes.
+"""Time the index on millions of made-up texts: searching by all keys, adding, and bytes per text.
 
     python -m scripts.bench_index --counts 1000000,35000000 [--real DATA]
 
-Texts are fingerprints, keys of bands, digests and ids, drawn from counters; three in ten are near copies of
-an earlier one: up to three bits flipped, and some of its bands.  With `--real` the segments of the
-fingerprints are those of the texts in DATA/SET/docs.jsonl.gz, each drawn by itself, so that they crowd as
-those of texts do.  Times are processor time of one core for each text, over the last tenth of the stream;
-bytes are for each different text, all that stays in memory.  Everything goes through `Keepers`, as in a run.
+A text is a fingerprint, band keys, a digest and an id, all derived from counters. Three in ten texts are near
+copies of an earlier text, with up to three bits flipped and some of its bands. With `--real`, the segments of
+the fingerprints are drawn from the texts in DATA/SET/docs.jsonl.gz, each segment independently, so that they
+are as unevenly distributed as in real texts. Times are processor time per text on one core, over the last
+tenth of the stream; bytes are the memory per distinct text. Everything goes through `Keepers`, as in a run.
 """
 
 from __future__ import annotations
@@ -36,14 +36,20 @@ from scripts.measure import documents, numbers, row, table
 Numbers = npt.NDArray[np.uint64]
 
 BATCH = 2_000
-PLANTED = 3  # of ten
+# Near copies, of ten texts.
+PLANTED = 3
 SHARED_BANDS = 3
-ID_HEAD = b"\x16\0\0\0\x07_id\0"  # of the BSON document {"_id": ObjectId}
+# The first bytes of the BSON document {"_id": ObjectId}.
+ID_HEAD = b"\x16\0\0\0\x07_id\0"
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One stream through one index; `real` holds segments to draw from, uint16 (n, segments), or None."""
+    """One stream of texts and its index.
+
+    Attributes:
+        real: uint16, shape (n, segments), segments to draw from; None for random segments.
+    """
 
     count: int
     matching: Matching
@@ -52,7 +58,7 @@ class Trial:
 
 
 def scattered(rows: Numbers, words: int) -> Numbers:
-    """Map row numbers to fixed pseudo-random words (splitmix64; Steele, Lea and Flood, OOPSLA 2014)."""
+    """Map row numbers to fixed pseudo-random words (SplitMix64; Steele, Lea and Flood, OOPSLA 2014)."""
     z: Numbers = np.stack([rows * np.uint64(words) + np.uint64(word + 1) for word in range(words)], axis=1)
     z *= np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -79,7 +85,7 @@ def fingerprints(rows: Numbers, trial: Trial) -> Numbers:
 
 
 def stream(trial: Trial) -> Iterator[PlanTexts]:
-    """Yield batches in which three texts of ten are near copies of one of the other seven."""
+    """Yield batches of ten texts, three of them near copies of one of the other seven."""
     rng = np.random.default_rng(1)
     for start in range(0, trial.count, BATCH):
         rows = np.arange(start, min(start + BATCH, trial.count), dtype=np.uint64)
@@ -101,7 +107,7 @@ def stream(trial: Trial) -> Iterator[PlanTexts]:
 
 
 def measured(trial: Trial) -> tuple[Any, ...]:
-    """Return the figures of one stream: microseconds to look up and to enter, candidates, bytes, peak MB."""
+    """Return the figures of one stream: microseconds to search and to add, candidates, bytes, peak MB."""
     recipe = Recipe(Reader(TextFields(("data",))), trial.bits, trial.matching)
     keepers = Keepers(recipe, 0, KeeperRefetch(lambda _: [], nothing))
     looked = entered = found = counted = 0.0
@@ -127,12 +133,12 @@ def measured(trial: Trial) -> tuple[Any, ...]:
 
 
 def nothing(_: object) -> Any:
-    """Return nothing: no text is asked for."""
+    """Return nothing: no text is fetched in this benchmark."""
     raise AssertionError
 
 
 def peak_rss() -> int:
-    """Return the most memory that this process has held at once, in bytes."""
+    """Return the peak memory of this process, in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -148,7 +154,7 @@ def real_segments(data: Path, bits: int) -> npt.NDArray[np.uint16]:
 
 
 def main() -> None:
-    """Run each trial in a process of its own, so that its peak memory is its own."""
+    """Run each trial in a separate process, because peak memory is counted per process."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,13 +1,13 @@
-"""Shows on real sets that the library and `find` decide as the job does, and how fast they are.
+"""Check on real sets that the library and `find` make the same decisions as the job, and time them.
 
     python -m scripts.bench_library --data DIR --tools DIR [--sets leetcode,medical_qa,reuters21578] [--quick]
 
-Data are those of `bench_accuracy`.  The job decides a set from MongoDB to MongoDB; `Deduplicator.add_all` is
-given the same raw texts in the same order, in one process.  Records are apart of which the two say different
-things.  `find` is then asked for the text of each dropped record; it may name another keeper, that came later
-and is nearer.  Its figure counts both of its processes, not the server's, once the ledger is read.  A second
-table compares with the ledger what `list` lists, what `group` shows of the largest groups, and what
-`list --ids --reason near | restore -` puts back.
+The data are the same as for `bench_accuracy`. The job decides a set from MongoDB to MongoDB;
+`Deduplicator.add_all` gets the same raw texts in the same order, in one process. The table counts records
+with different decisions. Then `find` gets the text of each dropped record; it may return another keeper,
+which was kept later and is nearer. Its rate counts the processor time of both of its processes after the
+ledger is loaded, without the server's. A second table compares the ledger with the output of `list`, with
+`group` for the largest groups, and with the records that `list --ids --reason near | restore -` restores.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ from scripts.reference import TextSet, arguments
 
 Row = dict[str, Any]
 
-GROUPS = 5  # that are opened
+# Groups to show.
+GROUPS = 5
 
 
 def added(texts: TextSet) -> tuple[Deduplicator, dict[Any, Any], float]:
-    """Return a deduplicator that was given the texts, the matches, and the processor seconds it took."""
+    """Return a deduplicator that has the texts, its matches, and the processor seconds it took."""
     ours = Deduplicator()
-    ours.add_all((-place, text) for place, text in enumerate(texts.raw[:50], 1))  # compiled code is loaded
+    # Loads compiled code before the clock starts.
+    ours.add_all((-place, text) for place, text in enumerate(texts.raw[:50], 1))
     ours = Deduplicator()
     started = time.process_time()
     matches = ours.add_all(zip(texts.ids, texts.raw, strict=True))
@@ -46,7 +48,7 @@ def added(texts: TextSet) -> tuple[Deduplicator, dict[Any, Any], float]:
 
 
 def apart(matches: dict[Any, Any], dropped: dict[Any, Row]) -> int:
-    """Return how many records the library and the job decided differently."""
+    """Return the number of records that the library and the job decided differently."""
     ours = {
         key: (match.keeper, match.reason, match.distance, round(match.similarity, 4))
         for key, match in matches.items()
@@ -59,7 +61,7 @@ def apart(matches: dict[Any, Any], dropped: dict[Any, Row]) -> int:
 
 
 def asked(server: Server, commands: Commands, lines: Iterable[str], count: int) -> tuple[list[Row], float]:
-    """Ask `find` for the lines; returns the answers, and lines a CPU second, the loading left out."""
+    """Send lines to `find`; return its answers, and lines per CPU second without loading."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / "lines"
         file.write_text("\n".join(lines) + "\n", "utf-8")
@@ -72,7 +74,8 @@ def asked(server: Server, commands: Commands, lines: Iterable[str], count: int) 
             assert process.stdout
             process.stdin.write(b"{}\n")
             process.stdin.flush()
-            process.stdout.readline()  # the index is loaded
+            # After the first answer, the index is loaded.
+            process.stdout.readline()
             started = sum(map(cpu_seconds, (process.pid, *family(process.pid))))
             feeder = subprocess.Popen(["cat", str(file)], stdout=process.stdin)
             process.stdin.close()
@@ -83,7 +86,7 @@ def asked(server: Server, commands: Commands, lines: Iterable[str], count: int) 
 
 
 def piped(server: Server, commands: Commands, *steps: Sequence[str]) -> list[str]:
-    """Run commands, each with what the one before it printed; returns the lines of the last."""
+    """Run commands, each with the previous command's output as its input; return the last command's lines."""
     environment, printed = {**os.environ, "DEDUP_SOURCE_URI": server.uri}, b""
     for name, *options in steps:
         command = [*commands.program, name, *options, "-c", str(commands.settings)]
@@ -92,7 +95,7 @@ def piped(server: Server, commands: Commands, *steps: Sequence[str]) -> list[str
 
 
 def browse(name: str, dropped: dict[Any, Row], server: Server, commands: Commands) -> tuple[object, ...]:
-    """Return what `list`, `group` and `restore -` say and do, each beside the ledger's number."""
+    """Return results of `list`, `group` and `restore -`, each next to the ledger's number."""
     near = sum(row["reason"] == "near" for row in dropped.values())
     listed = len(piped(server, commands, ("list", "--json")))
     groups = Counter(str(row["keeper"]) for row in dropped.values()).most_common(GROUPS)
@@ -106,7 +109,7 @@ def browse(name: str, dropped: dict[Any, Row], server: Server, commands: Command
 
 
 def compare(texts: TextSet, server: Server, commands: Commands) -> tuple[object, ...]:
-    """Print the row of one set; returns that of the second table."""
+    """Print the row of one set, and return its row of the second table."""
     with MongoClient[Row](server.uri) as client:
         fill(texts.records, client)
         commands.run("backfill")

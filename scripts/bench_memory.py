@@ -1,9 +1,9 @@
-"""Shows that memory grows with the index alone: what a long run holds, beside what its index says it holds.
+"""Check that memory grows only with the index: compare the memory of a long run with the index's own figures.
 
     python -m scripts.bench_memory [--records 1000000] [--length 40] [--marks 10] [--quick]
 
-A backfill over made-up small records, MongoDB to MongoDB.  Its deciding process is this one, and looks at its
-own memory between batches.  What is neither the index nor texts at hand should not grow.
+Runs a backfill over made-up small records, MongoDB to MongoDB. The deciding process is this process, which
+measures its memory between batches. Memory that is neither the index nor cached shingles should not grow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from scripts.watched_job import WatchedContext
 
 @dataclass
 class Marks:
-    """Looks at the memory when so many records more are decided, and prints what it sees."""
+    """Measures the memory at regular numbers of decided records, and prints it."""
 
     parts: WatchedContext
     every: int
@@ -36,11 +36,13 @@ class Marks:
     others: list[int] = field(default_factory=list)
 
     def observe(self, batch: Batch, plan: Plan) -> None:
+        """Count a batch, and measure if the next mark is reached."""
         before, self.decided = self.decided, self.decided + len(batch)
         if before // self.every == self.decided // self.every:
             return
         now, index = resident_bytes(os.getpid()) or 0, self.parts.seen.nbytes
-        texts = self.parts.seen._recent.nbytes  # no one else needs to know
+        # A private attribute: only this benchmark needs the size of the cache.
+        texts = self.parts.seen._recent.nbytes
         workers = sum(resident_bytes(pid) or 0 for pid in family() if pid != self.mongod)
         self.others.append(now - index - texts)
         row(

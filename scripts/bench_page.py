@@ -1,9 +1,9 @@
-"""Shows what the page of a report weighs and how soon it is there, in Chromium with the network off.
+"""Measure the size and the load time of a report's page, in Chromium with the network off.
 
     python -m scripts.bench_page [--generated 1000000] [SET ...]
 
-For each SET, a file of JSON lines, and for so many made-up records: the dry run with `report --html`, then
-the page opened from disk.  First paint and load are the browser's own times, medians of five.
+For each SET, a file of JSON lines, and for the given number of made-up records: runs the dry run with `report
+--html`, then opens the page from disk. First paint and load are the browser's own times, medians of five.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOAD = "performance.getEntriesByType('navigation')[0].loadEventEnd"
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One opening of a page: milliseconds until something is seen and until all is there, and what it did."""
+    """One visit to a page: milliseconds to first paint and load, messages of the browser, and requests."""
 
     paint: float
     load: float
@@ -52,11 +52,12 @@ def visit(browser: Any, file: Path) -> Visit:
     tab.wait_for_timeout(500)
     paint, load = tab.evaluate(PAINT), tab.evaluate(LOAD)
     context.close()
-    return Visit(paint, load, len(said), len(asked) - 1)  # the page itself is asked for, too
+    # The page itself is one of the requests.
+    return Visit(paint, load, len(said), len(asked) - 1)
 
 
 def measure(name: str, records: int, commands: Commands, browser: Any) -> None:
-    """Report on what is in the source, open the page, and print a row."""
+    """Write a report on the source, open the page, and print a row."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "page.html"
         usage, _ = commands.run("report", "--html", str(file))

@@ -1,12 +1,13 @@
-"""Times us and our peers from cleaned text to decision, in memory, in one process; scores what each keeps.
+"""Time the job and its peers from cleaned text to decision, in memory, in one process; score the rows each
+keeps.
 
     python -m scripts.bench_peers --data DIR --tools DIR [--sets leetcode,medical_qa,reuters21578]
         [--peers "rensa RMinHash,gaoya MinHash"] [--runs 3] [--quick]
 
-Data and tools are those of `bench_accuracy`.  No one talks to a database here: all are given the same
-cleaned texts and answer with the rows that they keep.  Ours is `Deduplicator.add_all`, which cleans whatever
-it is given once more; the MinHash peers are handed shingles, which are cut here and within their time.  Each
-run is a process of its own, all that it needs loaded before the clock starts; figures are medians.
+Data and tools are the same as for `bench_accuracy`. There is no database: all candidates get the same cleaned
+texts, and return the rows that they keep. The job is `Deduplicator.add_all`, which cleans the texts a second
+time. The MinHash peers get shingles; making these is part of their time. Each run is a separate process with
+everything loaded before the clock starts; figures are medians.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ OURS = "**dedup-job**"
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What one run kept, and what it took: seconds by the clock and by the processor, and the most memory."""
+    """The result of one run: kept rows, seconds by the clock and by the processor, and peak memory."""
 
     rows: Sequence[int]
     seconds: float
@@ -39,15 +40,16 @@ class Taken:
 
 
 def our_rows(texts: Sequence[str]) -> list[int]:
-    """Return the rows that we keep."""
+    """Return the rows that the job keeps."""
     left_out = Deduplicator().add_all(enumerate(texts))
     return [row for row in range(len(texts)) if row not in left_out]
 
 
 def taken(name: str, texts: Sequence[str]) -> Taken:
-    """Run one of us on texts, with everything loaded; runs in a process of its own."""
+    """Run one candidate on texts, with everything loaded; call this in a separate process."""
     work = our_rows if name == OURS else PEERS[name]
-    work(texts[:50])  # what is compiled or read from files once in a process is there then
+    # Compiles code and reads files that are loaded once per process.
+    work(texts[:50])
     started, busy = time.perf_counter(), time.process_time()
     rows = work(texts)
     seconds, cpu = time.perf_counter() - started, time.process_time() - busy
@@ -55,14 +57,14 @@ def taken(name: str, texts: Sequence[str]) -> Taken:
 
 
 def runs(name: str, given: Sequence[str], count: int) -> Iterator[Taken]:
-    """Run one of us so often, each time in a fresh process."""
+    """Run one candidate `count` times, each time in a fresh process."""
     for _ in range(count):
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
             yield pool.submit(taken, name, given).result()
 
 
 def compare(texts: TextSet, judge: Judge, args: argparse.Namespace) -> None:
-    """Print a row for each of us on one set; what has no text is kept without asking."""
+    """Print a row for each candidate on one set; empty texts are kept without asking it."""
     given = texts.asked
     for name in (OURS, *args.peers):
         try:

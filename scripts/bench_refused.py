@@ -1,11 +1,11 @@
-"""Times a backfill whose target refuses every copy of one text, beside one whose target takes the first.
+"""Time a backfill whose target refuses every copy of one text, against a target that accepts the first copy.
 
     python -m scripts.bench_refused [--copies 20000] [--batch 5000] [--runs 3] [--quick]
 
-All records but the first are copies of one text, exact or near ones.  The target refuses none of them, or
-all: by a validator, or by a unique index on a value that the first record has.  "Against taken" compares
-with the ordinary case, in which one copy is kept and the others are dropped for it.  Processor seconds are
-those of the job and of mongod together.
+All records except the first are exact or near copies of one text. The target refuses none of them or all: by
+a validator, or by a unique index on a value that the first record has. "Against taken" is the ratio to the
+ordinary case, where one copy is kept and the others are dropped. Processor seconds are of the job and mongod
+together.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from scripts.local_mongod import open_server
 from scripts.measure import DATABASE, Commands, Usage, fill, forget, job_commands, row, table
 
 SINGLE = Mix(duplicates=0.0, templates=0.0, odd=0.0, html=0.0)
-LEAST = 1_000  # characters of the text, so that a number behind it leaves it near
+# Characters of the text: long enough that a number at its end leaves it near.
+LEAST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Which copies the source holds, and what the target does with them."""
+    """The copies in the source, and the target's reaction to them."""
 
     copies: str
     target: str
 
     def records(self, count: int) -> Iterator[dict[str, Any]]:
-        """Yield one record that the target takes, and the copies."""
+        """Yield one record that the target accepts, and the copies."""
         texts = (record["data"] for record in generate(1_000, mix=SINGLE))
         other, text = next(texts), next(one for one in texts if len(one) >= LEAST)
         yield {"_id": 0, "data": other, "place": "taken", "is_right": True}
@@ -44,7 +45,7 @@ class Case:
             yield {"_id": number, "data": data, "place": place, "n": number}
 
     def prepare(self, database: Database[Any]) -> None:
-        """Make the target that refuses the copies, or one that does not."""
+        """Create a target that refuses the copies, or an ordinary one."""
         if self.target == "validator":
             database.create_collection("unique", validator={"is_right": {"$exists": True}})
         if self.target == "unique index":
@@ -84,7 +85,7 @@ def main() -> None:
 
 
 def timed(case: Case, commands: Commands, client: MongoClient[Any], runs: int) -> tuple[Usage, int]:
-    """Return the median of some backfills, and how many records the target refused."""
+    """Return the median usage of some backfills, and the number of records that the target refused."""
     usages = []
     for _ in range(runs):
         forget(client)

@@ -1,17 +1,17 @@
-"""Shows that the job stays as fast and finds as much at ten million records and more, MongoDB to MongoDB.
+"""Measure speed and accuracy of the job at ten million records and more, MongoDB to MongoDB.
 
     python -m scripts.bench_scale [--count 10000000] [--every 1000000] [--sample 20000] [--seed 0] [--quick]
 
-The records are made up as `scripts/made_up.py` says: every record follows from its number alone, by hashing
-it, thousands at a time in numpy; texts are rows of a table of words, put together as bytes, in raw BSON,
-inserted unordered with w=1.  Texts of about 230 letters (half of them between 145 and 370), half in simple
-HTML, one in ten English.  30 % are copies of an earlier original, any equally likely: half of them exact, in
-other markup, half near, some words replaced so that the similarity lies between 0.8 and 1.
+The records are made up by `scripts/made_up.py`: every record is derived from its number by hashing, thousands
+at a time in numpy; a text is a sequence of words from a table, encoded as raw BSON and inserted unordered
+with w=1. Texts have about 230 letters (half of them between 145 and 370), half are in simple HTML, and one in
+ten is English. 30 % are copies of an earlier original, any of them equally likely: half are exact copies in
+other markup, half near copies with some words replaced, with a similarity between 0.8 and 1.
 
-A line for each million tells documents/s, the processor time of the deciding process (the workers are others)
-and what it holds: the process in all, and each part of the index.  At the end stands what was found of the
-planted copies: near ones of a random sample whose similarity, computed from their texts, is 0.8 and more,
-and all exact ones.  Ten million take about 20 GB of disk, where temporary files are, until the end.
+A row for each million has documents/s, the processor time of the deciding process without its workers, and
+its memory: of the process, and of each part of the index. The last lines count the planted copies that were
+found: near copies in a random sample with a similarity of at least 0.8, computed from their texts, and all
+exact copies. Ten million records take about 20 GB of disk in the folder for temporary files, until the end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from scripts.watched_job import Stretch, backfill
 
 
 def show(stretches: Sequence[Stretch]) -> None:
-    """Print a line of the table, and its head before the first one."""
+    """Print a row of the table, and the header before the first row."""
     stretch, end = stretches[-1], stretches[-1].end
     if len(stretches) == 1:
         parts = (f"{name} MB" for name in end.parts)
@@ -40,7 +40,7 @@ def show(stretches: Sequence[Stretch]) -> None:
 
 
 def show_findings(collection: Collection, uri: str, count: int, sample: int) -> None:
-    """Print what was found of what was planted."""
+    """Print how many of the planted copies were found."""
     table("planted", "records", "found", "share")
     for one in findings(collection, kept_of(uri, count), sample):
         row(one.kind, one.records, one.found, f"{one.share:.5f}")

@@ -1,12 +1,12 @@
-"""Shows how `dedup-job backfill` grows with workers, with the length of texts, and with the share of copies.
+"""Measure how `dedup-job backfill` scales with workers, with text length, and with the share of copies.
 
     python -m scripts.bench_scaling [--lengths 100,1000,10000] [--duplicates 0,30,90] [--workers 1,2]
         [--megabytes 20] [--quick]
 
-Documents/s are those that a run reports, MongoDB to MongoDB, on this machine's processors.  What more workers
-bring is worked out from two figures: what one worker does alone, and what the deciding process does when it
-waits for no fingerprint.  That process still reads, packs what it would ship, unpacks what a worker would
-answer, decides and commits; it can be no faster, so at its rate there are workers enough.
+Documents/s are a run's own figures, MongoDB to MongoDB, on this machine's processors. The gain from more
+workers is computed from two figures: the rate of one worker, and the rate of the deciding process when it
+never waits for a fingerprint. That process still reads, packs the records for a worker, unpacks a worker's
+answer, decides and commits. It is the upper limit, so workers beyond its rate gain nothing.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ FEWEST = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """The deciding process alone: documents/s by the clock, and its own processor microseconds for one."""
+    """The deciding process alone: documents/s by the clock, and its processor microseconds per document."""
 
     rate: float
     cpu: float
 
 
 class Answers(LocalEngine):
-    """An engine that has all fingerprints already; it still packs and unpacks what would be shipped."""
+    """An engine that has all fingerprints already; it still packs records and unpacks answers."""
 
     def __init__(self, engine: LocalEngine, answers: Sequence[bytes]) -> None:
         self._engine, self._answers = engine, answers
@@ -66,7 +66,7 @@ class Answers(LocalEngine):
 
 
 class PartsWithAnswers(Context):
-    """The parts of a run, with an engine that is handed in."""
+    """The parts of a run, with a given engine."""
 
     answers: LocalEngine | None = None
 
@@ -75,7 +75,7 @@ class PartsWithAnswers(Context):
 
 
 def parent_alone(settings: Path) -> Parent:
-    """Run a backfill in this process for which all fingerprints are there already."""
+    """Run a backfill in this process with all fingerprints computed in advance."""
     with PartsWithAnswers(config.load_settings(settings)) as context, context.engine() as engine:
         batches = context.source.batches(Window())
         answers = [pickle.dumps(prints) for _, prints in engine.fingerprinted(batches)]
@@ -87,7 +87,7 @@ def parent_alone(settings: Path) -> Parent:
 
 
 def measure(length: int, copies: int, commands: Commands, args: argparse.Namespace) -> None:
-    """Fill the source and print a row for it."""
+    """Fill the source and print its row."""
     count = max(FEWEST, args.megabytes * 1_000_000 // (2 * length))
     mix = Mix(length=length, spread=0.0, duplicates=copies / 100, templates=0.0, odd=0.0)
     with MongoClient[dict[str, Any]](commands.server.uri) as client:
@@ -99,7 +99,8 @@ def measure(length: int, copies: int, commands: Commands, args: argparse.Namespa
             rates.append(report["docs_per_second"])
         forget(client)
         _, told = commands.run("estimate", "--workers", "1", "--sample", str(min(count, 2_000)))
-        parent_alone(commands.settings)  # all code that it needs is loaded
+        # A first run loads all code.
+        parent_alone(commands.settings)
         forget(client)
         parent = parent_alone(commands.settings)
     alone = told["rates"]["fingerprinting_one_worker"]

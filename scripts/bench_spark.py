@@ -1,24 +1,24 @@
-"""What a backfill on Spark takes, stage by stage, and that it leaves what one machine leaves.
+"""Measure a backfill on Spark, stage by stage, and check that it gives the same result as one machine.
 
     python -m scripts.bench_spark [--count 200000] [--collection pages|forms|key] [--data FILE ...]
                                   [--masters "local[1],local[2]"] [--pinned] [--partitions N] [--quick]
 
-The records are made up as `scripts/made_up.py` says, or those of JSON-lines files:
+The records come from JSON-lines files, or are made up by `scripts/made_up.py`:
 
-pages  texts of about 230 letters, 30 % copies
-forms  one form of 60 words of which nine are filled in, 5 % copies, so that nearly all share some keys
-key    one form of 100 words of which three are filled in: all match all, and each of several keys is in all
+    pages  texts of about 230 letters, 30 % copies
+    forms  one form of 60 words, nine of them filled in; 5 % copies; nearly all records share some keys
+    key    one form of 100 words, three of them filled in; all texts match, and each has several common keys
 
-A local backfill decides them first; then Spark does, by each master, and target and rows on what was dropped
-are compared, byte for byte, and row for row without run and time.
+A local backfill decides them first, then Spark with each master. The target is compared byte for byte, and
+the rows about dropped records are compared without run and time.
 
-The figures of a stage come from Spark's event log: seconds of the clock, seconds that its tasks took in all,
-bytes shuffled and spilled; and of the Spark stages that it has, the one whose longest task is the most times
-the median one, in seconds (of those with a task of a second and more) and in rows.  Tasks to which no row
-came do not count there: a Parquet file is shared out to several tasks, of which one gets all that is in it.
-Processor time is that of all processes of the command, Spark's Java and Python workers among them.  With
-`local[1]` Java and its Python worker are two processes, and Java compiles and collects in more, so they use
-more than one processor where there are more; `--pinned` lets `local[n]` have n processors and no others.
+The figures of a stage come from Spark's event log: seconds by the clock, the sum of the seconds of its tasks,
+and bytes shuffled and spilled. The table also shows the Spark stage with the largest ratio of its longest to
+its median task, in seconds (among stages with a task of at least a second) and in rows. Tasks without rows do
+not count there: Spark splits a Parquet file between several tasks, and one of them gets all rows. Processor
+time is of all processes of the command, including Spark's Java and Python workers. With `local[1]`, Java and
+its Python worker are two processes, and Java compiles and collects garbage in further threads, so they use
+more than one processor if there are more; `--pinned` limits `local[n]` to n processors.
 """
 
 from __future__ import annotations
@@ -47,27 +47,32 @@ COLLECTIONS = {
     "key": Collection(Forms(forms=1, words_each=100, fields=1, least=1.0, most=1.0), copies=0),
 }
 OTHER = "carried out"
-WITH_IO = {"records", OTHER}  # stages that read or write MongoDB
-SHORT = 1.0  # seconds of a task below which its length says more of the machine than of the work
+# Stages that read or write MongoDB.
+WITH_IO = {"records", OTHER}
+# The length of a task of less than this many seconds depends on the machine more than on its work.
+SHORT = 1.0
 
 
 class Uneven(NamedTuple):
-    """What the median task of a Spark stage takes, and the longest one."""
+    """The median and the longest task of a Spark stage."""
 
     usual: float = 0.0
     most: float = 0.0
 
     @property
     def times(self) -> float:
-        """The longest as so many times the median."""
+        """The longest task divided by the median task."""
         return self.most / self.usual if self.usual else 1.0
 
 
 @dataclass
 class Tasks:
-    """What the tasks of a stage took: seconds and rows of each by Spark stage, bytes, and when they ran.
+    """The tasks of a stage: seconds and rows of each by Spark stage, bytes, and when they ran.
 
-    `seconds` and `rows` are of those tasks to which rows came, `total` is the seconds of all.
+    Attributes:
+        seconds: Seconds of the tasks with rows, by Spark stage.
+        rows: Rows of the same tasks.
+        total: Seconds of all tasks.
     """
 
     seconds: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
@@ -79,14 +84,14 @@ class Tasks:
     ended: float = 0.0
 
     def uneven(self, of: Mapping[int, list[float]]) -> Uneven:
-        """Return the Spark stage with the longest task, by the median, of those that take long enough."""
+        """Return the Spark stage with the largest ratio of longest to median task, among long enough stages."""
         long = [one for one in self.seconds if max(self.seconds[one]) >= SHORT]
         found = [Uneven(median(of[one]), max(of[one])) for one in long if of[one]]
         return max(found, key=lambda uneven: uneven.times, default=Uneven())
 
 
 def tasks_by_stage(log: Path) -> dict[str, Tasks]:
-    """Return what the event log says of each stage, in order."""
+    """Return the tasks of each stage from the event log, in order."""
     found: dict[str, Tasks] = {}
     names: dict[int, str] = {}
     jobs: dict[int, str] = {}
@@ -94,7 +99,8 @@ def tasks_by_stage(log: Path) -> dict[str, Tasks]:
         kind = event["Event"]
         if kind == "SparkListenerJobStart":
             name = (event.get("Properties") or {}).get("spark.job.description") or OTHER
-            name = OTHER if " " in name else name  # Spark lists the files that it reads
+            # A description with spaces is Spark's own, for listing files.
+            name = OTHER if " " in name else name
             jobs[event["Job ID"]] = name
             names |= dict.fromkeys(event["Stage IDs"], name)
             tasks = found.setdefault(name, Tasks(began=event["Submission Time"]))
@@ -113,14 +119,15 @@ def tasks_by_stage(log: Path) -> dict[str, Tasks]:
             tasks.shuffled += metrics["Shuffle Write Metrics"]["Shuffle Bytes Written"]
             tasks.spilled += metrics["Disk Bytes Spilled"]
         elif kind == "SparkListenerApplicationEnd":
-            rest = found.pop(OTHER, Tasks())  # manifests, and what is carried out after all stages
+            # Manifests, and the commit after all stages.
+            rest = found.pop(OTHER, Tasks())
             rest.began = max(tasks.ended for tasks in found.values())
             found[OTHER] = replace(rest, ended=event["Timestamp"])
     return found
 
 
 def show(stages: Mapping[str, Tasks]) -> None:
-    """Print what each stage took."""
+    """Print the figures of each stage."""
     head = ("stage", "s", "s of its tasks", "longest task s", "times the median", "rows, times the median")
     table(*head, "shuffled MB", "spilled MB")
     for name, tasks in stages.items():
@@ -131,7 +138,7 @@ def show(stages: Mapping[str, Tasks]) -> None:
 
 
 def faster(one: Mapping[str, Tasks], other: Mapping[str, Tasks]) -> float:
-    """Return how many times less the stages without MongoDB take by the clock in the second run."""
+    """Return the ratio of the seconds of two runs, over the stages without MongoDB."""
     names = one.keys() - WITH_IO
     return sum(one[n].ended - one[n].began for n in names) / sum(
         other[n].ended - other[n].began for n in names
@@ -140,7 +147,10 @@ def faster(one: Mapping[str, Tasks], other: Mapping[str, Tasks]) -> float:
 
 @contextmanager
 def pinned(master: str) -> Iterator[None]:
-    """Let what is started meanwhile have so many processors as `local[n]` names; all for another master."""
+    """Limit processes that are started inside the block to as many processors as `local[n]` names.
+
+    With another master, they may use all processors.
+    """
     all_of_them = os.sched_getaffinity(0)
     if cores := re.fullmatch(r"local\[(\d+)\]", master):
         os.sched_setaffinity(0, sorted(all_of_them)[: int(cores[1])])
@@ -151,7 +161,7 @@ def pinned(master: str) -> Iterator[None]:
 
 
 def told(name: str, usage: Usage, report: Mapping[str, Any]) -> None:
-    """Print what a backfill took in all."""
+    """Print the total figures of a backfill."""
     duplicate = report["duplicate"]
     print(
         f"\n{name}: {usage.seconds:,.0f} s, {usage.cpu:,.0f} s of processor time, mongod "
@@ -161,7 +171,7 @@ def told(name: str, usage: Usage, report: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Fill a collection, decide it here and on Spark, and compare."""
+    """Fill a collection, decide it locally and on Spark, and compare."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -180,7 +190,7 @@ def main() -> None:
 
 
 def run(server: Server, options: argparse.Namespace) -> None:
-    """Do what the options say."""
+    """Run the benchmark with these options."""
     if options.data:
         fill_from(options.data, server)
     else:

@@ -1,10 +1,10 @@
-"""Time a nightly run's way to its first decision over a ledger of many made-up records.
+"""Time the start of a nightly run, up to its first decision, with a ledger of many made-up records.
 
-Writes plans of 5,000 unique records each into a mongod of its own, takes them in as a nightly run does, and
-looks the first thousand fingerprints and texts up.  CPU seconds are those of this process, without mongod's;
-its memory is kept as the command keeps it.
+Writes plans of 5,000 unique records each into its own mongod, loads them as a nightly run does, and searches
+for the first thousand fingerprints and texts. CPU seconds are of this process, without mongod; memory limits
+are the same as in the command.
 
-python -m scripts.bench_start --counts 1000000,5000000
+    python -m scripts.bench_start --counts 1000000,5000000
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FIRST = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def stored(number: int, matching: Matching) -> StoredPlan:
-    """Make a plan up: one record a second, all of them unique."""
+    """Return a made-up plan: one record per second, all unique."""
     rows = np.arange(number * A_PLAN, (number + 1) * A_PLAN, dtype=np.uint64)
     start = int(FIRST.timestamp())
     ids = [encode({"_id": ObjectId((start + row).to_bytes(4, "big") + bytes(8))}) for row in rows.tolist()]
@@ -61,18 +61,18 @@ def written(collection: Collection[dict[str, object]], plans: range, matching: M
 
 
 def head(plans: int) -> Head:
-    """Return the head of a ledger of so many plans."""
+    """Return the head of a ledger with this many plans."""
     last, counts = PlanId(plans - 1, 1), Counts(unique=plans * A_PLAN)
     return Head("made-up", {}, "", 1, None, None, FIRST, None, last, plans, counts)
 
 
 def no_texts(_: object) -> dict[bytes, bytes]:
-    """Return nothing: no text is asked for."""
+    """Return nothing: no text is fetched in this benchmark."""
     raise AssertionError
 
 
 def phases(reader: LedgerReader, plans: int, recipe: Recipe) -> Iterator[tuple[str, tuple[float, float]]]:
-    """Yield what is done, and the seconds and CPU seconds that it takes, until a batch can be decided."""
+    """Yield the name of each step before a batch can be decided, with its seconds and CPU seconds."""
     marks = [(time.perf_counter(), time.process_time())]
 
     def passed() -> tuple[float, float]:
@@ -91,7 +91,7 @@ def phases(reader: LedgerReader, plans: int, recipe: Recipe) -> Iterator[tuple[s
 
 
 def main() -> None:
-    """Write the ledgers, the smaller ones being the beginnings of the larger, and time each."""
+    """Write the ledgers and time each; the smaller ledgers are prefixes of the larger."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--counts", type=numbers, default=[1_000_000], help="records in the ledger")
     options = parser.parse_args()

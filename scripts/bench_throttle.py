@@ -1,9 +1,9 @@
-"""Shows how well `--max-docs-per-second` and `--max-mb-per-second` are held: asked and held rates.
+"""Compare the rates of `--max-docs-per-second` and `--max-mb-per-second` with the rates that runs keep.
 
     python -m scripts.bench_throttle [--docs 200,1000,3000] [--mb 0.25,1,4] [--seconds 20] [--quick]
 
-Each is a dry run over made-up records in a process of its own.  The rate held is that of records, or of their
-bytes, over the seconds that the report names.
+Each row is a dry run over made-up records in a separate process. The kept rate is the number of records, or
+their bytes, divided by the seconds in the report.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PLAIN = Mix(html=0.0, odd=0.0)
 
 
 def held(commands: Commands, option: str, asked: float, limit: int) -> dict[str, Any]:
-    """Report on so many records at a rate; returns what the report says."""
+    """Report on `limit` records at a rate; return the report."""
     options = (f"--{option}", str(asked), "--limit", str(max(1, limit)), "--fresh")
     return commands.run("report", *options)[1]
 

@@ -1,4 +1,4 @@
-"""Chromium, driven by playwright: for the pictures of the page, for its benchmark and for its tests."""
+"""Start Chromium with playwright, for screenshots, the page's benchmark and the page's tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NONE = "no Chromium here; apt-get install chromium fonts-noto-cjk, pip install p
 
 
 def chromium() -> str | None:
-    """Return where it is; None where it, or playwright, is not installed."""
+    """Return the path of Chromium; None if Chromium or playwright is not installed."""
     try:
         import playwright  # noqa: F401
     except ImportError:
@@ -22,7 +22,7 @@ def chromium() -> str | None:
 
 @contextmanager
 def started(path: str) -> Iterator[Any]:
-    """Start the browser that is there."""
+    """Start the installed browser."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -1,8 +1,8 @@
-"""Compile, once, what a run needs: decide some made-up records in memory.  `make install` does it.
+"""Compile everything that a run needs, once: decide some made-up records in memory. `make install` runs it.
 
     python -m scripts.compile
 
-What is compiled is kept (`dedup_job/native/compiled.py`), so that the first run is as fast as later ones.
+The compiled code is cached (`dedup_job/native/compiled.py`), so the first run is as fast as later runs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from dedup_job.records import Batch
 from dedup_job.text.fields import TextFields
 from scripts.corpus import generate
 
-RECORDS, A_BATCH = 3_000, 500  # the maps of the index are laid out anew in between
+# Enough records that the maps of the index are rebuilt in between.
+RECORDS, A_BATCH = 3_000, 500
 
 
 def main() -> None:
-    """Decide the records in batches, against keepers whose texts are looked up again."""
+    """Decide the records in batches, with keepers whose texts are fetched again."""
     recipe = Recipe(Reader(TextFields(("data",))), 64, Matching())
     fingerprint = Fingerprinter(recipe)
     raws = {encode({"_id": record["_id"]}): encode(record) for record in generate(RECORDS)}

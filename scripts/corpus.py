@@ -1,15 +1,15 @@
-"""A sample collection: made-up records, some of them copies of others, and which of which.
+"""Make a sample collection: made-up records, some of them copies of others, with the truth about each.
 
-Every record follows from the seed and its own number alone, so a collection of any size takes no more
-memory than one record, and the first thousand records of a million are those of a thousand.
+Every record is derived from the seed and its own number alone, so a collection of any size needs the memory
+of one record, and the first thousand records of a million are the same as of a thousand.
 
-The texts are words of jieba's dictionary, drawn by its frequencies, and English-looking words made of
-syllables; nothing is copied from anywhere. As a command::
+The texts consist of words from jieba's dictionary, drawn by their frequencies, and of English-looking words
+made of syllables; no text is copied from anywhere. As a command::
 
     python scripts/corpus.py --count 1000 --out records.jsonl
     python scripts/corpus.py --count 1000 --database demo --collection pages
 
-The second form writes to the server of ``DEDUP_SOURCE_URI``.
+The second form writes to the server in ``DEDUP_SOURCE_URI``.
 """
 
 from __future__ import annotations
@@ -39,15 +39,22 @@ Fate: TypeAlias = Literal["original", "template", "copy", "odd"]
 Kind: TypeAlias = Literal["original", "template", "exact", "near", "odd"]
 
 START = datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC)
-RECORDS_PER_SECOND = 128  # a power of two, so that the counter in an ObjectId wraps where its seconds change
+# A power of two, so that the counter in an ObjectId wraps when its seconds change.
+RECORDS_PER_SECOND = 128
 
-SHORTEST = 20  # characters of a text
-LONGEST = 5000 / 300  # medians
-EDITABLE = 200  # characters; in a shorter text no change is small, so its copies are exact
+# Characters of a text.
+SHORTEST = 20
+# Ratio to the median length.
+LONGEST = 5000 / 300
+# Characters. In a shorter text no change is small, so its copies are exact.
+EDITABLE = 200
 
-CHINESE, ENGLISH = 0.70, 0.15  # shares of the languages; the rest mixes both
-VOCABULARY = 20_000  # words of each language
-URN = 1 << 18  # slots that share out the words by frequency
+# Shares of the languages; the other texts mix both.
+CHINESE, ENGLISH = 0.70, 0.15
+# Words of each language.
+VOCABULARY = 20_000
+# Slots, which are divided among the words by frequency.
+URN = 1 << 18
 SYLLABLES = tuple(
     first + second for first in "bcdfghjklmnprstvwz" for second in ("a", "e", "i", "o", "u", "an", "ir")
 )
@@ -62,7 +69,7 @@ TEMPLATES = 8
 
 @dataclass(frozen=True)
 class Mix:
-    """What the records are like; shares are of all records unless they say otherwise."""
+    """The kinds of records and their shares; a share is of all records unless its comment says otherwise."""
 
     #: Median characters of a text.
     length: int = 300
@@ -86,11 +93,13 @@ class Mix:
 
 @dataclass(frozen=True)
 class Sample:
-    """A record and what was planted in it.
+    """A record and how it was made.
 
-    ``kind`` is ``original``, ``template`` (shares boilerplate, yet no copy), ``exact`` (the text of ``of`` in
-    other markup), ``near`` (the text of ``of`` with a small change) or ``odd`` (nothing to compare). ``of``
-    is the ``_id`` of the earlier record that was copied, itself no copy.
+    Attributes:
+        kind: ``original``; ``template`` (shares boilerplate with others, but is no copy); ``exact`` (the text
+            of ``of`` in other markup); ``near`` (the text of ``of`` with a small change); or ``odd`` (no text
+            to compare).
+        of: The ``_id`` of the earlier record that was copied, which is not a copy itself.
     """
 
     record: Record
@@ -99,12 +108,12 @@ class Sample:
 
 
 def generate(count: int, seed: int = 0, mix: Mix | None = None) -> Iterator[Record]:
-    """Yield the records; ``{_id, url, title, data, views, published}``, where ``data`` holds the text."""
+    """Yield the records ``{_id, url, title, data, views, published}``; the text is in ``data``."""
     return (sample.record for sample in samples(count, seed, mix))
 
 
 def samples(count: int, seed: int = 0, mix: Mix | None = None) -> Iterator[Sample]:
-    """Yield the records together with what was planted in them, in the order of ``_id``."""
+    """Yield the records with the truth about each, in ``_id`` order."""
     return map(Corpus(seed, mix or Mix()).sample, range(count))
 
 
@@ -126,7 +135,7 @@ class Corpus:
         return Sample(self._record(number, rng, {"data": self._written(rng, text)}), fate)
 
     def id_of(self, number: int) -> ObjectId:
-        """Return the ``_id`` of a record; it grows with the number."""
+        """Return the ``_id`` of a record; it increases with the number."""
         second = int(START.timestamp()) + number // RECORDS_PER_SECOND
         process = self.seed % (1 << 40)
         counter = number % (1 << 24)
@@ -156,7 +165,7 @@ class Corpus:
         return Sample(record, kind, self.id_of(origin))
 
     def _origin(self, number: int, rng: Random) -> tuple[int, str]:
-        """Choose an earlier record that is no copy, and make its text again."""
+        """Choose an earlier record that is not a copy, and make its text again."""
         while True:
             number = rng.randrange(number)
             its_rng, fate = self._fate(number)
@@ -186,7 +195,11 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Language:
-    """How words become a sentence; each word has as many slots in ``urn`` as its frequency earns."""
+    """Makes sentences of one language.
+
+    Attributes:
+        urn: Words to draw from; a word occurs as often as its frequency demands.
+    """
 
     urn: tuple[str, ...]
     space: str
@@ -194,7 +207,7 @@ class Language:
     stops: str
 
     def sentence(self, rng: Random) -> str:
-        """Make one sentence of 4 to 24 words, with the space that parts it from the next."""
+        """Make one sentence of 4 to 24 words, with the space before the next sentence."""
         words = rng.choices(self.urn, k=rng.randrange(4, 25))
         if rng.random() < 0.3:
             words[rng.randrange(len(words))] = str(rng.randrange(1, 10_000))
@@ -221,7 +234,7 @@ def _chinese_frequencies() -> Counter[str]:
 
 
 def _english_frequencies() -> Counter[str]:
-    """Zipf's law: the n-th word comes 1/n times as often as the first."""
+    """Return frequencies by Zipf's law: the n-th word is 1/n times as frequent as the first."""
     rng = Random(0)
     rare = ("".join(rng.choices(SYLLABLES, k=rng.randrange(2, 5))) for _ in range(VOCABULARY))
     return Counter(
@@ -244,7 +257,7 @@ def _tongues(rng: Random) -> tuple[Language, ...]:
 
 
 def prose(rng: Random, tongues: tuple[Language, ...], size: int) -> str:
-    """Make a text of ``size`` characters: paragraphs of one to six sentences, a newline between them."""
+    """Make a text of ``size`` characters: paragraphs of one to six sentences, separated by newlines."""
     sentences: list[str] = []
     total, paragraph = 0, rng.randrange(1, 7)
     while total < size:
@@ -258,20 +271,20 @@ def prose(rng: Random, tongues: tuple[Language, ...], size: int) -> str:
 
 
 def templated(rng: Random, tongues: tuple[Language, ...], seed: int) -> str:
-    """Make a text of which two thirds are the same in every other one of its template."""
+    """Make a text that shares two thirds of its content with all other texts of its template."""
     form = Random(f"{seed}/{rng.randrange(TEMPLATES)}")
     parts = [prose(form, tongues, 80) + "\n" + prose(rng, tongues, 40) for _ in range(3)]
     return "\n".join(parts)
 
 
 def edited(rng: Random, text: str) -> str:
-    """Make one small change: some characters, a number, an advertisement, or the line of who collected it."""
+    """Make one small change: some characters, a number, an advertisement, or a collector's name."""
     edit = rng.choice((_mistyped, _renumbered, _advertised, _collected))
     return edit(rng, text)
 
 
 def _mistyped(rng: Random, text: str) -> str:
-    # All added or all left out: a mixture could cancel itself.
+    # All added or all removed: a mixture could cancel itself.
     adding = rng.random() < 0.5
     for _ in range(rng.randrange(1, 4)):
         at = rng.randrange(len(text))
@@ -295,14 +308,14 @@ def _collected(rng: Random, text: str) -> str:
 
 
 def odd_fields(rng: Random, number: int) -> Record:
-    """Return what stands in place of a text: nothing, no string, an empty string, or a few characters."""
+    """Return fields without a usable text: missing, not a string, empty, or a few characters."""
     if rng.random() < 0.1:
         return {}
     few = rng.choice(languages()[0].urn) + str(number)
     return {"data": rng.choice((None, number, [few], "", " \r\n", "<p>&nbsp;</p>", few, f"<b>{few}</b>"))}
 
 
-# What follows changes how a text is written, never what a reader sees.
+# The functions below change the markup of a text, never its visible content.
 
 
 def as_plain(rng: Random, text: str) -> str:
@@ -311,7 +324,7 @@ def as_plain(rng: Random, text: str) -> str:
 
 
 def as_html(rng: Random, text: str) -> str:
-    """Write a text as a page or part of one, with things in it that a reader does not see."""
+    """Write a text as a page or part of one, with parts that a reader does not see."""
     before, between, after = rng.choice(
         (
             ("<p>", "</p>\n<p>", "</p>"),
@@ -331,7 +344,7 @@ def as_html(rng: Random, text: str) -> str:
 
 
 def _marked_up(rng: Random, paragraph: str) -> str:
-    """Set a few characters of a paragraph in a link, in bold, or as entities."""
+    """Mark up a few characters of a paragraph as a link, in bold, or as entities."""
     at = rng.randrange(len(paragraph) + 1)
     left, middle, right = (
         html.escape(part) for part in (paragraph[:at], paragraph[at : at + 6], paragraph[at + 6 :])
@@ -347,7 +360,7 @@ def _marked_up(rng: Random, paragraph: str) -> str:
 
 
 def write(records: Iterator[Record], path: Path) -> None:
-    """Write one record a line, as MongoDB extended JSON."""
+    """Write one record per line, as MongoDB extended JSON."""
     with path.open("w", encoding="utf-8") as file:
         file.writelines(json_util.dumps(record, ensure_ascii=False) + "\n" for record in records)
 

@@ -1,7 +1,7 @@
-"""The demonstration: fills `shop.pages` with a made-up sample, runs the backfill on it, and shows two pairs.
+"""The demonstration: fill `shop.pages` with a made-up sample, run the backfill, and show two pairs.
 
-Run by `make run`, beside a MongoDB server of its own; a second time it finds nothing new.  All that it leaves
-is in one folder, which it names.
+`make run` runs it with its own MongoDB server; a second time it finds nothing new. All its files are in one
+folder, which it prints.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from scripts.corpus import generate, load
 RECORDS = 5_000
 HOUSE = Path(__file__).parents[1]
 SETTINGS = HOUSE / "config" / "backfill.toml"
-FOLDER = HOUSE / ".demo"  # where `make run` has the server's data, too
+# `make run` keeps the server's data in the same folder.
+FOLDER = HOUSE / ".demo"
 
 NEXT = """
 What to do next (the server of the demonstration has stopped when you read this; `on` starts it again):
@@ -37,10 +38,11 @@ What to do next (the server of the demonstration has stopped when you read this;
 
 
 def main(folder: Path = FOLDER) -> int:
-    """Return the exit code of the backfill."""
+    """Run the demonstration; returns the exit code of the backfill."""
     uri = os.environ["DEDUP_SOURCE_URI"]
     folder.mkdir(exist_ok=True)
-    settings = Path(shutil.copy(SETTINGS, folder))  # its reports are left beside it
+    # A copy, because reports are written beside the settings file.
+    settings = Path(shutil.copy(SETTINGS, folder))
     with MongoClient[dict[str, Any]](uri) as client:
         _fill(client, uri)
         code = subprocess.run(
@@ -64,13 +66,13 @@ def _fill(client: MongoClient[dict[str, Any]], uri: str) -> None:
 
 
 def _pairs(shop: Database[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the ledger's rows on a record that was dropped as a copy, and on one that was nearly one."""
+    """Yield the ledger's rows about an exact duplicate and about a near duplicate."""
     for reason, order in (("exact", "_id"), ("near", "similarity")):
         yield from shop["pages_unique.dedup.dropped"].find({"reason": reason}).sort(order, 1).limit(1)
 
 
 def _show(pairs: list[dict[str, Any]], settings: Path) -> None:
-    """Print how the texts of the pairs begin, and what to do next."""
+    """Print the beginnings of the pairs' texts, and the next command to try."""
     ids = {one: encode({"_id": one}) for row in pairs for one in (row["keeper"], row["_id"])}
     with Context(config.load_settings(settings)) as context:
         beginnings = context.text_beginnings(ids.values())
@@ -85,7 +87,7 @@ def _show(pairs: list[dict[str, Any]], settings: Path) -> None:
 
 
 def _size(folder: Path) -> int:
-    """Return how many bytes the files in a folder take."""
+    """Return the size of all files in a folder, in bytes."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 

@@ -1,11 +1,12 @@
-"""Tries shapes of bands and limits of the distance on sets of texts: how the default keys were chosen.
+"""Compare shapes of bands and distance limits on sets of texts; the default keys were chosen with it.
 
     python -m scripts.explore_keys --data DIR [--sets leetcode,medical_qa,reuters21578] [--records 20000]
 
-Beside the sets of DIR there are made-up ones: `short` of about 25 characters, `middle` of 150, `long` of
-2,000, half of them in HTML, in Chinese, English and both, three in ten of them copies with a small change;
-and `forms`, thirty forms filled in differently.  All pairs with similarity 0.8 or more are found without any
-keys.  A cell says which share of them is found by the keys, and how many texts are compared for a record.
+Besides the sets in DIR there are made-up sets: `short` with about 25 characters, `middle` with 150, `long`
+with 2,000, half of them in HTML, in Chinese, English and both, three in ten of them copies with a small
+change; and `forms`, thirty forms with different values. All pairs with a similarity of at least 0.8 are found
+without keys. A cell shows the share of these pairs that the keys find, and the number of texts compared per
+record.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ from scripts.made_up import Collection, Forms
 from scripts.measure import documents, row, table
 from scripts.reference import AT, SETS, chosen
 
-SHAPES = ((6, 4), (8, 4), (9, 4), (10, 4), (12, 4), (8, 3), (10, 5), (16, 5))  # bands, rows
-LIMITS = (14, 16, 18, 20, 64)  # bits
+# Bands, rows.
+SHAPES = ((6, 4), (8, 4), (9, 4), (10, 4), (12, 4), (8, 3), (10, 5), (16, 5))
+# In bits.
+LIMITS = (14, 16, 18, 20, 64)
 BATCH = 2_000
 MADE_UP = {
     "short": Mix(length=25, spread=0.4, near=1.0, odd=0.0),
@@ -42,7 +45,7 @@ MADE_UP = {
 
 
 def records_of(name: str, data: Path, count: int) -> Iterator[dict[str, Any]]:
-    """Yield the records of a set, made up where it has one of those names."""
+    """Yield the records of a set; make them up if the set is a made-up one."""
     if name in MADE_UP:
         return generate(count, mix=MADE_UP[name])
     if name == "forms":
@@ -52,13 +55,13 @@ def records_of(name: str, data: Path, count: int) -> Iterator[dict[str, Any]]:
 
 
 def sampled(fingerprint: Fingerprinter, raws: Sequence[bytes]) -> TextSample:
-    """Fingerprint records and take their different texts."""
+    """Fingerprint records, and return their distinct texts."""
     parts = [fingerprint(raws[first : first + BATCH]) for first in range(0, len(raws), BATCH)]
     return TextSample.of(Fingerprints.join(parts))
 
 
 def main() -> None:
-    """Print a line for each shape and limit, a column for each set."""
+    """Print a row for each shape and limit, with a column for each set."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

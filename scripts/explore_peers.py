@@ -1,10 +1,11 @@
-"""Tries thresholds and bands of the MinHash peers on sets with reference pairs; their settings are the best.
+"""Compare thresholds and bands of the MinHash peers on sets with reference pairs, to choose their settings.
 
     python -m scripts.explore_peers --data DIR --tools DIR [--sets leetcode,...] [--peers "rensa RMinHash"]
 
-Data, tools and the judge are those of `bench_accuracy`; each peer has the shingles that similarity is defined
-on.  A row is one setting: F1 on each set, the mean of them, and how many records were wiped out in all.  The
-last line of a peer names the setting with the best mean, the one that `scripts/peers.py` should have.
+Data, tools and scores are the same as in `bench_accuracy`; each peer gets the shingles that define
+similarity. A row is one setting: F1 on each set, their mean, and the number of records that were dropped
+without a similar kept record. The last line of a peer names the setting with the best mean, which
+`scripts/peers.py` should have.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from scripts.peers import Rows, Sketching, datasketch_rows, gaoya_minhash_rows, 
 from scripts.reference import Judge, Score, TextSet, arguments, chosen, wanted
 
 THRESHOLDS = (0.70, 0.72, 0.74, 0.75, 0.76, 0.77, 0.78, 0.80, 0.85)
-SHAPES = ((32, 4), (18, 7))  # bands, rows
+# Bands, rows.
+SHAPES = ((32, 4), (18, 7))
 PEERS: dict[str, Callable[[Sequence[str], Sketching], Rows]] = {
     "rensa RMinHash": rensa_rows,
     "gaoya MinHash": gaoya_minhash_rows,
@@ -27,7 +29,7 @@ PEERS: dict[str, Callable[[Sequence[str], Sketching], Rows]] = {
 
 
 def tried(name: str, sets: Sequence[tuple[TextSet, Judge]]) -> tuple[float, Sketching]:
-    """Print a row for each setting of a peer; returns the best mean F1 and what had it."""
+    """Print a row for each setting of a peer; return the best mean F1 and its setting."""
     means = {}
     for (bands, rows), threshold in product(SHAPES, THRESHOLDS):
         by = Sketching(threshold, bands, rows)
@@ -41,13 +43,13 @@ def tried(name: str, sets: Sequence[tuple[TextSet, Judge]]) -> tuple[float, Sket
 
 
 def score(name: str, by: Sketching, texts: TextSet, judge: Judge) -> Score:
-    """Score what a peer keeps of a set by some setting."""
+    """Score the rows that a peer keeps of a set with one setting."""
     rows = PEERS[name](texts.asked, by)
     return judge.score(texts.kept(rows))
 
 
 def main() -> None:
-    """Try every setting and print the table, a line as soon as it is known."""
+    """Try every setting, and print each row as soon as it is known."""
     parser = arguments(__doc__)
     parser.add_argument("--peers", type=chosen(*PEERS), default=list(PEERS))
     args = parser.parse_args()

@@ -1,7 +1,7 @@
-"""How many of the copies that were planted in a made-up collection a run has found.
+"""Count how many of the copies planted in a made-up collection a run has found.
 
-A copy is found when it and its original were not both kept.  A near copy counts when its similarity is 0.8
-and more; that is computed from the two texts, by sets of shingles, for a random sample of them.
+A copy is found if it and its original were not both kept. A near copy counts if its similarity is at least
+0.8, computed from the shingle sets of the two texts, for a random sample of near copies.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from scripts.made_up import EXACT, NEAR, ORIGINAL, Collection, Flags, Numbers, P
 from scripts.measure import DATABASE
 
 LEAST = 0.8
-CHUNK = 1_000_000  # records looked at together
-TEXTS = 1_000  # pairs of texts held together
+# Records checked together.
+CHUNK = 1_000_000
+# Pairs of texts in memory at the same time.
+TEXTS = 1_000
 BINS = (0.8, 0.85, 0.9, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """So many records of a kind, and how many of them were found."""
+    """The number of planted records of one kind, and how many of them were found."""
 
     kind: str
     records: int
@@ -33,12 +35,12 @@ class Finding:
 
     @property
     def share(self) -> float:
-        """The share that was found; nan where there was nothing to find."""
+        """The share that was found; nan if none were planted."""
         return self.found / self.records if self.records else float("nan")
 
 
 def kept_of(uri: str, count: int) -> Flags:
-    """Return which of so many records the target holds; its ids are read in one pass."""
+    """Return which of the first `count` records are in the target, reading its ids in one pass."""
     kept = np.zeros(count, np.bool_)
     with MongoClient[dict[str, Any]](uri) as client:
         for ids in client[DATABASE].unique.find_raw_batches({}, {"_id": 1}, batch_size=100_000):
@@ -47,12 +49,12 @@ def kept_of(uri: str, count: int) -> Flags:
 
 
 def findings(collection: Collection, kept: Flags, sample: int) -> list[Finding]:
-    """Return what was found of the near copies, of the exact ones, and what was dropped beside them."""
+    """Return the found near copies, the found exact copies, and the originals that were dropped."""
     return [*near_findings(collection, kept, sample), *whole_findings(collection, kept)]
 
 
 def near_findings(collection: Collection, kept: Flags, sample: int) -> list[Finding]:
-    """Return what was found of so many near copies, in all and by similarity."""
+    """Return the found share in a sample of near copies, in total and by similarity."""
     parts = (numbers[planted.kinds == NEAR] for numbers, planted in chunks(collection, len(kept)))
     near = np.concatenate(list(parts))
     if len(near) > sample:
@@ -73,7 +75,7 @@ def near_findings(collection: Collection, kept: Flags, sample: int) -> list[Find
 
 
 def whole_findings(collection: Collection, kept: Flags) -> list[Finding]:
-    """Return what was found of all exact copies, and how many originals were dropped."""
+    """Return the found share of all exact copies, and the number of dropped originals."""
     exact, exact_found, originals, dropped = 0, 0, 0, 0
     for numbers, planted in chunks(collection, len(kept)):
         copies = planted.kinds == EXACT
@@ -85,7 +87,7 @@ def whole_findings(collection: Collection, kept: Flags) -> list[Finding]:
 
 
 def chunks(collection: Collection, count: int) -> Iterator[tuple[Numbers, Planted]]:
-    """Yield the numbers of so many records, and what they are, a million at a time."""
+    """Yield the numbers of the first `count` records and how they were made, a million at a time."""
     for first in range(0, count, CHUNK):
         numbers = np.arange(first, min(first + CHUNK, count))
         yield numbers, collection.planted(numbers)

@@ -1,9 +1,9 @@
-"""The floor under `dedup-job backfill`: its unavoidable steps alone, bare, on the records of the benchmark.
+"""Time the unavoidable steps of `dedup-job backfill` alone, on the records of the benchmark.
 
     python -m scripts.floor URI [--workers 2]
 
-Reads `bench.pages` and `bench.unique`, writes `bench.unique_again`.  Prints one JSON object: for each step
-its seconds by the clock and by the processors.  What a step works on is at hand before its clock starts.
+Reads `bench.pages` and `bench.unique`, and writes `bench.unique_again`. Prints one JSON object with the
+seconds and processor seconds of each step. The input of a step is in memory before its clock starts.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ Took = dict[str, float]
 
 
 def timed(step: Callable[[], Any]) -> Took:
-    """Do a step in this process; returns its seconds by the clock and by the processor."""
+    """Run a step in this process; return its seconds and processor seconds."""
     started, busy = perf_counter(), process_time()
     step()
     return {"seconds": perf_counter() - started, "cpu": process_time() - busy}
 
 
 def visible(html: str) -> str:
-    """Parse HTML and take its text; what holds no tag is its own text."""
+    """Parse HTML and return its text; a text without a tag is returned unchanged."""
     return LexborHTMLParser(html).text() if "<" in html else html
 
 
 def parse_all(texts: Sequence[str]) -> Took:
-    """Parse each text, and nothing else."""
+    """Parse each text, and do nothing else."""
     return timed(lambda: [visible(text) for text in texts])
 
 
 def cut_all(texts: Sequence[str]) -> Took:
-    """Cut the visible text of each into words, and nothing else."""
+    """Segment the visible text of each into words, and do nothing else."""
     rjieba.cut("预热")
     shown = [visible(text) for text in texts]
     return timed(lambda: [rjieba.cut(text) for text in shown])
 
 
 def shared_out(work: Callable[[Sequence[str]], Took], texts: Sequence[str], workers: int) -> Took:
-    """Share texts out among processes; the clock is that of the slowest, the processor time of all."""
+    """Divide texts among processes; return the seconds of the slowest, and the processor seconds of all."""
     with get_context("fork").Pool(workers) as pool:
         took = pool.map(work, [texts[place::workers] for place in range(workers)], chunksize=1)
     return {"seconds": max(one["seconds"] for one in took), "cpu": sum(one["cpu"] for one in took)}
 
 
 def main() -> None:
-    """Do each step and print what it took."""
+    """Run each step and print its times."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,9 +1,9 @@
-"""Keep processors, disk and memory busy while a command runs, to see what of it depends on the time it takes.
+"""Keep processors, disk and memory busy while a command runs, to see which of its results depend on time.
 
     python -m scripts.load_machine -- make test
     python -m scripts.load_machine --processes 4 --memory-mb 2000 --minutes 20 -- COMMAND ...
 
-The work ends with the command, and after the minutes in any case.
+The load ends with the command, and after the given minutes at the latest.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ FILE_MB = 64
 
 
 def use_processor() -> Iterator[None]:
-    """Compute; yields now and then."""
+    """Compute; yields regularly, so that the caller can check the time."""
     while True:
         yield
         sum(range(1_000_000))
 
 
 def use_disk() -> Iterator[None]:
-    """Write files and wait until they are on the disk."""
+    """Write files, and wait until they are on the disk."""
     block = os.urandom(MB)
     with tempfile.TemporaryFile() as file:
         while True:
@@ -44,7 +44,7 @@ def use_disk() -> Iterator[None]:
 
 
 def use_memory(megabytes: int) -> Iterator[None]:
-    """Fill memory again and again."""
+    """Allocate and fill memory repeatedly."""
     held = bytearray(megabytes * MB)
     for block in cycle((b"\1" * MB, bytes(MB))):
         for start in range(0, len(held), MB):
@@ -53,7 +53,7 @@ def use_memory(megabytes: int) -> Iterator[None]:
 
 
 def keep_busy(kind: Callable[[], Iterator[None]], seconds: float) -> None:
-    """Work until the time is over or the parent is gone."""
+    """Work until the time is over or the parent process has ended."""
     parent, deadline = os.getppid(), time.monotonic() + seconds
     for _ in kind():
         if time.monotonic() > deadline or os.getppid() != parent:

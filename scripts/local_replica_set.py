@@ -1,4 +1,4 @@
-"""A replica set of three on the loopback, whose members can be killed, paused, stepped down and brought back.
+"""A replica set of three on the loopback address; members can be killed, paused, stepped down and restarted.
 
 In a program::
 
@@ -6,8 +6,8 @@ In a program::
         client = MongoClient(replica_set.uri)
         replica_set.primary().stop(signal.SIGKILL)
 
-Everything lives in temporary directories and is gone at the end.  Another member takes over within seconds,
-so that many elections fit into a test.
+All files are in temporary directories, which are removed at the end. A new primary is elected within seconds,
+so a test can have many elections.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from scripts.local_mongod import SET_NAME, Local, LocalMongod, ServerError
 
 MEMBERS = 3
 PRIMARY_SECONDS = 300.0
-STEPPED_DOWN_SECONDS = 2  # for so long a member that stepped down does not stand again
-# Milliseconds, seconds: a tenth or less of what servers do by themselves.
+# Seconds in which a member that stepped down is no candidate.
+STEPPED_DOWN_SECONDS = 2
+# In milliseconds and seconds: a tenth or less of MongoDB's defaults, for fast elections.
 SETTINGS = {"electionTimeoutMillis": 1_500, "heartbeatIntervalMillis": 300, "heartbeatTimeoutSecs": 1}
 
 
@@ -36,24 +37,28 @@ T = TypeVar("T")
 
 
 class Member(LocalMongod):
-    """One mongod of the set; it is up once it listens, and the set decides who is primary."""
+    """One mongod of the set; `start` returns when it listens, and the set elects the primary."""
 
     cache_gb = 0.25
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a process, paused or not."""
+        """Whether the process exists, paused or not."""
         return self._process is not None
 
     def start(self) -> None:
-        """Start or come back; raises ServerError when the port, by which the others know it, is taken."""
+        """Start or restart.
+
+        Raises:
+            ServerError: If another process has its port, by which the other members know it.
+        """
         port = self.port
         super().start()
         if port not in (0, self.port):
             raise ServerError(f"port {port} is taken, so the others do not find this member any more")
 
     def pause(self) -> None:
-        """Stop answering with connections left open, as a machine does whose network is cut."""
+        """Stop answering but leave connections open, like a machine whose network was cut."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -62,14 +67,14 @@ class Member(LocalMongod):
 
     @contextlib.contextmanager
     def client(self) -> Iterator[MongoClient[dict[str, Any]]]:
-        """Give a connection to this member alone."""
+        """Return a client of this member alone."""
         with MongoClient[dict[str, Any]](
             "127.0.0.1", self.port, directConnection=True, serverSelectionTimeoutMS=2_000
         ) as client:
             yield client
 
     def command(self, name: str, value: Any = 1, **options: Any) -> dict[str, Any]:
-        """Send this member an administrator's command and return the answer."""
+        """Send an administrative command to this member, and return the reply."""
         with self.client() as client:
             return client.admin.command(name, value, **options)
 
@@ -77,18 +82,23 @@ class Member(LocalMongod):
         return [*super()._options(), "--oplogSize", "64"]
 
     def _prepare(self, deadline: float, first: bool) -> None:
-        """Nothing: the set is made once all members listen."""
+        """No-op: the set is initiated when all members listen."""
 
 
 class LocalReplicaSet(Local):
-    """Three mongods on 127.0.0.1, one of them primary when ``with`` begins."""
+    """Three mongods on 127.0.0.1; when ``with`` begins, one of them is primary."""
 
     def __init__(self) -> None:
         self.members = [Member() for _ in range(MEMBERS)]
-        self._holder = ThreadPoolExecutor(1, "holder")  # members live as long as the thread that starts them
+        # Members live as long as the thread that starts them.
+        self._holder = ThreadPoolExecutor(1, "holder")
 
     def start(self) -> None:
-        """Start all members and make them one set; raises ServerError where they do not come up."""
+        """Start all members and initiate the set.
+
+        Raises:
+            ServerError: If they do not start.
+        """
         for member in self.members:
             self._holder.submit(member.start).result()
         hosts = [
@@ -105,27 +115,32 @@ class LocalReplicaSet(Local):
         return f"mongodb://{hosts}/?replicaSet={SET_NAME}"
 
     def primary(self) -> Member:
-        """Wait for the member that the others acknowledge as primary; raises ServerError after 300 s."""
+        """Wait for the member that the others acknowledge as primary.
+
+        Raises:
+            ServerError: If there is none after 300 s.
+        """
         return _waited(self._primary, "no member became primary")
 
     def secondaries(self) -> list[Member]:
-        """Return the running members that are not primary, once there is one."""
+        """Wait for a primary, and return the other running members."""
         primary = self.primary()
         return [member for member in self.members if member.is_running and member is not primary]
 
     def step_down(self) -> None:
-        """Make the primary give up its place, and do not wait for the next."""
-        with contextlib.suppress(PyMongoError):  # it may hang up instead of an answer, or be primary no more
+        """Make the primary step down, without waiting for the next primary."""
+        # The primary may close the connection instead of replying, or may no longer be primary.
+        with contextlib.suppress(PyMongoError):
             self.primary().command("replSetStepDown", STEPPED_DOWN_SECONDS, secondaryCatchUpPeriodSecs=1)
 
     def kill_primary(self) -> Member:
-        """Kill the primary with SIGKILL; returns it, to be started again."""
+        """Kill the primary with SIGKILL, and return it so that it can be restarted."""
         primary = self.primary()
         primary.stop(signal.SIGKILL)
         return primary
 
     def whole(self) -> None:
-        """Bring back every member, and wait until each is primary or secondary."""
+        """Restart all stopped members, and wait until each is primary or secondary."""
         for member in self.members:
             if member.is_running:
                 member.resume()
@@ -155,7 +170,7 @@ class LocalReplicaSet(Local):
 
 
 def _hello(member: Member) -> dict[str, Any]:
-    """Return what a member says of itself; nothing when it does not answer soon."""
+    """Return a member's reply to `hello`; empty if it does not answer soon."""
     try:
         with MongoClient[dict[str, Any]](
             "127.0.0.1",

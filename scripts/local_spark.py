@@ -1,12 +1,12 @@
-"""A Spark cluster on the loopback: a standalone master and two workers, which can be killed and brought back.
+"""A Spark cluster on the loopback address: a standalone master and workers that can be killed and restarted.
 
 In a program::
 
     with LocalSpark() as cluster:
         SparkSession.builder.master(cluster.master)
 
-It is the Spark that PySpark brings; Java is the machine's.  Everything lives in a temporary directory and is
-gone at the end; on Linux all processes end with their holder, the thread that began.
+Spark comes from PySpark, Java from the machine. All files are in a temporary directory, which is removed at
+the end. On Linux all processes end with the thread that started them.
 """
 
 from __future__ import annotations
@@ -33,11 +33,15 @@ STOP_SECONDS = 20.0
 
 
 class SparkError(RuntimeError):
-    """The cluster does not come up; the message holds its own last words."""
+    """Raised if the cluster does not start; the message has its last log lines."""
 
 
 def spark_home() -> Path:
-    """Return where PySpark has Spark; raises SparkError where it is not installed."""
+    """Return the folder of Spark inside PySpark.
+
+    Raises:
+        SparkError: If PySpark is not installed.
+    """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise SparkError("PySpark is not installed: pip install 'dedup-job[spark]'")
@@ -45,17 +49,22 @@ def spark_home() -> Path:
 
 
 class LocalSpark(Local):
-    """A master and workers of one core each on 127.0.0.1."""
+    """A master, and workers with one core each, on 127.0.0.1."""
 
     def __init__(self, workers: int = 2) -> None:
         self.master = ""
         self._temporary = tempfile.TemporaryDirectory(prefix="dedup-job-spark-", ignore_cleanup_errors=True)
         self._folder = Path(self._temporary.name)
         self._count, self._started = workers, 0
-        self._processes: list[subprocess.Popen[bytes]] = []  # the master, then the workers
+        # The master, then the workers.
+        self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        """Start the master and its workers; raises SparkError where they do not come up."""
+        """Start the master and its workers.
+
+        Raises:
+            SparkError: If they do not start.
+        """
         self._processes.append(self._start(MASTER, "--port", "0"))
         self._waited(lambda: LISTENS.search(self._log.read_text()) is not None)
         found = LISTENS.search(self._log.read_text())
@@ -66,16 +75,16 @@ class LocalSpark(Local):
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What a driver needs beside its own environment."""
+        """Environment variables that a driver needs in addition to its own."""
         local = str(self._folder / "local")
         return {"SPARK_HOME": str(spark_home()), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": local}
 
     def kill_worker(self, number: int) -> None:
-        """Kill a worker and its executors with SIGKILL, counted from 0."""
+        """Kill a worker and its executors with SIGKILL; workers are counted from 0."""
         _end(self._processes[1 + number], signal.SIGKILL)
 
     def whole(self) -> None:
-        """Bring back every worker that was killed, and wait until the master knows it."""
+        """Restart every worker that was killed, and wait until the master has registered it."""
         before, missing = self._registered, 0
         for place, process in enumerate(self._processes[1:], 1):
             if process.poll() is not None:
@@ -84,7 +93,7 @@ class LocalSpark(Local):
         self._waited(lambda: self._registered >= before + missing)
 
     def close(self) -> None:
-        """End all for good."""
+        """Stop all processes for good."""
         for process in reversed(self._processes):
             _end(process, signal.SIGTERM)
         self._processes = []
@@ -95,7 +104,7 @@ class LocalSpark(Local):
         return self._start(WORKER, *work, self.master)
 
     def _start(self, kind: str, *options: str) -> subprocess.Popen[bytes]:
-        """Start a process of Spark; that of the master has the first log."""
+        """Start a process of Spark; the first log is the master's."""
         home = spark_home()
         command = [str(home / "bin" / "spark-class"), kind, "--host", "127.0.0.1", "--webui-port", "0"]
         command += options
@@ -110,7 +119,8 @@ class LocalSpark(Local):
                 stdout=log,
                 stderr=log,
                 env=os.environ | own,
-                start_new_session=True,  # with its executors
+                # A session, so that its executors can be signalled too.
+                start_new_session=True,
             )
 
     def _log_of(self, number: int) -> Path:
@@ -122,7 +132,7 @@ class LocalSpark(Local):
 
     @property
     def _registered(self) -> int:
-        """How many workers have come so far."""
+        """Return the number of workers registered so far."""
         return self._log.read_text().count(REGISTERED)
 
     def _waited(self, is_so: Callable[[], bool]) -> None:
@@ -134,7 +144,7 @@ class LocalSpark(Local):
 
 
 def _end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-    """End a process and those that it has started, by its id, and wait."""
+    """Signal a process and its descendants, and wait."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, how)
     try:

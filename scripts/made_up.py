@@ -1,13 +1,13 @@
-"""Collections of millions made up fast: every record follows from its number alone, many at a time.
+"""Make up collections of millions of records fast: every record is derived from its number.
 
-What is drawn for a record is a hash of its number (a counter, mixed as SplitMix64 does: Steele, Lea and
-Flood, OOPSLA 2014), so any earlier record can be made again for its copies, and nothing is remembered.  All
-is done for thousands of records at once by numpy: a word is a row of sixteen bytes in a table, padded with
-zeros, so that a batch of texts is one look-up in the table, with the zeros taken out.
+All random values of a record are hashes of its number (a counter mixed as in SplitMix64: Steele, Lea and
+Flood, OOPSLA 2014), so an earlier record can be made again for its copies, and nothing has to be stored.
+numpy makes thousands of records at once: a word is a row of sixteen bytes in a table, padded with zeros, so a
+batch of texts is one lookup in the table, followed by removing the zeros.
 
-The words are made up once: Chinese ones of one to four common characters (GB 2312, level 1; three bytes each
-in UTF-8), English-looking ones of syllables.  They are drawn by Zipf's law from an urn.  `Pages` are texts of
-many lengths; `Forms` are forms that are filled in; a `Collection` puts copies among either.
+The words are made up once: Chinese words of one to four common characters (GB 2312, level 1; three bytes each
+in UTF-8), and English-looking words of syllables. They are drawn by Zipf's law from an urn. `Pages` are texts
+of many lengths; `Forms` are forms that are filled in; a `Collection` adds copies to either.
 """
 
 from __future__ import annotations
@@ -36,19 +36,27 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
-GOLDEN = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio: the step of SplitMix64
+# 2^64 divided by the golden ratio: the step of SplitMix64.
+GOLDEN = 0x9E3779B97F4A7C15
 WHOLE = 1 << 64
 
-CHINESE, ENGLISH = 50_000, 10_000  # words
-URN = 1 << 20  # slots that share the words of a language out
-ROW = 16  # bytes of a word with its mark
-MARKS = ("", "，", "。", "。\n"), ("", ",", ".", ".\n")  # behind a Chinese, an English word
-ENGLISH_WORDS = 0.4  # of as many Chinese ones are about as long
+# Numbers of words.
+CHINESE, ENGLISH = 50_000, 10_000
+# Slots, which are divided among the words of a language by frequency.
+URN = 1 << 20
+# Bytes of a word with its punctuation mark.
+ROW = 16
+# Punctuation after a Chinese word, and after an English word.
+MARKS = ("", "，", "。", "。\n"), ("", ",", ".", ".\n")
+# An English text of 0.4 times as many words is about as long as a Chinese one.
+ENGLISH_WORDS = 0.4
 
-FEWEST_WORDS = 20  # of a page
-RUN = 3  # words that are filled in side by side: a name, an address
+# Words of a page.
+FEWEST_WORDS = 20
+# Adjacent words that are filled in together: a name, an address.
+RUN = 3
 
-# How a text is written: what stands before it, between its paragraphs, and behind it.
+# The markup of a text: before it, between its paragraphs, and after it.
 STYLES = (
     (b"", b"\n", b""),
     (b"<p>", b"</p>\n<p>", b"</p>"),
@@ -60,23 +68,27 @@ STYLES = (
 
 ORIGINAL, EXACT, NEAR = range(3)
 
-SECOND_0 = 1_704_067_200  # 1 January 2024
-BATCH = 5_000  # records that are made at once
-PER_SECOND = 128  # records made in one second, by their _id
+# 1 January 2024.
+SECOND_0 = 1_704_067_200
+# Records that are made at once.
+BATCH = 5_000
+# Records that were created in the same second, by their _id.
+PER_SECOND = 128
 HEAD = np.dtype([("size", "<i4"), ("id", "V5"), ("second", ">u4"), ("process", "V5"), ("counter", "V3")])
-ID_REPLY = 4 + 5 + 12 + 1  # bytes of the document {_id: ObjectId}
+# Bytes of the document {_id: ObjectId}.
+ID_REPLY = 4 + 5 + 12 + 1
 
 FATES, ORIGINS, STRIDES, PHASES, CHANGES, WORDS, SIZES, TONGUES, KINDS, FILLED, FIELDS, WRITTEN = range(12)
 
 
 def hashed(seed: int, purpose: int, numbers: npt.NDArray[np.integer[Any]]) -> Hashes:
-    """Return a hash of each number, another one for each seed and purpose."""
+    """Return a hash of each number; each seed and purpose gives different hashes."""
     start = np.uint64((seed * 64 + purpose + 1) * GOLDEN % WHOLE)
     return mixed(mixed(numbers.astype(np.uint64) + start))
 
 
 def mixed(states: Hashes) -> Hashes:
-    """Return what SplitMix64 gives for these states; they are overwritten."""
+    """Apply SplitMix64's mixing function to the states, in place."""
     states *= np.uint64(GOLDEN)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         states ^= states >> np.uint64(shift)
@@ -86,7 +98,7 @@ def mixed(states: Hashes) -> Hashes:
 
 
 def unit(hashes: Hashes) -> npt.NDArray[np.float64]:
-    """Return numbers of [0, 1)."""
+    """Return numbers in [0, 1)."""
     return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -97,11 +109,12 @@ def below(limits: Numbers | int, hashes: Hashes) -> Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """The words: Chinese ones, then English ones; each stands in four rows, one for every mark behind it.
+    """The words: Chinese, then English; each has four rows, one for every punctuation mark after it.
 
-    rows     complex128 (4 words,): sixteen bytes each, of a kind that numpy takes fast
-    lengths  uint8 (4 words,), bytes of a row without the zeros at its end
-    urns     uint16 (2, URN), the words of both languages as often as Zipf's law has them
+    Attributes:
+        rows: complex128, shape (4 * words,), sixteen bytes each; numpy gathers this type fast.
+        lengths: uint8, shape (4 * words,), bytes of a row without the zeros at its end.
+        urns: uint16, shape (2, URN), words of both languages, each as often as Zipf's law demands.
     """
 
     rows: npt.NDArray[np.complex128]
@@ -149,7 +162,7 @@ def _english_word(rng: Random) -> str:
 
 
 def _urn(count: int, first: int) -> npt.NDArray[np.uint16]:
-    """Zipf's law, as Mandelbrot has it: the n-th word comes 1 / (n + 2.7) times as often."""
+    """Return an urn by the Zipf-Mandelbrot law: the n-th word is 1 / (n + 2.7) times as frequent."""
     shares = np.cumsum(1 / (np.arange(1, count + 1) + 2.7))
     slots = (np.arange(URN) + 0.5) / URN * shares[-1]
     return np.asarray(np.searchsorted(shares, slots) + first, np.uint16)
@@ -157,29 +170,35 @@ def _urn(count: int, first: int) -> npt.NDArray[np.uint16]:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words of some texts: those of text i are `rows[offsets[i]:offsets[i + 1]]`, of the vocabulary."""
+    """The words of some texts: text i has `rows[offsets[i]:offsets[i + 1]]`, rows of the vocabulary."""
 
     offsets: Numbers
     rows: Numbers
 
     @property
     def sizes(self) -> Numbers:
-        """Words of each text."""
+        """Number of words of each text."""
         return np.diff(self.offsets)
 
     @property
     def places(self) -> Numbers:
-        """The place of each word in its text, from 0."""
+        """Position of each word in its text, from 0."""
         return np.arange(len(self.rows)) - np.repeat(self.offsets[:-1], self.sizes)
 
 
 def offsets_of(sizes: Numbers) -> Numbers:
-    """Return where each of some runs begins, and where the last one ends."""
+    """Return the start of each run, and the end of the last, from the runs' lengths."""
     return np.concatenate(([0], np.cumsum(sizes)))
 
 
 def drawn(states: Hashes, tongues: Numbers, sizes: Numbers) -> Words:
-    """Draw so many words for each state by Zipf's law, one in nine with a mark behind it."""
+    """Draw words for each state by Zipf's law; one in nine is followed by a punctuation mark.
+
+    Args:
+        states: One state per text.
+        tongues: 0 for Chinese, 1 for English.
+        sizes: Number of words per text.
+    """
     offsets = offsets_of(sizes)
     places = np.arange(offsets[-1], dtype=np.uint64)
     hashes = mixed(places + np.repeat(states - offsets[:-1].astype(np.uint64), sizes))
@@ -190,12 +209,12 @@ def drawn(states: Hashes, tongues: Numbers, sizes: Numbers) -> Words:
 
 @cache
 def _marks() -> Numbers:
-    """Of 64 words four have a comma, two a stop, one a stop and the end of a paragraph."""
+    """Return marks for 64 words: four commas, two stops, and one stop with the end of a paragraph."""
     return np.array([1] * 4 + [2] * 2 + [3] + [0] * 57)
 
 
 class Originals(Protocol):
-    """What makes texts that are no copies."""
+    """Makes texts that are not copies."""
 
     def words(self, numbers: Numbers) -> Words:
         """Return the words of these texts."""
@@ -203,11 +222,13 @@ class Originals(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pages:
-    """Texts of many lengths that have nothing in common but their words.
+    """Texts of many lengths that share nothing but the vocabulary.
 
-    words_each  their median, of 2.35 letters on average; English texts have fewer, longer words
-    spread      standard deviation of the logarithm of the length; 0 makes all equally long
-    english     share of English texts
+    Attributes:
+        words_each: Median number of words, with 2.35 letters on average; English texts have fewer, longer
+            words.
+        spread: Standard deviation of the logarithm of the length; 0 makes all texts equally long.
+        english: Share of English texts.
     """
 
     seed: int = 0
@@ -230,10 +251,10 @@ def _normal_quantiles() -> npt.NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """Chinese forms filled in: what a form always says, and fields of `RUN` words, evenly spread.
+    """Filled-in Chinese forms: a fixed text with fields of `RUN` words, evenly spread.
 
-    A field holds words of its own, any equally likely, or what the form says there by default.  The share of
-    fields that are filled in is drawn for each text between `least` and `most`.
+    A field has words of its own, any of them equally likely, or the default words of the form. The share of
+    filled-in fields is drawn for each text between `least` and `most`.
     """
 
     seed: int = 0
@@ -254,7 +275,7 @@ class Forms:
         return Words(form.offsets, np.where(self._filled(numbers), own, rows).reshape(-1))
 
     def _filled(self, numbers: Numbers) -> Flags:
-        """Tell which words of each text stand in a field that is filled in, bool (texts, words_each)."""
+        """Return which words of each text are in a filled-in field: bool, shape (texts, words_each)."""
         shares = self.least + (self.most - self.least) * unit(hashed(self.seed, FILLED, numbers))
         fields = numbers[:, None] * self.fields + np.arange(self.fields)
         is_filled = unit(hashed(self.seed, WRITTEN, fields)) < shares[:, None]
@@ -267,10 +288,13 @@ class Forms:
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """What some records are.
+    """How some records were made.
 
-    kinds    int8 (n,): ORIGINAL, EXACT (a copy in other markup) or NEAR (a copy with some words replaced)
-    origins  int64 (n,): the earlier original that is copied; an original's own number
+    Attributes:
+        kinds: int8, shape (n,): ORIGINAL, EXACT (copy in other markup) or NEAR (copy with some words
+            replaced).
+        origins: int64, shape (n,), number of the earlier original that is copied; an original has its own
+            number.
     """
 
     kinds: npt.NDArray[np.int8]
@@ -279,13 +303,14 @@ class Planted:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """Originals and copies of earlier ones, any equally likely, by number from 0.
+    """Originals and copies of earlier originals, any of them equally likely, by number from 0.
 
-    copies  share of the records; 0 for none
-    near    share of the copies that have some words replaced
-    apart   one word in so many is replaced in a near copy at most, at least one in all; how many is drawn,
-            any share equally likely.  A word of two letters is in four shingles of three, so with one in
-            nineteen replaced about 17 of 21 shingles are shared
+    Attributes:
+        copies: Share of copies among the records; 0 for none.
+        near: Share of copies with some words replaced.
+        apart: A near copy has at most one word in this many replaced, and at least one in total; the number
+            is drawn, any share equally likely. A word of two letters is in four shingles of three letters, so
+            with one word in nineteen replaced, about 17 of 21 shingles are shared.
     """
 
     originals: Originals
@@ -295,7 +320,7 @@ class Collection:
     apart: int = 19
 
     def planted(self, numbers: Numbers) -> Planted:
-        """Return what these records are."""
+        """Return how these records are made."""
         kinds, origins = self._kinds(numbers), numbers.copy()
         tries = 0
         at = np.flatnonzero(kinds)
@@ -307,7 +332,8 @@ class Collection:
 
     def _kinds(self, numbers: Numbers) -> npt.NDArray[np.int8]:
         chances = unit(hashed(self.seed, FATES, numbers))
-        chances[numbers == 0] = 1  # the first one has nothing to copy
+        # The first record has no earlier record to copy.
+        chances[numbers == 0] = 1
         return np.where(
             chances >= self.copies, ORIGINAL, np.where(chances < self.copies * self.near, NEAR, EXACT)
         ).astype(np.int8)
@@ -326,7 +352,7 @@ class Collection:
         return self._changed(numbers, words, chosen)
 
     def _changed(self, numbers: Numbers, words: Words, chosen: Numbers) -> Words:
-        """Put other words of the same language at the chosen ones."""
+        """Replace the chosen words by other words of the same language."""
         texts = np.searchsorted(words.offsets, chosen, side="right") - 1
         states = hashed(self.seed, CHANGES, numbers)[texts] + words.places[chosen].astype(np.uint64)
         old = words.rows[chosen] >> 2
@@ -382,22 +408,22 @@ def raw_records(numbers: Numbers, texts: Sequence[bytes]) -> list[bytes]:
 
 
 def numbers_of(ids: bytes) -> Numbers:
-    """Return the numbers of records, given their documents `{_id}` in raw BSON, one behind the other."""
+    """Return the numbers of records from their raw BSON documents `{_id}`, concatenated."""
     held = np.frombuffer(ids, np.uint8).reshape(-1, ID_REPLY)[:, 9:21]
     seconds = held[:, :4].copy().view(">u4")[:, 0].astype(np.int64) - SECOND_0
     return seconds * PER_SECOND + held[:, 11] % PER_SECOND
 
 
 def batches(collection: Collection, count: int) -> Iterator[list[bytes]]:
-    """Yield the first so many records, in order."""
+    """Yield the first `count` records in order, in batches."""
     for first in range(0, count, BATCH):
         yield collection.records(np.arange(first, min(first + BATCH, count)))
 
 
 def refill(uri: str, collection: Collection, count: int) -> float:
-    """Fill the source anew with so many records, nothing beside it; returns the seconds that it took.
+    """Replace the contents of the source's database by the first `count` records; return the seconds it took.
 
-    A process of its own does it, so that it leaves nothing in the memory of this one.
+    A separate process does it, so that this process uses no memory for it.
     """
     started = perf_counter()
     filler = get_context("spawn").Process(target=insert, args=(uri, collection, count))
@@ -409,7 +435,7 @@ def refill(uri: str, collection: Collection, count: int) -> float:
 
 
 def insert(uri: str, collection: Collection, count: int) -> None:
-    """Insert the first so many records; the next ones are made while the server takes some in."""
+    """Insert the first `count` records; the next batches are made while the server inserts."""
     with MongoClient[RawBSONDocument](uri, document_class=RawBSONDocument) as client:
         client.drop_database(DATABASE)
         place = client[DATABASE].get_collection("pages", write_concern=WriteConcern(w=1))
@@ -425,16 +451,16 @@ def insert(uri: str, collection: Collection, count: int) -> None:
 
 
 def similarity(one: bytes, other: bytes) -> float:
-    """Return the similarity of two made-up texts: of their sets of shingles, Jaccard's."""
+    """Return the Jaccard similarity of two made-up texts' shingle sets."""
     first, second = shingles(one), shingles(other)
     return len(first & second) / len(first | second)
 
 
 def shingles(text: bytes) -> set[str]:
-    """Return runs of three letters from a Chinese one on, of five from any other.
+    """Return runs of three letters that begin with a Chinese letter, and runs of five other letters.
 
-    The definition of the project for texts as they are made up here: of common characters, Latin letters
-    and marks.
+    This is the project's definition, simplified for the made-up texts: common characters, Latin letters and
+    punctuation marks.
     """
     letters = "".join(filter(str.isalnum, text.decode()))
     lengths = [3 if letter >= "一" else 5 for letter in letters]

@@ -1,8 +1,8 @@
-"""What the benchmarks share: records into a collection, a command run and watched, and tables.
+"""Shared by the benchmarks: fill collections, run and measure commands, print tables.
 
-Processor time and memory are read from /proc while a command runs, so they are known on Linux alone, the
-first to within a tenth of a second for each process.  Memory is counted once where processes share it; the
-system counts page by page for that, so it is asked once a second: ten times took 8 % of two processors.
+Processor time and memory are read from /proc while a command runs, so they need Linux; processor time is
+exact to a tenth of a second per process. Memory that processes share is counted once. The system counts it
+page by page, so it is read once a second: ten times a second took 8 % of two processors.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ MB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a command took: seconds of the clock, processor seconds of its processes and of mongod, bytes.
+    """The cost of a command: seconds, processor seconds of its processes and of mongod, and peak bytes.
 
-    `own_cpu` is the part of its first process, which decides.
+    Attributes:
+        own_cpu: Processor seconds of its first process, which decides.
     """
 
     seconds: float
@@ -73,7 +74,7 @@ def documents(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def fill(records: Iterable[dict[str, Any]], client: MongoClient[dict[str, Any]]) -> int:
-    """Fill the source anew, nothing beside it; returns how many records it holds."""
+    """Replace the contents of the source's database by these records; return their number."""
     client.drop_database(DATABASE)
     stream = iter(records)
     while batch := list(islice(stream, 1000)):
@@ -82,7 +83,7 @@ def fill(records: Iterable[dict[str, Any]], client: MongoClient[dict[str, Any]])
 
 
 def forget(client: MongoClient[dict[str, Any]]) -> None:
-    """Drop the target and the ledger, so that all is undecided again."""
+    """Drop the target and the ledger, so that all records are undecided again."""
     for name in client[DATABASE].list_collection_names():
         if name.startswith("unique"):
             client[DATABASE].drop_collection(name)
@@ -90,9 +91,10 @@ def forget(client: MongoClient[dict[str, Any]]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """The commands of the job, with settings of a file, on a server; of this checkout by default.
+    """Runs the job's commands with a settings file on a server, from this checkout by default.
 
-    folder  where they run: workers import what is there before what is installed
+    Attributes:
+        folder: Working directory; workers import modules there before installed modules.
     """
 
     server: Server
@@ -101,19 +103,20 @@ class Commands:
     folder: Path | None = None
 
     def run(self, name: str, *options: str, codes: Collection[int] = (0,)) -> tuple[Usage, dict[str, Any]]:
-        """Run a command, watched; returns what it took and the JSON object that it printed.
+        """Run a command and measure it; return its usage, and the JSON object that it printed.
 
-        Any exit code but these ends the benchmark.
+        An exit code that is not in `codes` ends the benchmark.
         """
         command = [*self.program, name, "-c", str(self.settings), "--json", *options]
         environment = {**os.environ, "DEDUP_SOURCE_URI": self.server.uri}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # where the job is installed, its code is compiled
+        # An installed job has compiled modules, so the benchmark's job may have them, too.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         return watched(command, environment, mongod_of(self.server), self.folder, codes)
 
 
 @contextmanager
 def job_commands(server: Server, profile: str = "default") -> Iterator[Commands]:
-    """Make the commands of the job ready to run on a server."""
+    """Return the job's commands with settings for a server."""
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder) / "bench.toml"
         settings.write_text(SETTINGS.format(profile=profile))
@@ -121,7 +124,7 @@ def job_commands(server: Server, profile: str = "default") -> Iterator[Commands]
 
 
 def mongod_of(server: Server) -> int | None:
-    """Return the process of a server that was started here."""
+    """Return the process id of a server that was started here."""
     return getattr(server, "pid", None)
 
 
@@ -132,7 +135,7 @@ def watched(
     folder: Path | None = None,
     codes: Collection[int] = (0,),
 ) -> tuple[Usage, dict[str, Any]]:
-    """Run a command to its end and watch its processes; it prints one JSON object."""
+    """Run a command to its end and measure its processes; it must print one JSON object."""
     before = cpu_seconds(mongod) if mongod else 0.0
     started = perf_counter()
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=folder) as process:
@@ -149,7 +152,7 @@ def watched(
 
 
 class Watcher(threading.Thread):
-    """Looks at a process and all that it starts: at their processor time often, at their memory seldom."""
+    """Measures a process and its descendants: processor time often, memory once a second."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(daemon=True)
@@ -160,12 +163,12 @@ class Watcher(threading.Thread):
 
     @property
     def cpu(self) -> float:
-        """Processor seconds of all processes that were seen."""
+        """Processor seconds of all processes seen so far."""
         return sum(self._cpu.values())
 
     @property
     def own_cpu(self) -> float:
-        """Processor seconds of the process that it was given."""
+        """Processor seconds of the first process."""
         return self._cpu.get(self._pid, 0.0)
 
     def run(self) -> None:
@@ -179,13 +182,13 @@ class Watcher(threading.Thread):
                 self.peak = max(self.peak, sum(resident_bytes(pid) or 0 for pid in processes))
 
     def stop(self) -> None:
-        """Stop looking."""
+        """Stop measuring."""
         self._ended.set()
         self.join()
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time of a process so far; 0 when it is gone."""
+    """Return the processor time of a process so far; 0 if it has ended."""
     with suppress(OSError, IndexError, ValueError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -193,17 +196,17 @@ def cpu_seconds(pid: int) -> float:
 
 
 def table(*header: str) -> None:
-    """Print the head of a table."""
+    """Print the header of a table."""
     print("| " + " | ".join(header) + " |\n|" + "---|" * len(header), flush=True)
 
 
 def row(*cells: object) -> None:
-    """Print a row; a number gets as many digits as it deserves."""
+    """Print a row; numbers are rounded to a suitable number of digits."""
     print("| " + " | ".join(map(cell, cells)) + " |", flush=True)
 
 
 def cell(value: object) -> str:
-    """Return a number as people read it, anything else as it is."""
+    """Format a number for people; return other values as strings."""
     if isinstance(value, float):
         return (
             f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
@@ -212,5 +215,5 @@ def cell(value: object) -> str:
 
 
 def numbers(text: str) -> list[int]:
-    """Read `50000,200000`."""
+    """Parse a list such as `50000,200000`."""
     return [int(part) for part in text.split(",") if part]

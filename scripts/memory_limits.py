@@ -1,11 +1,11 @@
-"""Runs a small backfill under many limits on the address space (`ulimit -v`), and says what came of each.
+"""Run a small backfill under many limits on the address space (`ulimit -v`), and check the outcome of each.
 
     python -m scripts.memory_limits [--from-mb 800] [--to-mb 1400] [--step-mb 10] [--records 400]
         [--workers 2]
 
-Each limit must give the answer of an unlimited run, or exit code 74 with one line on stderr and a ledger that
-the next run, without a limit, finishes to the same answer.  Prints a row for each limit, and exits with 1 if
-one of them did anything else: another code, a crash, a hang, a wrong record.
+With each limit, the job must give the same result as an unlimited run; or exit with code 74 and one line on
+stderr, and the next run, without a limit, must complete the ledger to the same result. Prints a row for each
+limit. Exits with 1 if a limit had another outcome: another code, a crash, a hang or a wrong record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NO_MEMORY = 74
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended; the code is None for one that hung, and -n for one that signal n ended."""
+    """The end of a run; the code is None if it hung, and -n if signal n ended it."""
 
     code: int | None
     said: Sequence[str]
@@ -46,7 +46,7 @@ class Ended:
 
 
 def main() -> int:
-    """Try all limits; return 1 if one of them broke a promise."""
+    """Try all limits; return 1 if one of them had a wrong outcome."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -85,11 +85,11 @@ class Trial:
 
     @property
     def source(self) -> Any:
-        """The records."""
+        """The source collection."""
         return self._database.pages
 
     def under(self, limit_mb: int, workers: int) -> tuple[Ended, str]:
-        """Run a backfill under a limit; return how it ended, and "right" or what is wrong with that."""
+        """Run a backfill under a limit; return how it ended, and "right" or what is wrong."""
         if self._answer is None:
             self._backfill("calm", None, workers)
             self._answer = self._outcome("calm")
@@ -145,7 +145,7 @@ class Trial:
         return path
 
     def _outcome(self, target: str) -> object:
-        """Return what a run leaves: the target, and why each other record is not in it, or unjudged."""
+        """Return the result of a run: the target, and the reason of each dropped or unjudged record."""
         kept = list(self._database[target].find().sort("_id"))
         hidden = {"run": 0, "at": 0}
         rows = [

@@ -1,9 +1,9 @@
 """Peers: other deduplicators, each as a function from texts to the rows that it keeps.
 
-All decide keep-first, in memory, in one process, from cleaned texts that are not empty.  datasketch, rensa
-and gaoya's MinHash are given the shingles that similarity is defined on; their thresholds and bands are those
-of the best mean F1 that `python -m scripts.explore_peers` finds.  The packages are the extra `bench`; each is
-imported by its own function, so that one that is missing costs one row.
+All keep the first of similar texts, in memory, in one process, from cleaned texts that are not empty.
+datasketch, rensa and gaoya's MinHash get the shingles that define similarity; their thresholds and bands have
+the best mean F1 of those that `python -m scripts.explore_peers` tries. The packages are the extra `bench`;
+each is imported by its own function, so a missing package costs only its own row.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ Rows = list[int]
 
 @dataclass(frozen=True, slots=True)
 class Sketching:
-    """How a MinHash library looks for what is similar.
+    """The settings of a MinHash library.
 
-    threshold  least similarity of two sketches, an estimate, at which the later text is left out
-    bands      texts whose sketches agree on one of so many bands are compared
-    rows       values of a sketch in one band; bands times rows is at most 128
+    Attributes:
+        threshold: Least estimated similarity of two sketches for which the later text is dropped.
+        bands: Number of bands; texts whose sketches agree in one band are compared.
+        rows: Values of a sketch in one band; bands times rows is at most 128.
     """
 
     threshold: float
@@ -48,7 +49,7 @@ GAOYA = Sketching(0.76, 18, 7)
 
 
 def datasketch_rows(texts: Sequence[str], by: Sketching = DATASKETCH) -> Rows:
-    """Return what datasketch's MinHashLSH keeps when its candidates are estimated to be similar enough."""
+    """Return the rows that datasketch's MinHashLSH keeps, with its candidates filtered by estimated similarity."""
     from datasketch import MinHash, MinHashLSH
 
     index = MinHashLSH(num_perm=PERMUTATIONS, params=(by.bands, by.rows))
@@ -63,7 +64,7 @@ def datasketch_rows(texts: Sequence[str], by: Sketching = DATASKETCH) -> Rows:
 
 
 def rensa_rows(texts: Sequence[str], by: Sketching = RENSA) -> Rows:
-    """Return what rensa's RMinHashDeduplicator keeps."""
+    """Return the rows that rensa's RMinHashDeduplicator keeps."""
     from rensa import RMinHash, RMinHashDeduplicator
 
     permutations = by.bands * by.rows
@@ -78,7 +79,7 @@ def rensa_rows(texts: Sequence[str], by: Sketching = RENSA) -> Rows:
 
 
 def gaoya_minhash_rows(texts: Sequence[str], by: Sketching = GAOYA) -> Rows:
-    """Return what gaoya's MinHashStringIndex keeps; with a function for an analyzer it takes shingles too."""
+    """Return the rows that gaoya's MinHashStringIndex keeps; with a function as its analyzer it uses shingles."""
     from gaoya.minhash import MinHashStringIndex
 
     index = MinHashStringIndex(32, by.threshold, by.bands, by.rows, analyzer=list)
@@ -86,7 +87,7 @@ def gaoya_minhash_rows(texts: Sequence[str], by: Sketching = GAOYA) -> Rows:
 
 
 def gaoya_simhash_rows(texts: Sequence[str]) -> Rows:
-    """Return what gaoya's SimHashStringIndex keeps; its distance is exclusive, so that 7 finds 6 bits."""
+    """Return the rows that gaoya's SimHashStringIndex keeps; its distance is exclusive, so 7 finds 6 bits."""
     from gaoya.simhash import SimHashStringIndex
 
     index = SimHashStringIndex(64, num_blocks=8, hamming_distance=7, analyzer="char", ngram_range=(4, 4))
@@ -94,9 +95,10 @@ def gaoya_simhash_rows(texts: Sequence[str]) -> Rows:
 
 
 def simhash_rows(texts: Sequence[str]) -> Rows:
-    """Return what the `simhash` package keeps with the features that it would take, runs of 4 characters.
+    """Return the rows that the `simhash` package keeps with its default features, runs of 4 characters.
 
-    A count above 50 is given as a float: an integer breaks it under numpy 2 (1e0ng/simhash, issue 74).
+    A count above 50 is passed as a float: an integer breaks the package under numpy 2 (1e0ng/simhash, issue
+    74).
     """
     counts = (Counter(runs(text, 4)) for text in texts)
     features = (
@@ -107,7 +109,7 @@ def simhash_rows(texts: Sequence[str]) -> Rows:
 
 
 def simhash_keyword_rows(texts: Sequence[str]) -> Rows:
-    """Return what the `simhash` package keeps with jieba's 30 heaviest keywords and their weights."""
+    """Return the rows that the `simhash` package keeps with jieba's 30 heaviest keywords and weights."""
     import jieba
     from jieba.analyse import extract_tags
 
@@ -116,7 +118,7 @@ def simhash_keyword_rows(texts: Sequence[str]) -> Rows:
 
 
 def datatrove_rows(texts: Sequence[str]) -> Rows:
-    """Return what datatrove's four MinHash steps keep, through files in one process; words are characters."""
+    """Return the rows that datatrove's four MinHash steps keep, using files; words are characters."""
     from datatrove.data import Document
     from datatrove.pipeline import dedup
     from loguru import logger
@@ -127,7 +129,7 @@ def datatrove_rows(texts: Sequence[str]) -> Rows:
     with TemporaryDirectory() as folder:
         signatures = dedup.MinhashDedupSignature(f"{folder}/signatures", config)
         signatures.word_tokenizer = _Characters()
-        # Its own hands over strings, which xxhash 4 refuses.
+        # datatrove's own function passes strings, which xxhash 4 refuses.
         signatures._hash_func = lambda words: xxh64_intdigest(words.encode())
         signatures.run(iter(documents))
         buckets = dedup.MinhashDedupBuckets(f"{folder}/signatures", f"{folder}/buckets", config=config)
@@ -155,7 +157,7 @@ PEERS: dict[str, Callable[[Sequence[str]], Rows]] = {
 
 
 class _Counting(dict[int, str | None]):
-    """For `str.translate`: letters, marks, digits, symbols and the signs # % & @ stay, all others go."""
+    """A table for `str.translate`: keeps letters, marks, digits, symbols and # % & @, and removes the rest."""
 
     def __missing__(self, code: int) -> str | None:
         character = chr(code)
@@ -168,7 +170,7 @@ COUNTING = _Counting()
 
 
 def counted(text: str) -> str:
-    """Return what similarity looks at of a cleaned text.
+    """Return the characters of a cleaned text that similarity counts.
 
     >>> counted("C++ is (not) C#!")
     'c++isnotc#'
@@ -177,9 +179,9 @@ def counted(text: str) -> str:
 
 
 def shingles(text: str) -> set[str]:
-    """Return the shingles by place of a cleaned text; one that has none is its own only one.
+    """Return the shingles of a cleaned text; a text that is too short for shingles is its only shingle.
 
-    From a Chinese, Japanese or Korean character on a shingle has three characters, from any other five.
+    A shingle that starts with a Chinese, Japanese or Korean character has three characters, any other five.
 
     >>> sorted(shingles("a C++ 价格表"))
     ['++价格表', 'ac++价', 'c++价格', '价格表']
@@ -189,7 +191,7 @@ def shingles(text: str) -> set[str]:
 
 
 def runs(text: str, length: int) -> list[str]:
-    """Return the runs of so many counted characters in a text; a shorter text is its own only one.
+    """Return the runs of `length` counted characters in a text; a shorter text is its only run.
 
     >>> runs("A, b c!", 2)
     ['ab', 'bc']
@@ -208,10 +210,11 @@ def _unlike_all_before(index: Any, documents: Iterable[Any]) -> Rows:
 
 
 def _far_from_all_before(features: Iterable[Any], bits: int) -> Rows:
-    """Keep what is more than so many bits from all that was kept; a text without features is kept."""
+    """Return the rows farther than this many bits from all kept rows; a text without features is kept."""
     from simhash import Simhash, SimhashIndex
 
-    logging.getLogger("simhash").setLevel(logging.ERROR)  # it tells of each visit to a large bucket
+    # The package logs each visit to a large bucket.
+    logging.getLogger("simhash").setLevel(logging.ERROR)
     index = SimhashIndex([], k=bits)
     kept = []
     for row, found in enumerate(features):

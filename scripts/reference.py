@@ -1,9 +1,9 @@
-"""Sets of texts whose similar pairs are known: how they are read, and the judge of what was kept of one.
+"""Text sets whose similar pairs are known: read them, and score the records that a candidate kept.
 
-`--data DIR` has a folder for each set: `docs.jsonl.gz` holds its records (`_id`, `data`), `gt_places.tsv.gz`
-the similarity of its pairs by the shingles that the job compares, `gt_jaccard.tsv.gz` that of letters and
-digits alone, by which earlier versions were judged.  `--tools DIR` has `score_kept.py`, which judges
-everyone, and `similarity_pairs.py`, the definition of similarity.
+`--data DIR` has a folder for each set: `docs.jsonl.gz` has its records (`_id`, `data`), `gt_places.tsv.gz`
+the similarity of its pairs by the job's shingles, `gt_jaccard.tsv.gz` their similarity by letters and digits
+alone, which earlier versions used. `--tools DIR` has `score_kept.py`, which scores every result, and
+`similarity_pairs.py`, the definition of similarity.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETS = ["leetcode", "medical_qa", "reuters21578"]
 
 @dataclass(frozen=True, slots=True)
 class TextSet:
-    """The records of a set in `_id` order, and their cleaned texts ("" where there is nothing to judge)."""
+    """The records of a set in `_id` order, and their cleaned texts ("" if there is nothing to judge)."""
 
     name: str
     ids: Sequence[str]
@@ -47,21 +47,21 @@ class TextSet:
 
     @property
     def records(self) -> Iterator[dict[str, Any]]:
-        """The records as the job is given them."""
+        """Yield the records as the job gets them."""
         return ({"_id": key, "data": raw} for key, raw in zip(self.ids, self.raw, strict=True))
 
     @property
     def median_letters(self) -> int:
-        """Letters and digits of the middle one of the texts."""
+        """Median number of letters and digits of a text."""
         return int(median(sum(map(str.isalnum, text)) for text in self.asked))
 
     @property
     def asked(self) -> list[str]:
-        """The texts that a peer is asked about: those with anything to judge."""
+        """The texts that a peer gets: the texts with anything to judge."""
         return [text for text in self.texts if text]
 
     def kept(self, rows: Iterable[int]) -> list[str]:
-        """Return the ids kept, given the rows of `asked` that a peer keeps; the other texts stay."""
+        """Return the kept ids, from the rows of `asked` that a peer keeps; all other texts are kept."""
         answers = set(rows)
         row = count()
         return [
@@ -71,9 +71,10 @@ class TextSet:
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """Several sets in one collection: the place of a record there is its `_id`.
+    """Several sets in one collection; a record's `_id` is its position there.
 
-    origins   set and row of the record with each `_id`
+    Attributes:
+        origins: Set and row of the record with each `_id`.
     """
 
     sets: Sequence[TextSet]
@@ -81,20 +82,20 @@ class Mixed:
 
     @classmethod
     def dealt(cls, sets: Sequence[TextSet], seed: int) -> Mixed:
-        """Deal out the `_id`s by a seed, each order of all records as likely as any other."""
+        """Assign the `_id`s at random, by a seed; all orders are equally likely."""
         origins = [(one, row) for one, texts in enumerate(sets) for row in range(len(texts.ids))]
         random.Random(seed).shuffle(origins)
         return cls(sets, origins)
 
     @property
     def records(self) -> Iterator[dict[str, Any]]:
-        """The records as the job is given them."""
+        """Yield the records as the job gets them."""
         return (
             {"_id": place, "data": self.sets[one].raw[row]} for place, (one, row) in enumerate(self.origins)
         )
 
     def kept(self, ids: Iterable[int]) -> list[list[str]]:
-        """Return for each set the ids that its kept records have there."""
+        """Return for each set the original ids of its kept records."""
         found: list[list[str]] = [[] for _ in self.sets]
         for one, row in (self.origins[place] for place in ids):
             found[one].append(self.sets[one].ids[row])
@@ -103,14 +104,16 @@ class Mixed:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """How good a set of kept records is; all but the last by the similarity that the job compares by.
+    """Scores of a set of kept records; by the job's similarity, except for the last.
 
-    recall      share of the pairs at or above 0.8 of which at most one was kept, identical texts included
-    precision   share of the dropped records that a kept one still stands for
-    f1          harmonic mean of the two
-    wiped       dropped records that nothing kept resembles
-    near        recall of the pairs of distinct texts alone: each text counts once
-    letters_f1  F1 by letters and digits alone
+    Attributes:
+        recall: Share of pairs with a similarity of at least 0.8 of which at most one record was kept,
+            including pairs of identical texts.
+        precision: Share of dropped records that are similar to a kept record.
+        f1: Harmonic mean of the two.
+        wiped: Number of dropped records without any similar kept record.
+        near: Recall of the pairs of distinct texts alone; each text counts once.
+        letters_f1: F1 by letters and digits alone.
     """
 
     recall: float
@@ -130,7 +133,7 @@ class References:
         self._groups, self._close, self._root = scorer.read_pairs([str(pairs)], self._texts)
 
     def score(self, kept: Sequence[str]) -> dict[str, Any]:
-        """Return what `score_kept.py` says of a set of kept ids."""
+        """Return the result of `score_kept.py` for a set of kept ids."""
         found: dict[str, Any] = self._scorer.score(
             self._texts, kept, self._groups, self._close, self._root, AT
         )
@@ -138,7 +141,7 @@ class References:
 
     @cached_property
     def near_pairs(self) -> list[tuple[str, str]]:
-        """The pairs of distinct texts at or above 0.8, each by a record of its group of identical texts."""
+        """The pairs of distinct texts with a similarity of at least 0.8, each text as one of its records."""
         return [
             (group, other)
             for group, others in self._close.items()
@@ -154,7 +157,7 @@ class References:
 
 
 class Judge:
-    """Judges what was kept of one set by its references: those that count, and those of earlier versions."""
+    """Scores the kept records of one set, by the job's similarity and by the similarity of earlier versions."""
 
     def __init__(self, tools: Path, data: Path, name: str) -> None:
         scorer, definition = _module(tools / "score_kept.py"), _module(tools / "similarity_pairs.py")
@@ -164,7 +167,7 @@ class Judge:
 
     @property
     def near_pairs(self) -> int:
-        """How many pairs of distinct texts are at or above 0.8."""
+        """Number of pairs of distinct texts with a similarity of at least 0.8."""
         return len(self._places.near_pairs)
 
     def score(self, kept: Sequence[str]) -> Score:
@@ -175,7 +178,7 @@ class Judge:
 
 
 def cleaned(text: str) -> str:
-    """Return the visible text, or "" where our cleaner finds nothing to judge."""
+    """Return the visible text, or "" if the job's cleaner finds nothing to judge."""
     try:
         return Cleaner().clean(text)
     except Unjudged:
@@ -183,12 +186,12 @@ def cleaned(text: str) -> str:
 
 
 def recipe(profile: Profile, reader: Reader) -> Recipe:
-    """Return the recipe that a profile makes."""
+    """Return the recipe of a profile."""
     return Recipe(reader=reader, bits=profile.bits, matching=profile.matching, terms=profile.terms)
 
 
 def chosen(*known: str) -> Callable[[str], list[str]]:
-    """Return a reader of lists with commas that takes only known names, or any where none are given."""
+    """Return a parser of comma-separated names; it accepts only the known names, or any name without them."""
 
     def read(names: str) -> list[str]:
         found = [name.strip() for name in names.split(",") if name.strip()]
@@ -200,7 +203,7 @@ def chosen(*known: str) -> Callable[[str], list[str]]:
 
 
 def arguments(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser that knows where the sets are and which are wanted."""
+    """Return a command-line parser with the options for the sets."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -211,12 +214,12 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
 
 
 def wanted(args: argparse.Namespace) -> Iterator[tuple[TextSet, Judge]]:
-    """Yield the sets that are wanted, each with its judge."""
+    """Yield the requested sets, each with its judge."""
     return ((TextSet.read(args.data, name), Judge(args.tools, args.data, name)) for name in args.sets)
 
 
 def _module(path: Path) -> Any:
-    """Import a script from where it is."""
+    """Import a script by its path."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.exists():
         raise SystemExit(f"{path} is not there; give its folder with --tools")

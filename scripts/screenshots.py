@@ -1,7 +1,7 @@
-"""Pictures of the page of a report, for the docs: a made-up sample, a dry run, and Chromium.
+"""Take pictures of a report's page for the docs, with a made-up sample, a dry run, and Chromium.
 
 Run as `python -m scripts.screenshots`, with `pip install -e '.[page,dev]'` and Debian's `chromium` and
-`fonts-noto-cjk`; the pictures are put into `docs/pictures`.
+`fonts-noto-cjk`; the pictures are written to `docs/pictures`.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""The long campaigns against a job: every fault, many times, on real servers and with real processes.
+"""Run the long fault campaigns against the job: every fault, many times, on real servers and with real
+processes.
 
-    python -m scripts.soak                    all campaigns, in full; their lines go to docs/soak.md
-    python -m scripts.soak --only kills       one of them; may be given again
+    python -m scripts.soak                    all campaigns, in full; results go to docs/soak.md
+    python -m scripts.soak --only kills       one of them; may be repeated
     python -m scripts.soak --scale 0.05       a twentieth of each, and nothing is written
     python -m scripts.soak --mongod7          a twentieth of each on MongoDB 7.0 (scripts/local_mongod7.py)
 
-A campaign is a function that takes a server's connection string, the number of trials and a source of
-chance, and returns a `Result`; one more is a line in CAMPAIGNS.
+A campaign is a function that takes a server's connection string, the number of trials and a random generator,
+and returns a `Result`. To add a campaign, add a line to CAMPAIGNS.
 """
 
 from __future__ import annotations
@@ -43,10 +44,13 @@ from tests.support.process_campaign import Storm, storm
 
 ROOT = Path(__file__).parents[1]
 TABLE = ROOT / "docs" / "soak.md"
-MEMORY = Path("/dev/shm")  # a server that is never killed itself needs no disk
+# A server that is never killed itself needs no disk.
+MEMORY = Path("/dev/shm")
 RECORDS = 2_000
-MONGOD7_SCALE = 0.05  # that server is slower and the job the same, so a twentieth shows what differs
-EVERY = 100  # so many trials of the first campaigns mean every command
+# That server is slower and the job is the same, so a twentieth shows the differences.
+MONGOD7_SCALE = 0.05
+# With this many trials, the first campaigns try every command.
+EVERY = 100
 KILLS, LOSSES = (Kind.KILLED_BEFORE, Kind.KILLED_AFTER), (Kind.REQUEST_LOST, Kind.REPLY_LOST)
 
 HEADER = """\
@@ -71,7 +75,7 @@ Lines that begin with MongoDB 7.0 are of `make soak-mongo7`, a twentieth of the 
 
 @dataclass(frozen=True)
 class Campaign:
-    """What it is called, in the command line and in the table; how often; and what is done."""
+    """The name of a campaign on the command line and in the table, its number of trials, and its function."""
 
     name: str
     about: str
@@ -89,18 +93,19 @@ def model(_uri: str, count: int, _rng: Random) -> Result:
 
 
 def every_command(uri: str, count: int, rng: Random) -> Result:
-    """Cause every fault at every command, or to every n-th where fewer trials are wanted."""
+    """Cause every fault at every command, or at every n-th command if fewer trials are wanted."""
     with Forks() as forks, loop(uri, forks) as looped:
         every = max(1, EVERY // count)
         result = looped.trials(KILLS, every)
         result += looped.trials(LOSSES, every)
-        result += looped.trials(LOSSES, every, times=2)  # the driver repeats a command once
+        # Twice, because the driver repeats a command once.
+        result += looped.trials(LOSSES, every, times=2)
         result += looped.trials([Kind.GONE], every)
         return result + looped.twice_killed(count, rng)
 
 
 def struck(uri: str, count: int, rng: Random) -> Result:
-    """Kill backfills that fingerprint in their own process, of which there are several in a second."""
+    """Kill backfills that fingerprint in their own process; several such backfills run in a second."""
     with Forks() as forks, loop(uri, forks, Material.made(RECORDS, seed=13, batch_records=100)) as looped:
         return looped.struck(count, rng)
 
@@ -112,7 +117,7 @@ def nightly(uri: str, count: int, _rng: Random) -> Result:
 
 
 def apply(uri: str, count: int, rng: Random) -> Result:
-    """Cause every fault at every command of a `reconcile --apply`, or to every n-th."""
+    """Cause every fault at every command, or every n-th command, of a `reconcile --apply`."""
     with Forks() as forks, applying(uri, forks) as looped:
         every = max(1, EVERY // count)
         result = (
@@ -128,7 +133,7 @@ def alone(_uri: str, count: int, _rng: Random) -> Result:
 
 
 def forced_elections(_uri: str, count: int, rng: Random) -> Result:
-    """Take the primary of a replica set of three away, again and again, while backfills work."""
+    """Force elections in a replica set of three, again and again, during backfills."""
     with LocalReplicaSet() as replica_set:
         tally = elections(replica_set, count, rng.randrange(1 << 31))
     damage = Damage(tally.lost, tally.doubled, tally.different, tally.failed)
@@ -136,7 +141,7 @@ def forced_elections(_uri: str, count: int, rng: Random) -> Result:
 
 
 def on_a_cluster(_uri: str, count: int, rng: Random) -> Result:
-    """Cause every fault in every stage of a backfill on a Spark cluster, so many times over."""
+    """Cause every fault in every stage of a backfill on a Spark cluster, `count` times each."""
     material = Material.made(RECORDS, seed=7, batch_records=100, refused=5)
     with (
         LocalReplicaSet() as servers,
@@ -187,7 +192,8 @@ ON_MONGOD7 = tuple(
     replace(campaign, about=f"MongoDB 7.0: {campaign.about}")
     for campaign in CAMPAIGNS
     if campaign.work != model
-)  # the model starts no server
+    # The model starts no server.
+)
 
 
 @contextmanager
@@ -200,7 +206,7 @@ def _server(replica_set: bool = True) -> Iterator[str]:
 
 
 def row(campaign: Campaign, result: Result, seconds: float, versions: str) -> str:
-    """Return a campaign's line of the table."""
+    """Return a campaign's row of the table."""
     damage = result.damage
     cells = (damage.lost, damage.doubled, damage.different, damage.misled, round(seconds))
     numbers = " | ".join(f"{cell:,}" for cell in cells)
@@ -208,7 +214,7 @@ def row(campaign: Campaign, result: Result, seconds: float, versions: str) -> st
 
 
 def versions(uri: str) -> str:
-    """Return what was tried, and with what."""
+    """Return the versions that were tested, and the versions of their dependencies."""
     with MongoClient[Any](uri) as client:
         mongod = client.server_info()["version"]
     describe = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
@@ -217,7 +223,7 @@ def versions(uri: str) -> str:
 
 
 def soak(campaigns: Sequence[Campaign], scale: float, seed: int) -> Iterator[tuple[Campaign, str, Damage]]:
-    """Run campaigns one after the other; yields the line on each, and the damage that was done."""
+    """Run campaigns one after the other; yield the row of each, and the damage that was done."""
     with _server() as uri:
         about = versions(uri)
         for campaign in campaigns:
@@ -230,7 +236,7 @@ def soak(campaigns: Sequence[Campaign], scale: float, seed: int) -> Iterator[tup
 
 
 def write(campaign: Campaign, line: str) -> None:
-    """Put a campaign's line into the page, in the place of its last one."""
+    """Replace a campaign's row in docs/soak.md."""
     page = TABLE.read_text("utf-8").splitlines() if TABLE.exists() else []
     every = CAMPAIGNS + ON_MONGOD7
     last = {one.about: old for one in every for old in page if old.startswith(f"| {one.about} |")} | {
@@ -241,7 +247,7 @@ def write(campaign: Campaign, line: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; returns 1 when a campaign did damage."""
+    """Run the command line; returns 1 if a campaign did damage."""
     names = [campaign.name for campaign in CAMPAIGNS]
     parser = argparse.ArgumentParser(
         description="Disturb the job in every way, many times, and see what is left."

@@ -1,12 +1,12 @@
-"""Shows that Spark gives the answers of one machine, record for record, on real sets and made-up ones.
+"""Check that Spark makes the same decisions as one machine, record for record, on real and made-up sets.
 
     python -m scripts.spark_answers [--data DIR] [--sets NAME,...] [--count 300000] [--cores 2]
                                     [--partitions 1,2,7] [--quick]
 
-A set is decided by a local backfill, and then on Spark with so many partitions a core.  Target and rows on
-what was dropped and what could not be judged are compared, byte for byte, and row for row without run and
-time.  `DIR/SET/docs.jsonl.gz` holds the records of a real set; `together` is all of them in one collection.
-`pages` are made-up texts of many lengths with copies, the others are the forms of `bench_forms`.
+A local backfill decides a set, then Spark with each number of partitions per core. The target is compared
+byte for byte; the rows about dropped and unjudged records are compared without run and time.
+`DIR/SET/docs.jsonl.gz` has the records of a real set; `together` is all of them in one collection. `pages`
+are made-up texts of many lengths with copies, the other sets are the forms of `bench_forms`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ work = "{folder}/work"
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What a backfill took, what it said, and what it left."""
+    """The usage of a backfill, its report, and its result."""
 
     usage: Usage
     report: Mapping[str, Any]
@@ -55,13 +55,13 @@ class Decided:
 
 
 def decided_here(server: Server) -> Decided:
-    """Decide what the source holds on this machine."""
+    """Decide the source on this machine."""
     with TemporaryDirectory() as folder:
         return _decided(server, Path(folder), "")
 
 
 def decided_on_spark(server: Server, master: str, partitions: int | None, folder: Path) -> Decided:
-    """Decide what the source holds on Spark; its event log is left in the folder, under `events`."""
+    """Decide the source on Spark; its event log is written to `events` in the folder."""
     (folder / "events").mkdir()
     cut = f"partitions = {partitions}" if partitions else ""
     return _decided(server, folder, ENGINE.format(master=master, folder=folder, partitions=cut))
@@ -72,12 +72,13 @@ def _decided(server: Server, folder: Path, engine: str) -> Decided:
     settings.write_text(SETTINGS.format(profile="default") + engine)
     with MongoClient[dict[str, Any]](server.uri) as client:
         forget(client)
-        usage, report = Commands(server, settings).run("backfill", "--allow")  # nearly all may be copies
+        # With --allow, because nearly all records may be copies.
+        usage, report = Commands(server, settings).run("backfill", "--allow")
         return Decided(usage, report, left(client))
 
 
 def left(client: MongoClient[dict[str, Any]]) -> dict[str, str]:
-    """Return a digest of the target and one of each kind of rows, less run and time."""
+    """Return a digest of the target, and of each kind of rows without run and time."""
     digests = {}
     for name in ("unique", "unique.dedup.dropped", "unique.dedup.exceptions"):
         state = hashlib.sha256()
@@ -88,7 +89,7 @@ def left(client: MongoClient[dict[str, Any]]) -> dict[str, str]:
 
 
 def numbered(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
-    """Yield the records of all files, with numbers for ids: those of two files may be the same."""
+    """Yield the records of all files, with numbers as ids, because ids of two files may be equal."""
     for number, record in enumerate(chain.from_iterable(map(documents, files))):
         yield {**record, "_id": number}
 
@@ -100,7 +101,7 @@ def fill_from(files: Sequence[Path], server: Server) -> None:
 
 
 def sets(data: Path | None, count: int) -> dict[str, Callable[[Server], object]]:
-    """Return what fills the source with each set."""
+    """Return a function for each set that fills the source with it."""
     found: dict[str, Callable[[Server], object]] = {}
     if data:
         files = {name: data / name / "docs.jsonl.gz" for name in REAL}
@@ -116,7 +117,7 @@ def _refill(collection: Collection, count: int, server: Server) -> None:
 
 
 def compare(server: Server, name: str, cores: int, parts: Sequence[int]) -> bool:
-    """Decide what the source holds here and on Spark, and print a row; returns whether all is equal."""
+    """Decide the source locally and on Spark, and print a row; return whether all results are equal."""
     here, answers = decided_here(server), []
     for each in parts:
         with TemporaryDirectory() as folder:

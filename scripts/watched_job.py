@@ -1,4 +1,4 @@
-"""A backfill whose deciding process is the benchmark's own, looked at between batches."""
+"""Run a backfill whose deciding process is the benchmark itself, which measures between batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scripts.measure import cpu_seconds, job_commands, mongod_of
 
 
 class WatchedContext(Context):
-    """The parts of a run that let us look at its keepers."""
+    """The parts of a run, with access to its keepers."""
 
     seen: Keepers
 
@@ -31,15 +31,16 @@ class WatchedContext(Context):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far a run is, and what it took so far.
+    """The state of a run at one moment, and its cost so far.
 
-    decided     records
-    indexed     texts in the index
-    seconds     of the clock
-    cpu         processor seconds of the deciding process
-    workers     processor seconds of the workers
-    held        bytes that the deciding process holds, its part of what it shares
-    parts       bytes of each part of the index
+    Attributes:
+        decided: Number of decided records.
+        indexed: Number of texts in the index.
+        seconds: Seconds by the clock.
+        cpu: Processor seconds of the deciding process.
+        workers: Processor seconds of the workers.
+        held: Memory of the deciding process in bytes, with its part of shared memory.
+        parts: Bytes of each part of the index.
     """
 
     decided: int
@@ -53,32 +54,32 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What a run did between two marks."""
+    """The work of a run between two marks."""
 
     start: Mark
     end: Mark
 
     @property
     def records(self) -> int:
-        """Records that were decided."""
+        """Number of decided records."""
         return self.end.decided - self.start.decided
 
     @property
     def rate(self) -> float:
-        """Documents a second."""
+        """Documents per second."""
         return self.records / (self.end.seconds - self.start.seconds)
 
     @property
     def cpu(self) -> float:
-        """Microseconds of the deciding process a record."""
+        """Microseconds of the deciding process per record."""
         return 1e6 * (self.end.cpu - self.start.cpu) / self.records
 
 
 @dataclass
 class Watch:
-    """Looks at a run when so many records more are decided, and shows the stretches so far, the last one new.
+    """Makes a mark at regular numbers of decided records, and shows the stretches so far.
 
-    The first stretch begins behind the first batch: loading and starting are no part of it.
+    The first stretch begins after the first batch, so that it excludes loading and starting.
     """
 
     context: WatchedContext
@@ -112,9 +113,9 @@ class Watch:
 def backfill(
     server: Server, every: int, show: Callable[[Sequence[Stretch]], None]
 ) -> tuple[RunSummary, list[Stretch]]:
-    """Decide what the source holds with the default settings; returns what was done, stretch by stretch.
+    """Decide the source with the default settings; return the summary and the stretches.
 
-    The benchmark's process becomes the deciding one; the workers are others.
+    The calling process becomes the deciding process; workers are separate processes.
     """
     with job_commands(server) as commands:
         os.environ["DEDUP_SOURCE_URI"] = server.uri
