@@ -87,7 +87,7 @@ def our_job(uri: str, profile: str, workers: str, texts: TextSet | Mixed) -> Kep
 
 
 def usual_job(script: Path, given: Callable[[TextSet], Iterable[str]], texts: TextSet) -> Kept:
-    """Run the usual job as a separate process on one form of the texts; it measures its own time, in memory."""
+    """Run the usual job as a separate process on one form of the texts; it measures its own time."""
     with tempfile.TemporaryDirectory() as folder:
         file, kept = Path(folder) / "docs.jsonl.gz", Path(folder) / "kept.txt"
         with gzip.open(file, "wt", encoding="utf-8", compresslevel=1) as lines:

@@ -84,7 +84,7 @@ class Tasks:
     ended: float = 0.0
 
     def uneven(self, of: Mapping[int, list[float]]) -> Uneven:
-        """Return the Spark stage with the largest ratio of longest to median task, among long enough stages."""
+        """Return the Spark stage with the largest ratio of longest to median task, among long stages."""
         long = [one for one in self.seconds if max(self.seconds[one]) >= SHORT]
         found = [Uneven(median(of[one]), max(of[one])) for one in long if of[one]]
         return max(found, key=lambda uneven: uneven.times, default=Uneven())

@@ -344,7 +344,7 @@ def mongod_of_wheel() -> Path:
 
 
 def libcurl_environment(directory: Path) -> dict[str, str]:
-    """Return environment variables with which the wheel's mongod finds libcurl; empty if the system has libcurl.
+    """Return environment variables for the wheel's mongod to find libcurl; empty if the system has it.
 
     Otherwise the libcurl in pycurl's wheel is used: ``directory`` gets a link with the name that mongod
     loads, and the loader's path gets ``directory`` and the wheel's other libraries.
@@ -369,9 +369,7 @@ def _loader_environment(library: Path, directory: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def open_server(dbpath: Path | None = None) -> Iterator[Server]:
-    """Return the server of ``DEDUP_TEST_URI`` if it is set, otherwise a LocalMongod for the duration of the
-    block.
-    """
+    """Return the server of ``DEDUP_TEST_URI`` if that is set, otherwise a LocalMongod for the block."""
     if given := os.environ.get("DEDUP_TEST_URI"):
         yield GivenServer(given)
         return

@@ -27,7 +27,7 @@ from scripts.local_mongod import SET_NAME, Local, LocalMongod, ServerError
 
 MEMBERS = 3
 PRIMARY_SECONDS = 300.0
-# Seconds in which a member that stepped down is no candidate.
+# Seconds before a member that stepped down can be elected again.
 STEPPED_DOWN_SECONDS = 2
 # In milliseconds and seconds: a tenth or less of MongoDB's defaults, for fast elections.
 SETTINGS = {"electionTimeoutMillis": 1_500, "heartbeatIntervalMillis": 300, "heartbeatTimeoutSecs": 1}
@@ -50,7 +50,7 @@ class Member(LocalMongod):
         """Start or restart.
 
         Raises:
-            ServerError: If another process has its port, by which the other members know it.
+            ServerError: If another process has its port; the other members know it by its port.
         """
         port = self.port
         super().start()

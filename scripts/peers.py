@@ -31,7 +31,7 @@ class Sketching:
     """The settings of a MinHash library.
 
     Attributes:
-        threshold: Least estimated similarity of two sketches for which the later text is dropped.
+        threshold: Least estimated similarity of two sketches at which the later text is dropped.
         bands: Number of bands; texts whose sketches agree in one band are compared.
         rows: Values of a sketch in one band; bands times rows is at most 128.
     """
@@ -49,7 +49,7 @@ GAOYA = Sketching(0.76, 18, 7)
 
 
 def datasketch_rows(texts: Sequence[str], by: Sketching = DATASKETCH) -> Rows:
-    """Return the rows that datasketch's MinHashLSH keeps, with its candidates filtered by estimated similarity."""
+    """Return the rows that datasketch's MinHashLSH keeps, with an estimated similarity as a filter."""
     from datasketch import MinHash, MinHashLSH
 
     index = MinHashLSH(num_perm=PERMUTATIONS, params=(by.bands, by.rows))
@@ -79,7 +79,7 @@ def rensa_rows(texts: Sequence[str], by: Sketching = RENSA) -> Rows:
 
 
 def gaoya_minhash_rows(texts: Sequence[str], by: Sketching = GAOYA) -> Rows:
-    """Return the rows that gaoya's MinHashStringIndex keeps; with a function as its analyzer it uses shingles."""
+    """Return the rows that gaoya's MinHashStringIndex keeps; a function as its analyzer gives it shingles."""
     from gaoya.minhash import MinHashStringIndex
 
     index = MinHashStringIndex(32, by.threshold, by.bands, by.rows, analyzer=list)
@@ -118,7 +118,7 @@ def simhash_keyword_rows(texts: Sequence[str]) -> Rows:
 
 
 def datatrove_rows(texts: Sequence[str]) -> Rows:
-    """Return the rows that datatrove's four MinHash steps keep, using files; words are characters."""
+    """Return the rows that datatrove's four MinHash steps keep, through files; words are characters."""
     from datatrove.data import Document
     from datatrove.pipeline import dedup
     from loguru import logger
@@ -157,7 +157,7 @@ PEERS: dict[str, Callable[[Sequence[str]], Rows]] = {
 
 
 class _Counting(dict[int, str | None]):
-    """A table for `str.translate`: keeps letters, marks, digits, symbols and # % & @, and removes the rest."""
+    """A table for `str.translate`: keeps letters, marks, digits, symbols and # % & @ only."""
 
     def __missing__(self, code: int) -> str | None:
         character = chr(code)

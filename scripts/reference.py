@@ -141,7 +141,7 @@ class References:
 
     @cached_property
     def near_pairs(self) -> list[tuple[str, str]]:
-        """The pairs of distinct texts with a similarity of at least 0.8, each text as one of its records."""
+        """The pairs of distinct texts with similarity 0.8 or more, each text as one of its records."""
         return [
             (group, other)
             for group, others in self._close.items()
@@ -157,7 +157,7 @@ class References:
 
 
 class Judge:
-    """Scores the kept records of one set, by the job's similarity and by the similarity of earlier versions."""
+    """Scores the kept records of one set, by the similarity of the job and of earlier versions."""
 
     def __init__(self, tools: Path, data: Path, name: str) -> None:
         scorer, definition = _module(tools / "score_kept.py"), _module(tools / "similarity_pairs.py")
@@ -191,7 +191,7 @@ def recipe(profile: Profile, reader: Reader) -> Recipe:
 
 
 def chosen(*known: str) -> Callable[[str], list[str]]:
-    """Return a parser of comma-separated names; it accepts only the known names, or any name without them."""
+    """Return a parser of comma-separated names that accepts only known names, or any without them."""
 
     def read(names: str) -> list[str]:
         found = [name.strip() for name in names.split(",") if name.strip()]

@@ -1,4 +1,4 @@
-"""Files that commands write: checked beforehand, and replaced as a whole."""
+"""Files that commands write: check them before the work, and replace them atomically."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class SavedReports:
         """
         path = self.directory / f"{run}.json"
         try:
-            # Without the directory `store` fails too, and its error names the report.
+            # If the directory cannot be made, `replace_file` fails too, and its error names the report.
             with suppress(OSError):
                 self.directory.mkdir(parents=True, exist_ok=True)
             replace_file(path, json.dumps(values, ensure_ascii=False, indent=2, default=str) + "\n")

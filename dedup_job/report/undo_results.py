@@ -77,7 +77,7 @@ class UndoPreview:
 
 @dataclass(frozen=True, slots=True)
 class UndoResult:
-    """The effect of an undo, with that of an interrupted undo that it continued.
+    """The effect of an undo, including the effect of an interrupted undo that it continued.
 
     Attributes:
         run: The undo's own name.

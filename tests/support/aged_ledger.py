@@ -13,11 +13,12 @@ from tests.support.late_records import POOL
 
 
 def aged(numbers: Sequence[int], days: float, **more: Any) -> list[dict[str, Any]]:
-    """Return records whose ids say that they were made so many days ago."""
+    """Return records whose ids contain a time this many days ago."""
     made = datetime.now(UTC) - timedelta(days=days)
     start = ObjectId.from_datetime(made).binary[:4]
     return [{"_id": ObjectId(start + n.to_bytes(8)), "text": POOL[n], **more} for n in numbers]
 
 
 def head(job: Job) -> dict[str, Any]:
+    """Return the head of the job's ledger."""
     return job.ledger("head").find_one() or {}

@@ -1,4 +1,4 @@
-"""Collections and checks that tests of `reconcile --apply` share."""
+"""Collections and checks shared by the tests of `reconcile --apply`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tests.support.job import Job
 from tests.support.restore_cases import restore
 from tests.support.undo_cases import OTHERS
 
-EVERY = int(os.environ.get("DEDUP_TEST_EVERY", "13"))  # 1 kills and stops a process at each of its commands
+# With 1, a process is killed and stopped at each of its commands, otherwise at every n-th.
+EVERY = int(os.environ.get("DEDUP_TEST_EVERY", "13"))
 A, B, C, D, E, F, G, H, I, J = OTHERS[:10]  # noqa: E741
 
 
@@ -51,7 +52,7 @@ def in_target(job: Job) -> dict[Any, Any]:
 
 
 def decided(job: Job) -> Job:
-    """Decide records of every kind, in plans of a few."""
+    """Decide records of every kind, in several small plans."""
     job.set("limits", batch_records=5)
     texts = [A, A, A, B, B, D, D, E, E, G, H, None, D, B, D, A, E, I]
     job.source.insert_many({"_id": n, **({"text": text} if text else {})} for n, text in enumerate(texts))

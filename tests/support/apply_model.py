@@ -1,14 +1,15 @@
-"""`reconcile --apply` as a small machine, searched exhaustively, while it is killed and overtaken.
+"""A model of `reconcile --apply` as a state machine, searched exhaustively, with kills and other writers.
 
-Records have a text and a version of it (`a0`); those of one text are duplicates.  The source has moved on
-from what was decided: one record vanished, one has another text, both have duplicates that are as they were,
-and one has another version alone.  Two processes bring that up to date, one command a step.  Between two
-steps a process may be killed and start again, the other may take the lease, and a process that was overtaken
-may wake.  Once the source changes further, at any moment; before that, what a killed process had sent may
-still come when another goes on.  Somebody may have taken the one with another version out of the target.
+A record has a text and a version of it (`a0`); records with the same text are duplicates. The source has
+changed since the records were decided: one record vanished, one has another text, both have unchanged
+duplicates, and one has another version of the same text. Two processes apply these changes, one command per
+step. Between two steps a process may be killed and restarted, the other process may take the lease, and a
+process that lost the lease may continue. The source may change a second time, at any moment; until then, a
+command that a killed process had sent may still arrive while another process works. Somebody may have deleted
+the record with another version from the target.
 
-Not here: rows of `dropped` and `exceptions`, what somebody alters in the target, what it refuses, and an
-insertion that comes when its record was decided otherwise since (docs/faults.md: what remains).
+Not modelled: rows of `dropped` and `exceptions`, other changes to the target, refusals by the target, and an
+insert that arrives after its record was decided again (docs/faults.md: what remains).
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ Records: TypeAlias = frozenset[tuple[int, str]]
 
 
 class Row(NamedTuple):
-    """A decision: U for unique, D for dropped, R for refused as it vanished, C as the target has another.
+    """A decision: U for unique, D for dropped, R for refused because it vanished, C for a conflict in the
+    target.
 
-    judged  what the record was; "" for nothing
-    copy    what an earlier decision put into the target, in a plan that decides again
-    number  which plan that was
+    Attributes:
+        judged: The version that was judged; "" for none.
+        copy: In a plan that decides again, the version that an earlier decision put into the target.
+        number: The number of that earlier plan.
     """
 
     record: int
@@ -43,14 +46,14 @@ Rows: TypeAlias = tuple[Row, ...]
 
 
 class Pending(NamedTuple):
-    """A plan that is accepted: its rows, and whether it decides them again or only renews them."""
+    """An accepted plan: its rows, and whether it decides them again or only renews them."""
 
     rows: Rows
     renews: bool
 
 
 class World(NamedTuple):
-    """What the servers hold; `late` are writes of killed processes that may still come."""
+    """The state of the servers; `late` are writes of killed processes that may still arrive."""
 
     source: Records
     target: Records
@@ -62,29 +65,32 @@ class World(NamedTuple):
 
 
 class Process(NamedTuple):
-    """The step that a process makes next, its fence, its plan, how far it is with that, and what it knows."""
+    """A process: its next step, its fence, its plan, its progress in the plan, and the data it has read."""
 
     at: str = "take"
     fence: int = 0
     plan: Pending | None = None
     place: int = 0
     known: Rows | bool = ()
-    landed: frozenset[int] = frozenset()  # records that the target has as the plan says
-    recovers: bool = False  # whether it goes on with what another began, and reads the records anew
+    # Records whose version in the target is the plan's.
+    landed: frozenset[int] = frozenset()
+    # Whether it continues another process's plan, and reads its records again.
+    recovers: bool = False
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """Which protections are in place.
+    """The protections that are in place.
 
-    leaves_out   outdated decisions stand for nothing while others are made
-    hands_first  what is dropped for a record is decided again before that record is
-    accepts      a plan is accepted before it is carried out, a renewal too
-    timed        the server refuses removals and replacements of a process that was overtaken
-    compares     a plan is written again only where it is as it was read
-    expects      what is renewed in it is what the renewal was to replace
-    replaces     a record that is kept again is replaced, not removed and inserted
-    fenced       a plan is accepted, and ends, only for the one that has the lease
+    Attributes:
+        leaves_out: Outdated decisions are not keepers while other records are decided.
+        hands_first: Duplicates of a record are decided again before the record itself.
+        accepts: A plan, or a renewal, is accepted before it is applied.
+        timed: The server refuses removals and replacements of a process that lost the lease.
+        compares: A plan is rewritten only if it has not changed since it was read.
+        expects: A rewritten plan must have the version that a renewal replaces.
+        replaces: A record that is kept again is replaced, not removed and inserted.
+        fenced: Only the holder of the lease can accept and finish a plan.
     """
 
     leaves_out: bool = True
@@ -113,9 +119,11 @@ BEGINNING = World(
     ),
 )
 MISSING = (5, "e0")
-FURTHER = ({1: "a0"}, {3: "d0"}, {5: "e2"}, {3: "b0"})  # what the source may say later
+# The changes that the source may make later.
+FURTHER = ({1: "a0"}, {3: "d0"}, {5: "e2"}, {3: "b0"})
 OUT = "out"
-MOST_TURNS = 3  # at the lease
+# Most times that a process may take the lease.
+MOST_TURNS = 3
 MOST_PLANS = 12
 
 
@@ -124,7 +132,7 @@ def text(record: str) -> str:
 
 
 def due(protocol: Protocol, world: World) -> Pending | None:
-    """Return the next plan: what is renewed, then what the target has not got, then what it has."""
+    """Return the next plan: first renewals, then records not in the target, then records that are there."""
     source = dict(world.source)
     rows = [row._replace(number=number) for number, rows in enumerate(world.plans) for row in rows]
     overtaken = [row for row in rows if source.get(row.record, "") != row.judged]
@@ -162,7 +170,7 @@ def _decided(row: Row, record: str, keepers: dict[str, int]) -> Row:
 
 
 def _as_now(row: Row, world: World) -> Row:
-    """Return a row as one finds it who goes on with its plan: a record that has changed is kept, unjudged."""
+    """Return the row that a process recovering the plan finds: a changed record is kept, unjudged."""
     now = dict(world.source).get(row.record, "")
     if row.verdict != "U" or now == row.judged or (row.record, row.judged) in world.target:
         return row
@@ -170,7 +178,7 @@ def _as_now(row: Row, world: World) -> Row:
 
 
 def writes(protocol: Protocol, plan: Pending) -> list[tuple[str, Row]]:
-    """Return what carries a plan out in the target, in order."""
+    """Return the writes to the target that apply a plan, in order."""
     kept = [row for row in plan.rows if row.verdict == "U"]
     moved = [row for row in kept if row.copy and row.copy != row.judged]
     instead = [("replace", row) for row in moved]
@@ -182,7 +190,7 @@ def writes(protocol: Protocol, plan: Pending) -> list[tuple[str, Row]]:
 
 
 def step(protocol: Protocol, world: World, process: Process) -> tuple[World, Process] | None:
-    """Return what is there when a process has done what it does next; None where it has ended."""
+    """Return the state after a process's next step; None if the process has ended."""
     steps = {"take": take, "compare": compare, "amend": amend, "accept": accept, "look": look}
     steps |= {"write": write, "read": read, "rewrite": rewrite, "advance": advance}
     made = steps.get(process.at)
@@ -201,7 +209,7 @@ def compare(protocol: Protocol, world: World, process: Process) -> tuple[World, 
 
 
 def amend(protocol: Protocol, world: World, process: Process) -> tuple[World, Process]:
-    """Look what has become of the records of a plan that another has begun."""
+    """Check the present versions of the records of a plan that another process began."""
     assert process.plan
     rows = process.plan.rows
     return _amended(
@@ -224,20 +232,22 @@ def accept(protocol: Protocol, world: World, process: Process) -> tuple[World, P
 
 
 def look(protocol: Protocol, world: World, process: Process) -> tuple[World, Process]:
-    """Look whether what is next to be written over is the copy that it was."""
+    """Check whether the copy to be overwritten next is still the copy that was read."""
     assert process.plan
     if process.place == len(writes(protocol, process.plan)):
         landed = {row.record for row in process.plan.rows if (row.record, row.judged) in world.target}
         return world, process._replace(at="read", place=0, landed=frozenset(landed))
     what, row = writes(protocol, process.plan)[process.place]
     there = dict(world.target).get(row.record)
-    is_put_back = what == "insert" and process.plan.renews  # what is there in its place stays
+    # A renewal inserts only where the target has no record with this id.
+    is_put_back = what == "insert" and process.plan.renews
     if what == "insert" and not is_put_back and there not in (None, row.judged) and protocol.accepts:
         rows = tuple(one._replace(verdict="C") if one == row else one for one in process.plan.rows)
         return _amended(protocol, world, process, rows)
     is_own = there is None if is_put_back else what == "insert" or there == row.copy
     if process.plan.renews and process.recovers and (row.record, row.judged) not in world.source:
-        is_own = False  # it has not got what it would put there
+        # The source no longer has this version, so a recovering process has nothing to write.
+        is_own = False
     return world, process._replace(at="write", known=is_own)
 
 
@@ -258,7 +268,7 @@ def read(_: Protocol, world: World, process: Process) -> tuple[World, Process]:
 
 
 def rewrite(protocol: Protocol, world: World, process: Process) -> tuple[World, Process]:
-    """Write an earlier plan again; where it has changed since it was read, it is read once more."""
+    """Rewrite an earlier plan; if it changed since it was read, read it again."""
     number, plans = _numbers(process)[process.place], list(world.plans)
     if protocol.compares and plans[number] != process.known:
         return world, process._replace(at="read", known=())
@@ -283,7 +293,7 @@ def _numbers(process: Process) -> list[int]:
 
 
 def _is_taken_over(world: World, row: Row) -> bool:
-    """Return whether a record that is to be inserted was decided otherwise since."""
+    """Return whether a record to be inserted was decided again by a later plan."""
     decided = {one.record: one for rows in (*world.plans, _rows(world.pending)) for one in rows}
     return decided[row.record][:4] != (row.record, "U", 0, row.judged)
 
@@ -303,7 +313,7 @@ def written(world: World, what: str, record: int, judged: str) -> World:
 
 
 def rewritten(protocol: Protocol, process: Process) -> Rows:
-    """Return the plan that was read without what is decided again; with what was renewed, where it landed."""
+    """Return the earlier plan without rows that are decided again, and with the renewals in the target."""
     assert process.plan
     assert not isinstance(process.known, bool)
     ours = {row.record: row for row in process.plan.rows}
@@ -319,9 +329,14 @@ def rewritten(protocol: Protocol, process: Process) -> Rows:
 
 
 def check(world: World, is_missing: bool = False) -> None:
-    """Raise Violation when something that the source has, as it was decided, is not in the target.
+    """Check that all records the source has in their decided version are in the target.
 
-    is_missing  whether somebody took MISSING out of it
+    Args:
+        world: The state to check.
+        is_missing: Whether somebody deleted MISSING from the target.
+
+    Raises:
+        Violation: If a record is missing.
     """
     decided = [row for rows in world.plans for row in rows]
     records = [row.record for row in decided]
@@ -346,7 +361,7 @@ def check(world: World, is_missing: bool = False) -> None:
 
 
 def check_end(world: World) -> None:
-    """Raise Violation unless target and decisions are up to date with the source."""
+    """Raise Violation unless target and decisions match the source."""
     decided = [row for rows in world.plans for row in rows]
     kept = {(row.record, row.judged) for row in decided if row.verdict == "U"}
     conflicts = {row.record for row in decided if row.verdict == "C"}
@@ -359,7 +374,11 @@ def check_end(world: World) -> None:
 
 
 def search(protocol: Protocol, kills: int = 1, changes: int = 1, is_missing: bool = False) -> int:
-    """Visit every state that can be reached; returns their number, raises Violation at the first loss."""
+    """Visit every reachable state, and return the number of states.
+
+    Raises:
+        Violation: At the first state that breaks a promise.
+    """
     target = BEGINNING.target - {MISSING} if is_missing else BEGINNING.target
     start: State = (BEGINNING._replace(target=target, changes=changes), (Process(), Process()), kills)
     came_from: dict[State, tuple[State, str] | None] = {start: None}
@@ -398,7 +417,7 @@ def _moves(protocol: Protocol, state: State) -> Iterator[tuple[str, State]]:
 
 
 def _sent(protocol: Protocol, world: World, process: Process) -> World:
-    """Return the world in which what a killed process was about to write may still come."""
+    """Return the world where the next write of a killed process may still arrive."""
     is_sent = process.at == "write" and process.known and process.fence == world.fence
     if not is_sent or not process.plan or (world.changes == 0 and world.source != BEGINNING.source):
         return world
@@ -415,7 +434,7 @@ def _steps_to(state: State, came_from: Mapping[State, tuple[State, str] | None])
 
 
 def check_settled(protocol: Protocol, world: World) -> None:
-    """Check the end of an apply under which the source has not changed."""
+    """Check the end of an apply without changes of the source."""
     if due(protocol, world) is None and world.pending is None:
         check_end(world)
 

@@ -17,7 +17,7 @@ NONE = "no browser here, so the page was not tried in one: apt-get install chrom
 
 @dataclass
 class Opened:
-    """A page that is open, what the browser said of it, and what it asked for."""
+    """An open page, the messages of the browser, and its requests."""
 
     tab: Any
     said: list[str] = field(default_factory=list)
@@ -26,7 +26,7 @@ class Opened:
 
 @contextmanager
 def browser() -> Iterator[Any]:
-    """Start Chromium; where there is none, skip the test and say so."""
+    """Start Chromium; skip the test if it is not installed."""
     path = chromium()
     if path is None:
         pytest.skip(NONE)

@@ -1,8 +1,8 @@
-"""What every campaign shares: a collection to decide, what an undisturbed run leaves, and how to compare.
+"""Shared by all campaigns: a collection, the result of an undisturbed run, and the comparison with it.
 
-A campaign disturbs a job in one way, many times.  After each time the same is asked: is every source record
-decided just once, does the target hold just what was kept, byte for byte, is the keeper of each duplicate in
-it, and are the decisions those of an undisturbed run?
+A campaign disturbs a job in one way, many times. After each time it checks that every source record is
+decided exactly once, that the target has exactly the kept records, byte for byte, including the keeper of
+each duplicate, and that the decisions equal an undisturbed run's.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ LEDGER = ("head", "plans", "dropped", "exceptions", "runs")
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """What came of one trial, or of many: how many records suffered, how many rows or runs were wrong.
+    """The damage of one trial, or of many: numbers of affected records, rows and runs.
 
-    lost       records that are not decided, kept ones that are not in the target, dropped ones whose keeper
-               is not there
-    doubled    records decided twice, or in the target though they were not kept
-    different  decisions, rows or bytes that an undisturbed run leaves otherwise
-    misled     runs that ended with another exit code, or later, than they should
+    Attributes:
+        lost: Records that are not decided, kept records missing from the target, and dropped records without
+            their keeper.
+        doubled: Records that were decided twice, or are in the target although they were not kept.
+        different: Decisions, rows or bytes that differ from an undisturbed run.
+        misled: Runs that ended with a wrong exit code, or too late.
     """
 
     lost: int = 0
@@ -58,7 +59,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a campaign went; `worst` tells of the first trials that did damage."""
+    """The result of a campaign; `worst` describes the first trials that did damage."""
 
     trials: int = 0
     damage: Damage = Damage()
@@ -83,24 +84,26 @@ class Material:
 
     @classmethod
     def made(cls, count: int, seed: int, batch_records: int, refused: int = 2) -> Material:
-        """Make records of all kinds; those are refused that the most others repeat."""
+        """Make records of all kinds; the refused records are those with the most duplicates."""
         planted: list[Sample] = list(samples(count, seed, Mix(duplicates=0.45, odd=0.08)))
         often = Counter(sample.of for sample in planted if sample.of is not None)
         worst = tuple(record for record, _ in often.most_common(refused))
         return cls(tuple(sample.record for sample in planted), worst, batch_records)
 
 
-Snapshot = Mapping[str, Sequence[bytes]]  # raw documents by collection
+# Raw documents by collection.
+Snapshot = Mapping[str, Sequence[bytes]]
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a run leaves, without what differs from run to run.
+    """The result of a run, without values that differ from run to run.
 
-    decided  for each record the verdicts that the carried-out plans hold, in order
-    target   the raw records by id
-    rows     the rows of `dropped` and `exceptions` by id
-    head     watermark, number of plans, counts; and what must be empty: the pending plan, the lease
+    Attributes:
+        decided: For each record, its verdicts in the applied plans, in order.
+        target: Raw records by id.
+        rows: Rows of `dropped` and `exceptions` by id.
+        head: Watermark, number of plans, counts; also the pending plan and the lease, which must be empty.
     """
 
     decided: Mapping[bytes, Sequence[tuple[Any, ...]]]
@@ -111,7 +114,7 @@ class State:
 
 @dataclass(frozen=True)
 class Arena:
-    """A database of one's own in which a job is disturbed, over and over."""
+    """A private database for disturbing a job repeatedly."""
 
     database: Database[Any]
     material: Material
@@ -119,7 +122,7 @@ class Arena:
     limits: Mapping[str, float] = field(default_factory=dict)
 
     def fill(self) -> None:
-        """Make the source, and a target that refuses."""
+        """Make the source, and a target that refuses records."""
         self.database[SOURCE].insert_many(self.material.records)
         self.make_target()
 
@@ -128,25 +131,26 @@ class Arena:
         self.database.create_collection(TARGET, validator=validator)
 
     def reset(self, before: Snapshot | None = None) -> None:
-        """Take back all that runs have left since; with none before, all of it."""
+        """Restore a snapshot of target and ledger; without a snapshot, empty both."""
         self.database[TARGET].delete_many({})
         if before is None:
             for name in (*LEDGER, "overrides", "left"):
                 self.ledger(name).drop()
             return
-        for name, raws in before.items():  # in the collections that are there: they are known by their UUIDs
+        # Into the existing collections, because the ledger stores their UUIDs.
+        for name, raws in before.items():
             collection = self.database[name].with_options(RAW)
             collection.delete_many({})
             if raws:
                 collection.insert_many(map(RawBSONDocument, raws), bypass_document_validation=True)
 
     def snapshot(self) -> Snapshot:
-        """Return what is in the target and in its ledger, by collection."""
+        """Return the contents of the target and its ledger, by collection."""
         names = (TARGET, *(f"{TARGET}.dedup.{name}" for name in (*LEDGER, "overrides", "left")))
         return {name: list(self._raw(name).values()) for name in names}
 
     def overtake(self, chance: Random) -> None:
-        """Change records of the source, in their text and beside it, and delete some."""
+        """Change texts and other fields of some source records, and delete some records."""
         pages = self.database[SOURCE]
         texts = [one["data"] for one in self.material.records if isinstance(one.get("data"), str)]
         ids = [record["_id"] for record in self.material.records]
@@ -177,7 +181,7 @@ class Arena:
         return path
 
     def state(self) -> State:
-        """Read what is there now."""
+        """Read the present state."""
         reader = LedgerReader(self.database, TARGET)
         head = reader.head()
         decided: dict[bytes, list[tuple[Any, ...]]] = {}
@@ -216,7 +220,7 @@ class Arena:
         }
 
     def damage(self, undisturbed: State) -> Damage:
-        """Compare what is there with what a run leaves that nothing happened to."""
+        """Compare the present state with the result of an undisturbed run."""
         now, source = self.state(), self._raw(SOURCE)
         kept = {i for i, v in now.decided.items() if v[-1][0] in (Action.UNIQUE, Action.UNJUDGED)}
         keepers = [v[-1][2][0] for v in now.decided.values() if v[-1][0] is Action.DUPLICATE]
@@ -236,7 +240,7 @@ def _differences(one: Mapping[bytes, Any], other: Mapping[bytes, Any]) -> int:
 
 @contextmanager
 def arena(client: MongoClient[Any], material: Material, **limits: float) -> Iterator[Arena]:
-    """Give a filled arena, removed afterwards."""
+    """Create and fill an arena; it is removed at the end."""
     database = client[f"arena_{uuid.uuid4().hex}"]
     with tempfile.TemporaryDirectory() as folder:
         made = Arena(database, material, Path(folder), **({"limits": limits} if limits else {}))

@@ -1,7 +1,7 @@
-"""A campaign on a Spark cluster: in each stage of a backfill a worker, the driver or a server falls.
+"""A fault campaign on a Spark cluster: in each stage of a backfill, a worker, the driver or a server fails.
 
-A trial is one backfill from its start to its end, with some faults at moments of it; where one ends the run,
-the next run goes on, and the next fault waits for it.
+A trial is one backfill from start to end, with faults at certain moments. If a fault ends the run, the next
+run continues, and the next fault waits for it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from tests.support.campaign import Arena, Damage, Material, Result, State, arena
 from tests.support.process_campaign import FINISHED, LEAVING_SECONDS, ROOT, ended
 
 STAGES = ("records", "texts", "pairs", "matches", "dropped", "verdicts")
-CARRYING = "carrying"  # what comes after the stages
+# The commit of verdicts, after the stages.
+CARRYING = "carrying"
 MOMENTS = (*STAGES, CARRYING)
 BEGINS, WHOLE = "stage begins stage={}", "stage is whole stage={} "
 TOOK = re.compile(r"stage is whole stage=(\w+) .*seconds=([\d.]+)")
@@ -36,7 +37,7 @@ CONF = {"spark.executor.memory": "512m", "spark.ui.enabled": "false"}
 
 
 class Strike(NamedTuple):
-    """A fault and when it comes."""
+    """A fault and its moment."""
 
     moment: str
     fault: str
@@ -44,7 +45,7 @@ class Strike(NamedTuple):
 
 @dataclass(frozen=True)
 class Field:
-    """A backfill on a cluster, how long each stage takes, and what one machine leaves."""
+    """A backfill on a cluster, the seconds of each stage, and the result of one machine."""
 
     arena: Arena
     spark: LocalSpark
@@ -55,21 +56,21 @@ class Field:
 
     @property
     def log(self) -> Path:
-        """Where the lines of all runs of this backfill are."""
+        """The log file of all runs of this backfill."""
         return self.arena.folder / "log"
 
     def reset(self) -> None:
-        """Take back all that runs have left."""
+        """Undo everything that runs have written."""
         self.arena.reset()
         self.log.unlink(missing_ok=True)
         shutil.rmtree(self.arena.folder / "work", ignore_errors=True)
 
     def start(self, engine: str = "spark") -> subprocess.Popen[bytes]:
-        """Start a backfill; its lines come behind those of the runs before."""
+        """Start a backfill; its log lines are appended to the log."""
         return self._start([sys.executable, "-m", "dedup_job"], engine, master=self.spark.master)
 
     def submit(self) -> subprocess.Popen[bytes]:
-        """Let spark-submit start a backfill, as docs/spark.md says."""
+        """Start a backfill with spark-submit, as docs/spark.md describes."""
         program = self.arena.folder / "submit.py"
         program.write_text("from dedup_job.__main__ import main\n\nmain()\n")
         command = [str(spark_home() / "bin" / "spark-submit"), "--master", self.spark.master, str(program)]
@@ -90,13 +91,13 @@ class Field:
             )
 
     def is_at(self, moment: str) -> bool:
-        """Whether the latest run has come to a moment."""
+        """Return whether the latest run has reached a moment."""
         if moment == CARRYING:
             return self.arena.ledger("head").find_one({"next": {"$gte": 1}}) is not None
         return BEGINS.format(moment) in self.log.read_text()
 
     def left(self) -> Damage:
-        """Return what is wrong with what is there; a stage that is made twice is a run that was misled."""
+        """Return the damage to the present state; a stage that was made twice counts as a misled run."""
         assert self.state
         lines = self.log.read_text().splitlines()
         again = sum(
@@ -109,7 +110,8 @@ class Field:
 
 
 def worker(field: Field, _process: subprocess.Popen[bytes]) -> bool:
-    field.spark.whole()  # where no worker is left, a run waits for one
+    # Without any worker, a run waits.
+    field.spark.whole()
     field.spark.kill_worker(field.rng.randrange(2))
     return False
 
@@ -129,7 +131,7 @@ def election(field: Field, _process: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-# What is done, which says whether that ends the run; and the exit code that the run has then.
+# The function that causes each fault, and returns whether it ends the run; and then the run's exit code.
 FAULTS: Mapping[str, Callable[[Field, subprocess.Popen[bytes]], bool]] = {
     "worker": worker,
     "driver": driver,
@@ -140,7 +142,7 @@ CODES = {"driver": -signal.SIGKILL, "stop": 128 + signal.SIGTERM}
 
 
 def suffered(field: Field, strikes: Sequence[Strike]) -> Result:
-    """Let a backfill suffer these faults, in the order of their moments, and look at what is left."""
+    """Disturb a backfill by faults, in the order of their moments, and return the damage."""
     field.reset()
     waiting, done, damage = list(strikes), 0, Damage()
     while True:
@@ -163,7 +165,7 @@ def suffered(field: Field, strikes: Sequence[Strike]) -> Result:
 
 
 def _came(field: Field, process: subprocess.Popen[bytes], moment: str) -> bool:
-    """Wait until a run comes to a moment; False when it has ended before."""
+    """Wait until a run reaches a moment; return False if it ends first."""
     while not field.is_at(moment):
         if process.poll() is not None:
             return False
@@ -173,7 +175,7 @@ def _came(field: Field, process: subprocess.Popen[bytes], moment: str) -> bool:
 
 @contextmanager
 def field_of(servers: LocalReplicaSet, spark: LocalSpark, material: Material, rng: Random) -> Iterator[Field]:
-    """Give a field that knows what one machine leaves."""
+    """Return a field with the result of one machine."""
     with (
         MongoClient[Any](servers.uri, tz_aware=True, w="majority") as client,
         arena(client, material) as place,

@@ -1,8 +1,8 @@
-"""Two different texts that have the same XXH3: by a fast hash they would be exact copies of each other.
+"""Two different texts with the same XXH3 hash: by a fast hash they would be exact duplicates.
 
-XXH3 cuts a text into stripes of 64 bytes and multiplies the lower half of each eight bytes by the upper half.
-Where the upper halves of two stripes are chosen to give the same factor, bits of the lower halves can change
-places, and all sums stay as they were.
+XXH3 divides a text into stripes of 64 bytes, and multiplies the lower half of each eight bytes by the upper
+half. If the upper halves of two stripes give the same factor, the lower halves can exchange bits without
+changing any sum.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 from bson import encode
 
-BLOCK = 1024  # XXH3 begins anew with each so many bytes
+# XXH3 starts a new block after this many bytes.
+BLOCK = 1024
 FILLING = "we sell good things for a low price here. "
 
 
@@ -27,7 +28,7 @@ OTHER = _with({824: "27wl2b7b", 880: "ifsm1nh9", 952: "hvgqafn2", 1008: "lscabj1
 
 
 def colliding_records(raw_id: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return two records with one id that have the same XXH3: their texts begin where a block does."""
+    """Return two records with the same id and the same XXH3 hash; their texts begin at a block boundary."""
     before = len(encode({"_id": raw_id, "pad": "", "text": ""})) - len("\0\0")
     pad = "x" * (BLOCK - before)
     return {"_id": raw_id, "pad": pad, "text": ONE}, {"_id": raw_id, "pad": pad, "text": OTHER}

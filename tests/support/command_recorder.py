@@ -14,7 +14,7 @@ READING = {
 
 
 class Recorder(monitoring.CommandListener):
-    """Keeps the commands that are sent."""
+    """Records the commands that are sent."""
 
     def __init__(self) -> None:
         self.commands: list[tuple[str, Mapping[str, Any]]] = []

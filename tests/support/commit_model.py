@@ -1,14 +1,14 @@
-"""The commit protocol as a small machine, searched exhaustively: every interleaving of two processes.
+"""A model of the commit protocol as a state machine, searched exhaustively for two interleaved processes.
 
-A process makes one MongoDB command at a time; each command is one step here, with the name that
-`tests/support/commit_steps.py` gives to the command.  Between two steps a process may be killed and start
-again, the lease may be stolen (it runs out at whatever moment is worst), and the answer to a command may be
-lost, so that it is sent again.  The target refuses some records for good, and a run that finishes another's
-plan may find that one of them has vanished from the source.  The target may be dropped, and be made anew
-by the next insertion; or somebody takes a kept record out of it; or it refuses nothing from some moment on.
+A process sends one MongoDB command at a time; each command is one step here, with the name from
+`tests/support/commit_steps.py`. Between two steps a process may be killed and restarted, the lease may be
+stolen (it expires at the worst moment), and the reply to a command may be lost, so that the driver repeats
+the command. The target refuses some records permanently, and a run that finishes another run's plan may find
+that one of its records vanished from the source. The target may be dropped, and be created again by the next
+insert; a kept record may be deleted from it; or it may stop refusing records at some moment.
 
-`search` walks through every state that can be reached and raises Violation, with the steps that lead there,
-at the first in which a promise is broken.  A `Protocol` with a protection taken out shows that it can.
+`search` visits every reachable state. It raises Violation at the first state that breaks a promise, with the
+steps to that state. Tests remove a protection from the `Protocol` to show that the search finds violations.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
-PlanId: TypeAlias = tuple[int, int, int]  # number, fence, version
-Entry: TypeAlias = tuple[int, str, "int | str | None"]  # record; U, D or R; keeper or reason
+# Number, fence, version.
+PlanId: TypeAlias = tuple[int, int, int]
+# Record; U, D or R; keeper or reason.
+Entry: TypeAlias = tuple[int, str, "int | str | None"]
 
 
 class Violation(Exception):
-    """A promise is broken; the message says which one, `steps` how it came to that."""
+    """Raised if a promise is broken; the message names the promise, `steps` lists the steps to the state."""
 
     steps: tuple[str, ...] = ()
 
 
 class Plan(NamedTuple):
-    """Some records' verdicts, and the plan before."""
+    """The verdicts of some records, and the previous plan."""
 
     previous: PlanId | None
     entries: tuple[Entry, ...]
@@ -40,7 +42,7 @@ class Plan(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What is compared and set."""
+    """The document that every commit changes by compare-and-set."""
 
     fence: int = 0
     holder: int | None = None
@@ -51,34 +53,38 @@ class Head(NamedTuple):
 
 
 class World(NamedTuple):
-    """What the server holds."""
+    """The state of the server."""
 
     head: Head = Head()
     plans: frozenset[tuple[PlanId, Plan]] = frozenset()
     target: frozenset[int] = frozenset()
     dropped: frozenset[tuple[int, int | str | None]] = frozenset()
     exceptions: frozenset[int] = frozenset()
-    lost_at: int | None = None  # the number of the next plan when the target was dropped
-    removed: tuple[int, int] | None = None  # a record that somebody took out, and the fence of that moment
-    takes_all: bool = False  # the target refuses nothing any more
+    # The number of the next plan at the time when the target was dropped.
+    lost_at: int | None = None
+    # A record that somebody deleted from the target, and the fence at that time.
+    removed: tuple[int, int] | None = None
+    # Whether the target no longer refuses records.
+    takes_all: bool = False
 
     def plan(self, plan_id: PlanId | None) -> Plan | None:
         return next((plan for key, plan in self.plans if key == plan_id), None)
 
 
 class Process(NamedTuple):
-    """Where a process is, and what it remembers.
+    """The position of a process, and its memory.
 
-    at        the step that it makes next
-    head      the head as it knows it; its fence is the process's own
-    plan      what it carries out
-    due       records of the plan that it inserts next
-    failed    records that did not end as planned, with the reason
-    known     how many of those there were before this round of insertions
-    gone      keepers of the plan that are not in the target any more
-    landed    records of the plan that were in the target when it was taken over
-    keepers   records that stand for others
-    tries     whether what the target refused first is in an accepted plan
+    Attributes:
+        at: Its next step.
+        head: The head as it last read it; its fence is the process's own.
+        plan: The plan that it applies.
+        due: Records of the plan to insert next.
+        failed: Records without the planned outcome, with the reason.
+        known: Number of failed records before this round of inserts.
+        gone: Keepers of the plan that are no longer in the target.
+        landed: Records of the plan that were in the target when the plan was recovered.
+        keepers: Records that are keepers.
+        tries: Whether the records that the target refused first are noted in an accepted plan.
     """
 
     at: str = "idle"
@@ -95,7 +101,7 @@ class Process(NamedTuple):
     recovering: bool = False
 
 
-# Steps that may have nothing to say to the server; then they belong to the step before.
+# Steps that may need no command; they then count as part of the previous step.
 LOCAL = frozenset({"restore", "decide", "land", "note_dropped", "note_exceptions"})
 IDLE, OUT, DONE = Process(), Process("out"), Process("done")
 Step: TypeAlias = tuple[str, World, Process]
@@ -103,24 +109,28 @@ Step: TypeAlias = tuple[str, World, Process]
 
 @dataclass(frozen=True)
 class Protocol:
-    """Which protections are in place.
+    """The protections that are in place.
 
-    fenced        swaps compare the fence
-    compared      swaps compare anything at all
-    lands_first   the watermark moves when the plan has rows_in_target, not when it is accepted
-    promotes      a duplicate of a refused keeper takes its place
-    admits_landed only what has landed stands for later records
-    cleans        unaccepted plans are deleted at all, which no promise needs
-    spares_later  unaccepted plans are deleted by lower fence, not by number alone
-    signs         an amended plan has the fence of the run that amended it
-    notes_first   right rows are written before wrong ones are deleted, and never deleted
-    recognises    a record counts as landed though the server changed what it sets itself, and the source has
-                  it no more
-    asks_first    what the target has of adopted ids is known before a plan is decided
-    looks_again   who finishes another's plan looks whether its keepers are still in the target
-    checks_places before a plan is accepted, and when it is carried out, the target is still the one it was
-    in_turn       copies of what was refused are tried one after another, not all at once
-    keeps_landed  what a killed run inserted in such tries is kept, whatever the target takes by now
+    Attributes:
+        fenced: Swaps compare the fence.
+        compared: Swaps compare anything at all.
+        lands_first: The watermark moves after the inserts of a plan, not when the plan is accepted.
+        promotes: A duplicate of a refused keeper replaces it.
+        admits_landed: Only records that reached the target are keepers of later records.
+        cleans: Unaccepted plans are deleted; no promise needs this.
+        spares_later: Unaccepted plans are deleted by lower fence, not by number alone.
+        signs: An amended plan has the fence of the run that amended it.
+        notes_first: Right rows are written before wrong rows are deleted, and are never deleted.
+        recognises: A record counts as inserted even if the server changed values that it sets itself, and the
+            source no longer has the record.
+        asks_first: The target's records with adopted ids are read before a plan is decided.
+        looks_again: A run that finishes another run's plan checks whether its keepers are still in the
+            target.
+        checks_places: The target is checked to be the same collection before a plan is accepted, and when it
+            is applied.
+        in_turn: Copies of refused records are tried one after another, not all at once.
+        keeps_landed: A record that a killed run inserted in such a try is kept, even if the target would
+            accept the record before it now.
     """
 
     fenced: bool = True
@@ -142,9 +152,11 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Model:
-    """Records with the group of near-duplicates that each belongs to, and a protocol that decides them.
+    """Records and their groups of near-duplicates, and a protocol that decides them.
 
-    adopted  records that the target holds from the beginning, by group; the source has others of their ids
+    Attributes:
+        adopted: Records that are in the target from the start, by group; the source has other records with
+            their ids.
     """
 
     groups: dict[int, str] = field(default_factory=lambda: {1: "A", 2: "A", 3: "A", 4: "B", 5: "A"})
@@ -155,7 +167,7 @@ class Model:
 
     @property
     def beginning(self) -> World:
-        """What the server holds before the first run."""
+        """The state of the server before the first run."""
         return World(target=frozenset(self.adopted))
 
     def group(self, kept: int) -> str:
@@ -164,14 +176,14 @@ class Model:
 
     @cached_property
     def undisturbed(self) -> World:
-        """What a run leaves that nothing happens to."""
+        """The result of an undisturbed run."""
         world, process = self.beginning, IDLE
         while process != DONE:
             _, world, process = next(iter(self.steps(world, process, 0)))
         return world
 
     def steps(self, world: World, process: Process, me: int) -> Iterator[Step]:
-        """Yield what the process may do next: the step's name, the world and the process after it."""
+        """Yield the possible next steps of a process: name of the step, world and process after it."""
         for name, after, then in self._step(world, process, me):
             while then.at in LOCAL and then not in (OUT, DONE):
                 inner = next(self._step(after, then, me))
@@ -184,7 +196,7 @@ class Model:
         step: Callable[[World, Process, int], Iterator[Step]] = getattr(self, "_" + process.at)
         return step(world, process, me)
 
-    # Taking over.
+    # Recovery.
 
     def _idle(self, world: World, process: Process, me: int) -> Iterator[Step]:
         yield "", world, Process("take", world.head)
@@ -240,7 +252,7 @@ class Model:
         kept = (record for plan in chain(world, process.head.last) for record, _, _ in plan.of("U"))
         yield "", world, process._replace(at="decide", keepers=frozenset({*kept, *self.adopted}))
 
-    # Committing.
+    # The commit.
 
     def _decide(self, world: World, process: Process, me: int) -> Iterator[Step]:
         due = [record for record in self.groups if record > process.head.watermark][: self.chunk]
@@ -299,7 +311,7 @@ class Model:
             yield "", world, process._replace(at=at)
 
     def _promoted(self, process: Process) -> tuple[int, ...]:
-        """Return what takes the place of what was refused in this round."""
+        """Return the records that replace the records refused in this round."""
         before = self._without(process.plan, dict(process.failed[: process.known]), process.gone)
         after = self._without(process.plan, dict(process.failed), process.gone)
         if after == before:
@@ -309,7 +321,7 @@ class Model:
         return tuple(record for record, _, _ in after.of("U") if record not in _kept(before))
 
     def _both(self, process: Process) -> frozenset[int]:
-        """Return what a killed run inserted, and this one has inserted another record for."""
+        """Return the records inserted by a killed run that this run has inserted another record for."""
         plan = self._without(process.plan, dict(process.failed), process.gone)
         dropped = frozenset(record for record, _, _ in plan.of("D"))
         return process.landed & dropped if self.protocol.keeps_landed else frozenset()
@@ -427,7 +439,7 @@ class Model:
         swap: tuple[Mapping[str, object], Mapping[str, object]],
         then: str,
     ) -> Step:
-        """Compare and set; where the answer to the same swap was lost, the head shows it done already."""
+        """Compare and set the head; after a lost reply to the same swap, the head shows its success."""
         before, after = swap
         head = world.head
         fits = not self.protocol.fenced or head.fence == process.head.fence
@@ -457,7 +469,7 @@ class Model:
     def _without(
         self, plan: Plan | None, failed: dict[int, str], gone: frozenset[int | str | None] = frozenset()
     ) -> Plan:
-        """Give these records another verdict, and one duplicate of them, or of those gone, their place."""
+        """Change the verdicts of these records; promote a duplicate of each, and of each missing keeper."""
         assert plan
         entries: list[Entry] = []
         lost = set(gone)
@@ -505,7 +517,7 @@ def chain(world: World, last: PlanId | None) -> list[Plan]:
 
 
 def check(model: Model, world: World) -> None:
-    """Raise Violation unless the world keeps every promise, at whatever moment this is."""
+    """Raise Violation unless the world keeps every promise; valid at any moment."""
     committed = [entry for plan in chain(world, world.head.last) for entry in plan.entries]
     pending = world.plan(world.head.pending)
     if world.head.pending is not None and pending is None:
@@ -534,7 +546,7 @@ def check(model: Model, world: World) -> None:
 
 
 def _tried(world: World) -> set[int]:
-    """Return what may be in the target since its keeper was refused, and those before it, too."""
+    """Return the records that may be in the target because a keeper, or its replacement, was refused."""
     pending = world.plan(world.head.pending)
     if pending is None or world.head.pending is None or not world.head.pending[2]:
         return set()
@@ -542,14 +554,14 @@ def _tried(world: World) -> set[int]:
 
 
 def check_lost(_: Model, world: World) -> None:
-    """Raise Violation when more is decided on a dropped target than what was under way at that moment."""
+    """Raise Violation if more than the plan in progress is decided after the target was dropped."""
     assert world.lost_at is not None
     if world.head.next > world.lost_at + 1:
         raise Violation("lost: plans were carried out on a target that is not the one it was")
 
 
 def check_removed(model: Model, world: World) -> None:
-    """Raise Violation when what somebody took out of the target has changed anything else."""
+    """Raise Violation if a record that somebody deleted from the target has changed anything else."""
     assert world.removed is not None
     committed = [entry for plan in chain(world, world.head.last) for entry in plan.entries]
     if [record for record, _, _ in committed] != [one for one in model.groups if one <= world.head.watermark]:
@@ -562,7 +574,7 @@ def check_removed(model: Model, world: World) -> None:
 
 
 def outcome(world: World) -> tuple[object, ...]:
-    """Return what a run leaves, without what may differ: fences, and why the refused record is refused."""
+    """Return the result of a run without what may differ: fences, and the reason of a refusal."""
     plans = [
         [entry if entry[1] != "R" else entry[:2] for entry in p.entries]
         for p in chain(world, world.head.last)
@@ -573,13 +585,14 @@ def outcome(world: World) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class Mishaps:
-    """How much may go wrong on one path.
+    """The number of mishaps on one path.
 
-    kills     processes killed
-    losses    answers lost
-    drops     the target dropped
-    removals  a record taken out of it
-    easings   the target takes what it refused
+    Attributes:
+        kills: Processes killed.
+        losses: Replies lost.
+        drops: Times the target is dropped.
+        removals: Records deleted from the target.
+        easings: Times the target stops refusing records.
     """
 
     kills: int = 2
@@ -591,7 +604,7 @@ class Mishaps:
 
 @dataclass(frozen=True)
 class Searched:
-    """How large the search was; `finished` counts states in which some run has come to its end."""
+    """The size of a search; `finished` counts states where some run has finished."""
 
     states: int
     transitions: int
@@ -602,7 +615,11 @@ State: TypeAlias = tuple[World, tuple[Process, ...], Mishaps]
 
 
 def search(model: Model, mishaps: Mishaps = Mishaps(), processes: int = 2) -> Searched:
-    """Visit every state that can be reached; raises Violation at the first that breaks a promise."""
+    """Visit every reachable state.
+
+    Raises:
+        Violation: At the first state that breaks a promise.
+    """
     start: State = (model.beginning, (IDLE,) * processes, mishaps)
     came_from: dict[State, tuple[State, str] | None] = {start: None}
     queue = deque([start])
@@ -631,7 +648,7 @@ def search(model: Model, mishaps: Mishaps = Mishaps(), processes: int = 2) -> Se
 
 
 def _checks(world: World) -> Callable[[Model, World], None]:
-    """Return what is to hold of a world, after what others have done to its target."""
+    """Return the check for a world, depending on the changes that others made to its target."""
     if world.lost_at is not None:
         return check_lost
     return check if world.removed is None else check_removed
@@ -671,7 +688,7 @@ def _steps_to(state: State, came_from: dict[State, tuple[State, str] | None]) ->
 
 
 def is_path(model: Model, runs: Iterable[Sequence[str]]) -> bool:
-    """Return whether one process can make just these steps, run after run, each killed where it ends."""
+    """Return whether one process can make exactly these steps, run after run, each killed at its end."""
     worlds = {model.beginning}
     for run in runs:
         states = _silently(model, {(world, IDLE) for world in worlds})
@@ -690,7 +707,7 @@ def is_path(model: Model, runs: Iterable[Sequence[str]]) -> bool:
 
 
 def _silently(model: Model, states: set[tuple[World, Process]]) -> set[tuple[World, Process]]:
-    """Add what these states come to by steps that change nothing on the server."""
+    """Add the states that can be reached by steps that change nothing on the server."""
     found, waiting = set(states), list(states)
     while waiting:
         world, process = waiting.pop()

@@ -1,4 +1,4 @@
-"""The names that the model of the commit protocol has for the commands that a job sends."""
+"""Translate the commands of a job to the steps of the commit protocol's model."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 from tests.support.fault_proxy import Command
 
 READS = {"find", "getMore", "count", "aggregate", "listCollections", "ping", "hello", "killCursors"}
-PREPARES = {"create", "createIndexes"}  # once, and before anything is decided
+# Sent once, before anything is decided.
+PREPARES = {"create", "createIndexes"}
 
 
 def steps(commands: Iterable[Command], target: str) -> list[str]:
-    """Return the steps that these commands are; what only reads is none, nor what says that a run is on."""
+    """Return the steps of these commands; reads and renewals of the lease are no steps."""
     named = (step for command in commands for step in _of(command, target))
     return [name for name, _ in groupby(named)]
 
@@ -45,7 +46,7 @@ def _of(command: Command, target: str) -> Iterator[str]:
 
 
 def _is_renewal(body: dict[str, Any]) -> bool:
-    """Return whether a swap only makes sure of the lease: it sets what it asks for."""
+    """Return whether a swap only renews the lease: it sets the values that it compares."""
     changes = body["update"][0]["$set"]
     return all(
         isinstance(value, dict) and name in body["query"] and value.get("$literal") == body["query"][name]

@@ -1,4 +1,4 @@
-"""A command as it is typed, run in this process: its exit code and what it prints."""
+"""Run a command line in this process, and return its exit code and output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dedup_job.report import logs
 
 @dataclass(frozen=True)
 class Said:
-    """What a command said, and its exit code."""
+    """The output of a command, and its exit code."""
 
     code: int
     out: str
@@ -38,7 +38,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Console:
-    """Runs commands with a settings file; what is `typed` comes from a terminal."""
+    """Runs commands with a settings file; `typed` is input from a simulated terminal."""
 
     capsys: pytest.CaptureFixture[str]
     settings: Path
@@ -57,7 +57,7 @@ class Console:
 
 @contextmanager
 def _own_log() -> Iterator[None]:
-    """Leave the loggers as they were: a command sets them up for a process of its own."""
+    """Restore the loggers afterwards: a command configures them for a whole process."""
     loggers = [logging.getLogger(logs.NAME), logging.getLogger("py.warnings")]
     before = [(one.handlers, one.propagate, one.level) for one in loggers]
     try:

@@ -1,11 +1,12 @@
-"""Forced elections while runs work, one job after the other: python -m tests.support.elections 200 [SEED]
+"""Forced elections during runs, one job after another: python -m tests.support.elections 200 [SEED]
 
-The primary steps down and is killed in turn while a backfill works; when that has ended, its outcome is
-compared with that of an undisturbed one, and the next job begins.
+The primary steps down or is killed, in turn, during a backfill; afterwards the result is compared with that
+of an undisturbed backfill, and the next job begins.
 
     python -m tests.support.elections restless 600
 
-lets it step down every two seconds, so many seconds long, whether or not the run got any further.
+makes the primary step down every two seconds for the given number of seconds, whether or not the run made
+progress.
 """
 
 from __future__ import annotations
@@ -34,22 +35,24 @@ from tests.support.job import ROOT, Job
 from tests.support.waiting import becomes
 
 RECORDS = 1_000
-LONGEST_PAUSE = 0.5  # seconds of undisturbed work between two elections, at most
+# Most seconds of undisturbed work between two elections.
+LONGEST_PAUSE = 0.5
 STEP_SECONDS = 2.0
 DONE = 0
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What came of the elections.
+    """The result of the elections.
 
-    elections  how many were forced
-    runs       backfills that were disturbed by them
-    failed     of these, how many ended with another exit code than 0; they were run again
-    lost       records that are neither in the target nor named in the ledger as dropped
-    doubled    records that are both, or were decided twice
-    different  jobs whose target or ledger is not that of an undisturbed run
-    slowest    seconds from the moment when there was a primary again to the next commit, at most
+    Attributes:
+        elections: Number of forced elections.
+        runs: Number of backfills that were disturbed.
+        failed: Number of these that ended with an exit code other than 0; they were run again.
+        lost: Records that are neither in the target nor dropped in the ledger.
+        doubled: Records that are both, or were decided twice.
+        different: Jobs whose target or ledger differs from an undisturbed run.
+        slowest: Most seconds from the new primary to the next commit.
     """
 
     elections: int = 0
@@ -67,7 +70,7 @@ class Tally:
 
 
 def elections(replica_set: LocalReplicaSet, trials: int, seed: int = 1, records: int = RECORDS) -> Tally:
-    """Force at least so many elections on one job after the other, and return what came of them."""
+    """Force at least `trials` elections on one job after another, and return the result."""
     random, total = Random(seed), Tally()
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -86,7 +89,7 @@ def elections(replica_set: LocalReplicaSet, trials: int, seed: int = 1, records:
 
 
 def restless(replica_set: LocalReplicaSet, seconds: float, records: int = RECORDS) -> Tally:
-    """Let the primary step down every two seconds while jobs work; return what came of it."""
+    """Make the primary step down every two seconds during jobs; return the result."""
     total = Tally()
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -140,7 +143,7 @@ def _backfill(job: Job) -> subprocess.Popen[bytes]:
 
 
 def _trial(job: Job, calm: Job, replica_set: LocalReplicaSet, random: Random) -> Tally:
-    """Disturb one job until it is done, and compare what it leaves."""
+    """Disturb one job until it is done, and compare its result."""
     done = Tally()
     while True:
         with _backfill(job) as process:
@@ -156,7 +159,7 @@ def _trial(job: Job, calm: Job, replica_set: LocalReplicaSet, random: Random) ->
 
 
 def _election(job: Job, replica_set: LocalReplicaSet, process: subprocess.Popen[bytes], kill: bool) -> Tally:
-    """Force an election, and wait until the run has committed something since."""
+    """Force an election, and wait until the run has committed a plan since."""
     before = _committed(job)
     if kill:
         replica_set.kill_primary()
@@ -172,7 +175,7 @@ def _election(job: Job, replica_set: LocalReplicaSet, process: subprocess.Popen[
 
 
 def _committed(job: Job) -> int | None:
-    """Return how many plans are carried out; None before the ledger is made."""
+    """Return the number of applied plans; None before the ledger exists."""
     head = RetryPolicy()(lambda: job.ledger("head").find_one())
     return head and int(head["next"])
 

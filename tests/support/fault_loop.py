@@ -1,4 +1,4 @@
-"""The exhaustive campaign: every MongoDB command that a job sends, and every fault that can come to it."""
+"""The exhaustive campaign: every fault at every MongoDB command that a job sends."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ from tests.support.forked_commands import Ended, Forks
 SMALL = Material.made(60, seed=11, batch_records=16)
 DONE, REFUSED, UNREACHABLE = 0, 3, 69
 KILLED = -signal.SIGKILL
-LIVES = 5  # kills until a job is let finish
+# Times that a job is killed before it may finish.
+LIVES = 5
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A job that is run again and again through a wire that causes faults.
+    """A job that is run repeatedly through a proxy that causes faults.
 
-    command   what it is told: `backfill`, `run` or another
-    commands  how many commands an undisturbed run sends
-    state     what it leaves
-    before    what is there when it begins; None for nothing
+    Attributes:
+        command: The command to run: `backfill`, `run` or another.
+        commands: Number of MongoDB commands that an undisturbed run sends.
+        state: The result of an undisturbed run.
+        before: The state at the beginning; None for an empty target.
     """
 
     arena: Arena
@@ -44,7 +46,7 @@ class Loop:
     before: Snapshot | None = None
 
     def run(self, fault: Fault | None = None, hasty: bool = False, records: bool = False) -> Ended:
-        """Run the job to its end, by this fault or by itself."""
+        """Run the job to its end, with a fault or undisturbed."""
         limits = {"connect_seconds": 0.3, "patience_seconds": 0.5} if hasty else {}
         config = self.arena.config_file(limits=limits)
         pid = 0
@@ -62,13 +64,14 @@ class Loop:
         return self.forks.start([*self.command, "-c", str(config)], environment)
 
     def disturbed(self, *faults: Fault) -> Result:
-        """Disturb one run after the other, let a last one finish, and see what is left."""
+        """Disturb runs one after another, let a last run finish, and return the damage."""
         assert self.state
         self.arena.reset(self.before)
         damage = Damage()
         for place, fault in enumerate(faults):
             ended = self.run(fault, hasty=fault.kind is Kind.GONE)
-            in_time = place and ended.code in (DONE, REFUSED)  # a run that finishes another sends less
+            # A run that finishes another run's work sends fewer commands.
+            in_time = place and ended.code in (DONE, REFUSED)
             damage += Damage(misled=int(not in_time and ended.code not in _expected(fault)))
         if ended.code not in (DONE, REFUSED):
             ended = self.run()
@@ -85,7 +88,7 @@ class Loop:
         return sum((self.disturbed(fault) for fault in faults), Result())
 
     def twice_killed(self, count: int, rng: Random) -> Result:
-        """Kill a run, and the one that finishes it, at random commands."""
+        """Kill a run, and the run that continues it, at random commands."""
         kinds = (Kind.KILLED_BEFORE, Kind.KILLED_AFTER)
         result = Result()
         for _ in range(count):
@@ -94,7 +97,7 @@ class Loop:
         return result
 
     def struck(self, count: int, rng: Random) -> Result:
-        """Kill a run, and some of its successors, at random moments of the clock; then let one finish."""
+        """Kill a run, and some of its successors, at random times; then let a run finish."""
         assert self.state
         seconds, result = self._seconds(), Result()
         while result.trials < count:
@@ -113,20 +116,21 @@ class Loop:
         return result
 
     def _seconds(self) -> float:
-        """Return how long an undisturbed run takes."""
+        """Return the duration of an undisturbed run, in seconds."""
         self.arena.reset()
         started = time.monotonic()
         self.run()
         return time.monotonic() - started
 
     def _killed_after(self, seconds: float) -> Ended:
-        """Run the job and kill it after so long, if it has not ended before."""
+        """Run the job, and kill it after some seconds unless it has ended."""
         self.wire.arm(None, lambda: None, False)
         pid = self._start(self.arena.config_file())
         with _process(pid) as process:
 
             def kill() -> None:
-                with suppress(ProcessLookupError):  # it has ended in that moment
+                # The process has just ended.
+                with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(process, signal.SIGKILL)
 
             timer = threading.Timer(seconds, kill)
@@ -139,7 +143,7 @@ class Loop:
 
 @contextmanager
 def _process(pid: int) -> Iterator[int]:
-    """Give a handle that means this process and no later one of the same number."""
+    """Return a handle of this process, which cannot refer to a later process with the same id."""
     process = os.pidfd_open(pid)
     try:
         yield process
@@ -148,7 +152,7 @@ def _process(pid: int) -> Iterator[int]:
 
 
 def _expected(fault: Fault) -> tuple[int, ...]:
-    """Return the exit codes that a run may have to which this happens."""
+    """Return the exit codes that a run with this fault may have."""
     if fault.kind is Kind.GONE:
         return (UNREACHABLE,)
     if fault.kind in (Kind.KILLED_BEFORE, Kind.KILLED_AFTER):
@@ -158,7 +162,7 @@ def _expected(fault: Fault) -> tuple[int, ...]:
 
 @contextmanager
 def loop(uri: str, forks: Forks, material: Material = SMALL, mode: str = "backfill") -> Iterator[Loop]:
-    """Give a loop that knows what an undisturbed run sends and leaves."""
+    """Return a loop that knows the commands and the result of an undisturbed run."""
     with MongoClient[Any](uri, tz_aware=True) as client, arena(client, material) as place, Wire(uri) as wire:
         made = Loop(place, forks, wire, (mode,))
         ended = made.run()
@@ -168,7 +172,7 @@ def loop(uri: str, forks: Forks, material: Material = SMALL, mode: str = "backfi
 
 @contextmanager
 def applying(uri: str, forks: Forks, material: Material = SMALL) -> Iterator[Loop]:
-    """Give a loop that brings up to date what a backfill had decided before the source changed."""
+    """Return a loop of `reconcile --apply`, with a backfill before the source changed."""
     with loop(uri, forks, material) as decided:
         before = decided.arena.snapshot()
         decided.arena.overtake(Random(5))

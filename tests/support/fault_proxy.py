@@ -1,7 +1,8 @@
-"""A proxy between a job and its server: counts the commands, and causes a fault at one of them.
+"""A proxy between a job and its server that counts commands, and causes a fault at one of them.
 
-It speaks MongoDB's wire protocol as far as it must: whole messages, one request and its reply at a time.  A
-command counts when it has a session, as all of a job's own commands do and the driver's heartbeats do not.
+It understands as much of MongoDB's wire protocol as it needs: whole messages, one request and reply at a
+time. Only commands with a session count: all of a job's own commands have one, and the driver's heartbeats
+have none.
 """
 
 from __future__ import annotations
@@ -28,18 +29,23 @@ RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
 
 
 class Kind(StrEnum):
-    """What happens to a command."""
+    """The kind of a fault."""
 
-    KILLED_BEFORE = "killed before"  # the job, before the command reaches the server
-    KILLED_AFTER = "killed after"  # the job, when the server has carried it out
-    REQUEST_LOST = "request lost"  # the connection closes before the command reaches the server
-    REPLY_LOST = "reply lost"  # the connection closes when the server has carried it out
-    GONE = "gone for good"  # the connection closes, and so does every other from then on
+    # The job is killed before the command reaches the server.
+    KILLED_BEFORE = "killed before"
+    # The job is killed after the server has executed the command.
+    KILLED_AFTER = "killed after"
+    # The connection closes before the command reaches the server.
+    REQUEST_LOST = "request lost"
+    # The connection closes after the server has executed the command.
+    REPLY_LOST = "reply lost"
+    # The connection closes, and so does every later connection.
+    GONE = "gone for good"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Damage to the n-th command, from 1, and to as many more right behind it."""
+    """A fault at `times` commands in a row, beginning with command `number`, counted from 1."""
 
     kind: Kind
     number: int
@@ -51,7 +57,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command as it went over the wire; `documents` are those of an insert, an update or a delete."""
+    """A command on the wire; `documents` are the documents of an insert, update or delete."""
 
     body: dict[str, Any]
     documents: tuple[Any, ...]
@@ -64,7 +70,7 @@ class Command:
 class Wire(Proxy):
     """A proxy for one job at a time; use it as a context manager."""
 
-    # Only polled heartbeats are a request and a reply at a time.
+    # Only polled heartbeats consist of one request and one reply.
     options = "directConnection=true&serverMonitoringMode=poll"
 
     def __init__(self, uri: str) -> None:
@@ -75,7 +81,7 @@ class Wire(Proxy):
     def arm(
         self, fault: Fault | None, kill: Callable[[], None] = lambda: None, records: bool = False
     ) -> None:
-        """Begin to count anew, and cause this fault when its command comes."""
+        """Restart the count, and cause this fault at its command."""
         with self._lock:
             self._fault, self._kill, self._records = fault, kill, records
             self._is_gone = False
@@ -114,7 +120,7 @@ class Wire(Proxy):
 
 
 def _message(sock: socket.socket) -> bytes:
-    """Return one whole message, or nothing when the other side has closed."""
+    """Return one whole message, or b"" if the other side has closed the connection."""
     header = _exactly(sock, HEADER.size)
     if not header:
         return b""
@@ -132,7 +138,7 @@ def _exactly(sock: socket.socket, size: int) -> bytes:
 
 
 def read(message: bytes) -> Command:
-    """Take a command from an OP_MSG: a body, and perhaps a sequence of documents."""
+    """Parse a command from an OP_MSG: a body, and possibly a sequence of documents."""
     body: dict[str, Any] = {}
     documents: list[Any] = []
     place = HEADER.size + 4

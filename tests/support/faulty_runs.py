@@ -1,4 +1,4 @@
-"""A run in this process to which something happens: at chosen commands, and without worker processes."""
+"""Runs in this process, without workers, with actions at chosen commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Action = Callable[[monitoring.CommandStartedEvent], object]
 
 
 def of_kind(event: monitoring.CommandStartedEvent) -> str:
-    """Return which step of a run a command is: a step of the commit protocol, or else the command's name."""
+    """Return the step of a command in the commit protocol, otherwise the command's name."""
     name, command = event.command_name, event.command
     collection = str(command.get(name, ""))
     if name == "findAndModify":
@@ -32,7 +32,7 @@ def of_kind(event: monitoring.CommandStartedEvent) -> str:
 
 
 class Moments(monitoring.CommandListener):
-    """Calls an action before the n-th command of a kind is sent; `due` holds what is still to come."""
+    """Calls an action before the n-th command of a kind is sent; `due` has the actions still to come."""
 
     def __init__(self, due: dict[tuple[str, int], Action]) -> None:
         self.due = due
@@ -52,9 +52,9 @@ class Moments(monitoring.CommandListener):
 
 
 def install(monkeypatch: pytest.MonkeyPatch, *listeners: Any) -> None:
-    """Run jobs of this process without workers, and let these listeners hear their commands.
+    """Run jobs of this process without workers, and call these listeners for their commands.
 
-    The log, which a command line sets up, is afterwards as before.
+    Logging, which a command line configures, is restored afterwards.
     """
     without_workers(monkeypatch.setattr)
     listening = functools.partial(LimitedClient, event_listeners=listeners)

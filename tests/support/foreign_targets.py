@@ -1,4 +1,4 @@
-"""Targets that others filled or emptied, and runs killed at a command."""
+"""Targets that somebody else filled or emptied, and runs killed at a command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rehearsed(job: Job, fresh: bool = False) -> Counts:
 
 
 class Killed(BaseException):
-    """The process ended here."""
+    """Raised where the process would be killed."""
 
 
 def killed_at(number: int, work: Callable[..., Any]) -> Callable[..., Any]:

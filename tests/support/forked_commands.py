@@ -1,11 +1,11 @@
-"""Runs the command line many times a second: one warm process that forks a child for each run.
+"""Run the command line many times a second: one warm process forks a child for each run.
 
-As a program it reads one run a line from stdin, `{"arguments": [...], "environment": {...}}`, and answers
-with the child's pid, and then with its exit code (-9 when it was killed) and what it wrote to stdout and to
-stderr.  The children fingerprint in their own process: workers know no database, and starting them takes a
+As a program it reads one run per line from stdin, `{"arguments": [...], "environment": {...}}`. It answers
+with the child's pid, and then with its exit code (-9 if it was killed) and its output on stdout and stderr.
+The children fingerprint in their own process: workers have no database connection, and starting them takes a
 second.
 
-`Forks` is the other end.
+`Forks` is the client.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a run ended: its exit code, -n when signal n killed it, and what it wrote."""
+    """The result of a run: exit code (-n if signal n killed it), and output."""
 
     code: int
     printed: str
@@ -59,7 +59,8 @@ class Forks:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
-        self._answer()  # it is warm
+        # The first line says that the process is warm.
+        self._answer()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -68,7 +69,7 @@ class Forks:
         self._process.wait(HANG_SECONDS)
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-        """Start `dedup-job` with these arguments and this environment; returns its pid.  One at a time."""
+        """Start `dedup-job` with these arguments and environment, one run at a time; return its pid."""
         request = json.dumps({"arguments": list(arguments), "environment": dict(environment)})
         assert self._process.stdin
         self._process.stdin.write(request + "\n")
@@ -77,7 +78,11 @@ class Forks:
         return self._pid
 
     def ended(self) -> Ended:
-        """Wait for the end of the run; raises TimeoutExpired for one that hangs, and ends it."""
+        """Wait for the end of the run.
+
+        Raises:
+            TimeoutExpired: If the run hangs; it is killed.
+        """
         assert self._process.stdout
         is_there, _, _ = select.select([self._process.stdout], [], [], HANG_SECONDS)
         if not is_there:
@@ -116,7 +121,7 @@ def _tell(answer: Any) -> None:
 
 
 def _run(request: dict[str, Any], printed: int, said: int) -> None:
-    """Be `python -m dedup_job` with these arguments; never returns."""
+    """Act as `python -m dedup_job` with these arguments; never returns."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for stream, file in enumerate((nothing, printed, said)):
@@ -145,9 +150,10 @@ class EmptyTarget:
 
 
 def _warm_up() -> None:
-    """Load and compile all that a run needs, and let engines do without workers."""
+    """Load and compile everything that a run needs, and replace the workers."""
     without_workers(setattr)
-    common.MIN_HEARTBEAT_INTERVAL = 0.02  # look soon whether the server is there again
+    # Check often whether the server is back.
+    common.MIN_HEARTBEAT_INTERVAL = 0.02
     source = {"database": "warm", "collection": "up", "fields": ["data"]}
     target = {"database": "warm", "collection": "on"}
     recipe = make_recipe(config.check_settings({"source": source, "target": target}, "warm up"))

@@ -1,7 +1,9 @@
-"""Runs the command line and halts at one of its MongoDB commands: halted.py NUMBER GRACE ARGUMENT ...
+"""Run the command line and halt at one of its MongoDB commands.
 
-At command NUMBER it writes a line to stdout and waits for one on stdin.  GRACE takes the place of the seconds
-that a signalled run has for cleaning up.
+    halt_at_command.py NUMBER GRACE ARGUMENT ...
+
+At command NUMBER it writes a line to stdout and waits for a line on stdin. GRACE replaces the number of
+seconds that a run has for its cleanup after a signal.
 """
 
 from __future__ import annotations

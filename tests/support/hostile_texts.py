@@ -1,4 +1,4 @@
-"""Texts that would do harm, or hide something, on a page that took them for more than text."""
+"""Texts that would do harm, or hide something, on a page that does not escape them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An engine without processes, for tests in which workers are not the subject."""
+"""An engine without processes, for tests that are not about workers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from dedup_job.pipeline.pool import Work
 
 
 class InlinePool:
-    """Does the work of a pool at once, in this process."""
+    """Does a pool's work immediately, in this process."""
 
     def __init__(self, recipe: Recipe, _workers: int, _context: object) -> None:
         vars(worker_process)["_fingerprinter"] = _fingerprinter(recipe)
 
     def submit(self, work: Work[Any], raws: Sequence[bytes], _seconds: float, _is_fresh: bool) -> Future[Any]:
-        """Return the answer, or what went wrong."""
+        """Return a future with the result or the error."""
         future: Future[Any] = Future()
         try:
             future.set_result(work(raws))
@@ -29,11 +29,11 @@ class InlinePool:
         return future
 
     def stop(self) -> None:
-        """Nothing runs."""
+        """No-op: there are no processes."""
 
 
 def without_workers(put: Callable[[object, str, object], object]) -> None:
-    """Let engines work in this process from now on; `put` is `setattr`, or that of a monkeypatch."""
+    """Make engines work in this process from now on; `put` is `setattr`, or the method of a monkeypatch."""
     put(local_engine, "Pool", InlinePool)
     for module in (fork_server, local_engine):
         put(module, "fork_server", lambda: None)

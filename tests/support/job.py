@@ -32,7 +32,7 @@ LEDGER = ("head", "plans", "dropped", "exceptions", "runs", "overrides", "left")
 
 @dataclass
 class Job:
-    """Source `pages`, target `unique`, and the settings between them."""
+    """Source `pages`, target `unique`, and the settings of the job between them."""
 
     database: Database[Any]
     uri: str
@@ -67,7 +67,7 @@ class Job:
 
     @contextmanager
     def hasty(self) -> Iterator[None]:
-        """Let runs give a server up at once; for a server that is gone, as a slow one looks the same."""
+        """Give up an unreachable server immediately; only for tests whose server is really gone."""
         limits = dict(self.tables["limits"])
         self.set("limits", connect_seconds=0.3, patience_seconds=0.5)
         try:
@@ -94,7 +94,7 @@ class Job:
         environment: dict[str, str] | None = None,
         program: tuple[str, ...] | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command, in a child of a warm process; with a program of its own, in a fresh interpreter."""
+        """Run a command in a child of a warm process, or with its own `program` in a fresh interpreter."""
         environment = {**os.environ, "DEDUP_SOURCE_URI": self.uri, **(environment or {})}
         arguments = (*arguments, "-c", str(self.config_file()))
         if self.forks is not None and program is None:
@@ -113,7 +113,7 @@ class Job:
         )
 
     def outcome(self) -> tuple[dict[bytes, bytes], dict[Any, Any], dict[Any, Any]]:
-        """Return what a run leaves: the target's bytes, and the rows on dropped records and exceptions."""
+        """Return the result of a run: the target's bytes, and the rows on dropped records and exceptions."""
         target = {document.raw[:64]: bytes(document.raw) for document in self.target.with_options(RAW).find()}
         return target, self.rows("dropped"), self.rows("exceptions")
 
@@ -123,7 +123,7 @@ class Job:
         return digest
 
     def rows(self, name: str) -> dict[Any, Any]:
-        """Return the rows of a ledger collection by id, without what differs from run to run."""
+        """Return the rows of a ledger collection by id, without values that differ from run to run."""
         return {
             repr(row.pop("_id")): {key: value for key, value in row.items() if key not in ("run", "at")}
             for row in self.ledger(name).find()

@@ -1,7 +1,9 @@
-"""Runs the command line and kills it at one of its MongoDB commands: killed.py WHEN NUMBER ARGUMENT ...
+"""Run the command line and kill it at one of its MongoDB commands.
 
-WHEN is `before` or `after`; NUMBER counts the commands that the job sends, from 1.  With NUMBER 0 nothing is
-killed, and the number of commands is written to the file that DEDUP_TEST_COUNT names.
+    kill_at_command.py WHEN NUMBER ARGUMENT ...
+
+WHEN is `before` or `after`; NUMBER counts the commands that the job sends, from 1. With NUMBER 0 nothing is
+killed, and the number of commands is written to the file in DEDUP_TEST_COUNT.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ COUNTED = {"find", "insert", "update", "delete", "findAndModify", "listCollectio
 
 
 class Killer(monitoring.CommandListener):
-    """Counts commands, and ends this process at one of them as the OOM killer would."""
+    """Counts commands, and kills this process at one of them as the OOM killer would."""
 
     def __init__(self, when: str, number: int) -> None:
         self.when, self.number, self.sent = when, number, 0

@@ -1,7 +1,7 @@
-"""A process that dies at one of its MongoDB commands, played inside the test's own process.
+"""Simulate, inside the test's process, a process that is killed at one of its MongoDB commands.
 
-From the moment it dies no command that reads or writes data reaches the server any more, which is all that a
-server can tell of a kill.  The next one may take its lease at once, as that of a process that is gone.
+From then on no command that reads or writes data reaches the server, which is all that a server can observe
+of a kill. The next process may take the lease at once, because its holder has ended.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ COUNTED = {"find", "insert", "update", "delete", "findAndModify", "listCollectio
 
 
 class Died(BaseException):
-    """Not an Exception: nothing may catch it and go on."""
+    """Simulates the kill; no Exception, so that no code can catch it and continue."""
 
 
 class Mortal(monitoring.CommandListener):
-    """Counts commands, and dies after the first that is fatal by its number, from 1, and what it says.
+    """Counts commands, and dies after the first command that is fatal according to `is_fatal`.
 
-    After one command is before the next: the server sees no difference.
+    Its arguments are the command's number, from 1, and its event. After one command is the same as before the
+    next: the server sees no difference.
     """
 
     def __init__(self, is_fatal: Callable[[int, monitoring.CommandStartedEvent], bool]) -> None:
         self.is_fatal, self.sent, self.is_dead = is_fatal, 0, False
-        self.last: int | None = None  # commands may overlap, so it is known by its own number
+        # Its own number, because commands may overlap.
+        self.last: int | None = None
 
     def started(self, event: monitoring.CommandStartedEvent) -> None:
-        # What renews the lease beside the work comes at no certain time, and may go on: the holder is gone.
+        # A renewal of the lease comes from another thread at no fixed time. It may continue, as the lease's
+        # holder is gone.
         if event.command_name in COUNTED and threading.current_thread().name != "lease":
             if self.is_dead:
                 raise Died
@@ -54,7 +57,7 @@ class Mortal(monitoring.CommandListener):
 
 @contextmanager
 def mortal(listener: Mortal) -> Iterator[None]:
-    """Let the connections that are made in here die with the listener."""
+    """Let connections that are opened in this block die with the listener."""
     with pytest.MonkeyPatch.context() as patch, ExitStack() as connections:
 
         def connect(*arguments: Any, **options: Any) -> LimitedClient:
@@ -66,7 +69,7 @@ def mortal(listener: Mortal) -> Iterator[None]:
 
 
 def commands_of(work: Callable[[], object]) -> int:
-    """Do something undisturbed and return how many commands it sends."""
+    """Call a function undisturbed, and return the number of its commands."""
     counter = Mortal(lambda number, event: False)
     with mortal(counter):
         work()
@@ -74,12 +77,12 @@ def commands_of(work: Callable[[], object]) -> int:
 
 
 def killed(work: Callable[[], object], number: int) -> None:
-    """Do something, and die after its command of this number."""
+    """Call a function, and die after its command with this number."""
     _die(work, Mortal(lambda sent, event: sent == number))
 
 
 def killed_after_setting(name: str, work: Callable[[], object]) -> None:
-    """Do something, and die when a value of the head is set."""
+    """Call a function, and die after a value of the head is set."""
 
     def sets(_: int, event: monitoring.CommandStartedEvent) -> bool:
         update: Any = event.command.get("update")

@@ -1,6 +1,6 @@
-"""Runs the command line, and says on the last line of stderr how many bytes of memory it held at most.
+"""Run the command line, and print its peak memory in bytes on the last line of stderr.
 
-Workers are processes of their own, and are not counted in.
+Workers are separate processes and are not counted.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dedup_job import __main__
 
 
 def peak_bytes() -> int:
-    """Return the most bytes that this process has held since it began to run this program."""
+    """Return the peak memory of this process since it started this program, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) << 10
 

@@ -8,7 +8,7 @@ SECRET = "/ping/4c0e-s3cret"
 
 
 class Monitor(BaseHTTPRequestHandler):
-    """Notes what it is asked for; answers 404 where that is wanted."""
+    """Records requests; answers 404 if a test wants it."""
 
     code = 200
     asked: list[str]

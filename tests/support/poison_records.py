@@ -1,10 +1,10 @@
-"""Records that break such jobs, each with the verdict that it must get: made by code, one kind at a time.
+"""Records that break such jobs, each with the verdict it must get; made by code, one kind at a time.
 
     python -m tests.support.poison_records NAME ...
 
-fingerprints these kinds (all of them where none is named), each in a process of its own that was forked from
-one warm worker, and prints a JSON object for each: the reason, whether its text was seen to the end, CPU
-seconds, and the peak of its memory above that of the idle worker.
+fingerprints these kinds, or all of them, each in a separate process that is forked from one warm worker. It
+prints a JSON object for each: the reason, whether its text was read to the end, CPU seconds, and the peak of
+its memory above the idle worker's.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ from dedup_job.pipeline import worker_process
 from tests.support.recipes import recipe_of
 
 TAIL = "此句写在最后仍须读到。"
-LARGEST = 16 << 20  # bytes of a record
-CPU_SECONDS = 20  # after which the kernel ends a trial
+# Bytes of a record.
+LARGEST = 16 << 20
+# After this time the kernel ends a trial.
+CPU_SECONDS = 20
 UUIDS: CodecOptions[Any] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
 UNIQUE = ""
 
@@ -43,10 +45,11 @@ UNIQUE = ""
 class Poison:
     """One kind of bad record.
 
-    name    what is wrong with it; `_id` as well, unless the id is what is wrong
-    reason  "" when it is judged like any other, else the reason why it is unjudged
-    make    returns the raw record
-    tail    whether the record's text ends with TAIL, which must not be lost on the way
+    Attributes:
+        name: The defect; also the `_id`, unless the id is the defect.
+        reason: "" if it is judged like any other record, otherwise the reason why it is unjudged.
+        make: Returns the raw record.
+        tail: Whether the record's text ends with TAIL, which must not be lost.
     """
 
     name: str
@@ -60,7 +63,7 @@ class Poison:
 
 
 def raw_string(content: bytes, kind: bytes = b"\x02", name: bytes = b"text") -> bytes:
-    """Return an element that holds any bytes as its text."""
+    """Return an element with arbitrary bytes as its text."""
     return kind + name + b"\0" + (len(content) + 1).to_bytes(4, "little") + content + b"\0"
 
 
@@ -77,7 +80,7 @@ def _text(name: str, make: Callable[[], str]) -> bytes:
 
 
 def _tagged(name: str, make: Callable[[], str]) -> str:
-    """A text of this kind alone, so that two kinds are never duplicates of one another."""
+    """Return a text that only this kind has, so that two kinds are never duplicates."""
     rng = Random(name)
     return "".join(chr(rng.randrange(0x4E00, 0x9FA0)) for _ in range(40)) + make()
 
@@ -257,7 +260,7 @@ WRONG_TYPES: dict[str, tuple[str, Any]] = {
 
 
 def depth(levels: int) -> bytes:
-    """Return a document that is so many levels deep."""
+    """Return a document with this many levels."""
     inner = document()
     for _ in range(levels - 1):
         inner = document(b"\x03a\0" + inner)
@@ -265,13 +268,13 @@ def depth(levels: int) -> bytes:
 
 
 def padded(head: bytes, size: int) -> bytes:
-    """Return a record of exactly so many bytes."""
+    """Return a record of exactly this many bytes."""
     room = size - len(document(head, fields(pad=Binary(b""))))
     return document(head, fields(pad=Binary(b"x" * room)))
 
 
 def judged(name: str, *around: bytes) -> bytes:
-    """Return the elements of a good text, with something odd around it."""
+    """Return the elements of a good text, with odd elements beside it."""
     before, after = (*around, b"", b"")[:2]
     return before + fields(text=_tagged(name, lambda: TAIL)) + after
 
@@ -300,7 +303,8 @@ ODD_FIELDS: dict[str, tuple[str, Callable[[str], bytes]]] = {
     "other_name_operator": (UNIQUE, lambda name: judged(name, b"\x10$set\0" + bytes(4))),
     "other_fields_90000": (UNIQUE, lambda name: judged(name, fields(**{f"f{n}": n for n in range(90_000)}))),
     "deep_100": (UNIQUE, lambda name: judged(name, b"\x03deep\0" + depth(99))),
-    "deep_181": (UNIQUE, lambda name: judged(name, b"\x03deep\0" + depth(180))),  # more are refused
+    # The server refuses documents with more levels.
+    "deep_181": (UNIQUE, lambda name: judged(name, b"\x03deep\0" + depth(180))),
     "deep_text": ("not_text:document", lambda name: b"\x03text\0" + depth(99)),
     "timestamp_of_nothing_inside": (UNIQUE, lambda name: judged(name, fields(inner={"at": Timestamp(0, 0)}))),
     "vector_of_100000": (UNIQUE, lambda name: judged(name, fields(v=list(range(100_000))))),
@@ -401,12 +405,12 @@ def _padded(name: str, size: int) -> bytes:
 
 @cache
 def recipe() -> Recipe:
-    """Return a recipe with the defaults, which reads the field `text`."""
+    """Return the default recipe, which reads the field `text`."""
     return recipe_of("text")
 
 
 def measure(poison: Poison) -> dict[str, Any]:
-    """Fingerprint one record in a process of its own; return what it took, and what came of it."""
+    """Fingerprint one record in a separate process; return its cost and its result."""
     raw = poison.raw
     reading, writing = os.pipe()
     child = os.fork()

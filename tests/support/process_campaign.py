@@ -1,6 +1,6 @@
-"""Campaigns with whole processes: killed, stopped, paused, started all at once, robbed of their workers.
+"""Campaigns with whole processes: killed, stopped, paused, started at the same time, losing their workers.
 
-Each causes one kind of fault in `python -m dedup_job`, so many times, at moments that a seed decides.
+Each campaign causes one kind of fault in `python -m dedup_job`, many times, at moments chosen by a seed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ FINISHED = (0, 3)
 HELD = 75
 ENDED_BY = {
     signal.SIGTERM: (143, -signal.SIGTERM),
-    signal.SIGINT: (130, -signal.SIGINT),  # a process that has only just begun has no handlers yet
+    # A process that has just started has no signal handlers yet.
+    signal.SIGINT: (130, -signal.SIGINT),
 }
-LIVES = 5  # kills until a job is let finish
+# Times that a job is killed before it may finish.
+LIVES = 5
 STARTERS = 8
 LOSER_SECONDS = 10.0
 LEAVING_SECONDS = 10.0
@@ -37,7 +39,7 @@ LEAVING_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Storm:
-    """A job of a few thousand records, how long it takes, and what it leaves when nothing happens."""
+    """A job of a few thousand records, its duration, and the result of an undisturbed run."""
 
     arena: Arena
     uri: str
@@ -59,25 +61,25 @@ class Storm:
 
     @property
     def log(self) -> Path:
-        """Where the latest run's lines are."""
+        """The log file of the latest run."""
         return self.arena.folder / "log"
 
     def finish(self) -> Damage:
-        """Let a run come to its end."""
+        """Let a run finish."""
         return Damage(misled=int(ended(self.start()) not in FINISHED))
 
     def moment(self) -> float:
-        """Return a moment of a run's life, in seconds."""
+        """Return a random time during a run, in seconds."""
         return self.rng.uniform(0, self.seconds)
 
     def left(self) -> Damage:
-        """Return what is wrong with what is there."""
+        """Return the damage to the present state."""
         assert self.state
         return self.arena.damage(self.state)
 
 
 def ended(process: subprocess.Popen[bytes], seconds: float = HANG_SECONDS) -> int | None:
-    """Wait for a process and return its exit code; None for one that hangs, which is then killed."""
+    """Wait for a process and return its exit code; kill a process that hangs, and return None."""
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -88,7 +90,7 @@ def ended(process: subprocess.Popen[bytes], seconds: float = HANG_SECONDS) -> in
 
 @contextmanager
 def storm(uri: str, material: Material, rng: Random) -> Iterator[Storm]:
-    """Give a storm that knows what an undisturbed run leaves."""
+    """Return a storm with the result of an undisturbed run."""
     with MongoClient[Any](uri, tz_aware=True) as client, arena(client, material) as place:
         calm = Storm(place, uri, rng)
         assert ended(calm.start()) in FINISHED
@@ -99,7 +101,7 @@ def storm(uri: str, material: Material, rng: Random) -> Iterator[Storm]:
 
 
 def kills(storm: Storm, count: int) -> Result:
-    """Kill a run, and its successors, at random moments; each job is let finish after some of them."""
+    """Kill a run, and its successors, at random times; after some kills each job may finish."""
     result = Result()
     while result.trials < count:
         storm.arena.reset()
@@ -121,7 +123,7 @@ def kills(storm: Storm, count: int) -> Result:
 
 
 def contests(storm: Storm, count: int) -> Result:
-    """Start many runs at once: one works, the others end at once, and say so by their exit code."""
+    """Start many runs at the same time: one works, and the others exit at once with the right exit code."""
     return sum((_contest(storm) for _ in range(count)), Result())
 
 
@@ -145,7 +147,7 @@ def _contest(storm: Storm) -> Result:
 
 
 def pauses(storm: Storm, count: int) -> Result:
-    """Stop the holder of the lease, let another run finish, and let the first go on: it must not decide."""
+    """Pause the lease's holder, let another run finish, and resume the first, which must not decide."""
     return sum((_pause(storm) for _ in range(count)), Result())
 
 
@@ -157,7 +159,8 @@ def _pause(storm: Storm) -> Result:
     with suppress(subprocess.TimeoutExpired):
         paused.wait(storm.rng.uniform(0, storm.seconds / 3))
     paused.send_signal(signal.SIGSTOP)
-    time.sleep(0.05)  # what it has sent is carried out
+    # Time for the server to execute the commands it has received.
+    time.sleep(0.05)
     was_held = head.find_one({"lease": {"$ne": None}}) is not None
     over = [{"$set": {"lease.until": {"$subtract": ["$$NOW", 1]}}}]
     head.update_one({"lease": {"$ne": None}}, over)
@@ -170,8 +173,9 @@ def _pause(storm: Storm) -> Result:
 
 
 def signals(storm: Storm, count: int) -> Result:
-    """Send SIGTERM or SIGINT, to a quarter of the runs twice: they end soon, and the next run finishes."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background, shells have it ignored
+    """Send SIGTERM or SIGINT, twice to a quarter of the runs: they end soon, and the next run finishes."""
+    # Shells ignore SIGINT in background processes, which inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     result = Result()
     while result.trials < count:
         storm.arena.reset()
@@ -203,12 +207,12 @@ def _signalled(storm: Storm) -> tuple[Damage, str]:
 
 
 def _had_no_handlers(storm: Storm, code: int | None) -> bool:
-    """Tell whether the interpreter was still setting itself up: it says so, and exits with 1."""
+    """Return whether the interpreter was still starting: it then says so, and exits with 1."""
     return code == 1 and b"KeyboardInterrupt" in storm.log.read_bytes()
 
 
 def worker_losses(storm: Storm, count: int) -> Result:
-    """Kill or stop worker processes while a run goes on: they are replaced, and the answer is the same."""
+    """Kill or stop worker processes during a run: they are replaced, and the result is the same."""
     return sum((_worker_lost(storm) for _ in range(count)), Result())
 
 
@@ -231,7 +235,7 @@ def _worker_lost(storm: Storm) -> Result:
 
 
 def _workers_of(pid: int) -> list[int]:
-    """Return the workers of a run: they are children of the process that forks them, its child."""
+    """Return the workers of a run, which are children of its fork server."""
     return [worker for server in _children(pid) for worker in _children(server)]
 
 
@@ -242,5 +246,6 @@ def _children(pid: int) -> list[int]:
 def _parent(stat: Path) -> int | None:
     try:
         return int(stat.read_text().rpartition(")")[2].split()[1])
-    except OSError:  # it has ended
+    # The process has ended.
+    except OSError:
         return None

@@ -1,4 +1,4 @@
-"""Whether a process is alive."""
+"""Check whether a process is alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A proxy between a job and its server: what it does to a connection is its own affair."""
+"""A proxy between a job and its server; subclasses decide how to serve a connection."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pymongo.uri_parser import parse_uri
 
 
 class Proxy:
-    """Takes connections; use it as a context manager."""
+    """Accepts connections; use it as a context manager."""
 
-    options = "directConnection=true"  # of its connection string
+    # Options of its connection string.
+    options = "directConnection=true"
 
     def __init__(self, uri: str) -> None:
         host, port = parse_uri(uri)["nodelist"][0]
@@ -33,7 +34,8 @@ class Proxy:
         return f"mongodb://127.0.0.1:{self._listener.getsockname()[1]}/?{self.options}"
 
     def _accept(self) -> None:
-        with suppress(OSError):  # closed
+        # The socket was closed.
+        with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()

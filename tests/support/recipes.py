@@ -1,4 +1,4 @@
-"""Recipes as settings make them."""
+"""Recipes made from settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dedup_job.recipe_from_settings import make_recipe
 
 
 def recipe_of(*fields: str, **tables: Mapping[str, Any]) -> Recipe:
-    """The recipe for texts in these fields, by these tables of settings."""
+    """Return the recipe for texts in these fields, with these tables of settings."""
     settings = {
         "source": {"database": "d", "collection": "c", "fields": list(fields)},
         "target": {"database": "d", "collection": "u"},

@@ -1,4 +1,4 @@
-"""The sieve as docs/deciding.md says it, one text and one key at a time: what the index must find."""
+"""A reference for the index: the candidate rules of docs/deciding.md, one text and one key at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEGMENT_BITS = 16
 
 @dataclass(frozen=True)
 class Sieved:
-    """What the sieve looks at of a text: its fingerprint or None, and the keys of its bands or none."""
+    """The values of a text that the rules use: its fingerprint or None, and its band keys or none."""
 
     bits: int | None
     keys: tuple[int, ...]
@@ -25,7 +25,7 @@ class Sieved:
 
 @dataclass(frozen=True)
 class Bounds:
-    """How many texts a key is remembered with, and how many the keys of one map find."""
+    """The limits: texts stored for one key, and texts that one map returns for one query."""
 
     listed: int = candidate_index.LISTED
     found: int = candidate_index.FOUND
@@ -72,7 +72,7 @@ def _candidates(
 
 
 def _listed(keys: Sequence[object], number: int, bounds: Bounds) -> list[int]:
-    """Return the other texts that their key is remembered with."""
+    """Return the other texts that are stored for their key."""
     return [
         other
         for other in _others(keys, number)
@@ -94,12 +94,12 @@ def _is_probed(own: tuple[int, int], other: tuple[int, int]) -> bool:
 
 
 def _apart(one: Sieved, other: Sieved) -> int:
-    """Return the distance in bits, -1 where one of the two has no fingerprint."""
+    """Return the distance in bits; -1 if one of the two has no fingerprint."""
     return -1 if one.bits is None or other.bits is None else (one.bits ^ other.bits).bit_count()
 
 
 def columns(texts: Sequence[Sieved], bits: int, bands: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return texts as Index.add takes them."""
+    """Return texts as columns for `CandidateIndex.add`."""
     words = [[(text.bits or 0) >> 64 * word & 2**64 - 1 for word in range(bits // 64)] for text in texts]
     return (
         np.array(words, np.uint64).reshape(len(texts), bits // 64),
@@ -109,6 +109,6 @@ def columns(texts: Sequence[Sieved], bits: int, bands: int) -> tuple[np.ndarray,
 
 
 def bounded(bits: int, matching: Matching, bounds: Bounds) -> CandidateIndex:
-    """Return an empty index with these bounds."""
+    """Return an empty index with these limits."""
     with mock.patch.multiple(candidate_index, LISTED=bounds.listed, FOUND=bounds.found):
         return CandidateIndex(bits, matching)

@@ -1,4 +1,4 @@
-"""Collections and commands that tests of `restore` share."""
+"""Collections and commands shared by the tests of `restore`."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ def in_target(job: Job) -> list[Any]:
 
 
 def with_two_copies(job: Job) -> str:
-    """Keep record 1, drop 2 and 3; returns the run."""
+    """Keep record 1, drop records 2 and 3; return the run."""
     job.source.insert_many([{"_id": n, "text": TEXT, "more": {"n": n}} for n in (1, 2, 3)])
     return job.decide("backfill").run

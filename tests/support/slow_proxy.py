@@ -1,4 +1,4 @@
-"""A proxy that is a bad line: so many bytes a second on each connection, and each part comes late."""
+"""A proxy that simulates a slow connection: a limited number of bytes per second, and a delay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PART = 4096
 
 
 class SlowLine(Proxy):
-    """A line to a server; use it as a context manager."""
+    """A slow connection to a server; use it as a context manager."""
 
     def __init__(self, uri: str, bytes_a_second: float, delay: float = 0.0) -> None:
         super().__init__(uri)

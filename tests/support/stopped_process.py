@@ -1,7 +1,6 @@
-"""A process that is stopped before one of its MongoDB commands, and wakes when others have done their work.
+"""Simulate, inside the test's process, a process that stops before one of its commands while others work.
 
-Played inside the test's own process, where another run may take the lease at once, as that of a process whose
-lease is over.
+Another run may take the lease at once, as if the lease had expired.
 """
 
 from __future__ import annotations
@@ -20,24 +19,26 @@ from dedup_job.mongo.limited_client import LimitedClient
 from tests.support.kill_in_process import COUNTED
 
 Event = monitoring.CommandStartedEvent
-# In place of thirty. Who is not stopped must remove within it, also on a busy machine.
+# Instead of thirty. A process that is not stopped must be able to remove records in this time, on a busy
+# machine too.
 REMOVAL_SECONDS = 10
 
 
 def hurry_removals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a process have ten seconds to remove and replace what it means to, not thirty."""
+    """Give a process ten seconds for removals and replacements, instead of thirty."""
     monkeypatch.setattr(leased_ledger, "MARGIN", head.SECONDS - REMOVAL_SECONDS)
 
 
 def sleep_past_removals() -> None:
-    """Sleep until the server refuses a removal that was meant for before."""
+    """Sleep until the server refuses removals with an earlier deadline."""
     time.sleep(REMOVAL_SECONDS + 0.1)
 
 
 class Sleeper(monitoring.CommandListener):
-    """Stops once, while something else happens, before the first command for which it is time.
+    """Stops once, before the first command that `is_time` selects, and calls a function during the stop.
 
-    That is told by the command's number, from 1, and what it says.  No thread of the process goes on then.
+    The arguments of `is_time` are the command's number, from 1, and its event. No thread of the process
+    continues during the stop.
     """
 
     def __init__(self, is_time: Callable[[int, Event], bool], meanwhile: Callable[[Event], object]) -> None:
@@ -63,7 +64,7 @@ class Sleeper(monitoring.CommandListener):
 def stopped(
     work: Callable[[], object], is_time: Callable[[int, Event], bool], meanwhile: Callable[[Event], object]
 ) -> None:
-    """Do something that is stopped at its time until `meanwhile` has happened."""
+    """Call a function, and stop it at its time until `meanwhile` has returned."""
     with pytest.MonkeyPatch.context() as patch:
 
         def others(event: Event) -> None:

@@ -1,4 +1,4 @@
-"""Example plans, as the ledger stores them."""
+"""Example plans in the ledger's format."""
 
 from __future__ import annotations
 

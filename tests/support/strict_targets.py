@@ -1,4 +1,4 @@
-"""Targets that refuse records, and how they differ from an undisturbed one."""
+"""Targets that refuse records, and their differences from an undisturbed target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two texts, and recipes by which texts are compared in pairs."""
+"""Two texts, and recipes for comparing texts in pairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ OTHER = "山谷里的小学今年只剩下十二名学生，老师每天走七�
 DEFAULT = recipe_of("data")
 RECIPES = {
     "default": recipe_of("data"),
-    "wide": recipe_of("data", match={"radius": 20}),  # so wide that all are compared
+    # So wide that all texts are compared.
+    "wide": recipe_of("data", match={"radius": 20}),
     "narrow": recipe_of("data", match={"radius": 0, "band_radius": 1, "min_similarity": 0.7}),
     "loose": recipe_of("data", match={"bands": 20, "rows": 1, "band_radius": 64}),
     "strict": recipe_of("data", match={"bands": 1, "rows": 16, "radius": 3}),

@@ -1,4 +1,4 @@
-"""Collections and commands that tests of `undo` share."""
+"""Collections and commands shared by the tests of `undo`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def target_hash(job: Job) -> str | None:
 
 
 def state(job: Job) -> dict[str, Any]:
-    """Return what a run leaves: the target's hash, the head without the lease, what else the ledger says."""
+    """Return the result of a run: the target's hash, the head without the lease, and other collections."""
     head = job.ledger("head").find_one() or {}
     return {
         "target": target_hash(job),
@@ -46,7 +46,7 @@ def texts(start: int, stop: int, **more: Any) -> list[dict[str, Any]]:
 
 
 def odd_run(job: Job) -> tuple[dict[str, Any], str]:
-    """Decide records of every verdict in a nightly run; returns the state before, and the run."""
+    """Decide records of every verdict in a nightly run; return the state before, and the run."""
     job.set("limits", batch_records=6)
     job.database.create_collection("unique", validator={"bad": {"$exists": False}})
     job.source.insert_many(texts(0, 4))
@@ -70,14 +70,14 @@ def odd_run(job: Job) -> tuple[dict[str, Any], str]:
 
 
 def stopped_before_the_insert(job: Job) -> str:
-    """Let a nightly run die when its plan is accepted; returns its name."""
+    """Let a nightly run die after its plan is accepted; return its name."""
     killed_after_setting("pending", lambda: job.decide("run"))
     row = job.ledger("runs").find_one(sort=[("started", -1)]) or {}
     return str(row["_id"])
 
 
 def half_undone(job: Job) -> str:
-    """Leave an undo half done; returns the run."""
+    """Leave an undo half done; return the run."""
     job.source.insert_many(texts(0, 4))
     job.decide("backfill")
     job.source.insert_many(texts(4, 8))

@@ -1,11 +1,11 @@
-"""The undo of a plan as a small machine, searched exhaustively, while the source loses records.
+"""A model of undoing a plan as a state machine, searched exhaustively, while the source loses records.
 
-Two processes take the same plan back, one command a step.  Between two steps a process may be killed and
-start again, the other may take the lease, and somebody may delete a record from the source.  When the undo
-has ended, a run may decide the records of the source again, and a process that was overtaken may still wake.
+Two processes undo the same plan, one command per step. Between two steps a process may be killed and
+restarted, the other process may take the lease, and somebody may delete a record from the source. After the
+undo, a run may decide the source's records again, and a process that lost the lease may still continue.
 
-A record is owed from the moment at which it is removed from the target while the source has not got it: then
-it must be put aside until it is in the target again.
+A record that is removed from the target while the source does not have it must be in the backup until it is
+in the target again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NONE: Records = frozenset()
 
 
 class World(NamedTuple):
-    """What the servers hold; `deletions` may still happen in the source."""
+    """The state of the servers; `deletions` are those that may still happen in the source."""
 
     source: Records
     target: Records
@@ -35,23 +35,25 @@ class World(NamedTuple):
 
 
 class Process(NamedTuple):
-    """The step that a process makes next, the fence that it took, and the records that it works on."""
+    """A process: its next step, its fence, and the records that it works on."""
 
     at: str = "take"
     fence: int = 0
     held: Records = NONE
     stay: Records = NONE
-    ended: bool = False  # whether it settles what it put aside itself
+    # Whether it settles its own backup.
+    ended: bool = False
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """Which protections are in place.
+    """The protections that are in place.
 
-    puts_aside       records are put aside before they are removed
-    looks_again      the source is looked at once more before what was put aside is let go
-    puts_back_first  what left the source is in the target again before it is let go
-    timed            the server refuses removals of a process that was overtaken
+    Attributes:
+        puts_aside: Records are backed up before they are removed.
+        looks_again: The source is read again before a backup is deleted.
+        puts_back_first: A record that left the source is in the target again before its backup is deleted.
+        timed: The server refuses removals of a process that lost the lease.
     """
 
     puts_aside: bool = True
@@ -61,7 +63,7 @@ class Protocol:
 
 
 def step(protocol: Protocol, world: World, process: Process) -> tuple[World, Process] | None:
-    """Return what is there when a process has done what it does next; None where it has ended."""
+    """Return the state after a process's next step; None if the process has ended."""
     held = process.held
     is_refused = world.fence != process.fence and protocol.timed
     match process.at:
@@ -109,7 +111,7 @@ def _after(process: Process) -> str:
 
 
 def check(world: World) -> None:
-    """Raise Violation when a record is gone that nobody has."""
+    """Raise Violation if a record is neither in the source, nor in the target, nor in the backup."""
     if not world.owed <= world.target | world.aside:
         raise Violation("lost: a record was removed that the source had not got any more")
     if world.is_undone and not world.owed <= world.target:
@@ -117,7 +119,11 @@ def check(world: World) -> None:
 
 
 def search(protocol: Protocol, records: Records = frozenset({1, 2}), kills: int = 2) -> int:
-    """Visit every state that can be reached; returns their number, raises Violation at the first loss."""
+    """Visit every reachable state, and return the number of states.
+
+    Raises:
+        Violation: At the first lost record.
+    """
     processes: tuple[Process, ...] = (Process(), Process())
     start = (World(records, records), processes, kills)
     seen, queue = {start}, deque([start])

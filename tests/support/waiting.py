@@ -1,4 +1,4 @@
-"""Wait for a state, never for a time: a busy machine may make anything slow, and only a hang is a failure."""
+"""Wait for a state, never for a fixed time: a busy machine is slow at anything, and only a hang fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ POLL_SECONDS = 0.02
 
 
 def becomes(condition: Callable[[], object]) -> bool:
-    """Wait until a condition holds; returns False where it never does."""
+    """Wait until a condition holds; return False if it never does."""
     deadline = time.monotonic() + HANG_SECONDS
     while not condition():
         if time.monotonic() > deadline:

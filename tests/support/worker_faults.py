@@ -1,7 +1,6 @@
-"""The work of a worker that obeys orders in the text: CRASH, SPIN, SLOW, KILL, KILL-ONCE FLAG, STALL,
-SHORT, RAISE.
+"""Worker code that obeys orders in the text: CRASH, SPIN, SLOW, KILL, KILL-ONCE FLAG, STALL, SHORT, RAISE.
 
-A worker imports this while its time for the first records runs, so it imports little.
+A worker imports this module while the time limit of its first records runs, so it imports little.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from bson import decode
 from dedup_job.pipeline import worker_process
 from dedup_job.records import Fingerprints
 
-LONG = 60.0  # seconds that no test waits unless something hangs
+# Seconds; no test waits this long unless something hangs.
+LONG = 60.0
 
 _work, _count_terms = worker_process.work, worker_process.count_terms
 
