@@ -56,9 +56,7 @@ SCORES = (
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The result of one candidate: the ids it kept, its seconds, and for this project's job the digest of its
-    recipe.
-    """
+    """The kept ids of one candidate, its seconds, and for this project's job the digest of its recipe."""
 
     ids: Sequence[Any]
     seconds: float

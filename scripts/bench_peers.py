@@ -1,5 +1,4 @@
-"""Time the job and its peers from cleaned text to decision, in memory, in one process; score the rows each
-keeps.
+"""Time the job and its peers from cleaned text to decision, in memory, and score the rows each keeps.
 
     python -m scripts.bench_peers --data DIR --tools DIR [--sets leetcode,medical_qa,reuters21578]
         [--peers "rensa RMinHash,gaoya MinHash"] [--runs 3] [--quick]

@@ -1,5 +1,4 @@
-"""Run the long fault campaigns against the job: every fault, many times, on real servers and with real
-processes.
+"""Run the long fault campaigns against the job, on real servers and with real processes.
 
     python -m scripts.soak                    all campaigns, in full; results go to docs/soak.md
     python -m scripts.soak --only kills       one of them; may be repeated

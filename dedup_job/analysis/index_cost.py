@@ -1,4 +1,4 @@
-"""What the index costs for many texts, tried with made-up ones."""
+"""Measure the time and memory of the index for many texts, with made-up texts."""
 
 from __future__ import annotations
 

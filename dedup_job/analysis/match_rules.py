@@ -176,7 +176,7 @@ def judge_pair(reasons: Sequence[str], rules: Sequence[MatchRule]) -> PairJudgem
 
     Args:
         reasons: Why each of the two records cannot be judged; "" if it can.
-        rules: The conditions of `rules`; empty if a record cannot be judged.
+        rules: The conditions, as `check_rules` returns them; empty if a record cannot be judged.
     """
     if any(reasons):
         return PairJudgement(Action.UNJUDGED if reasons[1] else Action.UNIQUE, reasons[1], ["unjudged"])

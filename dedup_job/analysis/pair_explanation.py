@@ -131,7 +131,7 @@ class TermWeights:
         """Weight the terms of two cleaned texts by a recipe."""
         tokens = [*map(Fingerprinter(recipe).tokens, texts)]
         idf = load_idf(recipe.idf_table)
-        # No stop words: `tokens` has left them out already.
+        # No stop words: `Fingerprinter.tokens` has left them out already.
         vocabulary = Vocabulary(recipe.terms, idf, frozenset(), recipe.bits)
         rows = vocabulary.rows(encode_texts([*chain.from_iterable(tokens)]))
         weighted = weigh_terms(offsets_of(tokens), rows, vocabulary, recipe.terms)

@@ -106,6 +106,7 @@ class AuditDatabase:
             raise
 
     def _open(self, path: Path | None) -> None:
+        """Check that the file is an audit database, or make it one if it is empty."""
         # Only read at first: the file may be somebody's own database.
         try:
             mark = self._file.execute("PRAGMA application_id").fetchone()[0]
@@ -134,6 +135,7 @@ class AuditDatabase:
             try:
                 yield
             except BaseException:
+                # SQLite has rolled back some errors itself; then ROLLBACK fails, and must not hide the error.
                 with suppress(sqlite3.Error):
                     self._file.execute("ROLLBACK")
                 raise
@@ -192,7 +194,8 @@ class AuditDatabase:
         decisions = list(decisions)
         rows = list(map(_row, decisions))
         verdicts = Counter((row[2], row[3]) for row in rows)
-        # Adopted records have the count 0 until the source's record with the id is decided.
+        # Adopted records have the count 0 until the source's record with the id is decided.  The update comes
+        # first, because the insert raises that count.
         inserted = [(*row[2:6], row[0]) for row in rows if row[2] in INSERTED]
         self._enter_noted(decisions)
         with _name_errors():
@@ -287,6 +290,7 @@ class AuditDatabase:
 
     def pages(self, question: str, size: int) -> Iterator[list[bytes]]:
         """Yield the ids that a query selects, in pages; rows may change between pages."""
+        # A new query for each page: SQLite does not define what an open cursor returns after rows change.
         last = b""
         select = f"SELECT id FROM ({question}) WHERE id > ? ORDER BY id LIMIT {size}"
         while page := [key for (key,) in self._query(select, last)]:
@@ -312,6 +316,7 @@ class AuditDatabase:
 
 
 def _row(decision: LedgerDecision) -> tuple[Any, ...]:
+    """Return the columns of `decided` for a decision, except the count."""
     keeper = None if decision.keeper is None else as_key(decision.keeper)
     return (
         as_key(decision.id),

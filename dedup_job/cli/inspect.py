@@ -95,6 +95,7 @@ def find_texts(config: Path, file: Path, as_texts: bool, **options: Any) -> int:
       echo "a text" | dedup-job find -c shop.toml --text
     """
     settings, output = prepare_settings(config, {**options, "workers": 1})
+    # Before the imports, so that the fork server loads its code at the same time.
     preload_workers(settings)
     from dedup_job.commands.find import find, read_lines
     from dedup_job.pipeline.context import Context

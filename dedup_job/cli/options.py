@@ -65,6 +65,7 @@ class Output:
 
 def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that all commands have."""
+    # In reverse: a decorator that is applied later comes earlier in the help.
     for option in (
         click.option("-v", "--verbose", is_flag=True, help="Log more, with the traceback of an error."),
         click.option(
@@ -150,13 +151,26 @@ THRESHOLD_OPTION = click.option(
 
 def consent_from(options: dict[str, Any]) -> Any:
     """Return the changes and guards that a person has accepted on the command line."""
+    # Imported here, like most modules in this package: `--help` and usage errors need not wait a second.
     from dedup_job.ledger.compatibility import Consent
 
     return Consent(options.get("refilter", False), options.get("moved", False), options.get("allow", False))
 
 
 def prepare_settings(config: Path, options: dict[str, Any]) -> tuple[Any, Output]:
-    """Read the settings, as the options change them; raises StorageFull with too little memory for a run."""
+    """Read the settings file, and apply the command's options.
+
+    Args:
+        config: The settings file.
+        options: The options of the command, by parameter name.
+
+    Returns:
+        The settings, and the printer of results.
+
+    Raises:
+        ConfigError: If the settings are invalid.
+        StorageFull: If there is too little memory for a run.
+    """
     from dedup_job import config as configuration
     from dedup_job.pipeline.process_memory import check_least
 
@@ -168,7 +182,8 @@ def prepare_settings(config: Path, options: dict[str, Any]) -> tuple[Any, Output
     settings = configuration.with_read_rates(
         settings, options.get("max_docs_per_second"), options.get("max_mb_per_second")
     )
-    check_least(settings.engine.workers)  # before anything compiled is loaded
+    # Before compiled code is loaded: with too little memory, loading it would fail with a less clear error.
+    check_least(settings.engine.workers)
     return settings, Output(options["as_json"])
 
 

@@ -17,7 +17,8 @@ from dedup_job.errors import DedupError, UsageError
 
 if TYPE_CHECKING:
     from dedup_job.mongo.server import Catalog
-SHOWN = 12  # names or fields in a proposal
+# Names or fields in a proposal.
+SHOWN = 12
 
 
 @commands.command()
@@ -57,6 +58,7 @@ def init(
             raise UsageError(f"there is no terminal to ask on: add {' and '.join(missing)}")
         with ExitStack() as stack:
             from_place, fields, to_place = _ask_for_places(stack, config, source, fields, target, options)
+        # This question needs no server, so the connection is closed first.
         reports = reports or _ask_for_folder()
     else:
         from_place = _parse_place("--source", source)

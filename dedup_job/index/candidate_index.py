@@ -89,7 +89,7 @@ class CandidateIndex:
         self._bands = [KeyMap(rule) for rule in by_band]
 
     def __len__(self) -> int:
-        """Number of texts added so far."""
+        """Return the number of texts added so far."""
         return self._count
 
     @property

@@ -186,7 +186,7 @@ def _compare(
         keepers: Where the shingles of the other texts come from.
 
     Returns:
-        float64, shape (p,); GONE where a keeper's shingles are not available.
+        float64, shape (p,); MISSING_KEEPER where a keeper's shingles are not available.
     """
     similarities = np.full(len(rows), MISSING_KEEPER)
     for known in keepers.shingles(np.unique(others).tolist()):

@@ -1,4 +1,4 @@
-"""A key map: the texts that share a key, in the order in which they came."""
+"""A key map: from a key to the texts that have it, in the order of arrival."""
 
 from __future__ import annotations
 

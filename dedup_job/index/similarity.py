@@ -72,7 +72,7 @@ def jaccard(a: Shingles, b: Shingles) -> float:
 def similarities_at_least(
     sets: ShingleSets, rows: Numbers, others: ShingleSets, other_rows: Numbers, least: float
 ) -> npt.NDArray[np.float64]:
-    """Return `similarity_from` for each pair of rows, float64 (n,).
+    """Return `similarity_at_least` for each pair of rows, float64 (n,).
 
     Args:
         sets: Left sets.

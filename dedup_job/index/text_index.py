@@ -58,7 +58,7 @@ class TextIndex:
         return self._digests.nbytes + self._slots.nbytes
 
     def number(self, digests: Digests) -> tuple[Numbers, Flags]:
-        """Number texts, and add those that are new.
+        """Give each text a number, and add the texts that are new.
 
         Args:
             digests: uint64, shape (n, 2); a row of zeros where there is no text.

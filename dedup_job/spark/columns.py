@@ -1,4 +1,4 @@
-"""Convert columns between Arrow and numpy without a copy of each value.
+"""Convert columns between Arrow and numpy, as whole buffers and not value by value.
 
 Spark has no type for a row of a matrix: fingerprints, band keys and shingles travel as binary columns of
 little-endian numbers.
