@@ -156,7 +156,8 @@ RECORDS = (
 # Asked of a keeper's own decision, which a sample may lack.
 OF_KEEPERS = tuple(kind for kind in RECORDS if kind.name in ("keeper_not_kept", "keeper_later"))
 
-SAMPLES = 5  # records that are shown of each kind of difference
+# Records shown of each kind of difference.
+SAMPLES = 5
 IDS_AT_ONCE = 1_000
 
 

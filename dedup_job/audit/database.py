@@ -15,10 +15,14 @@ from dedup_job.errors import StorageFull, UsageError
 from dedup_job.mongo.ids import HEAD, NAME, document
 from dedup_job.records import Action, Counts
 
-VALUE = HEAD + 1 + len(NAME)  # offset of the value in a raw id
-NUMBERS = frozenset({0x01, 0x09, 0x10, 0x11, 0x12})  # double, date, int32, timestamp, int64
-STRINGS = frozenset({0x02, 0x0E})  # string, symbol
-LENGTH = 4  # bytes of a string's length
+# Offset of the value in a raw id.
+VALUE = HEAD + 1 + len(NAME)
+# Double, date, int32, timestamp, int64: their bytes are little-endian.
+NUMBERS = frozenset({0x01, 0x09, 0x10, 0x11, 0x12})
+# String, symbol.
+STRINGS = frozenset({0x02, 0x0E})
+# Bytes of a string's length.
+LENGTH = 4
 
 
 def as_key(raw_id: bytes) -> bytes:
@@ -51,10 +55,12 @@ def as_id(key: bytes) -> bytes:
     return document(key[:1] + NAME + value)
 
 
-APPLICATION = 0x64656475  # "dedu" as SQLite's application id
+# The ASCII codes of "dedu", as SQLite's application id.
+APPLICATION = 0x64656475
 SETTINGS = (f"cache_size = -{64 << 10}", "locking_mode = EXCLUSIVE", "synchronous = NORMAL")
 INSERTED = (Action.UNIQUE, Action.UNJUDGED)
-NAMELESS = ("journal_mode = OFF",)  # an unnamed file is never resumed, so it needs no journal
+# An unnamed file is never resumed, so it needs no journal.
+NAMELESS = ("journal_mode = OFF",)
 TABLES = """
 CREATE TABLE about (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE position (stage TEXT PRIMARY KEY, after BLOB, is_finished INT) WITHOUT ROWID;

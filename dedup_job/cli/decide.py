@@ -194,6 +194,7 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
 
 
 def _adopt(settings: Any, options: dict[str, Any]) -> None:
+    """Keep the target's own records, before the backfill decides the source's."""
     from dedup_job.commands.backfill import adopt
     from dedup_job.pipeline.context import Context
     from dedup_job.report.progress import Progress
@@ -208,6 +209,7 @@ def _adopt(settings: Any, options: dict[str, Any]) -> None:
 
 
 def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
+    """Run a backfill or a nightly run, and publish its report."""
     settings, output = load_reporting_settings(config, options)
     preload_workers(settings)
     from dedup_job.commands.backfill import decide
@@ -220,6 +222,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
         if options.get("adopt"):
             _adopt(settings, options)
         with Context(settings) as context:
+            # Checked before hours of work: indexes are built at the end.
             if options.get("copy_indexes"):
                 context.indexes.check_allowed()
             total = context.source.estimated_count() if mode == "backfill" else None
@@ -234,6 +237,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
                 log.info("building indexes")
                 summary = replace(summary, indexes=context.indexes.copy())
             progress_of_ledger = ledger_progress(context) if watch.wants_metrics else None
+        # Metrics come last, because `publish_report` may raise, which monitoring must see as a failure.
         publish_report(output, settings, summary, summary.as_text(), summary.as_json())
         if progress_of_ledger is not None:
             watch.done(summary, progress_of_ledger)

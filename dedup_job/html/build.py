@@ -35,9 +35,12 @@ from dedup_job.report.files import check_file, replace_file
 from dedup_job.report.run_summary import RunSummary
 from dedup_job.report.terminal import format_id
 
-PAIRS, GROUPS, PLACES = 200, 50, 40  # numbers of pairs, groups and field values on a page
-CONTEXT, MOST = 70, 1_200  # characters beside a difference, and of a text in total
-GROUP_CONTEXT, GROUP_MOST = 40, 300  # the same for the members of a group
+# Numbers of pairs, groups and field values on a page.
+PAIRS, GROUPS, PLACES = 200, 50, 40
+# Characters shown beside a difference, and of a text in total.
+CONTEXT, MOST = 70, 1_200
+# The same for the members of a group.
+GROUP_CONTEXT, GROUP_MOST = 40, 300
 
 NEEDED = ("altair", "vl_convert", "jinja2")
 
@@ -244,6 +247,7 @@ def _read_samples(
 def _read_group(
     context: Context, records: RecordReader, collected: PageSamples, keeper: bytes, size: int
 ) -> ShownGroup:
+    """Re-read a keeper and some of its duplicates for the page."""
     show, members = context.settings.report.show, collected.largest.members(keeper)
     pairs = list(records.pairs(members))
     first = pairs[0].keeper if pairs else RereadRecord(keeper)
@@ -295,6 +299,7 @@ def show_pair(
 
 
 def _shown_record(record: RereadRecord, show: Sequence[str]) -> ShownRecord:
+    """Return a record as the page shows it."""
     fields = [(path, record.fields[path]) for path in show if record.fields.get(path)]
     length = None if record.text is None else len(record.text)
     return ShownRecord(format_id(extended(record.id)), length, fields)
@@ -322,6 +327,7 @@ def _scale_up(
 
 
 def _list_facts(context: Context, done: RunSummary) -> list[tuple[str, str]]:
+    """Return names and values for the small print."""
     matching = context.recipe.matching
     facts = {
         "source": context.source_name,

@@ -13,7 +13,8 @@ from markupsafe import Markup
 from dedup_job.html.contents import PageContents, WeightedLength
 from dedup_job.html.timeline import TimelineBin
 
-WIDTH, HEIGHT = 400, 150  # as on a phone; the page scales them
+# The size on a phone; the page scales the charts.
+WIDTH, HEIGHT = 400, 150
 # Vega accepts only real colours, so each variable is drawn in a colour of its own, and replaced in the SVG.
 COLOURS = {
     "kept": "#0000a1", "near": "#0000a2", "exact": "#0000a3", "unjudged": "#0000a4", "refused": "#0000a5",
@@ -26,8 +27,10 @@ AXIS = {
     "domainColor": COLOURS["faint"], "tickColor": COLOURS["faint"], "gridColor": COLOURS["faint"],
     "gridOpacity": 0.5, "labelFontSize": 11, "titleFontSize": 11, "labelFont": FONT, "titleFont": FONT,
 }  # fmt: skip
-LENGTHS = [base * 10**power for power in range(7) for base in (1, 2, 5)]  # edges of bins, in characters
-SIZES = (2, 3, 4, 5, 6, 11, 21, 51, 101, 1001)  # least sizes of the classes of groups
+# Edges of bins, in characters.
+LENGTHS = [base * 10**power for power in range(7) for base in (1, 2, 5)]
+# Least sizes of the classes of groups.
+SIZES = (2, 3, 4, 5, 6, 11, 21, 51, 101, 1001)
 MARK = re.compile(r'<path aria-label="([^"]*)"([^>]*)/>')
 
 

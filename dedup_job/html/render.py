@@ -30,7 +30,8 @@ KANA, HANGUL, HAN = (
     for characters in ("\u3040-\u30ff", "\uac00-\ud7af", "\u3400-\u9fff\uf900-\ufaff")
 )
 DIGIT = re.compile(r"\d")
-SHORT = 20  # characters: a longer difference with digits is more than another number
+# In characters: a longer difference with digits is more than another number.
+SHORT = 20
 
 
 def render_page(contents: PageContents) -> str:
@@ -45,6 +46,7 @@ def render_page(contents: PageContents) -> str:
 
 
 def _render(contents: PageContents, drawn: Mapping[str, Markup | None]) -> str:
+    """Render the template with the contents and the charts."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

@@ -22,10 +22,14 @@ from dedup_job.report.evidence import DuplicatePair
 
 T = TypeVar("T")
 
-FEW, MANY = 4, 100  # records read at once: few at first, while their size is unknown
-AT_ONCE_BYTES = 8 << 20  # records read at once
-MOST_BYTES = 256 << 20  # records read of one sample
-FIELD_MOST = 200  # characters shown of a field
+# Records read at once: few at first, while their size is unknown.
+FEW, MANY = 4, 100
+# Bytes of records read at once.
+AT_ONCE_BYTES = 8 << 20
+# Bytes of records read for one sample.
+MOST_BYTES = 256 << 20
+# Characters shown of a field.
+FIELD_MOST = 200
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from dedup_job.records import Action, Batch, Counts, Plan
 from dedup_job.report.evidence import DuplicatePair, LargestGroups
 
 T = TypeVar("T")
-WHOLE = 1 << 64  # number of hash values
+# Number of hash values.
+WHOLE = 1 << 64
 
 
 class Reservoir(Generic[T]):
@@ -75,10 +76,13 @@ class GroupReservoir:
     def __init__(self, most: int, of_one: int) -> None:
         """Limit the members of all groups together to about `most`, and of each group to `of_one`."""
         self._most, self._of_one = most, of_one
-        self._limit = WHOLE  # keepers with smaller hashes are in the sample
+        # Keepers with smaller hashes are in the sample.
+        self._limit = WHOLE
         self._groups: dict[bytes, DrawnGroup] = {}
-        self._hashes: list[tuple[int, bytes]] = []  # negated, so that the heap has the greatest hash first
-        self._stored = 0  # keepers and members
+        # Negated, because `heapq` has the smallest item first, and the greatest hash is removed first.
+        self._hashes: list[tuple[int, bytes]] = []
+        # Keepers and members.
+        self._stored = 0
 
     def add(self, keeper: bytes, duplicate: bytes, similarity: float | None) -> None:
         """Add a duplicate.
@@ -122,9 +126,12 @@ class GroupReservoir:
         return self._limit / WHOLE
 
 
-SAMPLE_SIZE = 1_000  # size of each sample: near duplicates, exact duplicates, kept records
-SAMPLED_MEMBERS, MEMBERS_OF_ONE_GROUP = 2_000, 60  # members in the sample of groups, in all and of one group
-STEPS = 100  # of similarity, from 0 to 1
+# Size of each sample: near duplicates, exact duplicates, kept records.
+SAMPLE_SIZE = 1_000
+# Members in the sample of groups: in total, and of one group.
+SAMPLED_MEMBERS, MEMBERS_OF_ONE_GROUP = 2_000, 60
+# Steps of similarity from 0 to 1.
+STEPS = 100
 
 
 class PageSamples:
@@ -166,6 +173,7 @@ class PageSamples:
                 self.kept.add(raw_id)
 
     def _add_pair(self, pair: DuplicatePair) -> None:
+        """Count and sample a duplicate."""
         match = pair.match
         is_near = pair.reason == "near"
         self.groups.add(match.keeper, pair.duplicate, match.similarity if is_near else None)

@@ -9,14 +9,17 @@ from datetime import UTC, datetime
 import numpy as np
 import numpy.typing as npt
 
-BINS = 60  # that a chart shows, about
+# About the number of bins that a chart shows.
+BINS = 60
 HOUR, DAY = 3600, 86_400
 UNITS = (
     ("hour", HOUR), ("six hours", 6 * HOUR), ("day", DAY), ("week", 7 * DAY), ("30 days", 30 * DAY),
     ("quarter of a year", 91 * DAY), ("year", 365 * DAY), ("five years", 5 * 365 * DAY),
 )  # fmt: skip
-MOST_HOURS = 100_000  # eleven years of bins in memory; beyond that, days are counted
-FEWEST_TIMES = 4  # bins; with fewer, a chart by time shows nothing
+# Eleven years of bins in memory; beyond that, days are counted.
+MOST_HOURS = 100_000
+# In bins; with fewer, a chart by time shows nothing.
+FEWEST_TIMES = 4
 
 # An ObjectId is the BSON document of 22 bytes {"_id": 12 bytes}; its first four are seconds, big-endian.
 OBJECT_ID_BYTES, KIND, OBJECT_ID, TIME = 22, 4, 0x07, slice(9, 13)
@@ -45,8 +48,10 @@ class Timeline:
     """Counts records and drops, by time and by order, in bounded memory."""
 
     def __init__(self) -> None:
-        self._width = 1  # records in a bin; doubles as bins run out
-        self._ordered = np.zeros((2 * BINS, 2), np.int64)  # records and drops of each bin
+        # Records in a bin; doubled when all bins are full.
+        self._width = 1
+        # Records and drops of each bin.
+        self._ordered = np.zeros((2 * BINS, 2), np.int64)
         self._seen = 0
         self._unit = HOUR
         self._timed: dict[int, npt.NDArray[np.int64]] = {}
@@ -106,6 +111,7 @@ class Timeline:
         ]
 
     def _add_in_order(self, is_dropped: Flags) -> None:
+        """Count records by their order, in bins of equal width."""
         places = np.arange(self._seen, self._seen + len(is_dropped))
         self._seen += len(is_dropped)
         # When all bins are full, join each with its neighbour: the number of records is not known in advance.
@@ -119,6 +125,7 @@ class Timeline:
         self._ordered[:, 1] += np.bincount(bins[is_dropped], minlength=2 * BINS)
 
     def _add_times(self, seconds: npt.NDArray[np.int64], is_dropped: Flags) -> None:
+        """Count records by the hour or day in their ids."""
         places, bins, counts = np.unique(seconds // self._unit, return_inverse=True, return_counts=True)
         dropped = np.bincount(bins, weights=is_dropped, minlength=len(places)).astype(np.int64)
         for place, *numbers in zip(places.tolist(), counts.tolist(), dropped.tolist(), strict=True):

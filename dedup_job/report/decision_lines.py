@@ -12,7 +12,8 @@ from dedup_job.mongo.ids import extended
 from dedup_job.report.differences import TextGap, TextPiece, describe_gap, mark_difference
 from dedup_job.report.terminal import fit_cell, format_id, wrap_text
 
-MAX_SHOWN, BEFORE = 80, 15  # characters shown of a text, and of these before the first difference of two
+# Characters shown of a text, and of these before the first difference of two texts.
+MAX_SHOWN, BEFORE = 80, 15
 COLUMNS = 100
 GONE = "(deleted)"
 

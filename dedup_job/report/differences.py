@@ -21,8 +21,10 @@ WORD = re.compile(rf"[{CJK}]|(?:(?![{CJK}])\w){{1,40}}|\s{{1,40}}|.", re.DOTALL)
 CLAUSE = re.compile(r".{20,200}?(?:[。！？；，.!?;,]\s?|$)|.{1,200}", re.DOTALL)
 # Part of a word at the end, or at the beginning, of a cut.
 CUT_END, CUT_START = re.compile(r"(?<=\s)[!-~]{1,20}$"), re.compile(r"^[!-~]{1,20}(?=\s)")
-MIN_HIDDEN = 30  # characters: the note about a gap takes as much space
-MOST_EQUALS = 200_000  # pairs of equal parts that one pass compares
+# In characters: the note about a gap takes as much space.
+MIN_HIDDEN = 30
+# Pairs of equal parts that one pass compares.
+MOST_EQUALS = 200_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from dedup_job.report.terminal import fit_cell, hang, wrap_text
 
 STATES = {"ok": "ok", "warning": "warning", "fault": "FAULT"}
 LACKS = "the user lacks the right to "
-PATH_WIDTH = 26  # columns of a field's path
+# Columns of a field's path.
+PATH_WIDTH = 26
 
 
 def doctor_text(shown: Mapping[str, Any]) -> str:

@@ -13,8 +13,10 @@ from dedup_job.records import Batch, KeeperMatch, Plan
 from dedup_job.report.terminal import format_id
 
 T = TypeVar("T")
-LARGEST_COUNT = 1_000_000  # keepers that are counted at once
-MEMBERS = 12  # duplicates remembered of a large group
+# Keepers that are counted at the same time.
+LARGEST_COUNT = 1_000_000
+# Duplicates remembered of a large group.
+MEMBERS = 12
 
 
 class LargestGroups(Generic[T]):
@@ -28,7 +30,8 @@ class LargestGroups(Generic[T]):
         self._most = most
         self._sizes: Counter[bytes] = Counter()
         self._members: defaultdict[bytes, list[T]] = defaultdict(list)
-        self._min_size = 1  # smaller groups are not among the largest
+        # Smaller groups are not among the largest.
+        self._min_size = 1
 
     def add(self, keeper: bytes, duplicate: T) -> None:
         """Count a duplicate."""
@@ -51,6 +54,7 @@ class LargestGroups(Generic[T]):
         return self._members.get(keeper, [])
 
     def _drop_small_groups(self) -> None:
+        """Forget the members of groups that are no longer among the largest."""
         leading = dict(self.sizes())
         self._min_size = min(leading.values())
         for keeper in self._members.keys() - leading.keys():
@@ -79,7 +83,8 @@ class Evidence:
         """
         self._samples, self._groups = samples, groups
         self.largest: LargestGroups[DuplicatePair] = LargestGroups(max(groups, counted))
-        self._random = Random(0)  # seeded, so that two reports of one source show the same pairs
+        # Seeded, so that two reports of one source show the same pairs.
+        self._random = Random(0)
         self._pairs: list[tuple[int, DuplicatePair]] = []
         self._seen = 0
 
@@ -98,6 +103,7 @@ class Evidence:
         return self.largest.sizes()[: self._groups]
 
     def _add(self, pair: DuplicatePair) -> None:
+        """Count a duplicate's group, and draw near duplicates for the sample."""
         self.largest.add(pair.match.keeper, pair)
         # Exact duplicates need no check by a person.
         if pair.reason != "near":

@@ -9,8 +9,10 @@ from typing import Any
 from dedup_job.report.differences import describe_gap, mark_difference
 from dedup_job.report.terminal import fit_cell, format_id, hang, more_row, wrap_text
 
-HEAVIEST = 15  # terms shown in a table
-TERM_WIDTH = 32  # columns of a term in a table
+# Terms shown in a table.
+HEAVIEST = 15
+# Columns of a term in a table.
+TERM_WIDTH = 32
 
 
 def explanation_text(shown: Mapping[str, Any]) -> str:

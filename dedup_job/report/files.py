@@ -65,8 +65,10 @@ def replace_file(file: Path, text: str) -> None:
         raise StorageFull(f"{file} cannot be written: {error.strerror}") from None
 
 
-REPORT_NAME = re.compile(r"\d{8}T\d{6}-[0-9a-f]+\.json")  # a run's name begins with its time
-TIME_LENGTH = 15  # characters of the time, to the second
+# A run's name begins with its time.
+REPORT_NAME = re.compile(r"\d{8}T\d{6}-[0-9a-f]+\.json")
+# Characters of the time, to the second.
+TIME_LENGTH = 15
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,8 @@ class MetricsFile:
             return
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # eq=False keeps it hashable, as a registry requires
+# eq=False keeps the class hashable, as a registry requires.
+@dataclass(frozen=True, slots=True, eq=False)
 class _LastSuccess:
     """A collector of the metrics of the last successful run."""
 
@@ -119,7 +120,8 @@ class _LastSuccess:
                 yield self.metrics[name]
 
 
-PING_SECONDS = 3.0  # timeout of one ping, and of all unfinished ones at the end of a run
+# Timeout of one ping, and of all unfinished pings at the end of a run.
+PING_SECONDS = 3.0
 PING_START, PING_DONE, PING_FAILED = "/start", "", "/fail"
 
 log = logging.getLogger("dedup_job")

@@ -13,7 +13,8 @@ from dedup_job.mongo.ids import extended
 from dedup_job.records import Batch, Plan
 from dedup_job.report.terminal import format_id, to_json_line
 
-COLUMNS = ("keeper", "duplicate", "similarity", "distance", "reason")  # `evaluate` reads the first three
+# `evaluate` reads the first three.
+COLUMNS = ("keeper", "duplicate", "similarity", "distance", "reason")
 
 
 class PairsFile:

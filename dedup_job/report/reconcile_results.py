@@ -14,8 +14,10 @@ from dedup_job.records import VANISHED, Action, Counts
 from dedup_job.report.run_summary import RunSummary
 from dedup_job.report.terminal import count_row, format_id, format_row, join_counts, more_row
 
-SAMPLES = 5  # ids shown as text
-MAX_STAY_LISTED = 100  # ids in JSON, which is also a row of the ledger and may have 16 MiB
+# Ids shown as text.
+SAMPLES = 5
+# Ids in JSON, which is also stored as a row of the ledger, with at most 16 MiB.
+MAX_STAY_LISTED = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,8 @@ class ApplyResult:
         return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
 
 
-MOST_LISTED = 1_000  # records in JSON
+# Records in JSON.
+MOST_LISTED = 1_000
 KEPT, DROPPED, REFUSED = "kept", "dropped", "refused"
 OUTCOMES = {
     Action.UNIQUE: KEPT,
@@ -185,7 +188,8 @@ class AffectedRecords:
         counts = Counter[str]()
         for action, fate in OUTCOMES.items():
             counts[fate] += self._actions.count(action)
-        return +counts  # without zeros
+        # The unary plus removes zeros.
+        return +counts
 
     def rows(self, most: int | None = None) -> Iterator[dict[str, Any]]:
         """Yield all records, or the first `most`, as JSON values."""

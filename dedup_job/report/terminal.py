@@ -8,8 +8,10 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-WIDTH = 110  # columns
-WORD = re.compile(r" ?[!-~]{1,60}|.")  # Chinese lines may break anywhere
+# Columns.
+WIDTH = 110
+# Lines of Chinese may break anywhere.
+WORD = re.compile(r" ?[!-~]{1,60}|.")
 
 
 def format_id(value: Any) -> str:
