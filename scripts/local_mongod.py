@@ -184,8 +184,7 @@ class LocalMongod(Local):
         """Stop the server and wait; does nothing if it is stopped.
 
         Args:
-            how: The signal to send. SIGKILL simulates a crash; other signals are followed by SIGKILL after 30
-                s.
+            how: The signal to send. SIGKILL simulates a crash; after another signal, SIGKILL follows in 30 s.
         """
         process, self._process = self._process, None
         if process is None:

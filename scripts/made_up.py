@@ -51,7 +51,7 @@ MARKS = ("", "，", "。", "。\n"), ("", ",", ".", ".\n")
 # An English text of 0.4 times as many words is about as long as a Chinese one.
 ENGLISH_WORDS = 0.4
 
-# Words of a page.
+# Least number of words of a page.
 FEWEST_WORDS = 20
 # Adjacent words that are filled in together: a name, an address.
 RUN = 3

@@ -109,7 +109,7 @@ class Commands:
         """
         command = [*self.program, name, "-c", str(self.settings), "--json", *options]
         environment = {**os.environ, "DEDUP_SOURCE_URI": self.server.uri}
-        # An installed job has compiled modules, so the benchmark's job may have them, too.
+        # Where the job is installed, Python caches its bytecode; the benchmark's job may do so, too.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         return watched(command, environment, mongod_of(self.server), self.folder, codes)
 
