@@ -16,8 +16,8 @@ from threading import get_ident, main_thread
 from types import FrameType
 from typing import TypeVar
 
+from dedup_job.background_threads import start_thread
 from dedup_job.errors import Stopped
-from dedup_job.threads import start_thread
 
 GRACE_SECONDS = 5.0  # to release the lease and to stop the workers
 CHECK_SECONDS = 0.1  # between two checks of the flag while the main thread waits

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.analysis.match_rules import (
+from dedup_job.analysis.match_conditions import (
     SharedKeys,
     band_chance,
     check_rules,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from dedup_job.analysis.band_grid import BandResult, TextSample, ThresholdResult, choose_bands
-from dedup_job.analysis.match_rules import segments_searched
+from dedup_job.analysis.match_conditions import segments_searched
 from dedup_job.analysis.scores import TunedSettings
+from dedup_job.analysis.settings_trials import BandResult, TextSample, ThresholdResult, choose_bands
 
 # With fewer pairs than this the text says that the result is uncertain.
 FEW_PAIRS = 30

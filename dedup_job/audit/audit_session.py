@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dedup_job.audit.audit_reader import Damaged, Statement, Statements
-from dedup_job.audit.database import AuditDatabase
+from dedup_job.audit.sqlite_store import AuditDatabase
 from dedup_job.errors import ConfigError, LeaseHeld
 from dedup_job.ledger.compatibility import check_filter, check_fits, check_places, check_whole
 from dedup_job.ledger.head import Head

@@ -209,7 +209,7 @@ def reconcile(
 
 def _apply(settings: Any, output: Output, ids: Path | None, yes: bool, dry_run: bool, accepted: Any) -> int:
     """Compare, show the due changes, ask for confirmation, and apply them."""
-    from dedup_job.commands import apply_changes
+    from dedup_job.commands import reconcile_apply
     from dedup_job.commands.reconcile import compare_with_source
     from dedup_job.pipeline.context import Context
     from dedup_job.report.progress import Progress
@@ -217,11 +217,11 @@ def _apply(settings: Any, output: Output, ids: Path | None, yes: bool, dry_run: 
     if not (yes or dry_run):
         _check_terminal()
     with Context(settings) as context:
-        refused_before = {} if dry_run else apply_changes.finish_interrupted(context, accepted)
+        refused_before = {} if dry_run else reconcile_apply.finish_interrupted(context, accepted)
         with Progress("reconcile", None, "records") as progress:
             found = compare_with_source(context, progress.advance)
         due = found.outdated.due
-        apply_changes.guard_vanished(
+        reconcile_apply.guard_vanished(
             found, settings.limits.max_vanished_share, is_noted=dry_run or accepted.allow
         )
         if dry_run:
@@ -230,7 +230,7 @@ def _apply(settings: Any, output: Output, ids: Path | None, yes: bool, dry_run: 
         if found.outdated and not yes:
             _confirm(due.as_text(context.target_name), "apply these changes?")
         with Progress("apply", None, "records") as progress:
-            result = apply_changes.apply_and_decide_missed(
+            result = reconcile_apply.apply_and_decide_missed(
                 context, found, progress.advance, accepted, refused_before
             )
     if ids is not None:

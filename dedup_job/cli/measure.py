@@ -71,7 +71,7 @@ def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
     Example:
       dedup-job evaluate -c shop.toml --pairs pairs.csv
     """
-    from dedup_job.analysis import labelled_pairs
+    from dedup_job.analysis import label_evaluation
     from dedup_job.commands.evaluate import evaluate as judge
     from dedup_job.pipeline.context import Context
 
@@ -82,7 +82,7 @@ def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
         raise UsageError(f"{pairs}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{pairs}: not a text file in UTF-8") from None
-    read = labelled_pairs.read_pairs(lines, at)
+    read = label_evaluation.read_pairs(lines, at)
     with Context(settings) as context:
         evaluation = judge(context, read)
     output.show(evaluation.as_text(), evaluation.as_json())

@@ -18,8 +18,8 @@ from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import Guards, WarningList, check_first_records, stop_run
 from dedup_job.pipeline.job import Observe, commit_in_parts, make_plan
 from dedup_job.pipeline.prior_decisions import PriorDecisions, interrupted_runs, warn_missing_keepers
-from dedup_job.pipeline.skip_records import skip_records
 from dedup_job.pipeline.source_scan import SourceScan
+from dedup_job.pipeline.uncompared_records import skip_records
 from dedup_job.records import ADOPT, UNIQUE, Action, Counts, Plan, Verdict
 from dedup_job.report.run_summary import RunSummary
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from dedup_job.analysis.labelled_pairs import Evaluation, JudgedPair, LabelledPair
-from dedup_job.analysis.match_rules import distance, similarity
+from dedup_job.analysis.label_evaluation import Evaluation, JudgedPair, LabelledPair
+from dedup_job.analysis.match_conditions import distance, similarity
 from dedup_job.analysis.scores import TunedSettings
 from dedup_job.commands.lookup import find_versions
 from dedup_job.errors import UsageError

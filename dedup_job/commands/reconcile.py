@@ -14,10 +14,10 @@ import numpy.typing as npt
 from dedup_job.audit.audit_session import hash_records, read_fitting_head
 from dedup_job.commands.backfill import decide
 from dedup_job.ledger.compatibility import Consent
-from dedup_job.ledger.earlier_decisions import EarlierDecision, EarlierDecisions
 from dedup_job.ledger.overrides import Override, copies
 from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan
 from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.replaced_decisions import EarlierDecision, EarlierDecisions
 from dedup_job.mongo.id_window import Window
 from dedup_job.mongo.ids import IdSet, with_equals
 from dedup_job.pipeline.context import Context

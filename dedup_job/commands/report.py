@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dedup_job.errors import UsageError
-from dedup_job.index.text_index import TextIndex
+from dedup_job.index.digest_index import DigestIndex
 from dedup_job.ledger.compatibility import Consent, check_filter, check_fits, check_places, check_whole
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
@@ -52,7 +52,7 @@ class DryRunTarget(ReadOnlyTarget):
     def __init__(self, target: Target, source: Source) -> None:
         super().__init__(target, source)
         # Digests of ids: 16 bytes each, however long the ids are.
-        self._inserted = TextIndex()
+        self._inserted = DigestIndex()
 
     def accept(self, plan: Plan) -> Plan:
         """Remember which records would be inserted; nothing is written, so nothing is refused."""

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from dedup_job.spark.read_ranges import SourceRange
-    from dedup_job.spark.stages import Stage, Work
+    from dedup_job.spark.stage_files import Stage, Work
 
 RECORDS_A_RANGE = 100_000
 DRAWN_A_RANGE = 20  # random ids per range; every 20th begins a range, which makes ranges about equal
@@ -105,7 +105,7 @@ def decide(context: Context, observe: Observe, consent: Consent = Consent()) -> 
     cluster = Cluster(engine.master, engine.conf, engine.partitions)
     context.check_no_foreign_records(context.ledger_reader().head())
     with session(cluster, f"dedup-job {context.source_name}") as spark:
-        from dedup_job.spark.stages import Work
+        from dedup_job.spark.stage_files import Work
 
         work = Work(spark, engine.work_folder, _stage_inputs(context))
         head = context.ledger_reader().head()

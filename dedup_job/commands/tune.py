@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dedup_job.analysis import band_grid
+from dedup_job.analysis import settings_trials
 from dedup_job.analysis.scores import TunedSettings
 from dedup_job.analysis.tune_tables import TuneTables
 from dedup_job.errors import ConfigError
@@ -29,20 +29,23 @@ def tune(context: Context, records: int, at: float, advance: Advance) -> TuneTab
         ConfigError: If the source has no records with text.
     """
     sample = _read_sample(context, records, advance)
-    present, pairs = TunedSettings.of(context.recipe.matching), band_grid.count_near_duplicates(sample, at)
-    tried = band_grid.bands_to_try(replace(present, min_similarity=at), sample.width)
+    present, pairs = (
+        TunedSettings.of(context.recipe.matching),
+        settings_trials.count_near_duplicates(sample, at),
+    )
+    tried = settings_trials.bands_to_try(replace(present, min_similarity=at), sample.width)
     return TuneTables(
         sample=sample,
         at=at,
         present=present,
         records=context.source.estimated_count(),
         pairs=pairs,
-        rows=list(band_grid.try_bands(sample, tried, pairs)),
-        levels=list(band_grid.try_thresholds(sample, present, at, pairs)),
+        rows=list(settings_trials.try_bands(sample, tried, pairs)),
+        levels=list(settings_trials.try_thresholds(sample, present, at, pairs)),
     )
 
 
-def _read_sample(context: Context, records: int, advance: Advance) -> band_grid.TextSample:
+def _read_sample(context: Context, records: int, advance: Advance) -> settings_trials.TextSample:
     """Read and fingerprint the first records, within a bounded number of shingles."""
     parts: list[Fingerprints] = []
     shingles = 0
@@ -55,7 +58,7 @@ def _read_sample(context: Context, records: int, advance: Advance) -> band_grid.
                 break
     if not parts:
         raise ConfigError(f"{context.source_name} has no records to try settings on")
-    sample = band_grid.TextSample.of(Fingerprints.join(parts))
+    sample = settings_trials.TextSample.of(Fingerprints.join(parts))
     if not len(sample):
         reasons = ", ".join(sorted({reason for prints in parts for reason in prints.reasons}))
         raise ConfigError(f"no text in the first {sample.read:,} records ({reasons}); see [source] fields")

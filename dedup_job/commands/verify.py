@@ -11,6 +11,17 @@ from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
+from dedup_job.audit.audit_checks import (
+    HEAD_CHECKS,
+    NUMBERS,
+    OF_KEEPERS,
+    RECORDS,
+    RESTORE,
+    check_head,
+    check_ledger,
+    check_numbers,
+    check_records,
+)
 from dedup_job.audit.audit_reader import LedgerDecision
 from dedup_job.audit.audit_session import (
     AuditSession,
@@ -22,18 +33,7 @@ from dedup_job.audit.audit_session import (
     read_restored,
     target_name,
 )
-from dedup_job.audit.checks import (
-    HEAD_CHECKS,
-    NUMBERS,
-    OF_KEEPERS,
-    RECORDS,
-    RESTORE,
-    check_head,
-    check_ledger,
-    check_numbers,
-    check_records,
-)
-from dedup_job.audit.database import AuditDatabase, Position
+from dedup_job.audit.sqlite_store import AuditDatabase, Position
 from dedup_job.ledger.rows import id_of_row
 from dedup_job.mongo.id_window import since
 from dedup_job.mongo.ids import HEAD, OBJECT_ID, id_of

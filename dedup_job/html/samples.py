@@ -14,7 +14,7 @@ import xxhash
 
 from dedup_job.html.timeline import Timeline
 from dedup_job.records import Action, Batch, Counts, Plan
-from dedup_job.report.evidence import DuplicatePair, LargestGroups
+from dedup_job.report.report_samples import DuplicatePair, LargestGroups
 
 T = TypeVar("T")
 # Number of hash values.

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.candidate_index import CandidateIndex, Candidates
+from dedup_job.index.digest_index import DigestIndex
 from dedup_job.index.keeper_ids import KeeperIds
 from dedup_job.index.search import Queries, Simhashes
 from dedup_job.index.shingle_cache import ShingleCache, Shingles
-from dedup_job.index.text_index import TextIndex
 from dedup_job.native.arrays import Ragged, append_rows, ensure_capacity
 from dedup_job.records import Fingerprints, PlanTexts, RawIds
 from dedup_job.text.characters import offsets_of
@@ -106,7 +106,7 @@ class Keepers:
             cache_bytes: Memory for the shingles of recent keepers.
             older: Where the shingles of other keepers come from.
         """
-        self._texts = TextIndex()
+        self._texts = DigestIndex()
         self._index = CandidateIndex(recipe.bits, recipe.matching)
         # The record that each text first came with, and whether the text has a keeper.
         self._ids = KeeperIds()

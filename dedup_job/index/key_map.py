@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dedup_job.index.buckets import (
+from dedup_job.index.bucket_layout import (
     LEAST_WIDTH,
     MOST_WIDTH,
     Flags,

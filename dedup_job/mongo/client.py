@@ -30,7 +30,7 @@ from pymongo.errors import (
 from dedup_job.errors import ConfigError, DedupError, NotPermitted, StorageFull, Unreachable
 from dedup_job.mongo.address import EXPECTED, Address, check_loopback, read
 from dedup_job.mongo.connection_errors import describe_failure
-from dedup_job.mongo.limited_client import LimitedClient
+from dedup_job.mongo.timeout_client import TimeoutClient
 from dedup_job.signals import SHUTDOWN
 
 # A passing fault: the same command may succeed when it is sent again.
@@ -168,7 +168,7 @@ def _client(uri: str, what: str, address: Address, seconds: float, patience: Ret
         # The driver warns of options that it does not know or cannot use, and goes on without them.
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
-            return LimitedClient(
+            return TimeoutClient(
                 uri,
                 patience.read_milliseconds,
                 appname="dedup-job",

@@ -13,6 +13,7 @@ from bson.min_key import MinKey
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import OperationFailure
 
+from dedup_job.background_threads import Threads
 from dedup_job.errors import ConfigError
 from dedup_job.mongo.client import is_refused, name_of_refusal
 from dedup_job.mongo.id_window import Window
@@ -20,7 +21,6 @@ from dedup_job.mongo.ids import has_nan, id_of, plain_nans, portions, selector
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.records import RAW
 from dedup_job.signals import SHUTDOWN
-from dedup_job.threads import Threads
 
 # Asking for a field that no index has makes the server read the record itself.
 NOT_IN_INDEX = {"_id": 1, "-": 1}

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dedup_job.errors import ConfigError
 
-PRELOAD = "dedup_job.pipeline.preload"
+PRELOAD = "dedup_job.pipeline.worker_preload"
 PR_SET_PDEATHSIG = 1
 LOAD = Path("/proc/loadavg")
 

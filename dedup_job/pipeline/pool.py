@@ -15,11 +15,11 @@ from queue import SimpleQueue
 from threading import Event, Lock
 from typing import Any, TypeVar
 
+from dedup_job.background_threads import Threads, start_thread
 from dedup_job.errors import NO_MEMORY, DedupError, StorageFull, is_shortage
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.pipeline import worker_process
 from dedup_job.pipeline.process_memory import cpu_seconds
-from dedup_job.threads import Threads, start_thread
 
 STILL_SECONDS = 30.0  # a worker that gets no processor time for so long is replaced
 LOOK_SECONDS = 0.5  # between two looks of the watchdog

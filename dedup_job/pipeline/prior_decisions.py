@@ -19,7 +19,7 @@ from dedup_job.mongo.target import Target
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import InterruptedCounts
 from dedup_job.pipeline.local_engine import LocalEngine
-from dedup_job.pipeline.skip_records import skip_records
+from dedup_job.pipeline.uncompared_records import skip_records
 from dedup_job.records import ADOPT, Batch, FingerprintedBatch, PlanTexts, RawIds, is_failure
 
 SelectTexts = Callable[[PlanColumns], PlanTexts]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from dedup_job.mongo.id_list import IdList
 from dedup_job.mongo.ids import extended
+from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.records import VANISHED, Action, Counts
 from dedup_job.report.run_summary import RunSummary
 from dedup_job.report.terminal import count_row, format_id, format_row, join_counts, more_row

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from dedup_job.mongo.indexes import Copied
+from dedup_job.mongo.copy_indexes import Copied
 from dedup_job.records import Counts
 from dedup_job.report.terminal import count_row, join_counts, to_json_line, wrap_text
 

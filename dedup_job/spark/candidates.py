@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.spark import key_join
-from dedup_job.spark.columns import column, ddl, in_batches, matrix, numbers, whole
+from dedup_job.spark.arrow_columns import column, ddl, in_batches, matrix, numbers, whole
 from dedup_job.spark.key_join import CrowdedKeys, KeyEntries
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dedup_job.native.compiled import compiled
-from dedup_job.spark.columns import numbers
+from dedup_job.spark.arrow_columns import numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,9 +29,9 @@ from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.similarity import ShingleSets, similarities_at_least
 from dedup_job.native.arrays import Ragged
 from dedup_job.spark import candidates
+from dedup_job.spark.arrow_columns import POSITION_BITS, RECORDS, ddl, in_batches, sets
 from dedup_job.spark.candidates import PAIRS, TEXTS, Batches
-from dedup_job.spark.columns import POSITION_BITS, RECORDS, ddl, in_batches, sets
-from dedup_job.spark.stages import Stage, Work
+from dedup_job.spark.stage_files import Stage, Work
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,9 +16,9 @@ import pyarrow as pa
 from dedup_job.errors import StateError
 from dedup_job.index.search import NO_DISTANCE
 from dedup_job.records import UNIQUE, Action, KeeperMatch, Plan, Verdict
-from dedup_job.spark.columns import column, matrix, numbers
+from dedup_job.spark.arrow_columns import column, matrix, numbers
 from dedup_job.spark.session import named_errors
-from dedup_job.spark.stages import Stage
+from dedup_job.spark.stage_files import Stage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.pipeline.local_engine import Capacity, LocalEngine
-from dedup_job.pipeline.skip_records import skip_records
+from dedup_job.pipeline.uncompared_records import skip_records
 from dedup_job.records import Batch, FingerprintedBatch
-from dedup_job.spark.columns import POSITION_BITS, records
+from dedup_job.spark.arrow_columns import POSITION_BITS, records
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,14 @@ from bson import encode
 from pymongo import MongoClient, monitoring
 
 from dedup_job import __main__, config
-from dedup_job.commands import apply_changes as applying
+from dedup_job.commands import reconcile_apply as applying
 from dedup_job.commands import verify
 from dedup_job.commands.backfill import adopt
 from dedup_job.commands.reconcile import compare_with_source
 from dedup_job.commands.why import why
 from dedup_job.errors import LeaseHeld, NotPermitted, StateError, UsageError
 from dedup_job.mongo import client
-from dedup_job.mongo.limited_client import LimitedClient
+from dedup_job.mongo.timeout_client import TimeoutClient
 from dedup_job.pipeline.context import Context
 from scripts.corpus import generate
 from scripts.local_mongod import LocalMongod
@@ -241,7 +241,7 @@ def test_what_records_say_that_have_not_changed_is_in_the_target_at_every_moment
         def failed(self, event: monitoring.CommandFailedEvent) -> None:
             pass
 
-    monkeypatch.setattr(client, "LimitedClient", partial(LimitedClient, event_listeners=[Watch()]))
+    monkeypatch.setattr(client, "TimeoutClient", partial(TimeoutClient, event_listeners=[Watch()]))
     up_to_date(overtaken)
 
     assert writes.keys() == {"insert", "update", "delete"}

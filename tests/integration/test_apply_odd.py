@@ -11,11 +11,11 @@ import pytest
 from pymongo import monitoring
 
 from dedup_job import config
-from dedup_job.commands import apply_changes as applying
+from dedup_job.commands import reconcile_apply as applying
 from dedup_job.commands.reconcile import SourceComparison, compare_with_source
 from dedup_job.errors import LeaseHeld
 from dedup_job.mongo import client
-from dedup_job.mongo.limited_client import LimitedClient
+from dedup_job.mongo.timeout_client import TimeoutClient
 from dedup_job.pipeline import prior_decisions
 from dedup_job.pipeline.context import Context
 from tests.support.apply_cases import (
@@ -310,7 +310,7 @@ def test_a_source_that_is_written_to_all_the_time_is_up_to_date_once_it_rests(
 
     for _ in range(4):
         with monkeypatch.context() as patch:
-            patch.setattr(client, "LimitedClient", partial(LimitedClient, event_listeners=[Busy()]))
+            patch.setattr(client, "TimeoutClient", partial(TimeoutClient, event_listeners=[Busy()]))
             up_to_date(job)
         assert differences(job) == []
         up_to_date(job)

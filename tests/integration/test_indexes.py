@@ -10,7 +10,7 @@ from bson import SON
 from pymongo import IndexModel
 
 from dedup_job import config
-from dedup_job.mongo.indexes import Copied
+from dedup_job.mongo.copy_indexes import Copied
 from dedup_job.pipeline.context import Context
 from dedup_job.report.run_summary import index_lines
 from tests.support import kill_in_process

@@ -15,7 +15,7 @@ from dedup_job.commands.list import ListingQuery, list_decisions
 from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.commands.status import status
 from dedup_job.ledger.rows import Selection
-from dedup_job.mongo.limited_client import LimitedClient
+from dedup_job.mongo.timeout_client import TimeoutClient
 from dedup_job.pipeline.context import Context
 from tests.support.apply_cases import decided as decide_all
 from tests.support.apply_cases import differences, overtake, up_to_date
@@ -73,7 +73,7 @@ def test_every_read_of_every_command_has_a_time_limit(job: Job, monkeypatch: pyt
 
 def test_a_cursor_that_waits_for_its_reader_is_not_ended(job: Job) -> None:
     job.source.insert_many([{"_id": n} for n in range(6)])
-    with LimitedClient(job.uri, 200) as client:
+    with TimeoutClient(job.uri, 200) as client:
         found = client[job.database.name]["pages"].find().batch_size(2)
         assert found._max_time_ms == 200
         for _ in range(3):

@@ -140,18 +140,18 @@ def test_what_the_target_refuses_ends_as_on_one_machine(filled: Job, another_job
 def test_a_killed_backfill_goes_on_from_the_last_whole_stage(
     filled: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dedup_job.spark import stages
+    from dedup_job.spark import stage_files
 
     other, made, most = another_job(), [], 2
-    make = stages.Work._made
+    make = stage_files.Work._made
 
-    def killed(self: stages.Work, name: str, *rest: Any) -> stages.Stage:
+    def killed(self: stage_files.Work, name: str, *rest: Any) -> stage_files.Stage:
         if len(made) == most:
             raise KeyboardInterrupt
         made.append(name)
         return make(self, name, *rest)
 
-    monkeypatch.setattr(stages.Work, "_made", killed)
+    monkeypatch.setattr(stage_files.Work, "_made", killed)
     with pytest.raises(KeyboardInterrupt):
         on_spark(other)
     most = len(STAGES)
@@ -260,7 +260,7 @@ def test_a_guard_stops_it_before_anything_is_made_of_the_records(job: Job) -> No
 def test_what_a_nightly_run_has_decided_ends_it_before_anything_is_made(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dedup_job.spark.stages import Work
+    from dedup_job.spark.stage_files import Work
 
     job.set("source", fields=["data"])
     job.source.insert_many(chained())
@@ -293,7 +293,7 @@ def test_without_java_it_is_said_what_to_install(job: Job) -> None:
 def test_crowded_keys_matches_in_rounds_and_many_files_leave_the_same(
     job: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dedup_job.spark import candidates, decide_texts, stages
+    from dedup_job.spark import candidates, decide_texts, stage_files
 
     job.set("source", fields=["data"])
     job.source.insert_many([*odd(), *crowded(1_000)])
@@ -308,7 +308,7 @@ def test_crowded_keys_matches_in_rounds_and_many_files_leave_the_same(
     monkeypatch.setattr(decide_texts, "CROWD", 100)
     monkeypatch.setattr(decide_texts, "CROWDS", 1 << 30)
     monkeypatch.setattr(decide_texts, "FEW_EDGES", 10)
-    monkeypatch.setattr(stages, "ROWS_A_FILE", 30)
+    monkeypatch.setattr(stage_files, "ROWS_A_FILE", 30)
     assert on_spark(other).counts == job.decide("backfill").counts
     assert max(found[0].parts) > 5
     assert other.outcome() == job.outcome()

@@ -20,8 +20,8 @@ from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 
 from dedup_job import config
-from dedup_job.audit.checks import HEAD_CHECKS, LEDGER, NUMBERS, RECORDS
-from dedup_job.audit.database import AuditDatabase
+from dedup_job.audit.audit_checks import HEAD_CHECKS, LEDGER, NUMBERS, RECORDS
+from dedup_job.audit.sqlite_store import AuditDatabase
 from dedup_job.cli import commands
 from dedup_job.commands import verify
 from dedup_job.errors import ConfigError, LeaseHeld, UsageError

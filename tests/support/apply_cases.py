@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from dedup_job import config
-from dedup_job.commands import apply_changes as applying
+from dedup_job.commands import reconcile_apply as applying
 from dedup_job.commands import verify
 from dedup_job.commands.reconcile import compare_with_source
 from dedup_job.pipeline.context import Context

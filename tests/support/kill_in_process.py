@@ -15,7 +15,7 @@ import pytest
 from pymongo import monitoring
 
 from dedup_job.mongo import client
-from dedup_job.mongo.limited_client import LimitedClient
+from dedup_job.mongo.timeout_client import TimeoutClient
 
 COUNTED = {"find", "insert", "update", "delete", "findAndModify", "listCollections", "aggregate"}
 
@@ -60,11 +60,11 @@ def mortal(listener: Mortal) -> Iterator[None]:
     """Let connections that are opened in this block die with the listener."""
     with pytest.MonkeyPatch.context() as patch, ExitStack() as connections:
 
-        def connect(*arguments: Any, **options: Any) -> LimitedClient:
-            made = LimitedClient(*arguments, **options, event_listeners=[listener])
+        def connect(*arguments: Any, **options: Any) -> TimeoutClient:
+            made = TimeoutClient(*arguments, **options, event_listeners=[listener])
             return connections.enter_context(made)
 
-        patch.setattr(client, "LimitedClient", connect)
+        patch.setattr(client, "TimeoutClient", connect)
         yield
 
 

@@ -15,7 +15,7 @@ from pymongo import monitoring
 
 from dedup_job.ledger import head, leased_ledger
 from dedup_job.mongo import client
-from dedup_job.mongo.limited_client import LimitedClient
+from dedup_job.mongo.timeout_client import TimeoutClient
 from tests.support.kill_in_process import COUNTED
 
 Event = monitoring.CommandStartedEvent
@@ -68,15 +68,15 @@ def stopped(
     with pytest.MonkeyPatch.context() as patch:
 
         def others(event: Event) -> None:
-            patch.setattr(client, "LimitedClient", LimitedClient)
+            patch.setattr(client, "TimeoutClient", TimeoutClient)
             meanwhile(event)
 
         sleeper = Sleeper(is_time, others)
 
-        def connect(*arguments: Any, **options: Any) -> LimitedClient:
-            return LimitedClient(*arguments, **options, event_listeners=[sleeper])
+        def connect(*arguments: Any, **options: Any) -> TimeoutClient:
+            return TimeoutClient(*arguments, **options, event_listeners=[sleeper])
 
-        patch.setattr(client, "LimitedClient", connect)
+        patch.setattr(client, "TimeoutClient", connect)
         try:
             work()
         finally:

@@ -44,7 +44,7 @@ PRIVATE = {
     # `os._exit` is documented, whatever its name says.
     ("__main__.py", "_exit"),
     ("pipeline/pool.py", "_exit"),
-    ("pipeline/preload.py", "_exit"),
+    ("pipeline/worker_preload.py", "_exit"),
     ("signals.py", "_exit"),
 }
 

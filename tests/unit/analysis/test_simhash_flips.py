@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.metrics.pairwise import cosine_similarity
 
 from dedup_job.analysis import pair_explanation
-from dedup_job.analysis.match_rules import distance
+from dedup_job.analysis.match_conditions import distance
 from dedup_job.analysis.pair_explanation import TermWeights, find_flipped_bits
 from scripts.corpus import samples
 from tests.support.recipes import recipe_of

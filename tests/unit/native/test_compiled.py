@@ -53,7 +53,7 @@ MADE_OF_OTHERS = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
-from dedup_job.analysis.all_pairs import similarities
+from dedup_job.analysis.similar_pairs import similarities
 offsets, values = np.array([0, 1, 3]), np.array([1, 1, 2], np.uint32)
 print(similarities(offsets, values, np.array([0]), np.array([1])).item())
 """

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dedup_job.native.arrays import Ragged
-from dedup_job.spark.columns import ragged
+from dedup_job.spark.arrow_columns import ragged
 from dedup_job.spark.decide_texts import COMPARED, similar
 
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")

@@ -20,7 +20,7 @@ from pymongo.cursor import Cursor
 from pymongo.database import Database
 
 
-class LimitedClient(MongoClient[Any]):
+class TimeoutClient(MongoClient[Any]):
     """Limits each read of its databases and collections to so many milliseconds."""
 
     def __init__(self, uri: str, read_milliseconds: int, **options: Any) -> None:
@@ -39,7 +39,7 @@ class _LimitedDatabase(Database[Any]):
     @property
     def limit(self) -> int:
         """Milliseconds that a read may take."""
-        return cast(LimitedClient, self.client).read_milliseconds
+        return cast(TimeoutClient, self.client).read_milliseconds
 
     def __getitem__(self, name: str) -> Collection[Any]:
         return _LimitedCollection(self, name)

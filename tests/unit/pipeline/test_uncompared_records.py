@@ -8,7 +8,7 @@ import pytest
 from dedup_job.errors import ConfigError
 from dedup_job.mongo.ids import LONGEST_JUDGED
 from dedup_job.native.arrays import Ragged
-from dedup_job.pipeline.skip_records import LONGEST, skip_records
+from dedup_job.pipeline.uncompared_records import LONGEST, skip_records
 from dedup_job.records import Batch, Fingerprints, digests
 
 RAWS = [bytes([n]) * 5 for n in range(4)]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.analysis.labelled_pairs import (
+from dedup_job.analysis.label_evaluation import (
     Evaluation,
     JudgedPair,
     LabelAdvice,

@@ -6,9 +6,9 @@ from threading import Event, get_ident
 
 import pytest
 
-from dedup_job import threads
+from dedup_job import background_threads
+from dedup_job.background_threads import Threads, start_thread
 from dedup_job.errors import StorageFull
-from dedup_job.threads import Threads, start_thread
 
 
 def test_work_is_done_in_order_by_threads_that_were_there_before(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def test_work_that_has_not_begun_when_the_threads_are_stopped_is_cancelled() -> 
 
 def test_a_thread_that_dies_before_it_begins_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_thread, "start_new_thread", lambda run, arguments: 1)
-    monkeypatch.setattr(threads, "BEGIN_SECONDS", 0.01)
+    monkeypatch.setattr(background_threads, "BEGIN_SECONDS", 0.01)
     with pytest.raises(StorageFull, match="does not begin: there is not enough memory"):
         start_thread(abs, -1)
 

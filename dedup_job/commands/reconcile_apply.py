@@ -19,11 +19,11 @@ from dedup_job.commands.reconcile import (
 from dedup_job.errors import LeaseHeld
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.compatibility import Consent
-from dedup_job.ledger.earlier_decisions import PAGE, EarlierDecision
 from dedup_job.ledger.plan_format import Before
+from dedup_job.ledger.replaced_decisions import PAGE, EarlierDecision
 from dedup_job.ledger.run_history import RunId
-from dedup_job.mongo.id_list import IdList
 from dedup_job.mongo.id_window import Window
+from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import FailureGuard, WarningList, check_vanished, stop_run

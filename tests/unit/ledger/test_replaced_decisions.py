@@ -9,10 +9,10 @@ import pytest
 from bson import encode
 
 from dedup_job.errors import StorageFull
-from dedup_job.ledger import earlier_decisions
-from dedup_job.ledger.earlier_decisions import EarlierDecision, EarlierDecisions
-from dedup_job.mongo import id_list
-from dedup_job.mongo.id_list import IdList
+from dedup_job.ledger import replaced_decisions
+from dedup_job.ledger.replaced_decisions import EarlierDecision, EarlierDecisions
+from dedup_job.mongo import spilled_id_list
+from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.records import CONFLICT, UNIQUE, UNIQUE_INDEX, Action, Verdict
 from dedup_job.report.reconcile_results import MOST_LISTED, AffectedRecords
 
@@ -32,8 +32,8 @@ def filled() -> EarlierDecisions:
 
 
 def test_decisions_are_found_by_id_and_come_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(earlier_decisions, "PAGE", 1)
-    monkeypatch.setattr(earlier_decisions, "AT_ONCE", 2)
+    monkeypatch.setattr(replaced_decisions, "PAGE", 1)
+    monkeypatch.setattr(replaced_decisions, "AT_ONCE", 2)
     decisions = filled()
     assert len(decisions) == 4
     assert decisions.find(IDS) == {
@@ -66,7 +66,7 @@ def test_what_is_put_off_is_due_again_and_remembers_that_it_has_left() -> None:
 
 @pytest.mark.parametrize("in_memory", [0, 1 << 20])
 def test_a_list_of_ids_gives_them_back_in_order(monkeypatch: pytest.MonkeyPatch, in_memory: int) -> None:
-    monkeypatch.setattr(id_list, "IN_MEMORY", in_memory)
+    monkeypatch.setattr(spilled_id_list, "IN_MEMORY", in_memory)
     ids = IdList(IDS[:2])
     assert list(ids) == IDS[:2]
     ids.extend(IDS[2:])
@@ -116,8 +116,8 @@ def test_a_disk_without_room_is_told_as_such(monkeypatch: pytest.MonkeyPatch) ->
     decisions._fetch_all("PRAGMA max_page_count = 1")
     with pytest.raises(StorageFull, match="TMPDIR"):
         decisions.add({encode({"_id": n}): EarlierDecision(1, UNIQUE, b"x" * 16) for n in range(10_000)})
-    monkeypatch.setattr(id_list, "IN_MEMORY", 1)
+    monkeypatch.setattr(spilled_id_list, "IN_MEMORY", 1)
     with open("/dev/full", "r+b", buffering=0) as full:
-        monkeypatch.setattr(id_list, "SpooledTemporaryFile", lambda size: full)
+        monkeypatch.setattr(spilled_id_list, "SpooledTemporaryFile", lambda size: full)
         with pytest.raises(StorageFull, match="TMPDIR"):
             IdList(IDS)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.analysis.all_pairs import similar_pairs, similarities
+from dedup_job.analysis.similar_pairs import similar_pairs, similarities
 from dedup_job.index.similarity import jaccard
 from dedup_job.native.arrays import Ragged
 

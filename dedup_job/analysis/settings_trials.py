@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.analysis.all_pairs import SimilarPairs, similar_pairs, similarities
-from dedup_job.analysis.match_rules import segments_searched
+from dedup_job.analysis.match_conditions import segments_searched
 from dedup_job.analysis.scores import Score, Share, TunedSettings, wilson
+from dedup_job.analysis.similar_pairs import SimilarPairs, similar_pairs, similarities
 from dedup_job.fingerprint.bands import band_keys
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.candidate_index import FOUND, CandidateIndex

@@ -39,7 +39,7 @@ class Table(NamedTuple):
     number_bits: int
 
 
-class TextIndex:
+class DigestIndex:
     """Finds texts by their digests; texts are numbered in order of first arrival."""
 
     def __init__(self) -> None:

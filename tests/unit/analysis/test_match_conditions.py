@@ -11,7 +11,7 @@ from bson import encode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.analysis.match_rules import (
+from dedup_job.analysis.match_conditions import (
     SharedKeys,
     band_chance,
     check_rules,

@@ -18,7 +18,7 @@ from dedup_job.mongo.target import ReadOnlyTarget
 from dedup_job.pipeline.context import Context, RecordLookup
 from dedup_job.pipeline.local_engine import LocalEngine
 from dedup_job.records import Fingerprints
-from dedup_job.report.evidence import DuplicatePair
+from dedup_job.report.report_samples import DuplicatePair
 
 T = TypeVar("T")
 

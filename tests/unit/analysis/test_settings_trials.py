@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from bson import encode
 
-from dedup_job.analysis import band_grid
-from dedup_job.analysis.band_grid import (
+from dedup_job.analysis import settings_trials
+from dedup_job.analysis.scores import Score, TunedSettings
+from dedup_job.analysis.settings_trials import (
     BAND_RADII,
     CACHED_TEXTS,
     KEY_BYTES,
@@ -18,7 +19,6 @@ from dedup_job.analysis.band_grid import (
     TextSample,
     ThresholdResult,
 )
-from dedup_job.analysis.scores import Score, TunedSettings
 from dedup_job.analysis.tune_tables import TuneTables
 from dedup_job.fingerprint.bands import band_keys
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
@@ -69,7 +69,7 @@ def true_pairs(similarity: dict[tuple[int, int], float]) -> set[tuple[int, int]]
 
 @pytest.fixture(scope="module")
 def rows(sample: TextSample, true_pairs: set[tuple[int, int]]) -> list[BandResult]:
-    return list(band_grid.try_bands(sample, band_grid.bands_to_try(PRESENT, 64), len(true_pairs)))
+    return list(settings_trials.try_bands(sample, settings_trials.bands_to_try(PRESENT, 64), len(true_pairs)))
 
 
 def candidates(sample: TextSample, setting: TunedSettings) -> set[tuple[int, int]]:
@@ -114,14 +114,14 @@ def test_a_sample_keeps_the_first_of_equal_texts_in_the_order_of_decision() -> N
 
 @pytest.mark.parametrize("bits", [64, 128])
 def test_the_grid_holds_the_present_keys_wherever_they_lie(bits: int) -> None:
-    usual = band_grid.bands_to_try(replace(PRESENT, band_radius=bits // 4), bits)
+    usual = settings_trials.bands_to_try(replace(PRESENT, band_radius=bits // 4), bits)
     assert len(usual) == len(SHAPES) * len(BAND_RADII) + 1  # no bands
     odd = replace(PRESENT, bands=7, rows=2, band_radius=9)
-    assert len(band_grid.bands_to_try(odd, bits)) == len(usual) + 1
-    assert odd in band_grid.bands_to_try(odd, bits)
+    assert len(settings_trials.bands_to_try(odd, bits)) == len(usual) + 1
+    assert odd in settings_trials.bands_to_try(odd, bits)
     assert max(one.band_radius for one in usual) == bits
     segments_alone = replace(PRESENT, bands=0)
-    assert len(band_grid.bands_to_try(segments_alone, bits)) == len(usual)
+    assert len(settings_trials.bands_to_try(segments_alone, bits)) == len(usual)
 
 
 @pytest.mark.long
@@ -129,7 +129,7 @@ def test_what_keys_find_is_what_comparing_all_finds(
     sample: TextSample, rows: list[BandResult], true_pairs: set[tuple[int, int]]
 ) -> None:
     assert len(true_pairs) > 50
-    assert band_grid.count_near_duplicates(sample, AT) == len(true_pairs)
+    assert settings_trials.count_near_duplicates(sample, AT) == len(true_pairs)
     for row in rows:
         found = candidates(sample, row.setting)
         assert (row.found, row.wrong) == (len(found & true_pairs), len(found - true_pairs)), row.setting
@@ -168,7 +168,7 @@ def test_what_would_be_dropped_is_what_the_job_drops(
     sample, setting = TextSample.of(prints), TunedSettings.of(recipe.matching)
     (one,) = (
         one
-        for one in band_grid.try_thresholds(sample, setting, AT, len(true_pairs))
+        for one in settings_trials.try_thresholds(sample, setting, AT, len(true_pairs))
         if one.min_similarity == level
     )
 
@@ -187,7 +187,7 @@ def test_a_level_scores_the_candidates_of_the_present_keys(
 ) -> None:
     found = candidates(sample, PRESENT)
     levels = list(
-        band_grid.try_thresholds(sample, replace(PRESENT, min_similarity=0.75), AT, len(true_pairs))
+        settings_trials.try_thresholds(sample, replace(PRESENT, min_similarity=0.75), AT, len(true_pairs))
     )
     assert [one.min_similarity for one in levels] == [0.0, 0.7, 0.75, 0.8, 0.9]
     for one in levels:
@@ -203,7 +203,7 @@ def test_a_chain_never_drops_its_end() -> None:
     sets = [range(10), range(1, 11), range(2, 12)]
     shingles = Ragged(np.array([0, 10, 20, 30]), np.array(sets, np.uint32).ravel())
     sample = TextSample(3, 0, 0, np.zeros((3, 1), np.uint64), np.ones(3, bool), shingles)
-    levels = {one.min_similarity: one for one in band_grid.try_thresholds(sample, PRESENT, 0.8, 2)}
+    levels = {one.min_similarity: one for one in settings_trials.try_thresholds(sample, PRESENT, 0.8, 2)}
     assert levels[0.8] == ThresholdResult(0.8, Score(hits=2, rejections=1), 1)
     assert levels[0.0] == ThresholdResult(0.0, Score(hits=2, false_alarms=1), 2)
 
@@ -214,7 +214,7 @@ def test_texts_without_a_fingerprint_are_found_by_their_bands_at_any_distance() 
     near = np.array([False, False, True, True])
     bits = np.where(near, np.uint64(2**64 - 1), np.uint64(0)).reshape(-1, 1)
     sample = TextSample(4, 0, 0, bits, near, Ragged(np.arange(0, 50, 10), shingles.ravel()))
-    (alone, banded) = band_grid.try_bands(sample, [replace(PRESENT, bands=0), PRESENT], 3)
+    (alone, banded) = settings_trials.try_bands(sample, [replace(PRESENT, bands=0), PRESENT], 3)
     assert (alone.found, alone.missed, alone.wrong) == (0, 3, 1)  # two fingerprints that are equal
     assert (banded.found, banded.missed, banded.wrong) == (3, 0, 1)
     assert (banded.compared, banded.in_vain) == (1.0, 1 / 4)
@@ -243,38 +243,38 @@ def test_a_key_takes_as_many_bytes_as_the_index_holds_for_it() -> None:
 def test_the_best_keys_cost_least_of_those_that_find_as_much() -> None:
     few, many, poor = (replace(PRESENT, bands=bands) for bands in (4, 60, 1))
     tried = [row(poor, 90, 10), row(few, 999, 1), row(many, 1000)]
-    assert band_grid.choose_bands(tried, 10**7, poor) == tried[1]
-    assert band_grid.choose_bands([tried[0], tried[2]], 10**7, poor) == tried[2]
+    assert settings_trials.choose_bands(tried, 10**7, poor) == tried[1]
+    assert settings_trials.choose_bands([tried[0], tried[2]], 10**7, poor) == tried[2]
 
 
 def test_the_present_keys_stay_where_others_save_little() -> None:
     fewer = replace(PRESENT, bands=4)
     tried = [row(fewer), row()]
-    assert band_grid.choose_bands(tried, 10**7, PRESENT) == tried[1]
-    assert band_grid.choose_bands(tried, 10**7, replace(PRESENT, bands=5)) == tried[0]
+    assert settings_trials.choose_bands(tried, 10**7, PRESENT) == tried[1]
+    assert settings_trials.choose_bands(tried, 10**7, replace(PRESENT, bands=5)) == tried[0]
 
 
 def test_the_present_keys_stay_where_chance_may_explain_that_others_find_more() -> None:
     more = replace(PRESENT, bands=10)
     few, many = ([row(missed=n, found=100 * n - n), row(more, found=100 * n)] for n in (1, 100))
-    assert band_grid.choose_bands(few, 10**6, PRESENT) == few[0]
-    assert band_grid.choose_bands(many, 10**6, PRESENT) == many[1]
+    assert settings_trials.choose_bands(few, 10**6, PRESENT) == few[0]
+    assert settings_trials.choose_bands(many, 10**6, PRESENT) == many[1]
 
 
 def test_texts_compared_in_vain_count_as_the_collection_grows_and_keys_bound_them() -> None:
     loose, sharp = row(replace(PRESENT, rows=2), wrong=1_000), row(wrong=10)
     for small in (100, 5_000):
-        assert band_grid.choose_bands([loose, sharp], small, loose.setting) == loose
-    assert band_grid.choose_bands([loose, sharp], 10**6, loose.setting) == sharp
+        assert settings_trials.choose_bands([loose, sharp], small, loose.setting) == loose
+    assert settings_trials.choose_bands([loose, sharp], 10**6, loose.setting) == sharp
     assert sharp.cost(10**6) > sharp.cost(CACHED_TEXTS) > sharp.cost(5_000)
     assert loose.cost(10**12) == pytest.approx(loose.cost(10**11), rel=1e-4)
     assert loose.cost(10**12) < loose.cost(0) + FOUND * loose.keys * 200_000
 
 
 def test_nothing_is_best_where_nothing_is_to_be_found() -> None:
-    assert band_grid.choose_bands([row(found=0)], 100, PRESENT) is None
-    assert band_grid.choose_bands([row(found=0, missed=3)], 100, PRESENT) is None
-    assert band_grid.choose_bands([], 100, PRESENT) is None
+    assert settings_trials.choose_bands([row(found=0)], 100, PRESENT) is None
+    assert settings_trials.choose_bands([row(found=0, missed=3)], 100, PRESENT) is None
+    assert settings_trials.choose_bands([], 100, PRESENT) is None
 
 
 def test_a_form_filled_in_often_does_not_bring_all_its_pairs() -> None:
@@ -287,7 +287,7 @@ def test_a_form_filled_in_often_does_not_bring_all_its_pairs() -> None:
 def tuned(
     sample: TextSample, rows: list[BandResult], pairs: int, present: TunedSettings = PRESENT
 ) -> TuneTables:
-    levels = list(band_grid.try_thresholds(sample, present, AT, pairs))
+    levels = list(settings_trials.try_thresholds(sample, present, AT, pairs))
     return TuneTables(sample, AT, present, 10**7, pairs, rows, levels)
 
 
@@ -324,7 +324,9 @@ def test_the_table_as_values_holds_every_row(
     told = tuned(sample, rows, len(true_pairs)).as_json()
     assert told["texts"] == len(sample)
     assert told["pairs"] == len(true_pairs)
-    assert [TunedSettings(**one["settings"]) for one in told["rows"]] == band_grid.bands_to_try(PRESENT, 64)
+    assert [TunedSettings(**one["settings"]) for one in told["rows"]] == settings_trials.bands_to_try(
+        PRESENT, 64
+    )
     assert [one["min_similarity"] for one in told["levels"]] == [0.0, 0.7, 0.8, 0.9]
     assert told["best"] in [one["settings"] for one in told["rows"]]
     assert told["present"] == {
