@@ -7,10 +7,11 @@
 #                (PYTHON=python3.13 takes a newer Python, PROCESSES=2 runs two tests at once)
 # make test-mongo7   the integration tests on MongoDB 7.0 (downloads it once, into .mongod7; Debian 12)
 # make check     format, lint, types, import contract, all tests: says whether a change is good
-# make soak      the long campaigns against the job (some hours; --only NAME runs one); its table goes to docs/soak.md
+# make soak      the long campaigns against the job (some hours; --only NAME runs one); its table goes to docs/contributing/soak.md
 # make soak-mongo7   a twentieth of each campaign on MongoDB 7.0
 # make dist      a wheel and a source distribution, in dist
 # make bench     all benchmarks: make bench DATA=DIR TOOLS=DIR [QUICK=--quick]; see scripts/README.md
+# make docs      the documentation as a site, in site/index.html (downloads mkdocs once, into .venv-docs)
 # make format    put the code into the house's format
 # make clean     remove everything that make made
 
@@ -23,7 +24,7 @@ STAMP := .venv/.installed
 PYTEST := $(BIN)/python -m pytest --quiet --numprocesses $(PROCESSES) --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install run test test-long test-newest test-mongo7 lint check soak soak-mongo7 dist bench format clean
+.PHONY: install run test test-long test-newest test-mongo7 lint check soak soak-mongo7 dist bench docs format clean
 
 install: $(STAMP)
 
@@ -73,12 +74,21 @@ bench: install
 	$(BIN)/python -m scripts.bench_estimate --data "$(DATA)" $(QUICK)
 	$(BIN)/python -m scripts.bench_memory $(QUICK)
 
+docs: .venv-docs/.installed
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
+	@echo "open site/index.html, or for the search: python -m http.server --directory site"
+
+.venv-docs/.installed: requirements-docs.txt
+	$(PYTHON) -m venv --clear .venv-docs
+	.venv-docs/bin/python -m pip --disable-pip-version-check --quiet install --requirement requirements-docs.txt
+	@touch $@
+
 format: install
 	$(BIN)/ruff check --fix-only --quiet
 	$(BIN)/ruff format
 
 clean:
-	rm -rf .venv .venv-newest .demo .mongod7 build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-newest .venv-docs site .demo .mongod7 build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip comes last into a new environment: where it is, the environment is whole.

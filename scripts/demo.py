@@ -33,7 +33,7 @@ What to do next (the server of the demonstration has stopped when you read this;
   on=".venv/bin/python scripts/local_mongod.py --dbpath .demo/db --"
   $on .venv/bin/dedup-job explain {keeper} {dropped} -c {settings}
   $on .venv/bin/dedup-job status -c {settings}
-  a collection of yours: README.md, "Try it on a collection of yours"
+  a collection of yours: README.md, "A first report on your collection"
 """
 
 

@@ -1,6 +1,6 @@
 """Run the long fault campaigns against the job, on real servers and with real processes.
 
-    python -m scripts.soak                    all campaigns, in full; results go to docs/soak.md
+    python -m scripts.soak                    all campaigns; results go to docs/contributing/soak.md
     python -m scripts.soak --only kills       one of them; may be repeated
     python -m scripts.soak --scale 0.05       a twentieth of each, and nothing is written
     python -m scripts.soak --mongod7          a twentieth of each on MongoDB 7.0 (scripts/local_mongod7.py)
@@ -42,7 +42,7 @@ from tests.support.forked_commands import Forks
 from tests.support.process_campaign import Storm, storm
 
 ROOT = Path(__file__).parents[1]
-TABLE = ROOT / "docs" / "soak.md"
+TABLE = ROOT / "docs" / "contributing" / "soak.md"
 # A server that is never killed itself needs no disk.
 MEMORY = Path("/dev/shm")
 RECORDS = 2_000
@@ -55,15 +55,15 @@ KILLS, LOSSES = (Kind.KILLED_BEFORE, Kind.KILLED_AFTER), (Kind.REQUEST_LOST, Kin
 HEADER = """\
 # Soak
 
-What `make soak` did to the job, and what came of it. Each trial ends with the same questions. Is every source
-record decided just once? Does the target hold just the records that were kept, byte for byte, and the keeper
-of every duplicate? Are the decisions those of an undisturbed run?
+What `make soak` did to the job, and the result. Each trial ends with the same questions. Is every source
+record decided exactly once? Does the target hold exactly the kept records, byte for byte, and the keeper
+of every duplicate? Are the decisions equal to an undisturbed run's?
 
 - **lost**: records not decided, kept records not in the target, duplicates whose keeper is not there.
 - **doubled**: records decided twice, or in the target though they were not kept.
-- **different**: decisions, rows of the ledger or bytes that an undisturbed run leaves otherwise.
-- **misled**: runs with another exit code than docs/operations.md says, or later than they should: 10 s
-  after a signal, and for the loser of a contest.
+- **different**: decisions, rows of the ledger or bytes that differ from an undisturbed run's.
+- **misled**: runs with another exit code than [exit codes](../reference/exit-codes.md) says, or later than
+  they should: 10 s after a signal, and for the loser of a contest.
 
 Lines that begin with MongoDB 7.0 are of `make soak-mongo7`, a twentieth of the trials.
 
@@ -171,7 +171,7 @@ CAMPAIGNS = (
     Campaign("struck", "the same, of runs without workers", 2_000, struck),
     Campaign("contests", "eight runs started at once", 100, stormy(process_campaign.contests)),
     Campaign(
-        "pauses", "the holder paused, its lease taken, then let go on", 30, stormy(process_campaign.pauses)
+        "pauses", "the holder paused, its lease taken, then resumed", 30, stormy(process_campaign.pauses)
     ),
     Campaign(
         "signals", "SIGTERM or SIGINT at a random moment, some twice", 200, stormy(process_campaign.signals)
@@ -235,7 +235,7 @@ def soak(campaigns: Sequence[Campaign], scale: float, seed: int) -> Iterator[tup
 
 
 def write(campaign: Campaign, line: str) -> None:
-    """Replace a campaign's row in docs/soak.md."""
+    """Replace a campaign's row in docs/contributing/soak.md."""
     page = TABLE.read_text("utf-8").splitlines() if TABLE.exists() else []
     every = CAMPAIGNS + ON_MONGOD7
     last = {one.about: old for one in every for old in page if old.startswith(f"| {one.about} |")} | {
@@ -252,7 +252,9 @@ def main(arguments: list[str] | None = None) -> int:
         description="Disturb the job in every way, many times, and see what is left."
     )
     parser.add_argument("--only", action="append", choices=names, help="a campaign; may be given again")
-    parser.add_argument("--scale", type=float, help="share of the trials; nothing is written to docs/soak.md")
+    parser.add_argument(
+        "--scale", type=float, help="share of the trials; docs/contributing/soak.md stays unchanged"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--mongod7", action="store_true", help=f"on MongoDB 7.0, by default at a scale of {MONGOD7_SCALE}"

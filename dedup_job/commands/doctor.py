@@ -280,7 +280,7 @@ def _check_rights(checks: CheckRunner, settings: Settings, servers: Connections)
 def _check_run_is_permitted(checks: CheckRunner, users: Users, lacking: Sequence[str]) -> None:
     """Note the users' names; raise NotPermitted if a run lacks a privilege."""
     if lacking:
-        raise NotPermitted(f"{'; '.join(lacking)}; see Rights in docs/operations.md")
+        raise NotPermitted(f"{'; '.join(lacking)}; see docs/how-to/grant-rights.md")
     names = dict.fromkeys((users.source.user, users.target.user))
     if not all(names):
         checks.note("rights", "a server has no access control: whoever reaches it may do everything")

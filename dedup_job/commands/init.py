@@ -18,7 +18,7 @@ from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.text.fields import TextFields, count_field_kinds, count_text_fields
 
 PAGE = """\
-# Settings of dedup-job; docs/settings.md has all of them.
+# Settings of dedup-job; docs/reference/settings.md has all of them.
 # Next: dedup-job doctor -c {name}     then: dedup-job report -c {name}
 
 [source]
@@ -34,7 +34,7 @@ collection = {target_collection}   # the ledger lives beside it
 
 [clean]
 # drop_after = ["收录:"]           # cut the text at the first of these
-# remove = ["nav", "footer"]      # CSS selectors of elements to leave out: docs/boilerplate.md
+# remove = ["nav", "footer"]      # CSS selectors of elements to leave out: docs/how-to/boilerplate.md
 
 [limits]
 {allow_plaintext}

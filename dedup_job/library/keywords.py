@@ -24,7 +24,7 @@ PATHS = {"idf_table", "stop_words", "user_words"}
 
 
 class Keywords(TypedDict, total=False):
-    """The settings that affect decisions, with the same names as in a settings file (docs/settings.md)."""
+    """The settings that affect decisions, named as in a settings file (docs/reference/settings.md)."""
 
     select: Iterable[str]
     remove: Iterable[str]

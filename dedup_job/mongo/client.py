@@ -267,7 +267,7 @@ def _named(what: str, error: PyMongoError) -> DedupError:
 
 
 def _refusal(code: int, message: str, name: str) -> str:
-    """Say which right is missing; docs/operations.md lists those that are needed."""
+    """Say which right is missing; docs/reference/rights.md lists those that are needed."""
     if code == WRONG_PASSWORD:
         return "wrong user name or password in the connection string"
     if "requires authentication" in message:
@@ -276,5 +276,5 @@ def _refusal(code: int, message: str, name: str) -> str:
         database, command, collection = denied.groups()
         place = f"{database}.{collection}" if collection else database
         right = ACTIONS.get(command, command)
-        return f"the user lacks the right to {right} on {place}; see Rights in docs/operations.md"
-    return f"the user may not do this ({name}); see Rights in docs/operations.md"
+        return f"the user lacks the right to {right} on {place}; see docs/how-to/grant-rights.md"
+    return f"the user may not do this ({name}); see docs/how-to/grant-rights.md"

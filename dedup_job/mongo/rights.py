@@ -49,7 +49,7 @@ class Rights:
         """Raise NotPermitted where he lacks one of these rights on a collection."""
         if lacking := self.lacking(actions, database, collection):
             raise NotPermitted(
-                f"{what}: {lack(lacking, database, collection)}; see Rights in docs/operations.md"
+                f"{what}: {lack(lacking, database, collection)}; see docs/how-to/grant-rights.md"
             )
 
 

@@ -146,7 +146,7 @@ class Source:
         except NotPermitted as error:
             raise NotPermitted(
                 f"the source: the user lacks the right to collStats on {self._collection.full_name}; "
-                "see Rights in docs/operations.md"
+                "see docs/how-to/grant-rights.md"
             ) from error
         stats = [shard["storageStats"] for shard in shards]
         return Storage(

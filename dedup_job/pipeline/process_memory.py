@@ -19,7 +19,7 @@ TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8  # parameters of glibc's 
 KEPT = 32 << 20
 NEW_OBJECTS = 50_000  # after which Python looks for cycles
 
-# What a run takes before its first record; docs/operations.md has the measurements.
+# What a run takes before its first record; docs/explanation/limits.md has the measurements.
 LEAST_FREE = 256 << 20  # of all its processes
 LEAST_SPACE, LEAST_DATA = 640 << 20, 384 << 20  # of the process that workers are forked from
 OWN_SPACE, OWN_DATA, OWN_THREADS = 480 << 20, 224 << 20, 16  # of the deciding one, without stacks and workers

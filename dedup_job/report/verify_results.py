@@ -91,6 +91,6 @@ class VerifyResult:
         rate = self.decisions / self.seconds if self.seconds else 0.0
         speed = f"{self.seconds:,.1f} s, {rate:,.0f} decisions/s, peak memory {peak_rss_mb():,.0f} MB"
         verdict = (
-            "all agrees" if self.agrees else "state and data disagree; see Checking in docs/operations.md"
+            "all agrees" if self.agrees else "state and data disagree; see docs/how-to/check-a-target.md"
         )
         return "\n".join([*lines, f"  {verdict}; {speed}"])

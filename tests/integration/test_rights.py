@@ -1,4 +1,4 @@
-"""The rights in docs/operations.md are enough, each of them is needed, and `report` needs only to read."""
+"""The rights in docs/how-to/grant-rights.md are enough, each is needed, and `report` needs only to read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Privilege = dict[str, Any]
 
 def documented() -> list[Privilege]:
     """Return the privileges of the role in the docs, for the databases and collections of these tests."""
-    section = (ROOT / "docs" / "operations.md").read_text("utf-8").split("## Rights")[1].split("```")[1]
+    section = (ROOT / "docs" / "how-to" / "grant-rights.md").read_text("utf-8").split("```")[1]
     names = json.loads(re.search(r"const ledger = (\[.*?\])", section)[1])  # type: ignore[index]
     found = re.findall(r'collection: "(\w*)(\.dedup\.)?"(?: \+ name)?\}, actions: (\[.*?\])', section)
     assert len(found) == 3
@@ -148,7 +148,7 @@ def test_restore_works_with_the_documented_rights_and_undo_needs_one_more(
         restore(context, [str(dropped["_id"])], "asked for")
         assert guarded_job.target.find_one({"_id": dropped["_id"]})
 
-        with pytest.raises(NotPermitted, match=r"the right to remove on dst\.unique; see Rights"):
+        with pytest.raises(NotPermitted, match=r"right to remove on dst\.unique; see docs/how-to"):
             undo(context, run, lambda *_: None)
 
         unique = {"resource": {"db": "dst", "collection": "unique"}, "actions": ["remove"]}
@@ -177,7 +177,7 @@ def test_each_right_is_needed_and_the_message_names_it(
     with pytest.raises(NotPermitted) as caught:
         guarded_job.decide("backfill")
 
-    assert f"the user lacks the right to {told}; see Rights in docs/operations.md" in str(caught.value)
+    assert f"the user lacks the right to {told}; see docs/how-to/grant-rights.md" in str(caught.value)
     assert caught.value.exit_code == 77
 
 
@@ -262,7 +262,7 @@ def test_to_copy_indexes_needs_two_more_rights_and_begins_nothing_without_them(
     assert done.returncode == 77
     assert (
         "the target: the user lacks the right to listIndexes and createIndex on dst.unique; "
-        "see Rights in docs/operations.md"
+        "see docs/how-to/grant-rights.md"
     ) in done.stderr
     assert guarded_job.ledger("head").find_one() is None
     more = {"resource": {"db": "dst", "collection": "unique"}, "actions": ["listIndexes", "createIndex"]}
@@ -290,7 +290,7 @@ def test_doctor_names_the_right_that_a_run_lacks(
 
     rights = next(one for one in shown["checks"] if one["about"] == "rights")
     assert (shown["exit_code"], rights["exit_code"]) == (77, 77)
-    assert rights["message"] == f"the user lacks the right to {told}; see Rights in docs/operations.md"
+    assert rights["message"] == f"the user lacks the right to {told}; see docs/how-to/grant-rights.md"
     with pytest.raises(NotPermitted):
         guarded_job.decide("backfill")
 

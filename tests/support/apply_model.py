@@ -9,7 +9,7 @@ command that a killed process had sent may still arrive while another process wo
 the record with another version from the target.
 
 Not modelled: rows of `dropped` and `exceptions`, other changes to the target, refusals by the target, and an
-insert that arrives after its record was decided again (docs/faults.md: what remains).
+insert that arrives after its record was decided again (docs/explanation/promises.md: what remains).
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Field:
         return self._start([sys.executable, "-m", "dedup_job"], engine, master=self.spark.master)
 
     def submit(self) -> subprocess.Popen[bytes]:
-        """Start a backfill with spark-submit, as docs/spark.md describes."""
+        """Start a backfill with spark-submit, as docs/how-to/use-spark.md describes."""
         program = self.arena.folder / "submit.py"
         program.write_text("from dedup_job.__main__ import main\n\nmain()\n")
         command = [str(spark_home() / "bin" / "spark-submit"), "--master", self.spark.master, str(program)]

@@ -1,4 +1,4 @@
-"""A reference for the index: the candidate rules of docs/deciding.md, one text and one key at a time."""
+"""A reference for the index: the candidate rules of docs/explanation/matching.md, one key at a time."""
 
 from __future__ import annotations
 

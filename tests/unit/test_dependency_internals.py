@@ -1,6 +1,6 @@
 """Each test names what breaks when a new version of a dependency changes something that it does not promise.
 
-`make test-newest` runs them with the newest versions; docs/development.md has the table.
+`make test-newest` runs them with the newest versions; docs/contributing/development.md has the table.
 """
 
 from __future__ import annotations
