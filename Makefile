@@ -29,7 +29,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 install: $(STAMP)
 
 run: install
-	$(BIN)/python scripts/local_mongod.py --dbpath .demo/db -- $(BIN)/python -m scripts.demo
+	$(BIN)/python scripts/dev/local_mongod.py --dbpath .demo/db -- $(BIN)/python -m scripts.demo
 
 test: install
 	$(PYTEST) -m "not long and not longest"
@@ -44,7 +44,7 @@ test-newest:
 	$(NEWEST)/bin/python -m pytest --quiet --numprocesses $(PROCESSES) --dist worksteal -m "not long and not longest"
 
 test-mongo7: install
-	$(BIN)/python -m scripts.local_mongod7 -- $(PYTEST) tests/integration
+	$(BIN)/python -m scripts.dev.local_mongod7 -- $(PYTEST) tests/integration
 
 lint: install
 	$(BIN)/ruff format --check
@@ -55,24 +55,24 @@ lint: install
 check: lint test test-long
 
 soak: install
-	$(BIN)/python -m scripts.soak
+	$(BIN)/python -m scripts.dev.soak
 
 soak-mongo7: install
-	$(BIN)/python -m scripts.soak --mongod7
+	$(BIN)/python -m scripts.dev.soak --mongod7
 
 dist: install
 	$(BIN)/python -m build --no-isolation
 
 bench: install
-	$(BIN)/python -m scripts.bench_end_to_end "$(DATA)/leetcode/docs.jsonl.gz" \
+	$(BIN)/python -m scripts.bench.end_to_end "$(DATA)/leetcode/docs.jsonl.gz" \
 	  --baseline "$(TOOLS)/seed_baseline.py" $(QUICK)
-	$(BIN)/python -m scripts.bench_peers --data "$(DATA)" --tools "$(TOOLS)" $(QUICK)
-	$(BIN)/python -m scripts.bench_library --data "$(DATA)" --tools "$(TOOLS)" $(QUICK)
-	$(BIN)/python -m scripts.bench_scaling $(QUICK)
-	$(BIN)/python -m scripts.bench_throttle $(QUICK)
-	$(BIN)/python -m scripts.bench_refused $(QUICK)
-	$(BIN)/python -m scripts.bench_estimate --data "$(DATA)" $(QUICK)
-	$(BIN)/python -m scripts.bench_memory $(QUICK)
+	$(BIN)/python -m scripts.bench.against_peers --data "$(DATA)" --tools "$(TOOLS)" $(QUICK)
+	$(BIN)/python -m scripts.bench.library --data "$(DATA)" --tools "$(TOOLS)" $(QUICK)
+	$(BIN)/python -m scripts.bench.scaling $(QUICK)
+	$(BIN)/python -m scripts.bench.throttle $(QUICK)
+	$(BIN)/python -m scripts.bench.refused $(QUICK)
+	$(BIN)/python -m scripts.bench.estimate --data "$(DATA)" $(QUICK)
+	$(BIN)/python -m scripts.bench.memory $(QUICK)
 
 docs: .venv-docs/.installed
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict
@@ -104,5 +104,5 @@ $(BIN)/pip:
 $(STAMP): requirements.lock pyproject.toml | $(BIN)/pip
 	$(PIP) install --require-hashes --requirement requirements.lock
 	$(PIP) install --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m scripts.compile
+	$(BIN)/python -m scripts.dev.compile
 	@touch $@

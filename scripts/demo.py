@@ -20,7 +20,7 @@ from pymongo.database import Database
 
 from dedup_job import config
 from dedup_job.pipeline.context import Context
-from scripts.corpus import generate, load
+from scripts.bench.corpus import generate, load
 
 RECORDS = 5_000
 HOUSE = Path(__file__).parents[1]
@@ -30,7 +30,7 @@ FOLDER = HOUSE / ".demo"
 
 NEXT = """
 What to do next (the server of the demonstration has stopped when you read this; `on` starts it again):
-  on=".venv/bin/python scripts/local_mongod.py --dbpath .demo/db --"
+  on=".venv/bin/python scripts/dev/local_mongod.py --dbpath .demo/db --"
   $on .venv/bin/dedup-job explain {keeper} {dropped} -c {settings}
   $on .venv/bin/dedup-job status -c {settings}
   a collection of yours: README.md, "A first report on your collection"

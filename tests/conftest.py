@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from scripts.local_mongod import Server, ServerError, find_mongod, open_server
+from scripts.dev.local_mongod import Server, ServerError, find_mongod, open_server
 from tests.support.monitor import SECRET, Monitor
 from tests.support.waiting import HANG_SECONDS
 

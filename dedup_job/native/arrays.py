@@ -91,7 +91,7 @@ def ensure_capacity(column: npt.NDArray[Value], rows: int) -> npt.NDArray[Value]
     if rows <= len(column):
         return column
     # A new array instead of one lengthened in place: only for a new one does numpy ask for large memory
-    # pages.  In small pages a lookup among 35 million texts takes a tenth longer (`bench_index`).
+    # pages.  In small pages a lookup among 35 million texts takes a tenth longer (`scripts.bench.index`).
     longer = np.empty((max(rows, len(column) + len(column) // SPARE), *column.shape[1:]), column.dtype)
     longer[: len(column)] = column
     return longer

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from scripts.local_replica_set import LocalReplicaSet
+from scripts.dev.local_replica_set import LocalReplicaSet
 from tests.support.forked_commands import Forks
 from tests.support.job import LEDGER, RAW, Job
 

@@ -28,8 +28,8 @@ from dedup_job.errors import LeaseHeld, NotPermitted, StateError, UsageError
 from dedup_job.mongo import client
 from dedup_job.mongo.timeout_client import TimeoutClient
 from dedup_job.pipeline.context import Context
-from scripts.corpus import generate
-from scripts.local_mongod import LocalMongod
+from scripts.bench.corpus import generate
+from scripts.dev.local_mongod import LocalMongod
 from tests.support.apply_cases import (
     EVERY,
     A,

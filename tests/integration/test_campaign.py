@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from scripts.local_mongod import LocalMongod
+from scripts.dev.local_mongod import LocalMongod
 from tests.support.campaign import Damage, Material, Result
 from tests.support.commit_model import Model, is_path
 from tests.support.commit_steps import steps

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scripts import demo
-from scripts.local_mongod import LocalMongod
+from scripts.dev.local_mongod import LocalMongod
 from tests.support.job import ROOT
 from tests.support.waiting import HANG_SECONDS
 

@@ -12,7 +12,7 @@ from dedup_job.commands import doctor
 from dedup_job.mongo.server import Server
 from dedup_job.report.doctor_text import doctor_text
 from dedup_job.report.terminal import WIDTH, display_width
-from scripts.corpus import generate
+from scripts.bench.corpus import generate
 from tests.support.console import Console, Said
 from tests.support.faulty_runs import install
 from tests.support.job import Job

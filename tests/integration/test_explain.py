@@ -20,8 +20,8 @@ from dedup_job.commands.explain import explain
 from dedup_job.commands.why import why
 from dedup_job.errors import ConfigError, UsageError
 from dedup_job.pipeline.context import Context
-from scripts.corpus import samples
-from scripts.local_mongod import LocalMongod
+from scripts.bench.corpus import samples
+from scripts.dev.local_mongod import LocalMongod
 from tests.support.job import Job
 
 LONG = "清晨的码头上，工人们把一箱箱茶叶搬上货船，船长站在甲板上数着数目，海鸥在桅杆之间盘旋。" * 4

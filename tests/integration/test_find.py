@@ -16,8 +16,8 @@ import pytest
 from bson.json_util import dumps
 
 from dedup_job.commands import find as finding
-from scripts.corpus import Mix, generate
-from scripts.made_up import Collection, Forms
+from scripts.bench.corpus import Mix, generate
+from scripts.bench.made_up import Collection, Forms
 from tests.support.job import ROOT, Job
 from tests.support.text_pairs import LONG, OTHER
 from tests.support.waiting import HANG_SECONDS

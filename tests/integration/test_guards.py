@@ -14,7 +14,7 @@ from dedup_job.ledger.compatibility import Consent
 from dedup_job.pipeline import guards
 from dedup_job.pipeline.context import Context
 from dedup_job.report.run_summary import RunSummary
-from scripts.corpus import generate
+from scripts.bench.corpus import generate
 from tests.support.faulty_runs import install
 from tests.support.job import Job
 from tests.support.late_records import POOL

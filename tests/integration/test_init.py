@@ -10,7 +10,7 @@ import pytest
 from dedup_job import config
 from dedup_job.commands import init as commands
 from dedup_job.mongo.client import RetryPolicy
-from scripts.corpus import generate
+from scripts.bench.corpus import generate
 from tests.support.console import Console
 from tests.support.faulty_runs import install
 from tests.support.job import Job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from scripts.corpus import generate
+from scripts.bench.corpus import generate
 from tests.support.job import Job
 
 KILLED = ("-m", "tests.support.kill_at_command")

@@ -17,7 +17,7 @@ import pytest
 from bson import ObjectId
 from pymongo import IndexModel
 
-from scripts.corpus import languages, prose
+from scripts.bench.corpus import languages, prose
 from tests.support.console import Console, Said
 from tests.support.faulty_runs import install
 from tests.support.job import Job

@@ -48,8 +48,8 @@ def test_a_low_limit_on_open_files_is_raised_or_named(job: Job) -> None:
 
 @pytest.mark.longest
 def test_under_each_limit_a_backfill_gives_the_right_answer_or_says_that_memory_is_short() -> None:
-    """`python -m scripts.memory_limits` alone tries every ten megabytes."""
-    command = [sys.executable, "-m", "scripts.memory_limits"]
+    """`python -m scripts.dev.memory_limits` alone tries every ten megabytes."""
+    command = [sys.executable, "-m", "scripts.dev.memory_limits"]
     done = subprocess.run(
         [*command, "--from-mb", "600", "--to-mb", "1200", "--step-mb", "100", "--records", "100"],
         capture_output=True,

@@ -10,7 +10,7 @@ from pymongo.read_preferences import ReadPreference
 from dedup_job.errors import ConfigError, Unreachable
 from dedup_job.mongo import address
 from dedup_job.mongo.client import RetryPolicy, connect
-from scripts.local_mongod import SET_NAME, LocalMongod
+from scripts.dev.local_mongod import SET_NAME, LocalMongod
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from bson import ObjectId
 
 from dedup_job.index.candidate_index import FOUND, LISTED
-from scripts.corpus import Mix, generate
-from scripts.made_up import Collection, Forms
+from scripts.bench.corpus import Mix, generate
+from scripts.bench.made_up import Collection, Forms
 from tests.support.job import Job
 
 RECORDS = 360

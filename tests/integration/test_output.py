@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import pytest
 
-from scripts.corpus import generate
+from scripts.bench.corpus import generate
 from tests.support.faulty_runs import install
 from tests.support.job import PROGRAM, ROOT, Job
 from tests.support.waiting import HANG_SECONDS

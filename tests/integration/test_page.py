@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from pymongo import MongoClient
 
-from scripts.corpus import generate
+from scripts.bench.corpus import generate
 from tests.support.browser import browser, opened
 from tests.support.hostile_texts import HOSTILE
 from tests.support.job import Job

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.corpus import generate
+from scripts.bench.corpus import generate
 from tests.support.console import Console
 from tests.support.faulty_runs import install
 from tests.support.job import Job

@@ -24,7 +24,7 @@ from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.pipeline.context import Context
 from dedup_job.report.run_summary import RunSummary
-from scripts.local_mongod import LocalMongod
+from scripts.dev.local_mongod import LocalMongod
 from tests.support.aged_ledger import aged, head
 from tests.support.command_recorder import Recorder
 from tests.support.faulty_runs import Action, Moments, install

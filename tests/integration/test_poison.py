@@ -13,7 +13,7 @@ from bson import encode
 from bson.raw_bson import RawBSONDocument
 
 from dedup_job.pipeline import worker_process
-from scripts.corpus import generate
+from scripts.bench.corpus import generate
 from tests.support import worker_faults
 from tests.support.job import RAW, ROOT, Job
 from tests.support.poison_records import TAIL, kinds

@@ -10,7 +10,7 @@ import pytest
 from pymongo.database import Database
 
 from dedup_job import __main__
-from scripts.corpus import generate
+from scripts.bench.corpus import generate
 from tests.support.command_recorder import Recorder
 from tests.support.faulty_runs import install
 from tests.support.job import Job

@@ -15,7 +15,7 @@ from dedup_job.commands.why import why
 from dedup_job.errors import ConfigError
 from dedup_job.pipeline.context import Context
 from dedup_job.report.reconcile_results import ReconcileResult
-from scripts.corpus import generate
+from scripts.bench.corpus import generate
 from tests.support.job import Job
 
 LATE = ObjectId("0" * 24)

@@ -19,8 +19,8 @@ from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.errors import NotPermitted, StorageFull, Unreachable
 from dedup_job.mongo.collection_checks import OF_LEDGER
 from dedup_job.pipeline.context import Context
-from scripts.corpus import generate
-from scripts.local_replica_set import LocalReplicaSet, Member
+from scripts.bench.corpus import generate
+from scripts.dev.local_replica_set import LocalReplicaSet, Member
 from tests.support.elections import elections
 from tests.support.faulty_runs import Moments, install
 from tests.support.job import Job

@@ -9,8 +9,8 @@ from urllib.parse import quote_plus
 import pytest
 from pymongo import MongoClient
 
-from scripts.corpus import generate
-from scripts.local_mongod import LocalMongod
+from scripts.bench.corpus import generate
+from scripts.dev.local_mongod import LocalMongod
 from tests.support.job import Job
 
 

@@ -25,8 +25,8 @@ from dedup_job.commands.undo import undo
 from dedup_job.errors import NotPermitted
 from dedup_job.ledger.rows import Selection
 from dedup_job.pipeline.context import Context
-from scripts.corpus import generate
-from scripts.local_mongod import LocalMongod
+from scripts.bench.corpus import generate
+from scripts.dev.local_mongod import LocalMongod
 from tests.support.faulty_runs import install
 from tests.support.job import ROOT, Job
 

@@ -14,8 +14,8 @@ from bson import Binary, encode
 from pymongo import MongoClient
 
 from dedup_job.errors import Unreachable
-from scripts.corpus import generate
-from scripts.local_mongod import LocalMongod
+from scripts.bench.corpus import generate
+from scripts.dev.local_mongod import LocalMongod
 from tests.support.faulty_runs import Moments, install
 from tests.support.job import RAW, Job
 from tests.support.restore_cases import restore

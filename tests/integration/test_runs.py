@@ -13,7 +13,7 @@ from dedup_job import config
 from dedup_job.commands.backfill import decide
 from dedup_job.pipeline.context import Context
 from dedup_job.records import Counts
-from scripts.corpus import generate, samples
+from scripts.bench.corpus import generate, samples
 from tests.support.job import PROGRAM, RAW, Job
 
 

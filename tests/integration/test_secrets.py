@@ -20,7 +20,7 @@ from dedup_job.cli import commands
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline import job as the_job
 from dedup_job.records import Fingerprints
-from scripts.local_mongod import LocalMongod
+from scripts.dev.local_mongod import LocalMongod
 from tests.support import inline_engine
 from tests.support.faulty_runs import install
 from tests.support.job import RAW, Job

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from scripts.corpus import generate
-from scripts.local_mongod import LocalMongod
+from scripts.bench.corpus import generate
+from scripts.dev.local_mongod import LocalMongod
 from tests.support.job import ROOT, Job
 from tests.support.waiting import HANG_SECONDS, becomes
 

@@ -18,8 +18,8 @@ from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import FIRST_RECORDS
 from dedup_job.report.run_summary import RunSummary
 from dedup_job.spark.session import Cluster, session
-from scripts.corpus import Mix, generate
-from scripts.made_up import Collection, Forms
+from scripts.bench.corpus import Mix, generate
+from scripts.bench.made_up import Collection, Forms
 from tests.support.colliding_texts import ONE, OTHER
 from tests.support.job import Job
 from tests.support.undo_cases import undo

@@ -12,8 +12,8 @@ from random import Random
 
 import pytest
 
-from scripts.local_replica_set import LocalReplicaSet
-from scripts.local_spark import LocalSpark
+from scripts.dev.local_replica_set import LocalReplicaSet
+from scripts.dev.local_spark import LocalSpark
 from tests.support.campaign import Material
 from tests.support.cluster_campaign import CARRYING, Field, Strike, field_of, suffered
 from tests.support.process_campaign import FINISHED, ended

@@ -17,7 +17,7 @@ from dedup_job.commands.backfill import decide
 from dedup_job.errors import NotPermitted, Stopped
 from dedup_job.pipeline.context import Context
 from dedup_job.report.status_text import status_text
-from scripts.local_mongod import LocalMongod
+from scripts.dev.local_mongod import LocalMongod
 from tests.support.faulty_runs import install
 from tests.support.job import Job
 from tests.support.undo_cases import OTHERS, half_undone, stopped_before_the_insert, texts, undo

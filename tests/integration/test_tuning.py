@@ -23,8 +23,8 @@ from dedup_job.commands.evaluate import evaluate
 from dedup_job.commands.tune import tune
 from dedup_job.errors import ConfigError
 from dedup_job.pipeline.context import Context
-from scripts.corpus import Mix, generate, samples
-from scripts.local_mongod import LocalMongod
+from scripts.bench.corpus import Mix, generate, samples
+from scripts.dev.local_mongod import LocalMongod
 from tests.support.job import ROOT, Job
 
 MIX = Mix(length=250, duplicates=0.5, near=0.7)

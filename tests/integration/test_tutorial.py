@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts import run_tutorial
-from scripts.local_mongod import LocalMongod
+from scripts.dev import run_tutorial
+from scripts.dev.local_mongod import LocalMongod
 
 
 @pytest.mark.longest

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from scripts.corpus import generate
-from scripts.local_mongod import LocalMongod, ServerError, mongod_of_wheel
-from scripts.local_mongod7 import FOLDER
+from scripts.bench.corpus import generate
+from scripts.dev.local_mongod import LocalMongod, ServerError, mongod_of_wheel
+from scripts.dev.local_mongod7 import FOLDER
 from tests.support.job import Job
 
 MONGOD7 = FOLDER / "bin/mongod"

@@ -28,8 +28,8 @@ from dedup_job.ledger.plan_format import pack, unpack
 from dedup_job.mongo.target import REMOVAL_SECONDS, Target
 from dedup_job.pipeline.context import Context
 from dedup_job.records import Counts
-from scripts.corpus import generate
-from scripts.local_mongod import LocalMongod
+from scripts.bench.corpus import generate
+from scripts.dev.local_mongod import LocalMongod
 from tests.support.job import LEDGER, RAW, Job
 from tests.support.kill_in_process import Died, commands_of, killed
 from tests.support.stopped_process import stopped

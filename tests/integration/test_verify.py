@@ -34,8 +34,8 @@ from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.pipeline.context import Context
 from dedup_job.records import UNIQUE, Action, Plan, Verdict
 from dedup_job.report.verify_results import VerifyResult
-from scripts.corpus import generate
-from scripts.local_mongod import LocalMongod
+from scripts.bench.corpus import generate
+from scripts.dev.local_mongod import LocalMongod
 from tests.support.bson_types import raw_ids, texts_as_records
 from tests.support.job import RAW, Job
 

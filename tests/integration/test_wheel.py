@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from scripts.corpus import generate
+from scripts.bench.corpus import generate
 from tests.support.job import ROOT, Job
 from tests.support.waiting import HANG_SECONDS
 

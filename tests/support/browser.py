@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scripts.chromium import chromium, started
+from scripts.dev.chromium import chromium, started
 
 NONE = "no browser here, so the page was not tried in one: apt-get install chromium, pip install playwright"
 

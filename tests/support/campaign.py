@@ -26,7 +26,7 @@ from pymongo.database import Database
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.mongo.ids import id_of
 from dedup_job.records import Action, Counts
-from scripts.corpus import Mix, Sample, samples
+from scripts.bench.corpus import Mix, Sample, samples
 
 RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)
 SOURCE, TARGET = "pages", "unique"

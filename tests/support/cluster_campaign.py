@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 from pymongo import MongoClient
 
-from scripts.local_replica_set import LocalReplicaSet
-from scripts.local_spark import LocalSpark, spark_home
+from scripts.dev.local_replica_set import LocalReplicaSet
+from scripts.dev.local_spark import LocalSpark, spark_home
 from tests.support.campaign import Arena, Damage, Material, Result, State, arena
 from tests.support.process_campaign import FINISHED, LEAVING_SECONDS, ROOT, ended
 

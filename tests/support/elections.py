@@ -29,8 +29,8 @@ from pymongo.database import Database
 
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.mongo.client import RetryPolicy
-from scripts.corpus import generate
-from scripts.local_replica_set import LocalReplicaSet
+from scripts.bench.corpus import generate
+from scripts.dev.local_replica_set import LocalReplicaSet
 from tests.support.job import ROOT, Job
 from tests.support.waiting import becomes
 

@@ -34,7 +34,7 @@ from dedup_job.pipeline import job
 from dedup_job.pipeline.local_engine import LocalEngine
 from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.records import Batch
-from scripts.corpus import generate
+from scripts.bench.corpus import generate
 from tests.support.inline_engine import without_workers
 from tests.support.waiting import HANG_SECONDS
 

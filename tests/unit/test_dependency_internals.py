@@ -98,7 +98,7 @@ def test_numba_leaves_reference_counts_out_when_told_so() -> None:
     assert "NRT_" in machine_code(numba.njit(third)), "the sign that this test looks for has changed"
     assert "NRT_" not in machine_code(compiled_helper(third)), (
         f"{NUMBA} counts references in spite of `_nrt=False`: inner loops of the index are "
-        "slower (scripts/bench_index.py); see native/compiled.py"
+        "slower (scripts/bench/index.py); see native/compiled.py"
     )
 
 
@@ -108,7 +108,7 @@ def test_numba_inlines_when_told_so() -> None:
     )
     assert "alwaysinline" in machine_code(compiled_inline(third)), (
         f"{NUMBA} does not inline in spite of `forceinline=True`: a look-up in the index is "
-        "slower (scripts/bench_index.py); see native/compiled.py"
+        "slower (scripts/bench/index.py); see native/compiled.py"
     )
 
 

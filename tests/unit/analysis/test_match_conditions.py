@@ -28,7 +28,7 @@ from dedup_job.index.keepers import KeeperRefetch, Keepers
 from dedup_job.native.arrays import Ragged
 from dedup_job.pipeline.job import decide
 from dedup_job.records import Fingerprints, KeeperMatch, RawIds, Verdict, digests
-from scripts.corpus import Mix, samples
+from scripts.bench.corpus import Mix, samples
 from tests.support.text_pairs import LONG, OTHER, RECIPES, made, raw
 
 

@@ -28,7 +28,7 @@ from dedup_job.index.keepers import KeeperRefetch, Keepers
 from dedup_job.native.arrays import Ragged
 from dedup_job.pipeline import job
 from dedup_job.records import Fingerprints, RawIds
-from scripts.corpus import Mix, generate
+from scripts.bench.corpus import Mix, generate
 from tests.support.recipes import recipe_of
 
 AT = 0.8

@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 from dedup_job.analysis import pair_explanation
 from dedup_job.analysis.match_conditions import distance
 from dedup_job.analysis.pair_explanation import TermWeights, find_flipped_bits
-from scripts.corpus import samples
+from scripts.bench.corpus import samples
 from tests.support.recipes import recipe_of
 from tests.support.text_pairs import LONG, OTHER, RECIPES, made, raw
 

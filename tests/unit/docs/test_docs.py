@@ -15,7 +15,7 @@ import pytest
 from dedup_job.cli import commands
 from dedup_job.config import Settings, check_settings
 from dedup_job.errors import DedupError
-from scripts import docs_reference, docs_settings
+from scripts.dev import docs_reference, docs_settings
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -111,7 +111,7 @@ def test_the_front_page_names_the_setting_for_numbers() -> None:
 @pytest.mark.parametrize("page", docs_reference.pages())
 def test_a_generated_page_is_up_to_date(page: str) -> None:
     written = (DOCS / "reference" / page).read_text("utf-8")
-    assert docs_reference.pages()[page] == written, "run: python -m scripts.docs_reference"
+    assert docs_reference.pages()[page] == written, "run: python -m scripts.dev.docs_reference"
 
 
 def test_every_setting_and_no_other_has_a_meaning() -> None:

@@ -29,7 +29,7 @@ from dedup_job.records import digests
 from dedup_job.text.characters import encode_lower_case
 from dedup_job.text.clean import Cleaner
 from dedup_job.text.fields import TextFields
-from scripts.corpus import generate
+from scripts.bench.corpus import generate
 from tests.support.recipes import PLAIN, recipe_of
 
 ROOT = Path(__file__).parents[3]
@@ -87,7 +87,7 @@ CORPUS_GOLDEN = {
 
 @pytest.mark.parametrize("profile", CORPUS_GOLDEN)
 def test_a_golden_corpus_keeps_every_bit_of_every_column(profile: str) -> None:
-    """Whoever changes `scripts.corpus` takes new digests, with this code as it was."""
+    """Whoever changes `scripts.bench.corpus` takes new digests, with this code as it was."""
     recipe = recipe_of("title", "data", recipe={"profile": profile})
     prints = Fingerprinter(recipe)([encode(record) for record in generate(400)])
     columns = [prints.bits, prints.has_fingerprint, prints.keys, prints.digests, prints.hashes]

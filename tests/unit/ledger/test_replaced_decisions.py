@@ -97,7 +97,7 @@ def fill_tally(count: int) -> AffectedRecords:
 
 @pytest.mark.parametrize(("fill", "most"), [(fill_decisions, 2), (fill_tally, 2)])
 def test_memory_does_not_grow_with_the_number_of_ids(fill: Callable[[int], object], most: float) -> None:
-    """SQLite's own memory is not counted here; scripts/bench_apply_memory.py weighs the whole process."""
+    """SQLite's own memory is not counted here; scripts/bench/apply_memory.py weighs the whole process."""
 
     def held(count: int) -> int:
         tracemalloc.start()

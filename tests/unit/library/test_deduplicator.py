@@ -25,8 +25,8 @@ from dedup_job.library.deduplicator import BATCH
 from dedup_job.library.keywords import Keywords
 from dedup_job.pipeline import job
 from dedup_job.records import Batch
-from scripts.corpus import Mix, generate
-from scripts.made_up import Collection, Forms, Pages
+from scripts.bench.corpus import Mix, generate
+from scripts.bench.made_up import Collection, Forms, Pages
 from tests.support.recipes import recipe_of
 from tests.support.text_pairs import LONG, OTHER
 

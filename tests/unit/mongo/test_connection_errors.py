@@ -16,7 +16,7 @@ from dedup_job.errors import Unreachable
 from dedup_job.mongo import client as the_client
 from dedup_job.mongo.client import RetryPolicy, connect
 from dedup_job.mongo.connection_errors import describe_failure
-from scripts.local_mongod import LocalMongod
+from scripts.dev.local_mongod import LocalMongod
 from tests.support.waiting import HANG_SECONDS
 
 Odd = Callable[[socket.socket], object]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pymongo.database import Database
 
 from dedup_job.text.clean import Cleaner
-from scripts.corpus import EDITABLE, Corpus, Mix, Sample, generate, main, samples
+from scripts.bench.corpus import EDITABLE, Corpus, Mix, Sample, generate, main, samples
 
 COUNT = 1500
 

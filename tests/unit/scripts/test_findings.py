@@ -9,9 +9,9 @@ import pytest
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
 
-from scripts.findings import Finding, findings, kept_of
-from scripts.made_up import EXACT, NEAR, ORIGINAL, Collection, Flags, Pages
-from scripts.measure import DATABASE
+from scripts.bench.findings import Finding, findings, kept_of
+from scripts.bench.made_up import EXACT, NEAR, ORIGINAL, Collection, Flags, Pages
+from scripts.bench.measure import DATABASE
 
 COUNT = 2_000
 PAGES = Collection(Pages())
@@ -66,7 +66,7 @@ def test_a_share_of_nothing_is_no_number() -> None:
 
 
 def test_what_the_target_holds_is_read_by_number(mongo_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scripts.findings.DATABASE", "test_findings")
+    monkeypatch.setattr("scripts.bench.findings.DATABASE", "test_findings")
     numbers = np.array([0, 3, 999])
     with MongoClient[dict[str, Any]](mongo_uri) as client:
         client["test_findings"].unique.insert_many(map(RawBSONDocument, PAGES.records(numbers)))

@@ -9,7 +9,7 @@ from multiprocessing import active_children
 
 import pytest
 
-from scripts.load_machine import keep_busy, main, use_disk, use_memory, use_processor
+from scripts.dev.load_machine import keep_busy, main, use_disk, use_memory, use_processor
 
 
 def test_the_exit_code_is_that_of_the_command_and_no_work_goes_on() -> None:

@@ -21,8 +21,8 @@ import pytest
 from pymongo import MongoClient, WriteConcern
 from pymongo.errors import OperationFailure
 
-from scripts import local_mongod
-from scripts.local_mongod import LocalMongod, ServerError, open_server
+from scripts.dev import local_mongod
+from scripts.dev.local_mongod import LocalMongod, ServerError, open_server
 from tests.support.processes import alive
 from tests.support.waiting import HANG_SECONDS, becomes
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts import local_mongod7, soak
-from scripts.local_mongod import ServerError, find_mongod
-from scripts.local_mongod7 import main, use_mongod7, write_mongod
+from scripts.dev import local_mongod7, soak
+from scripts.dev.local_mongod import ServerError, find_mongod
+from scripts.dev.local_mongod7 import main, use_mongod7, write_mongod
 
 
 @pytest.fixture

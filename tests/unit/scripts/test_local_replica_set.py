@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 
-from scripts.local_replica_set import LocalReplicaSet
+from scripts.dev.local_replica_set import LocalReplicaSet
 from tests.support.processes import alive
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from bson import ObjectId
 
-from scripts.bench_forms import CHANGED, ONE_FORM, THIRTY
-from scripts.made_up import (
+from scripts.bench.forms import CHANGED, ONE_FORM, THIRTY
+from scripts.bench.made_up import (
     EXACT,
     KINDS,
     NEAR,

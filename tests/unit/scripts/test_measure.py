@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dedup_job.pipeline import process_memory
-from scripts import measure
-from scripts.measure import Usage, cell, numbers, watched
+from scripts.bench import measure
+from scripts.bench.measure import Usage, cell, numbers, watched
 
 # Half a second of work in a process, another half in one that it starts, and 64 MB held in each; both wait
 # until the watcher has seen that.

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.peers import Sketching, counted, datasketch_rows, gaoya_minhash_rows, rensa_rows, runs, shingles
+from scripts.bench.peers import (
+    Sketching,
+    counted,
+    datasketch_rows,
+    gaoya_minhash_rows,
+    rensa_rows,
+    runs,
+    shingles,
+)
 
 TOOLS = Path(__file__).parents[4] / "shared" / "tools"
 

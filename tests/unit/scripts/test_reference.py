@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.reference import Judge, Mixed, TextSet
+from scripts.bench.reference import Judge, Mixed, TextSet
 
 TOOLS = Path(__file__).parents[4] / "shared" / "tools"
 TEXTS = {"a": "<p>seven eight nine</p>", "b": "one two three", "c": "<p></p>", "d": "four five six"}

@@ -12,7 +12,7 @@ from dedup_job.errors import ConfigError
 from dedup_job.records import Unjudged
 from dedup_job.text.clean import Cleaner
 from dedup_job.text.html import ElementSelection
-from scripts.corpus import generate
+from scripts.bench.corpus import generate
 from tests.support.recipes import PLAIN, recipe_of
 
 PAGE = """<html><head><title>T</title></head><body><nav><a href="/">首页</a><a href="/n">新闻</a></nav>
