@@ -5,8 +5,8 @@
 
 Data and tools are the same as for `scripts.bench.accuracy`. There is no database: all candidates get the
 same cleaned texts, and return the rows that they keep. The job is `Deduplicator.add_all`, which cleans the
-texts a second time. The MinHash peers get shingles; making these is part of their time. Each run is a separate process with
-everything loaded before the clock starts; figures are medians.
+texts a second time. The MinHash peers get shingles; making these is part of their time. Each run is a
+separate process with everything loaded before the clock starts; figures are medians.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 
 The records are made up by `scripts/bench/made_up.py`: every record is derived from its number by hashing,
 thousands at a time in numpy; a text is a sequence of words from a table, encoded as raw BSON and inserted
-unordered with w=1. Texts have about 230 letters (half of them between 145 and 370), half are in simple HTML, and one in
-ten is English. 30 % are copies of an earlier original, any of them equally likely: half are exact copies in
-other markup, half near copies with some words replaced, with a similarity between 0.8 and 1.
+unordered with w=1. Texts have about 230 letters (half of them between 145 and 370), half are in HTML,
+and one in ten is English. 30 % are copies of an earlier original, any of them equally likely: half are exact
+copies in other markup, half near copies with some words replaced, with a similarity between 0.8 and 1.
 
 A row for each million has documents/s, the processor time of the deciding process without its workers, and
 its memory: of the process, and of each part of the index. The last lines count the planted copies that were
