@@ -1,4 +1,4 @@
-"""The batch job that removes duplicate and near-duplicate texts from a MongoDB collection."""
+"""A batch job that removes duplicate and near-duplicate texts from a MongoDB collection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Import the library when it is asked for: a command has no use for it."""
+    """Import the library on first use, as commands do not need it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from dedup_job.library import deduplicator

@@ -32,9 +32,11 @@ from dedup_job.errors import (
 from dedup_job.pipeline import process_memory
 from dedup_job.report import logs
 
-LARGE = 4 << 20  # bytes; with more, records of many sizes leave gaps in this process's memory
+# Bytes.  With a larger value, records of many sizes fragment this process's memory.
+LARGE = 4 << 20
 LOG = logging.getLogger(logs.NAME)
-IS_LOGGED = Event()  # set once the signal that ended the run is logged
+# Set when the signal that ended the run is logged.
+IS_LOGGED = Event()
 
 
 def main() -> NoReturn:
@@ -42,18 +44,21 @@ def main() -> NoReturn:
     _open_streams()
     _find_temporary_directory()
     process_memory.work_in_batches(LARGE)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more threads are of no use, and spin
+    # The job does no linear algebra, and further threads of OpenBLAS would spin.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     threading.excepthook = sys.unraisablehook = _end_without_memory
     try:
-        signals.install_handlers(_stopped)
+        signals.install_handlers(_log_stop)
         code = _run()
-    except StorageFull as error:  # no thread for the signals
+    except StorageFull as error:
+        # There was no memory for the thread that waits for signals.
         logs.set_up_logging(_form(sys.argv[1:]))
         code = _log_failure(str(error), error.exit_code)
     except Stopped as stopped:
-        code = _stopped(stopped)
+        code = _log_stop(stopped)
     _flush_streams()
-    gc.freeze()  # else the interpreter, as it ends, looks through all objects three times
+    # Otherwise the interpreter visits all objects three times as it exits.
+    gc.freeze()
     sys.exit(code)
 
 
@@ -114,7 +119,7 @@ def _form(arguments: Sequence[str]) -> logs.OutputFormat:
 
 
 def _without_addresses(message: str) -> str:
-    """Return a usage error without the connection string, and password, that somebody put on the line."""
+    """Return a usage error without connection strings, which may have a password."""
     return re.sub(r"""[^\s'"]*:/.*""", "(a connection string?)", message, flags=re.DOTALL)
 
 
@@ -124,14 +129,15 @@ def _message(error: Exception) -> str:
     if is_shortage(error):
         return NO_MEMORY
     if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}; it is safe to run again when that is mended"
-    return f"a bug: {type(error).__name__}; run again with -v and report it"
+        return f"{error.filename}: {error.strerror}; correct this and run again; nothing is lost"
+    return f"a bug: {type(error).__name__}; run again with -v, and report the traceback"
 
 
 def _end_without_memory(failure: Any) -> None:
     """End the process when a thread dies for lack of memory: a hook for errors that nobody can catch.
 
-    Such a thread may be one of the driver's.  Nobody notices that it is gone, and some wait for it for ever.
+    Such a thread may belong to the driver.  Nothing notices that it is gone, and some calls would wait for
+    ever.
     """
     error = failure.exc_value
     if error is not None and is_shortage(error):
@@ -142,8 +148,8 @@ def _end_without_memory(failure: Any) -> None:
     LOG.debug("a thread failed", extra={"fields": {"error": getattr(failure.exc_type, "__name__", "")}})
 
 
-def _stopped(stopped: Stopped) -> int:
-    """Log once which signal has ended the run; also called by the thread that ends a hanging process."""
+def _log_stop(stopped: Stopped) -> int:
+    """Log the signal that ended the run, once; also called by the thread that ends a hanging process."""
     if not IS_LOGGED.is_set():
         IS_LOGGED.set()
         _log_failure(str(stopped), stopped.exit_code)

@@ -1,8 +1,8 @@
-"""Threads that have begun when the call returns, or an error that says that there is no memory for them.
+"""Start threads, or fail with a clear error when memory is short.
 
-`threading.Thread.start` waits for the new thread to say that it has begun.  One that dies before that, as it
-gets no memory, leaves the starter waiting for ever; and an executor of `concurrent.futures` starts its
-threads late, when a run already holds most of its memory.
+`threading.Thread.start` waits until the new thread has started.  If the thread dies before, because it gets
+no memory, that wait never ends.  An executor of `concurrent.futures` also starts its threads late, when a run
+already uses most of its memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ T = TypeVar("T")
 
 
 def start_thread(work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-    """Run work in a thread that ends with the process at the latest; raises StorageFull where none begins."""
+    """Run work in a daemon thread, and return when the thread has started.
+
+    Raises:
+        StorageFull: If the thread does not start.
+    """
     begun = Event()
 
     def run() -> None:
@@ -34,16 +38,20 @@ def start_thread(work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -
     try:
         _thread.start_new_thread(run, ())
     except RuntimeError as error:
-        raise StorageFull(f"the system starts no more threads: {NO_MEMORY}") from error
+        raise StorageFull(f"the system refuses to start a thread: {NO_MEMORY}") from error
     if not begun.wait(BEGIN_SECONDS):
-        raise StorageFull(f"a thread does not begin: {NO_MEMORY}")
+        raise StorageFull(f"a thread did not start within {BEGIN_SECONDS:g} seconds: {NO_MEMORY}")
 
 
 class Threads:
-    """So many threads, all started at once, that take work in the order in which it comes."""
+    """A pool of daemon threads that are all started at once, and do work in the order of submission."""
 
     def __init__(self, count: int) -> None:
-        """Start them; raises StorageFull where that fails."""
+        """Start `count` threads.
+
+        Raises:
+            StorageFull: If a thread does not start.
+        """
         self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
         self._count = count
         try:
@@ -54,7 +62,7 @@ class Threads:
             raise
 
     def submit(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Have the next thread that is free do the work; the future holds the result or the error."""
+        """Queue work for the next free thread; return a future of its result."""
         future: Future[T] = Future()
         self._work.put((future, lambda: work(*args, **kwargs)))
         return future
@@ -65,7 +73,7 @@ class Threads:
             yield future.result()
 
     def stop(self) -> None:
-        """Cancel the work that no thread has begun, and let each thread end with what it does now."""
+        """Cancel waiting work; each thread ends after its current work."""
         try:
             while (waiting := self._work.get_nowait()) is not None:
                 waiting[0].cancel()
@@ -81,6 +89,8 @@ class Threads:
                 continue
             try:
                 future.set_result(work())
-            except BaseException as error:  # whoever waits for the result must learn of any error
+            except BaseException as error:
+                # The caller that waits for the result must get every error.
                 future.set_exception(error)
-            del waiting, future, work  # else the last result stays in memory while the thread waits
+            # Otherwise the last result stays in memory while the thread waits.
+            del waiting, future, work

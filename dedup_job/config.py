@@ -41,7 +41,7 @@ CollectionName = Annotated[
     str,
     Field(
         pattern=r"^[^.$\x00]+(\.[^.$\x00]+)*$",
-        description="the name of a collection, without a $, and with no dot at an end or beside another",
+        description="the name of a collection, without a $, dots at the ends, or two dots in a row",
     ),
 ]
 
@@ -69,7 +69,8 @@ def parse_filter(text: str) -> dict[str, Any] | None:
     """Parse a filter in extended JSON; None if it is malformed, or not an object."""
     try:
         parsed = loads(text)
-    except Exception:  # for malformed values the parser raises errors of many kinds
+    except Exception:
+        # For malformed values the parser raises errors of many types.
         return None
     return parsed if isinstance(parsed, dict) else None
 
@@ -78,7 +79,7 @@ JAVASCRIPT = ("$where", "$function", "$accumulator")
 
 
 def javascript_in(condition: object) -> str | None:
-    """Return the operator by which a filter runs JavaScript on the server; None where it runs none."""
+    """Return the operator in a filter that runs JavaScript on the server; None if there is none."""
     if isinstance(condition, list):
         return next(filter(None, map(javascript_in, condition)), None)
     if not isinstance(condition, dict):
@@ -117,9 +118,9 @@ class SourceSettings(Section):
         condition = parse_filter(value)
         if condition is None:
             raise ValueError('a filter in extended JSON, as in \'{"lang": "zh"}\'')
-        # Code may answer differently each time, so that a run sees other records than the one before it.
+        # Code may return another result each time, so that two runs would see different records.
         if name := javascript_in(condition):
-            raise ValueError(f"a filter without JavaScript ({name}), such as one with $expr")
+            raise ValueError(f"a filter without JavaScript ({name}), such as a filter with $expr")
         return value
 
     @property
@@ -454,7 +455,7 @@ def _read_secret(path: Path) -> str:
     # A connection string instead of a file name may hold a password, so no message repeats it.
     if ":/" in str(path):
         raise ConfigError(
-            "uri_file: expected the name of a file of mode 0600 that holds the connection string"
+            "uri_file: expected the name of a file that holds the connection string, with mode 0600"
         )
     try:
         if stat.S_IMODE(path.stat().st_mode) & 0o077:

@@ -1,4 +1,4 @@
-"""Turn pydantic's errors into sentences about the settings file: what is wrong, and what to write instead."""
+"""Turn pydantic's errors into sentences about the settings file: the fault, and the expected value."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-MAX_SHOWN = 60  # characters of a value that a message repeats
+# Characters of a value in a message.
+MAX_SHOWN = 60
 
 EXPECTED: Mapping[str, str] = {
     "int_type": "a whole number",
     "float_type": "a number",
-    "finite_number": "a number that is not infinite",
+    "finite_number": "a finite number",
     "bool_type": "true or false",
     "string_type": "a text in quotes",
     "string_too_short": "a text that is not empty",
@@ -31,11 +32,11 @@ EXPECTED: Mapping[str, str] = {
     "literal_error": "{expected}",
     "model_type": "a table of settings",
 }
-"""What each kind of pydantic error expects of the file's author; a test checks that no kind is missing."""
+"""The expected value, by kind of pydantic error; a test checks that no kind is missing."""
 
 
 def describe_errors(error: ValidationError, tables: type[BaseModel]) -> str:
-    """Return all errors of a settings file in one line, each as `[section] key: the fault`.
+    """Describe all errors of a settings file in one line, each as `[section] key: the fault`.
 
     Args:
         error: The errors that pydantic found.
@@ -103,10 +104,11 @@ def _walk_models(path: Sequence[int | str], tables: type[BaseModel]) -> Iterator
 
 
 def _show_value(value: Any) -> str:
-    """Return a value nearly as the settings file has it, cut off if it is long."""
+    """Return a value in a notation close to the settings file's, shortened if it is long."""
     try:
         shown = json.dumps(value, ensure_ascii=False)
-    except (TypeError, ValueError):  # dates, for example, which TOML has and JSON has not
+    except (TypeError, ValueError):
+        # For example a date, which TOML has and JSON does not have.
         shown = str(value)
     # A connection string in the wrong place may hold a password.
     if ":/" in shown:

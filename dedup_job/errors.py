@@ -21,8 +21,8 @@ from types import MappingProxyType
 from typing import Any
 
 NO_MEMORY = (
-    "there is not enough memory; free some, or raise the limit (ulimit, container), or take fewer --workers "
-    "or a smaller batch_mb, in_flight_mb or cache_mb, and run again: nothing is lost"
+    "there is not enough memory; free some, raise the limit (ulimit, container), or use fewer --workers or a "
+    "smaller batch_mb, in_flight_mb or cache_mb; then run again: nothing is lost"
 )
 
 

@@ -193,7 +193,7 @@ class Verdict:
 
 
 UNIQUE = Verdict(Action.UNIQUE)
-# The target has a different record with the same id.
+# Reasons of refusals.  The target has a different record with the same id.
 CONFLICT = Verdict(Action.REFUSED, "conflict")
 # A unique index of the target has a value of this record already.
 UNIQUE_INDEX = Verdict(Action.REFUSED, "unique_index")
@@ -211,7 +211,7 @@ class Counts:
         unique: Records kept.
         exact: Duplicates with a keeper's text.
         near: Other duplicates.
-        unjudged: Records copied without being judged, by reason.
+        unjudged: Records copied without being compared, by reason.
         refused: Records that the target refused, by reason.
         partial: Records judged by only some of their fields; they are in the other counts, too, and a ledger
             does not store this one.
@@ -293,11 +293,11 @@ class Counts:
 
 FingerprintedBatch: TypeAlias = tuple[Batch, Fingerprints]
 
-# What kind of run made a plan.
+# Modes of a plan: the kind of run that made it.
 BACKFILL = "backfill"
 NIGHTLY = "run"
 RECONCILE = "reconcile"
-# Decides records a second time; they are removed from the plans that decided them before.
+# Decides records again, and removes them from the plans that decided them before.
 APPLY = "apply"
 # Decides nothing: its records have changed only outside the fields of their text.
 RENEW = "renew"
@@ -504,10 +504,10 @@ class Plan:
 
 
 class Promotions:
-    """Decides, round after round, which duplicates replace keepers that are lost.
+    """Decides, in rounds, which duplicates replace lost keepers.
 
-    `Plan.without` is a single round.  The cost of a round depends on what it promotes, not on the size of the
-    plan: a target may refuse thousands of copies of one text, each in a round of its own.
+    `Plan.without` is a single round.  The cost of a round depends on the number of promoted rows, not on the
+    size of the plan: a target may refuse thousands of copies of one text, each in a round of its own.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -522,7 +522,7 @@ class Promotions:
                 kept[raw_id] = row
             elif verdict.match is not None:
                 # A later record of the plan with the keeper's id is another record: the target had a
-                # different one with this id.
+                # different record with this id.
                 keeper = kept.get(verdict.match.keeper, verdict.match.keeper)
                 text = plan.digests[row].tobytes()
                 self._duplicates.setdefault(keeper, {}).setdefault(text, deque()).append(row)

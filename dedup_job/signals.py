@@ -19,8 +19,10 @@ from typing import TypeVar
 from dedup_job.background_threads import start_thread
 from dedup_job.errors import Stopped
 
-GRACE_SECONDS = 5.0  # to release the lease and to stop the workers
-CHECK_SECONDS = 0.1  # between two checks of the flag while the main thread waits
+# Time for a run to release the lease and stop the workers.
+GRACE_SECONDS = 5.0
+# Interval of checking the flag while the main thread waits.
+CHECK_SECONDS = 0.1
 
 T = TypeVar("T")
 Warn = Callable[[Stopped], object]
@@ -65,30 +67,30 @@ class ShutdownRequest:
 SHUTDOWN = ShutdownRequest()
 
 
-def install_handlers(tell: Warn) -> None:
+def install_handlers(warn: Warn) -> None:
     """Install handlers that set the flag, and a thread that ends the process if the run does not.
 
     Args:
-        tell: Called from that thread before it ends the process after the grace period.
+        warn: Called from that thread before it ends the process after the grace period.
     """
     reader, writer = socket.socketpair()
     writer.setblocking(False)
     # Python writes each signal's number to this socket at once, even while the main thread is in C code and
     # its handlers cannot run.
     signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    start_thread(_end_process, reader, writer, tell)
+    start_thread(_end_process, reader, writer, warn)
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, SHUTDOWN.set)
 
 
 # `_writer` is passed only to keep it open: a closed one would end the wait for signals.
-def _end_process(reader: socket.socket, _writer: socket.socket, tell: Warn) -> None:
+def _end_process(reader: socket.socket, _writer: socket.socket, warn: Warn) -> None:
     """Wait for a signal, then end the process at the second one or after the grace period."""
     first = Stopped(reader.recv(1)[0])
     reader.settimeout(GRACE_SECONDS)
     try:
         reader.recv(1)
     except TimeoutError:
-        tell(first)
+        warn(first)
     # Not sys.exit, which would wait for the threads and workers that hang.
     os._exit(first.exit_code)

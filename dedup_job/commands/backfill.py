@@ -64,7 +64,7 @@ def decide(context: Context, mode: str, observe: Observe, consent: Consent = Con
 
         counts, is_full = SourceScan(context, ledger, head, mode, looked)(past.window, decide_window)
         warn_missing_keepers(keepers, warnings)
-        ledger.covered(looked, newest, is_full)
+        ledger.store_scan(looked, newest, is_full)
         report = RunSummary(
             run.name,
             mode,
@@ -104,18 +104,17 @@ def adopt(context: Context, observe: Observe, consent: Consent = Consent()) -> R
     with context.ledger(run, consent) as ledger, context.engine() as engine:
         head = ledger.recover(context.source, context.target)
         # Noted before the first plan: a killed adoption must be resumed before anything is decided.
-        ledger.adopting(True)
+        ledger.store_adoption(True)
         batches = prefetch(context.target_records.batches(undecided_window(ledger, head)))
-        restored = IdSet.of(ledger.overridden())
-        for batch, prints in skip_records(engine.fingerprinted(batches), restored.among):
+        restored = IdSet.of(ledger.overridden_ids())
+        target = context.target.without_inserts()
+        for batch, prints in skip_records(engine.fingerprint_batches(batches), restored.among):
             verdicts = [Verdict(Action.UNJUDGED, reason) if reason else UNIQUE for reason in prints.reasons]
             plan = make_plan(batch, prints, verdicts)
-            commit_in_parts(
-                plan, batch.raws, lambda plan, raws: ledger.commit(plan, raws, context.target.as_it_is())
-            )
+            commit_in_parts(plan, batch.raws, lambda plan, raws: ledger.commit(plan, raws, target))
             observe(batch, plan)
             counts += plan.counts
-        ledger.adopting(False)
+        ledger.store_adoption(False)
         seconds = time.monotonic() - started
         report = RunSummary(run.name, ADOPT, counts, seconds, context.recipe.digest, context.recipe.about)
         ledger.close({**report.as_json(), "exit_code": 0})

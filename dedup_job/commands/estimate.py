@@ -97,7 +97,7 @@ def fingerprint_sample(
         """Return the seconds, and this process's processor seconds, per record."""
         began, busy = time.perf_counter(), time.process_time()
         for first in range(0, len(batches), at_once):
-            for batch, prints in engine.fingerprinted(batches[first : first + at_once]):
+            for batch, prints in engine.fingerprint_batches(batches[first : first + at_once]):
                 taken.append(prints)
                 advance(len(batch))
         count = sum(map(len, batches))

@@ -32,7 +32,7 @@ def evaluate(context: Context, pairs: Sequence[LabelledPair]) -> Evaluation:
         ids = _resolve_ids(context, pairs)
         row_of: dict[bytes, int] = {}
         parts: list[Fingerprints] = []
-        for batch, part in engine.fingerprinted(_fetch_records(context, ids.values())):
+        for batch, part in engine.fingerprint_batches(_fetch_records(context, ids.values())):
             row_of |= zip(batch.ids, range(len(row_of), len(row_of) + len(batch)), strict=True)
             parts.append(part)
         prints = Fingerprints.join(parts)

@@ -41,7 +41,7 @@ def fit_idf(context: Context, output: Path, min_df: int, limit: int | None) -> L
     """
     texts, frequencies = 0, Counter[str]()
     with context.engine() as engine:
-        for count, terms in engine.counted_terms(first_records(context.source.batches(Window()), limit)):
+        for count, terms in engine.count_terms(first_records(context.source.batches(Window()), limit)):
             texts += count
             frequencies += terms
     table = compute_idf(frequencies, texts, min_df)

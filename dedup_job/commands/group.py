@@ -54,7 +54,7 @@ def _select_group(reader: LedgerReader, given: str) -> tuple[Selection, int]:
         selection = Selection(keeper=raw_id, order="similarity")
         if size := reader.count(selection):
             # Rows compare equal for 7 and 7.0; they hold the keeper's id as it really is.
-            first = next(reader.selected(selection))[0]
+            first = next(reader.select_rows(selection))[0]
             return Selection(keeper=keeper_of_row(first), order="similarity"), size
     return Selection(), 0
 
@@ -70,7 +70,7 @@ def _compare_members(
     context: Context, reader: LedgerReader, selection: Selection, text: str | None
 ) -> Iterator[list[GroupMember]]:
     """Yield the duplicates with the differences of their texts from the keeper's, some at a time."""
-    for rows in read_portions(reader.selected(selection)):
+    for rows in read_portions(reader.select_rows(selection)):
         # One text is in memory at a time; only excerpts of the differences stay.
         parts = {
             raw_id: cut_excerpt(diff_texts(text, other), AROUND, MOST) if other != text else []

@@ -88,7 +88,7 @@ def list_decisions(context: Context, query: ListingQuery) -> Iterator[list[Liste
     is_filtered_here = bool(query.where) or query.numbers_only
     selection = replace(query.selection, limit=None if is_filtered_here else query.limit)
     remaining = query.limit
-    for rows in read_portions(reader.selected(selection)):
+    for rows in read_portions(reader.select_rows(selection)):
         if query.where:
             matching = context.source.matching([row.id for row in rows], query.where)
             rows = [row for row in rows if row.id in matching]

@@ -126,7 +126,7 @@ def compare_plans(
 
     Plans of an adoption are left out: their records never were in the source.
     """
-    overridden = IdSet() if compared.changed is None else IdSet.of(reader.overridden())
+    overridden = IdSet() if compared.changed is None else IdSet.of(reader.overridden_ids())
     for stored in plans:
         if stored.mode == ADOPT:
             continue

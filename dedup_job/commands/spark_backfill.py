@@ -124,7 +124,7 @@ def _check_radius(recipe: Recipe) -> None:
 
 def _stage_inputs(context: Context) -> dict[str, Any]:
     """Return everything that the stages depend on; stages made from other inputs are not reused."""
-    restored = sorted(chain.from_iterable(context.ledger_reader().overridden()))
+    restored = sorted(chain.from_iterable(context.ledger_reader().overridden_ids()))
     return {
         "recipe": context.recipe.digest,
         "source": context.source_name,
@@ -175,13 +175,13 @@ class _Backfill:
                     "use --engine local"
                 )
             _check_decided_by_backfills(ledger, head)
-            restored, undone = frozenset(chain.from_iterable(ledger.overridden())), _last_undone(ledger)
+            restored, undone = frozenset(chain.from_iterable(ledger.overridden_ids())), _last_undone(ledger)
             records = self.work.first("records", lambda: self._read_source(head, restored), undone)
             self._check_first_records(records, guards.first)
             shape = Shape(context.recipe.matching, context.recipe.bits // 64, self._partitions)
             verdicts = decided(self.work, records, shape)
             counts = self._commit_verdicts(ledger, head, verdicts, guards)
-            ledger.covered(*_times_of_reading(records), True)
+            ledger.store_scan(*_times_of_reading(records), True)
             self.work.end()
             report = RunSummary(
                 run.name,

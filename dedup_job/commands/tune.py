@@ -50,7 +50,7 @@ def _read_sample(context: Context, records: int, advance: Advance) -> settings_t
     parts: list[Fingerprints] = []
     shingles = 0
     with context.engine() as engine:
-        for _, prints in engine.fingerprinted(first_records(context.source.batches(Window()), records)):
+        for _, prints in engine.fingerprint_batches(first_records(context.source.batches(Window()), records)):
             parts.append(prints)
             advance(len(prints))
             shingles += len(prints.shingles.values)

@@ -92,4 +92,4 @@ def undo_origin(context: Context, head: Head) -> Origin:
 
     An undo does not depend on recipe and filter, so the ledger's own are used, whatever the settings say.
     """
-    return Origin(context.source_name, head.recipe, head.digest, head.filter, context.places.noted())
+    return Origin(context.source_name, head.recipe, head.digest, head.filter, context.places.with_servers())

@@ -1,1 +1,1 @@
-"""The state of a target: what was decided, and how it is carried out; the protocol's home."""
+"""The ledger: store decisions, and apply them to the target."""

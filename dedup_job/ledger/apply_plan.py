@@ -17,7 +17,7 @@ from dedup_job.ledger.plan_format import StoredPlan, pack, unpack
 from dedup_job.ledger.rows import left_row, row_keys
 from dedup_job.mongo.client import Disturbed
 from dedup_job.mongo.ids import portions, selector
-from dedup_job.mongo.record_equality import as_sent
+from dedup_job.mongo.record_equality import possible_originals
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
@@ -95,7 +95,7 @@ def is_as_judged(stored: bytes, judged: bytes) -> bool:
         stored: The record in the target, whose empty timestamps the server may have set.
         judged: `digest` of the version that was judged.
     """
-    return any(digest(sent) == judged for sent in as_sent(stored))
+    return any(digest(sent) == judged for sent in possible_originals(stored))
 
 
 def not_as_judged(plan: Plan, records: CurrentRecords, rows: Iterable[int]) -> dict[int, Verdict]:
@@ -310,27 +310,30 @@ class EarlierPlans:
             self.collection("overrides").update_many(words, passed)
 
     def _runs(self, numbers: Mapping[int, Any]) -> list[str]:
-        names = {plan["run"] for number in numbers for plan in self._found(number, {"run": 1})}
+        names = {plan["run"] for number in numbers for plan in self._find_plans(number, {"run": 1})}
         return sorted(names)
 
-    def _rewrite(self, number: int, changed: Callable[[StoredPlan], StoredPlan]) -> None:
-        """Rewrite a plan; retry after a pause if another process changed it meanwhile."""
-        self.collection("plans").attempt(lambda: self._try_rewrite(number, changed))
+    def _rewrite(self, number: int, change: Callable[[StoredPlan], StoredPlan]) -> None:
+        """Rewrite a plan; retry after a pause if another process changes it at the same time."""
+        self.collection("plans").attempt(lambda: self._try_rewrite(number, change))
 
-    def _try_rewrite(self, number: int, changed: Callable[[StoredPlan], StoredPlan]) -> None:
+    def _try_rewrite(self, number: int, change: Callable[[StoredPlan], StoredPlan]) -> None:
         """Rewrite a plan; raise Disturbed if another process has changed it since it was read."""
-        if not all([self._is_rewritten(packed, changed) for packed in self._found(number)]):
+        if not all([self._swap_plan(packed, change) for packed in self._find_plans(number)]):
             raise Disturbed
 
-    def _is_rewritten(self, packed: Mapping[str, Any], changed: Callable[[StoredPlan], StoredPlan]) -> bool:
-        after = pack(changed(unpack(packed)))
+    def _swap_plan(self, packed: Mapping[str, Any], change: Callable[[StoredPlan], StoredPlan]) -> bool:
+        """Store the changed plan if the ledger still has the version `packed`; return whether it had."""
+        after = pack(change(unpack(packed)))
         if after["sha256"] == packed["sha256"]:
             return True
         same = {"_id": packed["_id"], "sha256": packed["sha256"]}
         found = self.collection("plans").replace_one(same, after)
         return found.matched_count == 1
 
-    def _found(self, number: int, projection: Mapping[str, int] | None = None) -> Iterator[Mapping[str, Any]]:
+    def _find_plans(
+        self, number: int, projection: Mapping[str, int] | None = None
+    ) -> Iterator[Mapping[str, Any]]:
         """Yield the plans with this number: the accepted one, and leftovers of killed runs."""
         condition = {"_id": {"$gte": {"number": number}, "$lt": {"number": number + 1}}}
         found = self.collection("plans").find(condition, projection)

@@ -55,7 +55,7 @@ log = logging.getLogger("dedup_job")
 
 
 class Ledger(LeasedLedger):
-    """A ledger to which plans are committed."""
+    """A ledger that commits plans."""
 
     _number = -1
 
@@ -71,10 +71,10 @@ class Ledger(LeasedLedger):
         check_whole(self.current_head)
         first = self.current_head.next
         if self.current_head.pending is not None:
-            stored = self._pending(self.current_head.pending)
+            stored = self._read_pending(self.current_head.pending)
             log.info("resuming a plan", extra={"fields": {"plan": stored.id.number, "run": stored.run}})
             if stored.mode == ADOPT:
-                # Nothing is inserted for it, and the target may have changed: adopt these records anew.
+                # Nothing is inserted for it, and the target may have changed: adopt these records again.
                 self.swap({"pending": stored.id.key}, {"pending": None})
             elif stored.mode == RENEW:
                 self._apply_renewal(stored, records_now(stored, source, target), target)
@@ -86,12 +86,14 @@ class Ledger(LeasedLedger):
         self._counts_before = self.current_head.counts
         return self.current_head
 
-    def _pending(self, plan_id: PlanId) -> StoredPlan:
+    def _read_pending(self, plan_id: PlanId) -> StoredPlan:
         packed = self.collection("plans").find_one({"_id": plan_id.key})
         if packed is None:
             # A run that took over may have amended it.
             self.check_held()
-            raise StateError("the pending plan of the ledger is missing; restore the target database")
+            raise StateError(
+                "the pending plan of the ledger is missing; restore the target database from a backup"
+            )
         return unpack(packed)
 
     def delete_orphans(self, first: int) -> None:
@@ -175,12 +177,12 @@ class Ledger(LeasedLedger):
         """Return the number of refused records of earlier runs that no run has reported, by reason."""
         return self.run_row.refused_before()
 
-    def adopting(self, is_begun: bool) -> None:
+    def store_adoption(self, is_begun: bool) -> None:
         """Store that an adoption of the target's own records was begun, or that it has finished."""
         self.settle()
         self.swap({"pending": None}, {"adopting": is_begun})
 
-    def covered(self, seen: datetime, newest: datetime | None = None, is_full: bool = False) -> None:
+    def store_scan(self, seen: datetime, newest: datetime | None = None, is_full: bool = False) -> None:
         """Store that all records that were in the source at a time are decided.
 
         Args:
@@ -226,7 +228,7 @@ class Ledger(LeasedLedger):
                 break
             promoted = promotions.lose(failed)
             rows = sorted(left + promoted)
-            # A record that has changed since must be in an accepted plan as it is now before it is inserted.
+            # Before a changed record is inserted, an accepted plan must have the digest of its new version.
             is_stored = is_first or any(verdict.action in COPYING_ACTIONS for verdict in failed.values())
             is_first = False
             if is_stored:
@@ -234,7 +236,7 @@ class Ledger(LeasedLedger):
                 stored = self._amend(stored, replace(plan, verdicts=promotions.verdicts))
                 continue
             if absent is None:
-                # Looked up once: a lookup for each refused copy would double the cost of a try.
+                # One lookup for all copies: a lookup for each refused copy would double the cost of a try.
                 behind = [*promoted, *promotions.next_candidates(promoted)]
                 absent = target.absent([stored.plan.ids[row] for row in behind])
             if time.monotonic() - checked > CHECK_SECONDS:
@@ -305,7 +307,7 @@ class Ledger(LeasedLedger):
         self._advance(stored)
 
     def _amend(self, stored: StoredPlan, plan: Plan) -> StoredPlan:
-        """Replace the pending plan by one with other verdicts.
+        """Replace the pending plan by a version with other verdicts.
 
         Its id has this run's fence, so two runs never write the same plan.
         """

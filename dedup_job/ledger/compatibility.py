@@ -14,11 +14,12 @@ from dedup_job.mongo.collection_checks import check_same
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What a person said that a ledger may go on with.
+    """Changes that a person has accepted on the command line.
 
-    filter  another filter: what it takes now is decided, too
-    moved   other collections, or other servers, of the same names: all ids are compared anew
-    allow   what the guards of `[limits]` would stop it for
+    Attributes:
+        filter: Another filter (`--refilter`): the records that it now matches are decided, too.
+        moved: Other collections or servers with the same names (`--moved`): all ids are compared again.
+        allow: Plans that exceed a limit of a guard (`--allow`).
     """
 
     filter: bool = False
@@ -27,40 +28,40 @@ class Consent:
 
 
 def check_whole(head: Head) -> None:
-    """Raise StateError when a run is half undone."""
+    """Raise StateError if an undo has not finished."""
     if head.undo is not None:
         run = head.undo.run
-        raise StateError(f"run {run} is half undone; finish that first: dedup-job undo {run}")
+        raise StateError(f"run {run} is half undone; finish the undo first: dedup-job undo {run}")
 
 
 def check_filter(head: Head, origin: Origin, consent: Consent = Consent()) -> None:
-    """Raise ConfigError when records were decided by another filter, unless a person consents to this one."""
+    """Raise ConfigError if records were decided with another filter, unless a person accepted the change."""
     if head.is_empty or head.filter is None or consent.filter:
         return
     if origin.filter not in (None, head.filter):
         raise ConfigError(
             f"[source] filter: the target was filled with {head.filter}, not with {origin.filter}; set it "
-            "back, or say that what it takes now is to be decided too: dedup-job run --refilter"
+            "back, or process the records that it now matches: dedup-job run --refilter"
         )
 
 
 def check_places(head: Head, origin: Origin, consent: Consent = Consent()) -> None:
-    """Raise StateError when source, target or ledger are not what they were, unless a person consents."""
+    """Raise StateError if the source, target or ledger was replaced, unless a person accepted this."""
     if head.is_empty or head.places is None or origin.places is None or consent.moved:
         return
     check_same(head.places, origin.places)
 
 
 def is_made_from(head: Head, origin: Origin) -> bool:
-    """Return whether a head says what a ledger would say that is made now."""
+    """Return whether a new ledger would have the same source, recipe, filter and collections as the head."""
     now = (origin.source, origin.digest, origin.filter, origin.places)
     return (head.source, head.digest, head.filter, head.places) == now
 
 
 def check_fits(head: Head, origin: Origin) -> None:
-    """Raise ConfigError when a ledger was made from another source or by another recipe.
+    """Raise ConfigError if a ledger was made from another source or with another recipe.
 
-    One in which nothing is decided fits, as it can be made anew.
+    An empty ledger always fits: it is created again.
     """
     if head.is_empty:
         return
@@ -79,11 +80,11 @@ def check_fits(head: Head, origin: Origin) -> None:
         )
         raise ConfigError(
             f"recipe {origin.digest[:12]} is not {head.digest[:12]}, which the target was made with: "
-            f"{changes}; set it back, or take the runs back, the newest first (status names them, undo takes "
-            "them back), or choose another target"
+            f"{changes}; set it back, or undo all runs, the newest first (dedup-job status lists them), or "
+            "choose another target"
         )
 
 
 def _value(value: Any) -> str:
-    """Return a value of a recipe about as a settings file has it."""
+    """Return a value of a recipe in the notation of a settings file, nearly."""
     return "not set" if value is None else json.dumps(value, ensure_ascii=False)

@@ -25,7 +25,7 @@ from dedup_job.records import Counts
 SECONDS = 60
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 PROCESSES = Path("/proc")
-# States in which a process has ended, and its parent has not collected its exit code yet.
+# States of a process that has ended while its parent has not collected the exit code yet.
 ENDED = "ZX"
 
 
@@ -157,12 +157,12 @@ class Head:
         digest: Digest of the recipe.
         fence: Raised by each run that takes the lease; writes of a run with a lower fence fail.
         lease: The holder of the lease and the end of the lease; None if it is free.
-        watermark: Id up to which the backfill has decided; None before its first plan.
-        covered: Time up to which all ids are decided; None before the first complete scan. It is the start of
-            the last scan, and at most the time in the newest ObjectId, as a clock may be wrong.
+        watermark: The backfill has decided all ids up to this one; None before its first plan.
+        covered: All ids with an earlier time are decided; None before the first complete scan. It is the
+            start of the last scan, and at most the time in the newest ObjectId, as a clock may be wrong.
         seen: Server time at which the last scan began.
         looked: Server time at which the last full scan began, which compares all ids with the ledger.
-        filter: The filter by which records are decided.
+        filter: The filter of the runs that decided.
         places: UUIDs of the collections that the ledger belongs to.
         pending: The plan that is accepted and not applied yet.
         last: The newest applied plan.
@@ -230,7 +230,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a ledger is made from.
+    """The source, recipe, filter and collections that a ledger is made with.
 
     Attributes:
         source: Full name of the source.
@@ -358,7 +358,9 @@ class HeadDocument:
         if stored is not None:
             return Head.read(stored)
         self.check_held(head)
-        raise StateError("the head of the ledger was changed by hand; restore the target database")
+        raise StateError(
+            "the head of the ledger was changed by hand; restore the target database from a backup"
+        )
 
     def _update(self, condition: Mapping[str, Any], update: list[dict[str, Any]]) -> Any:
         return self._collection.find_one_and_update(condition, update, return_document=ReturnDocument.AFTER)

@@ -31,6 +31,7 @@ from dedup_job.signals import SHUTDOWN
 
 log = logging.getLogger("dedup_job")
 
+# Time for closing the ledger after a failure, so that a command ends soon even if the server is silent.
 LEAVING_SECONDS = 3.0
 KEEPER_INDEX = {"key": {"keeper": 1}, "name": "keeper_1"}
 # Nothing in the target is removed or replaced in the last part of a lease: another run may take it then.
@@ -41,7 +42,7 @@ class LeasedLedger(LedgerReader):
     """A ledger whose lease this process holds, from `open` to `close` or `interrupt`."""
 
     _ended: threading.Event | None = None
-    # The rest of applying the last plan, which goes on while the next batch is decided.
+    # Writes the rest of the last plan, while the next batch is decided.
     _rest: Future[None] | None = None
     _places: Places | None = None
     _counts_before: Counts | None = None
@@ -142,22 +143,22 @@ class LeasedLedger(LedgerReader):
         self._retry = RetryPolicy(seconds)
         self._document = HeadDocument(self.collection("head"))
         with suppress(DedupError), pymongo.timeout(seconds):
-            self.close({"exit_code": code, **self._decided()})
+            self.close({"exit_code": code, **self._count_decided()})
 
-    def _decided(self) -> dict[str, Any]:
+    def _count_decided(self) -> dict[str, Any]:
         """Return the counts of this run so far, without the pending plan."""
         if self._counts_before is None or self.run_id.mode not in DECIDING:
             return {}
         return (self.current_head.counts - self._counts_before).as_json()
 
     def _index_keepers(self) -> None:
-        """Build the index that `group` uses; go on without it if the server refuses it."""
+        """Build the index that `group` uses; a run works without it if the server refuses it."""
         try:
             build_indexes(self.collection("dropped"), [KEEPER_INDEX])
         except (NotPermitted, IndexRefused) as error:
-            log.warning(f"{error}; the run goes on, and `group` scans all dropped records")
+            log.warning(f"{error}; the run continues, and `group` scans all dropped records")
 
-    def _known(self) -> Head:
+    def _known_head(self) -> Head:
         return self.current_head
 
     def swap(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:

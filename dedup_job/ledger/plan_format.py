@@ -1,4 +1,4 @@
-"""How a plan is stored: one document of packed columns with a checksum."""
+"""The stored form of a plan: one document of packed columns with a checksum."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dedup_job.records import UNIQUE, Action, Counts, KeeperMatch, Plan, PlanTex
 
 
 def read_counts(stored: Mapping[str, Any]) -> Counts:
-    """Take counts from a ledger document."""
+    """Read counts from a ledger document."""
     unjudged, refused = dict(stored["unjudged"]), dict(stored["refused"])
     return Counts(stored["unique"], stored["exact"], stored["near"], unjudged, refused)
 
 
 def counts_key(counts: Counts) -> dict[str, Any]:
-    """Return counts as they are stored."""
+    """Return the stored form of counts."""
     unjudged, refused = dict(counts.unjudged), dict(counts.refused)
     return {
         "unique": counts.unique,
@@ -47,12 +47,19 @@ COLUMNS = (
     "distances",
     "similarities",
 )
+# The stored distance of a duplicate whose fingerprints were not compared.
 NO_DISTANCE = 255
 
 
 @dataclass(frozen=True, slots=True)
 class PlanId:
-    """Which plan: its place in the chain, the fence of the run that made it, how often it was amended."""
+    """The id of a plan.
+
+    Attributes:
+        number: Position in the chain of plans, from 0.
+        fence: Fence of the run that made the plan.
+        version: How often the plan was amended.
+    """
 
     number: int
     fence: int
@@ -60,22 +67,24 @@ class PlanId:
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> PlanId:
-        """Take it from a ledger document."""
+        """Read an id from a ledger document."""
         return cls(value["number"], value["fence"], value["version"])
 
     @property
     def key(self) -> dict[str, int]:
-        """Return it as it is stored; plans sort by number first."""
+        """The stored form, which sorts by number first."""
         return {"number": self.number, "fence": self.fence, "version": self.version}
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What was decided before of the records of a plan that decides them again; row i is that of record i.
+    """The earlier decisions on n records that a plan decides again; row i belongs to record i.
 
-    numbers  uint32 (n,), the plans that had them
-    hashes   uint64 (n, 2), of the records that were put into the target; zeros for none
-    counts   the verdicts
+    Attributes:
+        numbers: uint32, shape (n,), numbers of the earlier plans.
+        hashes: uint64, shape (n, 2), digests of the records that were inserted into the target; zeros where
+            none was.
+        counts: Number of records by earlier verdict.
     """
 
     numbers: npt.NDArray[np.uint32]
@@ -84,28 +93,35 @@ class Before:
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Before:
-        """Take it from a plan's document."""
+        """Read earlier decisions from a plan's document."""
         hashes = np.frombuffer(stored["hashes"], np.uint64).reshape(-1, 2)
         return cls(np.frombuffer(stored["numbers"], np.uint32), hashes, read_counts(stored["counts"]))
 
     @property
     def key(self) -> dict[str, Any]:
-        """Return it as it is stored."""
+        """The stored form."""
         numbers, hashes = self.numbers.tobytes(), self.hashes.tobytes()
         return {"numbers": numbers, "hashes": hashes, "counts": counts_key(self.counts)}
 
     def hash_of(self, row: int) -> bytes | None:
-        """Return the hash of what was put into the target of a record, or None."""
+        """Return the digest of the record that was inserted for this row, or None."""
         hashed: bytes = self.hashes[row].tobytes()
         return hashed if any(hashed) else None
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPlan:
-    """A plan with its place in the chain of plans, and the run that made it.
+    """A plan as the ledger stores it.
 
-    before  what was decided of its records before; None for a plan of records that were not
-    until   id of the last record that it decided, where that has been taken out
+    Attributes:
+        id: Id of the plan.
+        previous: Id of the plan before it; None for the first plan.
+        run: Name of the run that made it.
+        mode: Mode of the plan, such as "backfill" or "apply".
+        at: Time at which it was made, in UTC.
+        plan: The verdicts and columns.
+        before: Earlier decisions on its records; None if the plan is their first.
+        until: Id of the last record that the plan decided, if that record was removed from the plan since.
     """
 
     id: PlanId
@@ -119,18 +135,22 @@ class StoredPlan:
 
     @property
     def last_id(self) -> bytes:
-        """The id of the last record that it decided."""
+        """Id of the last record that the plan decided, also if the record was removed since."""
         return self.until or self.plan.ids[-1]
 
     def without(self, ids: Collection[bytes]) -> StoredPlan:
-        """Return it without these records."""
+        """Return a copy of the plan without these records."""
         rows = [row for row, raw_id in enumerate(self.plan.ids) if raw_id not in ids]
         if len(rows) == len(self.plan):
             return self
         return replace(self, plan=self.plan.take(rows), before=None, until=self.last_id)
 
     def with_hashes(self, hashes: Mapping[bytes, tuple[bytes, bytes]]) -> StoredPlan:
-        """Return it with other hashes of raw records, given by id as what must be there and what shall be."""
+        """Return a copy of the plan with new digests of raw records.
+
+        Args:
+            hashes: Old and new digest, by id. A row with another digest than the old one is left unchanged.
+        """
         column = self.plan.hashes.copy()
         for row, raw_id in enumerate(self.plan.ids):
             old, new = hashes.get(raw_id, (b"", b""))
@@ -140,13 +160,21 @@ class StoredPlan:
 
     @property
     def ids(self) -> RawIds:
-        """The ids of its records, in their order."""
+        """The ids of the plan's records, in order."""
         return RawIds.of(self.plan.ids)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanColumns:
-    """What the next run needs of a stored plan, as columns: all ids, and the texts that could be judged."""
+    """The columns of a stored plan that the next run needs.
+
+    Attributes:
+        id: Id of the plan.
+        previous: Id of the plan before it; None for the first plan.
+        mode: Mode of the plan.
+        ids: Ids of all its records.
+        texts: The records that could be judged.
+    """
 
     id: PlanId
     previous: PlanId | None
@@ -156,12 +184,16 @@ class PlanColumns:
 
 
 def pack(stored: StoredPlan) -> dict[str, Any]:
-    """Return the document of a plan.
+    """Pack a plan into a document.
 
-    The columns are little-endian arrays: `bits`, `digests` and `hashes` uint64 and `keys` uint32 as in Plan,
-    `actions` and `reasons` (places in `reason_names`) uint8; `keepers`, `distances` (uint8, 255 for none) and
-    `similarities` (float64, NaN where texts were not compared) have an entry for each duplicate alone.  `ids`
-    and `keepers` are BSON documents `{"_id": value}` end to end.
+    The columns are little-endian arrays:
+
+    - `bits`, `digests` and `hashes` are uint64 and `keys` is uint32, all with the shapes in `Plan`.
+    - `near` is bool: whether the record has a fingerprint.
+    - `actions` is uint8; `reasons` is uint8, positions in `reason_names`.
+    - `distances` (uint8, 255 for none), `similarities` (float64, NaN if the texts were not compared) and
+      `keepers` only have an entry for each duplicate.
+    - `ids` and `keepers` are concatenated BSON documents `{"_id": value}`.
     """
     plan = stored.plan
     matches = [verdict.match for verdict in plan.verdicts if verdict.match is not None]
@@ -196,8 +228,12 @@ def pack(stored: StoredPlan) -> dict[str, Any]:
 
 
 def unpack(packed: Mapping[str, Any]) -> StoredPlan:
-    """Return the plan of a document; raises StateError when a part of it is missing or wrong."""
-    columns = _checked(packed)
+    """Unpack the plan of a document.
+
+    Raises:
+        StateError: If a column is missing, or the checksum does not match.
+    """
+    columns = _read_columns(packed)
     has_fingerprint = np.frombuffer(columns["near"], np.bool_)
     count = len(has_fingerprint)
     plan = Plan(
@@ -216,12 +252,17 @@ def unpack(packed: Mapping[str, Any]) -> StoredPlan:
 
 
 def unpack_columns(packed: Mapping[str, Any]) -> PlanColumns:
-    """Return the columns of a document, without looking at each record; StateError as `unpack`."""
-    columns = _checked(packed)
+    """Unpack the columns of a document, without creating an object per record.
+
+    Raises:
+        StateError: If a column is missing, or the checksum does not match.
+    """
+    columns = _read_columns(packed)
     has_fingerprint = np.frombuffer(columns["near"], np.bool_)
     digests = np.frombuffer(columns["digests"], np.uint64).reshape(-1, 2)
     rows = np.flatnonzero(digests[:, 0] | digests[:, 1])
-    width = -1 if len(has_fingerprint) else 1  # all that it decided may be decided again since
+    # A plan is empty when all its records were decided again later; numpy cannot infer a width then.
+    width = -1 if len(has_fingerprint) else 1
     ids = _raw_ids(columns["ids"], len(has_fingerprint))
     texts = PlanTexts(
         ids=ids.take(rows),
@@ -238,16 +279,19 @@ def unpack_columns(packed: Mapping[str, Any]) -> PlanColumns:
     return PlanColumns(PlanId.read(packed["_id"]), _previous(packed), packed["mode"], ids, texts)
 
 
-def _checked(packed: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the columns of a document."""
+def _read_columns(packed: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the columns of a document, by name, after comparing the checksum."""
     try:
         columns = {name: bytes(packed[name]) for name in COLUMNS}
-        whole = checksum(columns, packed["reason_names"]) == packed["sha256"]
+        is_intact = checksum(columns, packed["reason_names"]) == packed["sha256"]
     except (KeyError, TypeError):
-        whole = False
-    if not whole:
+        is_intact = False
+    if not is_intact:
         number = packed["_id"]["number"]
-        raise StateError(f"plan {number} of the ledger is damaged; restore the target database from a backup")
+        raise StateError(
+            f"plan {number} of the ledger is damaged (checksum mismatch); restore the target database from a "
+            "backup"
+        )
     return columns
 
 
@@ -256,7 +300,7 @@ def _previous(packed: Mapping[str, Any]) -> PlanId | None:
 
 
 def _raw_ids(joined: bytes, count: int) -> RawIds:
-    """Find so many ids that were joined end to end; where all are equally long, at once."""
+    """Split `count` concatenated ids; ids of one length, the usual case, need no loop."""
     values = np.frombuffer(joined, np.uint8)
     length = len(joined) // max(1, count)
     if length >= 4 and length * count == len(joined):
@@ -267,7 +311,7 @@ def _raw_ids(joined: bytes, count: int) -> RawIds:
 
 
 def checksum(columns: Mapping[str, bytes], names: Sequence[str]) -> str:
-    """Return the sha256 over the reason names and the columns in their order."""
+    """Return the SHA-256 of the reason names and the columns, in the order of `COLUMNS`."""
     state = hashlib.sha256("\n".join(names).encode())
     for name in COLUMNS:
         state.update(len(columns[name]).to_bytes(8, "little"))

@@ -23,7 +23,7 @@ from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.records import BACKFILL, NIGHTLY, RECONCILE
 
 PLANS_A_PAGE, PAGE_BYTES = 8, 16 << 20
-# Exit codes of runs that finished and reported what the target refused.
+# Exit codes of runs that finished and reported all refusals.
 REPORTED = (0, 3)
 DECIDING = (BACKFILL, NIGHTLY, RECONCILE)
 MOST_INTERRUPTED = 1_000
@@ -47,7 +47,7 @@ class LedgerReader:
     """Reads a ledger; writes nothing."""
 
     def __init__(self, database: Database[Any], target: str, retry: RetryPolicy = RetryPolicy()) -> None:
-        """Take the place of a ledger.
+        """Set the ledger to read.
 
         Args:
             database: The database of the target.
@@ -77,7 +77,7 @@ class LedgerReader:
             ledger = f"{self._database.name}.{self._target}.dedup"
             raise StateError(
                 f"{ledger}.head is missing or empty, and {ledger}.plans is not: restore the target database "
-                "from a backup, or, to decide everything anew, drop the target and its .dedup collections"
+                "from a backup, or, to decide everything again, drop the target and its .dedup collections"
             )
         return head
 
@@ -110,25 +110,27 @@ class LedgerReader:
             if number != expected:
                 break
             if waiting:
-                yield self._the_one(waiting, candidates[0].previous, head)
+                yield self._choose_plan(waiting, candidates[0].previous, head)
             waiting, expected = candidates, expected + 1
         if expected != head.next:
-            raise self._missing(expected, head)
+            raise self._missing_plan_error(expected, head)
         if waiting:
-            yield self._the_one(waiting, head.last, head)
+            yield self._choose_plan(waiting, head.last, head)
 
-    def _the_one(self, candidates: Sequence[P], wanted: PlanId | None, head: Head) -> P:
+    def _choose_plan(self, candidates: Sequence[P], wanted: PlanId | None, head: Head) -> P:
         for stored in candidates:
             if stored.id == wanted:
                 return stored
-        raise self._missing(candidates[0].id.number, head)
+        raise self._missing_plan_error(candidates[0].id.number, head)
 
-    def _missing(self, number: int, head: Head | None) -> DedupError:
+    def _missing_plan_error(self, number: int, head: Head | None) -> DedupError:
         """Return the error for a missing plan; an undo may have deleted it since `head` was read."""
         current = self.head()
         if head is not None and current is not None and current.fence != head.fence:
             return LeaseHeld("another command has undone plans while this one read them; try again later")
-        return StateError(f"plan {number} of the ledger is missing; restore the target database")
+        return StateError(
+            f"plan {number} of the ledger is missing; restore the target database from a backup"
+        )
 
     def plan(self, plan_id: PlanId) -> StoredPlan:
         """Return one plan.
@@ -182,7 +184,7 @@ class LedgerReader:
         rows = self._rows("overrides", row_keys(ids)).values()
         return {override.id: override for override in map(Override.read, rows)}
 
-    def overridden(self) -> Iterator[list[bytes]]:
+    def overridden_ids(self) -> Iterator[list[bytes]]:
         """Yield the ids of all records with an override, in pages."""
         pages = Pages(self.collection("overrides"))
         return (list(map(id_of_row, page)) for page in pages.ids_after(None))
@@ -216,7 +218,7 @@ class LedgerReader:
         rows = self._rows(name, keys)
         return next((rows[key] for key in keys if key in rows), None)
 
-    def selected(self, selection: Selection) -> Iterator[list[bytes]]:
+    def select_rows(self, selection: Selection) -> Iterator[list[bytes]]:
         """Yield the selected raw rows, in lists; the server sorts them, on its disk if necessary."""
         rows = self.collection(selection.collection)
         if selection.is_by_id:
@@ -240,10 +242,10 @@ class LedgerReader:
     def _plan(self, plan_id: PlanId, projection: Mapping[str, int] | None = None) -> Mapping[str, Any]:
         found: Mapping[str, Any] | None = self.collection("plans").find_one({"_id": plan_id.key}, projection)
         if found is None:
-            raise self._missing(plan_id.number, self._known())
+            raise self._missing_plan_error(plan_id.number, self._known_head())
         return found
 
-    def _known(self) -> Head | None:
+    def _known_head(self) -> Head | None:
         """Return the head that this object relies on, if any."""
         return None
 
@@ -256,7 +258,7 @@ class LedgerReader:
             after = {"$gt": page[-1]["_id"]} if page else after
 
     def _page(self, ids: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], bool]:
-        """Return some megabytes of the first plans with these ids, and whether there are no more."""
+        """Return some megabytes of the first plans with these ids, and whether these are all."""
         plans = self.collection("plans")
 
         def read_page() -> tuple[list[Mapping[str, Any]], bool]:

@@ -1,4 +1,4 @@
-"""A temporary store of earlier decisions that are decided again, kept on disk."""
+"""A temporary store, on disk, of the earlier decisions on records that are decided again."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from tempfile import gettempdir
 from threading import Lock
 from typing import Any
 
@@ -14,8 +15,10 @@ from dedup_job.errors import StorageFull
 from dedup_job.records import Action, Verdict
 
 CACHE_KB = 16 << 10
-PAGE = 5_000  # ids
-AT_ONCE = 900  # ids in a statement: older versions of SQLite accept 999 parameters
+# Ids per page.
+PAGE = 5_000
+# Ids per statement: older versions of SQLite accept 999 parameters.
+AT_ONCE = 900
 
 TABLE = """
 CREATE TABLE decisions (
@@ -164,4 +167,7 @@ def _name_errors() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StorageFull(f"a temporary file (TMPDIR) cannot be used: {error}") from error
+        raise StorageFull(
+            f"a temporary file in {gettempdir()} cannot be used: {error}; "
+            "free some space, or set TMPDIR to another folder"
+        ) from error

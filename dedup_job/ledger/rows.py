@@ -1,4 +1,4 @@
-"""The ledger's rows on single records: write, read and select them."""
+"""Write, read and select the ledger's rows on single records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from dedup_job.records import ADOPT, RAW, Action
 # Offset of the first element of an id that is a document.
 INNER = HEAD + 1 + 4 + HEAD
 OF = b"of\0"
-# A null, for an id that is too long to be in a key twice.
+# A null instead of the id, if the id is too long to be in a key twice.
 NOT_SHOWN = b"\x0a" + OF
 
 
@@ -120,7 +120,7 @@ class RowWriter:
     def write_plan(self, stored: StoredPlan, left: IdSet) -> None:
         """Write the rows on a plan's dropped, unjudged and refused records, and delete outdated rows.
 
-        A right row is never deleted, not even for a moment: another run may have taken over from this one,
+        A right row is never deleted, not even for a moment: another run may have taken the lease,
         and would not write the row again if this run were killed in between.
 
         Args:
@@ -175,7 +175,18 @@ ORDERS = ("id", "similarity", "distance", "at", "keeper")
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """What a row says of a record; ids are raw, and only duplicates have what follows `at`."""
+    """A decision in a row of `dropped` or `exceptions`.
+
+    Attributes:
+        id: Raw id of the record.
+        verdict: One of VERDICTS.
+        reason: Reason of the verdict, such as "near".
+        run: Name of the run.
+        at: Time of the decision, in UTC.
+        keeper: Raw id of the keeper; None unless the record is a duplicate.
+        distance: Hamming distance to the keeper; None without fingerprints.
+        similarity: Jaccard similarity to the keeper; None if the texts were not compared.
+    """
 
     id: bytes
     verdict: str
@@ -188,7 +199,7 @@ class Decided:
 
     @classmethod
     def read(cls, row: bytes) -> Self:
-        """Take it from a raw row of `dropped` or `exceptions`."""
+        """Read a decision from a raw row of `dropped` or `exceptions`."""
         about = decode(row, SHOWABLE)
         told = (about["reason"], about["run"], about["at"])
         if "action" in about:
@@ -199,13 +210,18 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which rows, in which order; None for any.
+    """A query for rows; None means no condition.
 
-    verdict      one of VERDICTS
-    least, most  similarity to the keeper
-    keeper       raw id
-    order        one of ORDERS; what is equal there is in the order of ids
-    limit        as many rows at most; only where they are not in the order of ids
+    Attributes:
+        verdict: One of VERDICTS.
+        reason: Reason of the verdict.
+        run: Name of the run.
+        least: Smallest similarity to the keeper.
+        most: Largest similarity to the keeper.
+        keeper: Raw id of the keeper.
+        order: One of ORDERS; rows with equal values are sorted by id.
+        is_reversed: Whether the order is descending.
+        limit: Maximum number of rows; ignored if the rows are in ascending order of ids.
     """
 
     verdict: str = DUPLICATE
@@ -220,12 +236,12 @@ class Selection:
 
     @property
     def collection(self) -> str:
-        """The ledger's collection that has the rows."""
+        """Name of the ledger's collection that has the rows."""
         return "dropped" if self.verdict == DUPLICATE else "exceptions"
 
     @property
     def condition(self) -> Mapping[str, Any]:
-        """The rows, as the server finds them."""
+        """The query filter for the server."""
         wanted: dict[str, Any] = {"reason": self.reason, "run": self.run}
         if self.verdict != DUPLICATE:
             wanted["action"] = self.verdict
@@ -237,12 +253,12 @@ class Selection:
 
     @property
     def is_by_id(self) -> bool:
-        """Whether the rows come as the index on `_id` has them."""
+        """Whether the rows are in the order of the index on `_id`."""
         return self.order == "id" and not self.is_reversed
 
     @property
     def sort(self) -> list[tuple[str, int]]:
-        """The order, as the server takes it."""
+        """The sort specification for the server."""
         way = -1 if self.is_reversed else 1
         first = [] if self.order == "id" else [(self.order, way)]
         return [*first, ("_id", way)]

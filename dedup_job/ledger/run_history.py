@@ -13,6 +13,7 @@ from dedup_job.ledger.reader import DECIDING, REPORTED
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.records import APPLY, VANISHED
 
+# Runs whose refusals no later run has reported.
 UNREPORTED: Mapping[str, Any] = {
     "mode": {"$in": (*DECIDING, APPLY)},
     "exit_code": {"$nin": REPORTED},
@@ -79,8 +80,8 @@ class RunRow:
         runs = self.collection("runs").find(UNREPORTED, {"mode": 1})
         names = [row["_id"] for row in runs if row["_id"] != self.run.name]
         applies = [row["_id"] for row in runs if row["mode"] == APPLY]
-        taken_out = {"reason": VANISHED.reason, "run": {"$in": applies}}
-        refused = {"$match": {"run": {"$in": names}, "action": "refused", "$nor": [taken_out]}}
+        removed = {"reason": VANISHED.reason, "run": {"$in": applies}}
+        refused = {"$match": {"run": {"$in": names}, "action": "refused", "$nor": [removed]}}
         by_reason = {"$group": {"_id": "$reason", "records": {"$sum": 1}}}
         rows = self.collection("exceptions")
         found = rows.aggregate([refused, by_reason]) if names else []

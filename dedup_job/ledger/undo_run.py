@@ -17,10 +17,10 @@ from dedup_job.ledger.overrides import PASS
 from dedup_job.ledger.plan_format import StoredPlan, counts_key
 from dedup_job.ledger.rows import left_row, row_key, row_keys
 from dedup_job.ledger.run_history import BEFORE
-from dedup_job.mongo.collection_checks import created
+from dedup_job.mongo.collection_checks import create_collection
 from dedup_job.mongo.ids import IdSet, id_of, selector
 from dedup_job.mongo.pages import BatchSize, Pages
-from dedup_job.mongo.record_equality import arrived
+from dedup_job.mongo.record_equality import is_unchanged
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
@@ -43,14 +43,15 @@ class UndoBackup:
 
     def prepare(self, before: datetime) -> None:
         """Create the collection, so that a missing privilege is noticed; `before` as in `Target.remove`."""
-        self._collection.attempt(lambda: created(self._collection.unretried))
+        self._collection.attempt(lambda: create_collection(self._collection.unretried))
         self._records.remove([], before)
 
     def put(self, raws: Sequence[bytes]) -> None:
         """Store raw records; raise StateError if it holds other records with their ids."""
         if self._records.insert(raws):
             raise StateError(
-                f"{self.name} holds other records of these ids; look at them, then move them away"
+                f"{self.name} holds other records with these ids; check them, move them to another "
+                "collection, and run undo again"
             )
 
     def pages(self) -> Iterator[list[bytes]]:
@@ -98,7 +99,7 @@ def _reason_to_stay(stored: bytes, sent: bytes | None, judged: bytes) -> str | N
         sent: The record in the source; None if it vanished.
         judged: Hash of the version that was judged.
     """
-    if sent is not None and digest(sent) == judged and arrived(sent, stored):
+    if sent is not None and digest(sent) == judged and is_unchanged(sent, stored):
         return None
     if not is_as_judged(stored, judged):
         return ALTERED
@@ -160,7 +161,7 @@ class UndoRun:
         return self._finish()
 
     def _begin(self, run: str) -> None:
-        """Store in the head that an undo goes on: until it finishes, nothing else is decided."""
+        """Store in the head that an undo is in progress: until it finishes, nothing else is decided."""
         later: dict[str, None] = {}
         has_decided = False
         for link in self.ledger.links(self.ledger.current_head.last):
@@ -195,7 +196,9 @@ class UndoRun:
         if _is_adopted(stored):
             return {}
         overrides = ledger.overrides(ids)
-        hashes = {raw_id: override.hash for raw_id, override in overrides.items()} | _inserted(stored.plan)
+        hashes = {raw_id: override.hash for raw_id, override in overrides.items()} | _inserted_hashes(
+            stored.plan
+        )
         left = self._remove({raw_id: hashes[raw_id] for raw_id in adopted.missing(list(hashes))})
         # If the target was replaced, the records that stay belong to another collection.
         ledger.check_places()
@@ -275,8 +278,9 @@ class UndoRun:
             deadline = self.ledger.deadline()
             if refused := self.target.insert([held[raw_id] for raw_id in stay]):
                 raise StateError(
-                    f"{len(refused)} records left the source while they were removed, and the target does "
-                    f"not take them back ({refused[min(refused)]}); {self._backup.name} holds them"
+                    f"{len(refused)} records left the source while undo removed them, and the target "
+                    f"refuses to take them back ({refused[min(refused)]}); {self._backup.name} holds them; "
+                    "correct the cause, and run the same undo again"
                 )
             self._backup.remove(held, deadline)
             left |= stay
@@ -336,7 +340,7 @@ def _is_adopted(stored: StoredPlan) -> bool:
     return stored.mode == ADOPT
 
 
-def _inserted(plan: Plan) -> dict[bytes, bytes]:
+def _inserted_hashes(plan: Plan) -> dict[bytes, bytes]:
     """Return the hashes of the records that a plan inserted into the target, by id."""
     rows = plan.rows(*COPYING_ACTIONS)
     return {plan.ids[row]: plan.hashes[row].tobytes() for row in rows}

@@ -1,4 +1,4 @@
-"""Connection strings, taken apart by the driver: which hosts and options they name, who could read along."""
+"""Parse connection strings without connecting, and check that records do not travel in plain text."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ EXPECTED = (
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What a connection string says, without its user and password.
+    """A parsed connection string, without user name and password.
 
-    hosts         those that it names; of `mongodb+srv:` the name under which others are looked up
-    is_looked_up  whether it is one of `mongodb+srv:`
-    is_encrypted  whether it asks for TLS; `mongodb+srv:` does unless it says otherwise
-    read_preference  in lower case
+    Attributes:
+        hosts: The hosts in the string; for `mongodb+srv:` the DNS name that lists the hosts.
+        is_looked_up: Whether the string begins with `mongodb+srv:`.
+        is_encrypted: Whether the string asks for TLS, the default of `mongodb+srv:`.
+        read_preference: The read preference, in lower case.
     """
 
     hosts: tuple[str, ...]
@@ -36,15 +37,20 @@ class Address:
 
 
 def read(what: str, uri: str) -> Address:
-    """Take a connection string apart as the driver does, and ask nobody; raises ConfigError for a bad one.
+    """Parse a connection string with the driver's parser, without any network access.
 
-    Nothing of the string is in the message, nor does it name an error that has something of it.  The driver
-    takes `mongodb://u:p@ss/word@host/` for the host `ss`: an @ that is not the end of the user and the
-    password belongs to one of them.
+    Args:
+        what: The name in messages, such as "the source server".
+        uri: The connection string.
+
+    Raises:
+        ConfigError: If the string is not valid. Neither the message nor the chain of causes contains any part
+            of the string, which may have a password.
     """
     is_looked_up = uri.startswith(SRV)
     bare, _, query = uri.partition("?")
-    if is_looked_up:  # the driver would ask for its hosts
+    # The driver would look the hosts up in DNS.
+    if is_looked_up:
         bare = PLAIN + bare.removeprefix(SRV)
     try:
         with warnings.catch_warnings():
@@ -54,9 +60,11 @@ def read(what: str, uri: str) -> Address:
             options = {name.lower(): value for name, value in split_options(query).items()} if query else {}
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise ConfigError(f"{what}: a file that the connection string names: {reason}") from None
+        raise ConfigError(f"{what}: a file in the connection string cannot be read: {reason}") from None
     except (ConfigurationError, UserWarning, TypeError, ValueError):
         raise ConfigError(f"{what}: {EXPECTED}") from None
+    # The driver reads `mongodb://u:p@ss/word@host/` as the host `ss`.  A second @ is part of the user name or
+    # the password, and has to be percent-encoded.
     if uri.count("@") != (parsed["username"] is not None):
         raise ConfigError(f"{what}: {EXPECTED}")
     return Address(
@@ -68,7 +76,7 @@ def read(what: str, uri: str) -> Address:
 
 
 def check_loopback(what: str, hosts: Iterable[str]) -> None:
-    """Raise ConfigError when one of the hosts is not surely this machine."""
+    """Raise ConfigError if a host may be another machine; `what` is the name in messages."""
     for host in hosts:
         if not _is_here(host):
             raise ConfigError(
@@ -78,7 +86,10 @@ def check_loopback(what: str, hosts: Iterable[str]) -> None:
 
 
 def _is_here(host: str) -> bool:
-    """Return whether a host is a loopback address or a Unix socket; what a name means, others may decide."""
+    """Return whether a host is a loopback address or a Unix socket.
+
+    Other names are not trusted: DNS may point them anywhere.
+    """
     try:
         return ip_address(host).is_loopback
     except ValueError:

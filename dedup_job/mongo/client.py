@@ -1,4 +1,4 @@
-"""The connection to MongoDB: forced concerns, patience with passing faults, errors with names."""
+"""Connect to MongoDB with forced concerns, retry transient errors, and translate driver errors."""
 
 from __future__ import annotations
 
@@ -33,18 +33,20 @@ from dedup_job.mongo.connection_errors import describe_failure
 from dedup_job.mongo.timeout_client import TimeoutClient
 from dedup_job.signals import SHUTDOWN
 
-# A passing fault: the same command may succeed when it is sent again.
+# Transient errors: the same command may succeed when it is sent again.
 TRANSIENT_CODES = frozenset({6, 7, 43, 50, 64, 89, 91, 112, 134, 175, 189, 202, 237, 262, 290, 9001})
 TRANSIENT_CODES |= {10107, 11600, 11602, 13388, 13435, 13436}
-# A member says that it is not, or no longer, the primary.
+# Answers of a member that is not, or is no longer, the primary.
 NO_PRIMARY = frozenset({189, 10107, 11602, 13435, 13436})
 UNAUTHORIZED, WRONG_PASSWORD = 13, 18
 PERMISSION = frozenset({8000, UNAUTHORIZED, WRONG_PASSWORD, 33})
 STORAGE = frozenset({14031, 8})
 INVALID_NAMESPACE = 73
 
-# What the server says of a missing right.  Only names are taken from it: the rest is the command, with ids.
+# The server's message about a missing privilege.  Only names are taken from it: the rest is the command,
+# which may hold ids of records.
 DENIED = re.compile(r'not authorized on (\S+) to execute command \{ (\w+): (?:"([^"]*)")?')
+# Privileges that a command needs, where they are not named like the command.
 ACTIONS = {
     "count": "find",
     "create": "insert",
@@ -61,28 +63,37 @@ log = logging.getLogger("dedup_job")
 
 
 class Disturbed(PyMongoError):
-    """Another process changed a document after it was read and before it was written."""
+    """Another process changed a document between read and write; the work is retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long a command is tried again before the run gives up, and one read may take, in seconds."""
+    """Retries idempotent work after transient errors, with capped exponential backoff.
+
+    Attributes:
+        seconds: Time after which a command is no longer retried.
+        read_seconds: Time limit of one read on the server.
+    """
 
     seconds: float = 120.0
     read_seconds: float = 600.0
 
     @property
     def milliseconds(self) -> int:
-        """The same as the server counts it; 0 would be no limit."""
+        """`seconds` in milliseconds, at least 1: the server reads 0 as no limit."""
         return max(1, int(self.seconds * 1000))
 
     @property
     def read_milliseconds(self) -> int:
-        """The time limit of a read as the server counts it."""
+        """`read_seconds` in milliseconds, at least 1: the server reads 0 as no limit."""
         return max(1, int(self.read_seconds * 1000))
 
     def __call__(self, work: Callable[[], T]) -> T:
-        """Do idempotent work, again after each passing fault, with capped exponential backoff."""
+        """Call `work` until it succeeds, and return its result.
+
+        Raises:
+            Exception: The error of the last attempt, if it is not transient or the time is over.
+        """
         for attempt in stamina.retry_context(
             on=is_transient, attempts=None, timeout=self.seconds, wait_initial=0.1, wait_max=2.0
         ):
@@ -100,48 +111,59 @@ def is_transient(error: Exception) -> bool:
 
 
 def _log_retry(details: stamina.instrumentation.RetryDetails) -> None:
-    """Log that a fault is waited out, by its name alone: the driver's messages may hold records."""
+    """Log a retry with the error's name, not its message: messages of the driver may hold records."""
     fields = {"fault": type(details.caused_by).__name__, "attempt": details.retry_num}
     if code := getattr(details.caused_by, "code", None):
         fields["code"] = code
     log.warning("trying again", extra={"fields": fields})
 
 
-stamina.instrumentation.set_on_retry_hooks([_log_retry])  # its own would write the fault's message
+# Replaces stamina's own hook, which logs the error's message.
+stamina.instrumentation.set_on_retry_hooks([_log_retry])
 
 
 def connect(
     uri: str,
     name: str,
     seconds: float = 10.0,
-    patience: RetryPolicy = RetryPolicy(),
+    retry: RetryPolicy = RetryPolicy(),
     allow_plaintext: bool = False,
 ) -> MongoClient[Any]:
-    """Connect to a deployment and make sure that it answers.
+    """Connect to a deployment, and check that its primary answers.
 
-    Writes are acknowledged by a majority and journaled, and reads are of majority-committed data, whatever
-    the connection string says.  `name` says in messages which one this is: source or target.  A deployment
-    of which nobody answers within `seconds` is given up; one that has no primary yet is waited for as
-    `patience` says.  A member that falls silent later is noticed after one and a half times `seconds`.  The
-    server ends a read after `patience.read_seconds`.
+    Writes are acknowledged by a majority and journaled, and reads return majority-committed data, whatever
+    the connection string says.
 
-    Raises ConfigError where records would travel unencrypted to another machine, unless that is allowed.
+    Args:
+        uri: The connection string.
+        name: "source" or "target", for messages.
+        seconds: Time until a deployment without any answering member counts as unreachable. A member that
+            stops answering later is noticed after 1.5 times this time.
+        retry: How long commands are retried, and a primary is waited for. Also sets the time limit of reads.
+        allow_plaintext: Whether records may travel unencrypted to another machine.
+
+    Raises:
+        ConfigError: If the connection string is not valid, or records would travel unencrypted and this is
+            not allowed.
+        NotPermitted: If the server refuses the user.
+        Unreachable: If no primary answers.
     """
     what = f"the {name} server"
     address = read(what, uri)
     if address.read_preference != "primary":
         raise ConfigError(
-            f"{what}: take readPreference out of the connection string; only a primary is current"
+            f"{what}: remove readPreference from the connection string; only a primary has all records"
         )
     allow_plaintext = allow_plaintext or address.is_encrypted
     if not allow_plaintext:
         check_loopback(what, address.hosts)
     _let_process_end_at_once()
-    client = _client(uri, what, address, seconds, patience)
+    client = _client(uri, what, address, seconds, retry)
     with named_errors(what):
         try:
-            patience(lambda: _greet(client))
-            if not allow_plaintext:  # a set may have members elsewhere
+            retry(lambda: _greet(client))
+            # A replica set may have members that the connection string does not name.
+            if not allow_plaintext:
                 check_loopback(what, [host for host, _ in client.topology_description.server_descriptions()])
         except BaseException:
             client.close()
@@ -150,31 +172,31 @@ def connect(
 
 
 def _let_process_end_at_once() -> None:
-    """Take the driver's handler out that waits for its threads when the process ends.
+    """Unregister the driver's exit handler, which waits for its threads.
 
-    One of them sleeps for up to half a second, which was as much as all else that `status` does.  They are
+    A thread of the driver sleeps for up to half a second, as long as all of `status` takes.  The threads are
     daemons, and have nothing left to do when their client is closed.
     """
-    # The handler has no public name.  Without it, a command only ends a little later.
+    # The handler has no public name.  If a later driver renames it, commands only end a little later.
     handler = getattr(sys.modules.get("pymongo.synchronous.monitor"), "_shutdown_resources", None)
     if handler is not None:
         atexit.unregister(handler)
 
 
-def _client(uri: str, what: str, address: Address, seconds: float, patience: RetryPolicy) -> MongoClient[Any]:
+def _client(uri: str, what: str, address: Address, seconds: float, retry: RetryPolicy) -> MongoClient[Any]:
     """Return a client with the forced concerns; it connects in the background."""
     milliseconds = int(seconds * 1000)
     try:
-        # The driver warns of options that it does not know or cannot use, and goes on without them.
+        # The driver only warns about options that it does not know or cannot use, and ignores them.
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
             return TimeoutClient(
                 uri,
-                patience.read_milliseconds,
+                retry.read_milliseconds,
                 appname="dedup-job",
                 w="majority",
                 journal=True,
-                wTimeoutMS=patience.milliseconds,
+                wTimeoutMS=retry.milliseconds,
                 retryWrites=True,
                 retryReads=True,
                 readConcernLevel="majority",
@@ -185,55 +207,66 @@ def _client(uri: str, what: str, address: Address, seconds: float, patience: Ret
     except (ConfigurationError, UserWarning, TypeError, ValueError) as error:
         if address.is_looked_up and error.__cause__ is not None:
             raise Unreachable(
-                f"{what}: {address.hosts[0]} is not a name under which servers are found (mongodb+srv:), "
-                "or no name server answers"
+                f"{what}: {address.hosts[0]} has no SRV record (mongodb+srv:), or no name server answers; "
+                "check the host name"
             ) from error
         raise ConfigError(f"{what}: {EXPECTED}") from None
 
 
 def _greet(client: MongoClient[Any]) -> None:
-    """Make sure that a primary answers; not a passing fault when no member answers at all."""
+    """Check that a primary answers.
+
+    Raises:
+        ServerSelectionTimeoutError: If only the primary is missing; this is retried.
+        ConnectionFailure: If no member answers.
+    """
     try:
         client.admin.command("ping")
     except ServerSelectionTimeoutError as error:
         if members_answer(error):
             raise
+        # Not a transient error: the address is probably wrong.
         raise ConnectionFailure(str(error)) from None
 
 
 def members_answer(error: PyMongoError) -> bool:
-    """Return whether a replica set is there, and only its primary is missing."""
-    # The error holds no more than a message; `client.topology_description` may have changed since.
+    """Return whether members of a replica set answer, and only a primary is missing."""
+    # The state is only in the message; `client.topology_description` may have changed since.
     return isinstance(error, ServerSelectionTimeoutError) and "server_type: RS" in str(error)
 
 
 @contextmanager
 def named_errors(what: str) -> Iterator[None]:
-    """Turn the driver's errors into this project's, without document text and without passwords."""
+    """Translate driver errors into errors of this project, without document text and without passwords.
+
+    Args:
+        what: The name in messages, such as "the source".
+    """
     try:
         yield
-    except ConfigurationError as error:  # of the string itself, it is known by now to be well formed
+    # The string itself was checked before, so the server or a file in an option is the cause.
+    except ConfigurationError as error:
         raise ConfigError(
-            f"{what} cannot be spoken to as the connection string asks; are its version and options right?"
+            f"{what} does not support the options of the connection string; check its version and the options"
         ) from error
     except PyMongoError as error:
-        raise _named(what, error) from error
+        raise _translate_error(what, error) from error
 
 
 def is_refused(error: BaseException | None) -> bool:
-    """Return whether the server will not do what a command says, whoever asks, and whenever."""
+    """Return whether the server refuses a command itself: for every user, and at any time."""
     if not isinstance(error, OperationFailure) or isinstance(error, (ExecutionTimeout, WTimeoutError)):
         return False
     return not is_transient(error) and error.code not in PERMISSION | STORAGE
 
 
 def name_of_refusal(error: OperationFailure) -> str:
-    """Return what the server calls an error: its own sentence may hold what is in a record."""
+    """Return the server's name for an error; its message may hold parts of a record."""
     name: str = (error.details or {}).get("codeName") or f"code {error.code}"
     return name
 
 
-def _named(what: str, error: PyMongoError) -> DedupError:
+def _translate_error(what: str, error: PyMongoError) -> DedupError:
     code = getattr(error, "code", None)
     details = getattr(error, "details", None) or {}
     name = details.get("codeName") or type(error).__name__
@@ -251,27 +284,27 @@ def _named(what: str, error: PyMongoError) -> DedupError:
         return NotPermitted(f"{what}: {_refusal(code, str(details.get('errmsg', '')), name)}")
     if code == INVALID_NAMESPACE:
         return ConfigError(
-            f"{what}: the server does not take the name of a database or a collection; "
-            "see [source] and [target] in the settings"
+            f"{what}: the server refuses the name of a database or a collection; "
+            "correct [source] or [target] in the settings"
         )
     if code in STORAGE:
         return StorageFull(f"{what} cannot write ({name}); free some space and run again")
     if isinstance(error, ExecutionTimeout):
         return Unreachable(
-            f"{what} took too long over an operation ({name}); is it busy, or without a majority? Where a "
+            f"{what} took too long over an operation ({name}); is it busy, or without a majority? If the "
             "filter leaves out nearly all records of a large collection, raise [limits] read_seconds"
         )
     if is_transient(error):
         return Unreachable(f"{what} kept failing ({name}); it is safe to run again")
-    return DedupError(f"{what}: unexpected answer {name} (code {code})")
+    return DedupError(f"{what}: unexpected error {name} (code {code})")
 
 
 def _refusal(code: int, message: str, name: str) -> str:
-    """Say which right is missing; docs/reference/rights.md lists those that are needed."""
+    """Describe the missing privilege; docs/reference/rights.md lists the privileges of each command."""
     if code == WRONG_PASSWORD:
-        return "wrong user name or password in the connection string"
+        return "wrong user name or password; correct the connection string"
     if "requires authentication" in message:
-        return "name a user and a password in the connection string"
+        return "the server requires a login; add a user name and a password to the connection string"
     if denied := DENIED.search(message):
         database, command, collection = denied.groups()
         place = f"{database}.{collection}" if collection else database

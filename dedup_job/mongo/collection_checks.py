@@ -33,7 +33,9 @@ def check_source(source: RetryingCollection) -> None:
     if about is None:
         names = sorted(about["name"] for about in source.list_collections({}))
         there = ", ".join(names[:8]) or "nothing"
-        raise SourceMissing(f"[source] collection: {source.full_name} does not exist; {there} is there")
+        raise SourceMissing(
+            f"[source] collection: {source.full_name} does not exist; the database has: {there}"
+        )
     kind = "clustered collection" if "clusteredIndex" in about["options"] else about["type"]
     if kind != "collection":
         raise ConfigError(
@@ -65,7 +67,8 @@ def check_target(source: RetryingCollection, target: RetryingCollection) -> None
     if _collation(about_source) != _collation(about_target):
         raise ConfigError(
             f"[target] collection: {target.full_name} has another default collation than the source, so "
-            "that one id may be two there; drop it if it is empty (the job makes it anew), or choose another"
+            "ids that are equal in one may differ in the other; choose another, or drop it if it is empty "
+            "(the job creates it again)"
         )
 
 
@@ -78,10 +81,10 @@ def create_alike(source: RetryingCollection, target: RetryingCollection) -> None
     collation = _collation(about) if about else None
     if _describe(target) is None:
         options = {"collation": dict(collation)} if collation else {}
-        target.attempt(lambda: created(target.unretried, **options))
+        target.attempt(lambda: create_collection(target.unretried, **options))
 
 
-def created(collection: Collection[Any], **options: Any) -> None:
+def create_collection(collection: Collection[Any], **options: Any) -> None:
     """Create a collection, unless it exists."""
     try:
         collection.database.create_collection(collection.name, check_exists=False, **options)
@@ -103,7 +106,7 @@ def _check_ledger_names(target: RetryingCollection) -> None:
     """Raise ConfigError if the server would refuse the names of the target or of its ledger."""
     if target.name.startswith("system."):
         raise ConfigError(
-            f"[target] collection: {target.full_name} is a name of the server's own; choose another"
+            f"[target] collection: {target.full_name} is a name that the server reserves; choose another"
         )
     too_many = len(f"{target.full_name}{LONGEST_PART}".encode()) - LONGEST_NAME
     if too_many > 0:
@@ -133,7 +136,7 @@ def _describe(collection: RetryingCollection) -> About | None:
 
 
 OF_LEDGER = ("plans", "dropped", "exceptions", "runs", "overrides", "left")
-MEANT = "or, if what is there now is meant, say so: dedup-job run --moved"
+MEANT = "or accept the present collections: dedup-job run --moved"
 
 Noted: TypeAlias = Mapping[str, Mapping[str, str]]
 
@@ -149,7 +152,7 @@ class Places:
         existing = _uuids(self._target, self._in_target.values())
         for part, name in self._in_target.items():
             if part != "target" and name not in existing:
-                self._target.attempt(partial(created, self._target.database[name]))
+                self._target.attempt(partial(create_collection, self._target.database[name]))
         create_alike(self._source, self._target)
 
     def now(self) -> Noted:
@@ -160,8 +163,8 @@ class Places:
         of_source = _uuids_by_part(self._source, in_source)
         return {"collections": of_source | _uuids_by_part(self._target, in_target)}
 
-    def noted(self) -> Noted:
-        """Return the same, with the names of both servers."""
+    def with_servers(self) -> Noted:
+        """Return the UUIDs of `now`, with the names of both servers."""
         servers = {"source": _server_name(self._source), "target": _server_name(self._target)}
         return {**self.now(), "servers": servers}
 
@@ -201,11 +204,11 @@ def check_same(noted: Noted, now: Noted) -> None:
 
 def _sentence(kind: str, part: str) -> str:
     if kind == "servers":
-        return f"the {part} is on another server than it was; set its connection string back, {MEANT}"
+        return f"the {part} is on another server than before; restore its connection string, {MEANT}"
     if part == "source":
         return (
             "the source is not the collection that the ledger was made from: it was dropped, renamed or "
-            f"restored, or this is another server; put it back, {MEANT}"
+            f"restored, or this is another server; bring it back, {MEANT}"
         )
     if part == "target":
         return (
@@ -214,6 +217,6 @@ def _sentence(kind: str, part: str) -> str:
             f"backfill again, {MEANT}"
         )
     return (
-        f"{part} of the ledger is not the collection that it was: it was dropped or restored; restore the "
+        f"the ledger's collection {part} was dropped or restored since the last run; restore the "
         f"target database from a backup, {MEANT}"
     )

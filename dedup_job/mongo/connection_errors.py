@@ -5,33 +5,36 @@ from __future__ import annotations
 import errno
 import re
 
-SHOWN = 3  # hosts
+# Hosts in one message.
+SHOWN = 3
 
-# The driver keeps no more than the message of an error, and hosts beside it: no part of a connection string.
+# The driver gives the cause only as text, in the message of its error.  The text has no part of a connection
+# string except host names.
 SERVER = re.compile(
     r"<ServerDescription \('([^']+)', (\d+|None)\) server_type: \w+, rtt: [^,>]+, error=(.*?\))>"
 )
 SINGLE = re.compile(r"^(SSL handshake failed: )?(\S+?)(?::(\d+))?: ")
 NUMBER = re.compile(r"\[Errno (\d+)\]")
-LOOK_UP = re.compile(r"\[Errno (-\d+|8)\]")  # getaddrinfo has numbers of its own
+# Errors of getaddrinfo: negative on Linux, 8 on macOS.
+LOOK_UP = re.compile(r"\[Errno (-\d+|8)\]")
 
-REFUSED = "refuses the connection: does the server run, and listen there?"
-UNKNOWN = "is not a host name that is known here"
-SILENT = "does not answer in time: is it up, or does a firewall keep it apart?"
-NO_TLS = "does not speak TLS: is tls=true right for it?"
-NO_TRUST = "has a certificate that is not accepted here: is its host name right, and tlsCAFile?"
+REFUSED = "refuses the connection: is the server running, and listening on this port?"
+UNKNOWN = "is not a host name that this machine can resolve"
+SILENT = "does not answer in time: is it up, or does a firewall block it?"
+NO_TLS = "does not speak TLS: remove tls=true if the server has none"
+NO_TRUST = "has a certificate that is not accepted here: check the host name and tlsCAFile"
 CLOSED = "closes the connection: does it ask for TLS (tls=true)?"
-FOREIGN = "is no MongoDB server: what answers there speaks something else"
+FOREIGN = "is not a MongoDB server: something else listens on this port"
 ERRORS = {
     errno.ECONNREFUSED: REFUSED,
-    errno.ENOENT: "is not there: no server has made this socket",
-    errno.EACCES: "may not be opened by this user",
+    errno.ENOENT: "does not exist: no server has created this socket",
+    errno.EACCES: "is a socket that this user may not open",
     errno.EHOSTUNREACH: "cannot be reached from here",
     errno.ENETUNREACH: "cannot be reached from here",
     errno.ETIMEDOUT: SILENT,
     errno.ECONNRESET: CLOSED,
 }
-# In this order: the first words that are in a message tell.
+# In order: the first entry whose words are in the message counts.
 WORDS = (
     ("CERTIFICATE_VERIFY_FAILED", NO_TRUST),
     ("doesn't match", NO_TRUST),
@@ -45,15 +48,18 @@ WORDS = (
 
 
 def describe_failure(error: Exception) -> str:
-    """Return what is wrong as `HOST:PORT refuses the connection: ...`, of a few hosts; "" if none is named.
+    """Describe a connection failure in one sentence per host, for up to three hosts.
+
+    Returns:
+        The sentences; empty if the error names no host, or its cause is unknown.
 
     >>> describe_failure(OSError("db:27017: [Errno 111] Connection refused (configured timeouts: ...)"))
-    'db:27017 refuses the connection: does the server run, and listen there?'
+    'db:27017 refuses the connection: is the server running, and listening on this port?'
     """
     whole = str(error)
     servers = SERVER.findall(whole) or [(host, port, whole) for _, host, port in SINGLE.findall(whole)]
     known = ((_place(host, port), _explanation(message)) for host, port, message in servers)
-    each = [f"{place} {what}" for place, what in known if what]
+    each = [f"{place} {explanation}" for place, explanation in known if explanation]
     more = f"; and {len(each) - SHOWN} more" if len(each) > SHOWN else ""
     return "; ".join(each[:SHOWN]) + more
 
@@ -63,7 +69,7 @@ def _place(host: str, port: str | None) -> str:
 
 
 def _explanation(message: str) -> str:
-    """Return what a message says of a host, in plain words; "" where it says nothing that is known."""
+    """Explain a driver message in plain words; empty if its cause is unknown."""
     if LOOK_UP.search(message):
         return UNKNOWN
     if known := next((plain for words, plain in WORDS if words in message), ""):

@@ -59,8 +59,8 @@ def build_indexes(collection: RetryingCollection, indexes: Iterable[Index]) -> N
 
 ID_INDEX = "_id_"
 EXPIRY = "expireAfterSeconds"
-# Options in which two indexes may differ that serve the same queries; the last two are from old servers.
-ASIDE = frozenset({"name", EXPIRY, "ns", "background"})
+# Indexes that only differ in these options serve the same queries; the last two are from old servers.
+IGNORED_OPTIONS = frozenset({"name", EXPIRY, "ns", "background"})
 # Must be given explicitly in a collection with another default collation.
 SIMPLE: SON[str, Any] = SON(locale="simple")
 ORDERED: CodecOptions[Any] = CodecOptions(
@@ -106,25 +106,31 @@ class Indexes:
     def copy(self) -> Copied:
         """Build the source's indexes that the target lacks.
 
-        All options are kept except expiry: the server would delete kept records, and their duplicates would
-        be nowhere.
+        All options are copied except expiry: with it, the server would delete kept records, and no copy of
+        their duplicates would be left.
         """
         of_source, of_target = _list_indexes(self._source), _list_indexes(self._target)
-        there = {_alike(one): one for one in of_target}
+        there = {_comparison_key(one): one for one in of_target}
         # An index of the target is sent again, in the target's form, as its build may be unfinished.
-        wanted = {one["name"]: there.get(_alike(one), _held_back(one)) for one in of_source}
-        refused = self._built(wanted)
+        wanted = {one["name"]: there.get(_comparison_key(one), _without_expiry(one)) for one in of_source}
+        refused = self._build_wanted(wanted)
         return Copied(
             target=self._target.name,
             built=[
-                one["name"] for one in of_source if _alike(one) not in there and one["name"] not in refused
+                one["name"]
+                for one in of_source
+                if _comparison_key(one) not in there and one["name"] not in refused
             ],
-            there=[one["name"] for one in of_source if _alike(one) in there and one["name"] not in refused],
+            there=[
+                one["name"]
+                for one in of_source
+                if _comparison_key(one) in there and one["name"] not in refused
+            ],
             refused=refused,
             expiries={one["name"]: one[EXPIRY] for one in of_source if _is_new_expiry(one, there, refused)},
         )
 
-    def _built(self, wanted: Mapping[str, Index]) -> dict[str, str]:
+    def _build_wanted(self, wanted: Mapping[str, Index]) -> dict[str, str]:
         """Build indexes in one pass; if one is refused, build each alone.
 
         Returns:
@@ -137,7 +143,9 @@ class Indexes:
         except IndexRefused as refusal:
             if len(wanted) == 1:
                 return dict.fromkeys(wanted, refusal.reason)
-            return {name: why for one in wanted for name, why in self._built({one: wanted[one]}).items()}
+            return {
+                name: why for one in wanted for name, why in self._build_wanted({one: wanted[one]}).items()
+            }
         return {}
 
 
@@ -148,25 +156,25 @@ def _list_indexes(collection: RetryingCollection) -> list[Index]:
     return [one for one in found if one["name"] != ID_INDEX and dict(one["key"]) != {"_id": 1}]
 
 
-def _told_collation(index: Index) -> Index:
+def _with_collation(index: Index) -> Index:
     """Return an index with its collation given explicitly; version 1 indexes have none."""
     return index if index.get("v") == 1 else SON({"collation": SIMPLE, **index})
 
 
-def _held_back(index: Index) -> Index:
-    """Return an index in the form in which it is built on the target, without expiry."""
-    gone = ASIDE - {"name"}
-    return SON((name, value) for name, value in _told_collation(index).items() if name not in gone)
+def _without_expiry(index: Index) -> Index:
+    """Return the definition of an index for the target, without expiry."""
+    gone = IGNORED_OPTIONS - {"name"}
+    return SON((name, value) for name, value in _with_collation(index).items() if name not in gone)
 
 
-def _alike(index: Index) -> str:
+def _comparison_key(index: Index) -> str:
     """Return a key that is equal for two indexes that serve the same queries."""
-    options = _told_collation(index)
-    return repr([(name, options[name]) for name in sorted(options) if name not in ASIDE])
+    options = _with_collation(index)
+    return repr([(name, options[name]) for name in sorted(options) if name not in IGNORED_OPTIONS])
 
 
 def _is_new_expiry(index: Index, there: Mapping[str, Index], refused: Mapping[str, str]) -> bool:
     """Return whether an index deletes records in the source, but not in the target."""
     if EXPIRY not in index or index["name"] in refused:
         return False
-    return EXPIRY not in there.get(_alike(index), {})
+    return EXPIRY not in there.get(_comparison_key(index), {})

@@ -16,6 +16,7 @@ from dedup_job.mongo.ids import id_of, portions, selector
 from dedup_job.mongo.pages import stored_ids
 from dedup_job.mongo.retrying_collection import RetryingCollection
 
+# Bytes of records in memory at once.
 PIECE_BYTES = 8 << 20
 
 
@@ -54,7 +55,7 @@ class Lookup:
         return wanted.difference(self.present(wanted))
 
     def present(self, ids: Iterable[bytes]) -> list[bytes]:
-        """Return the ids of the existing records, as they are in the collection: 7.0 for a lookup of 7."""
+        """Return the ids of the existing records, in the collection's form: 7.0 for a lookup of 7."""
         return list(chain.from_iterable(map(self._present, portions(ids))))
 
     def matching(self, ids: Iterable[bytes], condition: Mapping[str, Any]) -> set[bytes]:

@@ -65,7 +65,7 @@ class Window:
 
 
 def rest_of_backfill(watermark: bytes | None) -> Window:
-    """Return the window after the watermark, up to which every id has been scanned."""
+    """Return the window of ids after the watermark; a backfill has scanned all ids before."""
     return Window(after=watermark)
 
 
@@ -76,7 +76,7 @@ def since(covered: datetime | None, lookback: timedelta, only_object_ids: bool) 
     may arrive after larger ids that a run has already seen.
 
     Args:
-        covered: Time up to which all ids are decided; None if there was no scan.
+        covered: All ids with an earlier time are decided; None if there was no scan.
         lookback: The longest delay of an ObjectId that the window allows for.
         only_object_ids: Whether all ids are ObjectIds. Other ids have no time, so the window is everything.
     """

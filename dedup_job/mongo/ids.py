@@ -1,4 +1,7 @@
-"""Ids: as raw BSON, as text, in queries, and in sets."""
+"""Ids of records: raw BSON, text, queries and sets.
+
+A raw id is the BSON document `{"_id": ...}`, as bytes.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +26,30 @@ from bson.regex import Regex
 from dedup_job.records import digests
 
 INT32 = Struct("<i")
-HEAD = 4  # bytes of a document's length
+# A BSON document begins with its length, in four bytes.
+HEAD = 4
+# Codes of BSON types, as in https://bsonspec.org/spec.html.
 DOUBLE, DOCUMENT, ARRAY, OBJECT_ID, REGEX, SYMBOL = 0x01, 0x03, 0x04, 0x07, 0x0B, 0x0E
 SCOPED_CODE, INT, TIMESTAMP, LONG, DECIMAL = 0x0F, 0x10, 0x11, 0x12, 0x13
+# Bytes of a value, for the types of fixed size.
 FIXED = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16}
 FIXED |= {0x7F: 0, 0xFF: 0}
-STRINGS = {0x02: 4, 0x0D: 4, 0x0E: 4, 0x05: 5, 0x0C: 16}  # bytes beside those that the length counts
-DOCUMENTS = {DOCUMENT, ARRAY, SCOPED_CODE}  # their length counts itself
+# Bytes of a value that its stored length does not count.
+STRINGS = {0x02: 4, 0x0D: 4, 0x0E: 4, 0x05: 5, 0x0C: 16}
+# The stored length of these types counts itself.
+DOCUMENTS = {DOCUMENT, ARRAY, SCOPED_CODE}
 
 
 def fields(raw: bytes, first: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Yield of each field of the document at `first` where it begins, where its value does, where it ends."""
+    """Yield the position of each field of a BSON document.
+
+    Args:
+        raw: Bytes that contain the document.
+        first: Position of the document in `raw`.
+
+    Yields:
+        For each field the position of its type byte, of its value, and of the byte after its value.
+    """
     start = first + HEAD
     while raw[start]:
         name_end = raw.index(0, start + 1) + 1
@@ -43,10 +59,17 @@ def fields(raw: bytes, first: int = 0) -> Iterator[tuple[int, int, int]]:
 
 
 def value_size(raw: bytes, kind: int, start: int) -> int:
-    """Return the bytes of a value of this kind that begins at `start`."""
+    """Return the number of bytes of the value at `start`.
+
+    Args:
+        raw: Bytes that contain the value.
+        kind: Code of the value's BSON type.
+        start: Position of the value in `raw`.
+    """
     if kind in FIXED:
         return FIXED[kind]
-    if kind == REGEX:  # two C strings
+    if kind == REGEX:
+        # Pattern and options: two strings that each end with a zero byte.
         return raw.index(0, raw.index(0, start) + 1) + 1 - start
     length: int = INT32.unpack_from(raw, start)[0]
     if kind in DOCUMENTS:
@@ -55,7 +78,7 @@ def value_size(raw: bytes, kind: int, start: int) -> int:
 
 
 def document(*elements: bytes) -> bytes:
-    """Return the BSON document made of raw elements."""
+    """Build a BSON document from raw elements."""
     body = b"".join(elements)
     return INT32.pack(HEAD + len(body) + 1) + body + b"\0"
 
@@ -67,14 +90,21 @@ def elements(raw: bytes) -> bytes:
 
 INT64, FLOAT64 = Struct("<q"), Struct("<d")
 NAME = b"_id\0"
+# Bytes of ids in one query.  A command may have 16 MiB, and each id also costs a position in an array.
 PORTION_BYTES = 4 << 20
-LONGEST_JUDGED = 64 << 10  # bytes; an id of more is no keeper's
+# Bytes. A record with a longer id is never a keeper.
+LONGEST_JUDGED = 64 << 10
 MAY_HOLD_NAN = {DOUBLE, DECIMAL, DOCUMENT, ARRAY, SCOPED_CODE}
 NAN, DECIMAL_NAN = FLOAT64.pack(nan), bytes(15) + b"\x7c"
 
 
 def id_of(raw: bytes) -> bytes:
-    """Return the id of a raw record.  The server keeps `_id` first, so this reads only the beginning.
+    """Return the id of a raw record.
+
+    The server stores `_id` first, so only the beginning of a stored record is read.
+
+    Raises:
+        ValueError: If the record has no `_id`.
 
     >>> from bson import encode
     >>> id_of(encode({"_id": 7, "text": "x"})) == encode({"_id": 7})
@@ -91,19 +121,22 @@ def id_of(raw: bytes) -> bytes:
 
 
 def as_field(raw_id: bytes, name: str) -> bytes:
-    """Return an id's value as a raw element with another name."""
+    """Return the value of an id as a raw element with another field name."""
     return raw_id[HEAD : HEAD + 1] + name.encode() + b"\0" + raw_id[HEAD + 1 + len(NAME) : -1]
 
 
 def selector(ids: Iterable[bytes]) -> Mapping[str, Any]:
-    """Return the filter that finds these ids, values unchanged."""
+    """Build the query filter that matches these raw ids.
+
+    The ids are never decoded, so every BSON value stays unchanged.
+    """
     array = document(*(as_field(raw_id, str(i)) for i, raw_id in enumerate(ids)))
     condition = document(b"\x04$in\0" + array)
     return RawBSONDocument(document(b"\x03_id\0" + condition))
 
 
 def portions(ids: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Yield the ids in turn, in lists that fit into a command."""
+    """Split ids, in order, into lists small enough for one command."""
     some: list[bytes] = []
     nbytes = 0
     for raw_id in ids:
@@ -117,7 +150,7 @@ def portions(ids: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def split(joined: bytes) -> Iterator[bytes]:
-    """Take apart ids that were joined end to end."""
+    """Yield the raw ids in a concatenation of raw ids."""
     start = 0
     while start < len(joined):
         end = start + max(HEAD, INT32.unpack_from(joined, start)[0])
@@ -126,12 +159,15 @@ def split(joined: bytes) -> Iterator[bytes]:
 
 
 def has_nan(raw_id: bytes) -> bool:
-    """Return whether an id is or holds a number that is none: there are many such, equal for the server."""
+    """Return whether an id is a NaN or contains one.
+
+    NaN has many bit patterns. The server treats them all as equal.
+    """
     return raw_id[HEAD] in MAY_HOLD_NAN and any(True for _ in _nans(raw_id))
 
 
 def plain_nans(raw_id: bytes) -> bytes:
-    """Return an id as an index has it: with the plain NaN in the place of every other.
+    """Return an id in the form in which an index stores it: every NaN replaced by the default NaN.
 
     >>> from bson import Decimal128, decode, encode
     >>> decode(plain_nans(encode({"_id": {"n": Decimal128("-NaN")}})))
@@ -144,14 +180,15 @@ def plain_nans(raw_id: bytes) -> bytes:
 
 
 def _nans(raw: bytes, first: int = 0) -> Iterator[tuple[int, int]]:
-    """Yield where such numbers are in a document, given the place at which it begins."""
+    """Yield start and end of each NaN in the document at `first`, nested ones included."""
     for start, value, end in fields(raw, first):
         kind = raw[start]
         if kind in (DOUBLE, DECIMAL) and _is_nan(raw, kind, value):
             yield value, end
         elif kind in (DOCUMENT, ARRAY):
             yield from _nans(raw, value)
-        elif kind == SCOPED_CODE:  # its length, that of the code, the code, the scope
+        elif kind == SCOPED_CODE:
+            # Layout: total length, length of the code, the code, the scope (a document).
             yield from _nans(raw, value + 8 + INT32.unpack_from(raw, value + 4)[0])
 
 
@@ -162,10 +199,10 @@ def _is_nan(raw: bytes, kind: int, start: int) -> bool:
 
 
 def is_alone(raw_id: bytes) -> bool:
-    """Return whether no id of other bytes is equal to this one for the server.
+    """Return whether the bytes of this id identify it: the server never treats other bytes as the same id.
 
-    It takes numbers of one value for equal whatever their type, and a symbol for a string.  Of such ids the
-    int32 is alone, else the int64, else the double; the others are not.
+    The server compares numbers by value, whatever their type, and a symbol as a string. Among equal numbers
+    this function returns True for one type only: int32 if the value fits, otherwise int64, otherwise double.
 
     >>> from bson import Int64, encode
     >>> [is_alone(encode({"_id": value})) for value in (25, 25.0, Int64(25), 2**40, 2.5, "a", {"n": 1.0})]
@@ -194,13 +231,16 @@ def _none() -> Hashes:
 
 @dataclass(frozen=True, slots=True)
 class IdSet:
-    """A set of ids, built once; false answers are as likely as two ids with one 128-bit digest."""
+    """A read-only set of ids that stores 16 bytes per id.
+
+    Only a 128-bit digest of each id is stored, so an id is found by mistake if its digest collides.
+    """
 
     _sorted: Hashes = field(default_factory=_none)
 
     @classmethod
     def of(cls, chunks: Iterable[Iterable[bytes]]) -> IdSet:
-        """Take the ids of many plans."""
+        """Build a set from several sequences of ids."""
         hashes = np.concatenate([_none(), *map(digests, chunks)])
         return cls(hashes[np.argsort(hashes[:, 0])])
 
@@ -208,23 +248,24 @@ class IdSet:
         return len(self._sorted)
 
     def among(self, ids: Sequence[bytes]) -> set[bytes]:
-        """Return those of the ids that are in the set."""
+        """Return the ids that are in the set."""
         return set(ids).difference(self.missing(ids)) if len(self) else set()
 
     def missing(self, ids: Sequence[bytes]) -> list[bytes]:
-        """Return those of the ids that are not in the set, in their order."""
+        """Return the ids that are not in the set, in their original order."""
         wanted = digests(ids)
         column = self._sorted[:, 0]
         first = np.searchsorted(column, wanted[:, 0], "left")
         last = np.searchsorted(column, wanted[:, 0], "right")
         is_there = np.zeros(len(wanted), np.bool_)
-        for place in range(int((last - first).max(initial=0))):  # hashes that begin alike are hardly ever two
+        # One pass per digest with the same first half; nearly always a single pass.
+        for place in range(int((last - first).max(initial=0))):
             inside = np.flatnonzero(first + place < last)
             is_there[inside] |= self._sorted[first[inside] + place, 1] == wanted[inside, 1]
         return [raw_id for raw_id, there in zip(ids, is_there.tolist(), strict=True) if not there]
 
 
-# So that every id and row can be shown: dates out of Python's range and bad UTF-8 too.
+# Decodes every id and row, also dates outside Python's range and invalid UTF-8.
 SHOWABLE: CodecOptions[Any] = CodecOptions(
     tz_aware=True,
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
@@ -236,20 +277,21 @@ ID_JSON = json_util.JSONOptions(
 
 
 def value(raw_id: bytes) -> Any:
-    """Return an id as Python has it, for people to read."""
+    """Decode a raw id to a Python value."""
     return RawBSONDocument(raw_id)["_id"]
 
 
 def readings(given: str) -> list[bytes]:
-    """Return what an id on the command line may mean, likeliest first, as raw ids.
+    """Return the raw ids that an id on the command line may mean, the most likely first.
 
-    24 hexadecimal digits are an ObjectId; else it is extended JSON of the value; else the string itself.
-    So `42` is a number where there is one, and `"42"` a string.
+    24 hexadecimal digits are read as an ObjectId first, then as extended JSON, then as a string.
+    So `42` is the number if a record has it as its id, otherwise the string; `"42"` is always the string.
     """
     values: list[Any] = []
     with suppress(InvalidId):
         values.append(ObjectId(given))
-    with suppress(Exception):  # the parser raises whatever a malformed value leads it to
+    # Malformed extended JSON raises many types of errors, some of them undocumented.
+    with suppress(Exception):
         values.append(json_util.loads(given, json_options=ID_JSON))
     values.append(given)
     found = []
@@ -257,14 +299,16 @@ def readings(given: str) -> list[bytes]:
         is_pattern = isinstance(value, Regex) or (
             isinstance(value, dict) and str(next(iter(value), "")).startswith("$")
         )
-        if not is_pattern:  # no id can be one, and a query would take it for a condition
-            with suppress(Exception):  # a number that is too large, a text that is not valid UTF-8
+        # No id can be a pattern or an operator, and a query would run it as a condition.
+        if not is_pattern:
+            # Fails for numbers above 64 bits and for text that is not valid UTF-8.
+            with suppress(Exception):
                 found.append(encode({"_id": value}))
     return list(dict.fromkeys(found))
 
 
 def with_equals(ids: Iterable[bytes]) -> list[bytes]:
-    """Return ids, and behind them those numbers of other types that are equal to one of them.
+    """Return the ids, followed by equal numbers of other types.
 
     >>> from bson import encode
     >>> [value(raw_id) for raw_id in with_equals([encode({"_id": 42}), encode({"_id": "a"})])]
@@ -278,9 +322,9 @@ def with_equals(ids: Iterable[bytes]) -> list[bytes]:
 
 
 def extended(raw_id: bytes) -> Any:
-    """Return an id as JSON values: extended JSON, which the command line takes.
+    """Return an id as extended JSON values, a form that the command line accepts.
 
-    `report.terminal.id_text` makes of it the text that is shown to people.
+    `report.terminal.id_text` turns them into the text that people see.
     """
     value = decode(raw_id, SHOWABLE)["_id"]
     return json.loads(json_util.dumps(value, json_options=ID_JSON))

@@ -27,7 +27,7 @@ NOT_IN_INDEX = {"_id": 1, "-": 1}
 
 
 def stored_ids(collection: RetryingCollection, ids: Sequence[bytes]) -> list[bytes]:
-    """Return ids that came from the index as they are in the records, in the same order.
+    """Return the ids of records, given the ids in the index; the order stays the same.
 
     The index stores every NaN as the same NaN; the records keep its sign and bits.
     """
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 def prefetch(batches: Iterable[T]) -> Iterator[T]:
-    """Yield the batches in order, reading one batch ahead; an error is raised in place of its batch."""
+    """Yield the batches in order, reading one batch ahead; an error is raised when its batch is due."""
     source = iter(batches)
     reader = Threads(1)
     try:
@@ -55,7 +55,7 @@ def prefetch(batches: Iterable[T]) -> Iterator[T]:
         reader.stop()
 
 
-# Characters of the server's message that are shown.
+# Characters of the server's message in an error.
 LONGEST = 300
 
 
@@ -97,7 +97,7 @@ def named_filter_errors(condition: Mapping[str, Any]) -> Iterator[None]:
 MIN_KEY = encode({"_id": MinKey()})
 MAX_KEY = encode({"_id": MaxKey()})
 IDS_A_PAGE = 5_000
-# A projection for which the server only reads the index.
+# With this projection, the server only reads the index.
 IDS: Mapping[str, Any] = {"_id": 1}
 WHOLE: Mapping[str, Any] = {}
 

@@ -7,13 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import inf
 
+# A bucket stores at most this many seconds of unused rate.
 SAVED_SECONDS = 1.0
-FIRST_PAGE = 32  # records, while nobody knows how large they are
+# Records of the first page of a reader with a limit on bytes, while the size of a record is unknown.
+FIRST_PAGE = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """How many records, and how many bytes of them, may be read in a second."""
+    """The limits of a reader: records per second and bytes per second."""
 
     records: float = inf
     nbytes: float = inf
@@ -21,10 +23,17 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A token bucket as it was at a time, in seconds; it fills at `rate` a second, and may be in debt.
+    """An immutable token bucket: its level at a point in time.
 
-    >>> bucket = Bucket(rate=10.0, at=0.0).taken(25.0, now=0.0)
-    >>> bucket.wait, bucket.taken(5.0, now=2.5).wait
+    A reader may take more than there is; the level is then negative.
+
+    Attributes:
+        rate: Tokens added per second.
+        at: Time of the level, in seconds of the reader's clock.
+        level: Tokens in the bucket.
+
+    >>> bucket = Bucket(rate=10.0, at=0.0).take(25.0, now=0.0)
+    >>> bucket.wait, bucket.take(5.0, now=2.5).wait
     (2.5, 0.5)
     """
 
@@ -32,19 +41,23 @@ class Bucket:
     at: float
     level: float = 0.0
 
-    def taken(self, amount: float, now: float) -> Bucket:
-        """Return the bucket after something was taken from it; `now` is no earlier than `at`."""
+    def take(self, amount: float, now: float) -> Bucket:
+        """Return the bucket after `amount` tokens were taken; `now` is not before `at`."""
         filled = min(self.level + self.rate * (now - self.at), self.rate * SAVED_SECONDS)
         return replace(self, level=filled - amount, at=now)
 
     @property
     def wait(self) -> float:
-        """Seconds from `at` until the bucket is out of debt."""
+        """Seconds from `at` until the level is no longer negative."""
         return max(0.0, -self.level / self.rate)
 
 
 class Pace:
-    """Holds a reader to its rates; does nothing where they are infinite."""
+    """Slows a reader down to its rates; infinite rates cost nothing.
+
+    Attributes:
+        waited: Seconds spent waiting so far.
+    """
 
     def __init__(
         self,
@@ -52,18 +65,24 @@ class Pace:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        """Begin now; `clock` tells seconds and `sleep` lets some pass."""
+        """Start with empty buckets.
+
+        Args:
+            rates: The limits.
+            clock: Returns the time in seconds.
+            sleep: Waits for a number of seconds.
+        """
         self._rates, self._clock, self._sleep = rates, clock, sleep
         self._records = Bucket(rates.records, clock())
         self._nbytes = Bucket(rates.nbytes, clock())
         self._mean: float | None = None
-        self.waited = 0.0  # seconds, so far
+        self.waited = 0.0
 
     def records(self, most: int) -> int:
-        """Return how many records to ask for at once: at most so many, and what is worth about a second.
+        """Return the number of records to request at once: about one second's worth, at most `most`.
 
-        A server fills its answer whatever the reader will take of it, so the size of the latest records says
-        how many of them are worth a second of bytes.
+        The server fills its answer even if the reader stops early, so a limit on bytes becomes a number of
+        records, by the mean size of the latest records.
         """
         worth = min(float(most), self._rates.records)
         if self._rates.nbytes < inf:
@@ -71,20 +90,20 @@ class Pace:
         return max(1, int(worth))
 
     def nbytes(self, most: int) -> int:
-        """Return how many bytes to take at once: at most so many, and what is worth about a second."""
+        """Return the number of bytes to read at once: about one second's worth, at most `most`."""
         return max(1, int(min(most, self._rates.nbytes)))
 
     def spend(self, records: int, nbytes: int) -> None:
-        """Pay for what was read, and wait until there is no debt."""
+        """Take records and bytes that were read from the buckets, and wait until no bucket is in debt."""
         now = self._clock()
         if records:
             self._mean = nbytes / records
         waits = []
         if self._rates.records < inf:
-            self._records = self._records.taken(records, now)
+            self._records = self._records.take(records, now)
             waits.append(self._records.wait)
         if self._rates.nbytes < inf:
-            self._nbytes = self._nbytes.taken(nbytes, now)
+            self._nbytes = self._nbytes.take(nbytes, now)
             waits.append(self._nbytes.wait)
         if (seconds := max(waits, default=0.0)) > 0:
             self._sleep(seconds)

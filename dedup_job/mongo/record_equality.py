@@ -1,4 +1,8 @@
-"""Compare a stored record with the one that was sent, allowing for what the server changes."""
+"""Compare a stored record with the record that was sent.
+
+The server changes one value on insertion: it sets an empty timestamp, `Timestamp(0, 0)`, in a field of the
+record to the current time.  Timestamps in nested documents, and in `_id`, stay empty.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,21 @@ from itertools import chain, combinations
 
 from dedup_job.mongo.ids import NAME, TIMESTAMP, fields
 
-EMPTY_TIME = re.compile(b"\x11[^\0]*+\0{9}")  # may be elsewhere in a record, too
+# Type, name and an empty value. Also matches inside other values, so a match is only a reason to parse.
+EMPTY_TIME = re.compile(b"\x11[^\0]*+\0{9}")
 DOLLAR = ord("$")
+# The number of combinations doubles with each timestamp.
 MOST_TIMES = 8
 
 
-def arrived(sent: bytes, stored: bytes) -> bool:
-    """Return whether a stored record is the one that was sent, byte for byte.
+def is_unchanged(sent: bytes, stored: bytes) -> bool:
+    """Return whether a stored record equals the sent record, byte for byte.
 
-    Save for what the server sets itself on insertion: each `Timestamp(0, 0)` that is a field of the record.
+    Timestamps that were sent empty may have any value in the stored record.
 
     >>> from bson import Timestamp, encode
     >>> sent, stored = ({"_id": 1, "at": Timestamp(seconds, 0), "n": 2} for seconds in (0, 1760000000))
-    >>> arrived(encode(sent), encode(stored)), arrived(encode(sent), encode({**stored, "n": 3}))
+    >>> is_unchanged(encode(sent), encode(stored)), is_unchanged(encode(sent), encode({**stored, "n": 3}))
     (True, False)
     """
     if sent == stored:
@@ -33,13 +39,13 @@ def arrived(sent: bytes, stored: bytes) -> bool:
     return masked == sent
 
 
-def as_sent(stored: bytes) -> Iterator[bytes]:
-    """Yield what a stored record may have been when it was sent: as it is, or with some of its times empty.
+def possible_originals(stored: bytes) -> Iterator[bytes]:
+    """Yield the records that may have been sent: the stored record, then with some of its timestamps emptied.
 
-    Of more than eight times it is all or none, as their choices are too many.
+    A record with more than eight timestamps is only yielded unchanged and with all of them empty.
 
     >>> from bson import Timestamp, decode, encode
-    >>> [decode(sent)["at"].time for sent in as_sent(encode({"_id": 1, "at": Timestamp(9, 1)}))]
+    >>> [decode(sent)["at"].time for sent in possible_originals(encode({"_id": 1, "at": Timestamp(9, 1)}))]
     [9, 0]
     """
     places = [
@@ -56,12 +62,12 @@ def as_sent(stored: bytes) -> Iterator[bytes]:
 
 
 def has_empty_time(raw: bytes) -> bool:
-    """Return whether a field of a record is `Timestamp(0, 0)`, which the server replaces on insertion."""
+    """Return whether a field of a record is `Timestamp(0, 0)`, which the server sets on insertion."""
     return EMPTY_TIME.search(raw) is not None and any(True for _ in _empty_times(raw))
 
 
 def has_dollar(raw: bytes) -> bool:
-    """Return whether the name of a field of a record begins with a dollar, as an operator's does.
+    """Return whether a top-level field name begins with a dollar sign, like an operator.
 
     >>> from bson import encode
     >>> has_dollar(encode({"_id": 1, "$note": 2})), has_dollar(encode({"_id": 1, "a$": {"$note": 2}}))
@@ -71,7 +77,7 @@ def has_dollar(raw: bytes) -> bool:
 
 
 def _empty_times(raw: bytes) -> Iterator[int]:
-    """Yield where the values of such fields begin; an id may be empty."""
+    """Yield the position of each empty timestamp in a top-level field, except in `_id`."""
     for start, value, end in fields(raw):
         if raw[start] == TIMESTAMP and not any(raw[value:end]) and raw[start + 1 : value] != NAME:
             yield value

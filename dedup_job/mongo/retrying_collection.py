@@ -105,14 +105,14 @@ class RetryingCollection:
         self.attempt(lambda: self.unretried.delete_many(condition))
 
     def list_collections(self, condition: Mapping[str, Any]) -> list[Any]:
-        """Return what the server says about collections of the same database."""
+        """Return the server's descriptions of collections in the same database."""
         # With plain options, so that a UUID is returned as bytes, whatever the connection string says.
         plain: CodecOptions[Any] = CodecOptions()
         database = self.unretried.database.with_options(codec_options=plain)
         return self.attempt(lambda: list(database.list_collections(filter=condition)))
 
     def hello(self) -> Any:
-        """Return what the server says about itself and its replica set."""
+        """Return the server's description of itself and of its replica set."""
         return self.attempt(lambda: self.client.admin.command("hello"))
 
     def server_time(self) -> datetime:

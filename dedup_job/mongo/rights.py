@@ -1,4 +1,4 @@
-"""Privileges: what a user may do, and what each command needs."""
+"""Privileges: those a user has, and those each command needs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Rights:
         return [action for action in actions if action not in allowed]
 
     def check(self, what: str, actions: Iterable[str], database: str, collection: str) -> None:
-        """Raise NotPermitted where he lacks one of these rights on a collection."""
+        """Raise NotPermitted if the user lacks one of these privileges on a collection."""
         if lacking := self.lacking(actions, database, collection):
             raise NotPermitted(
                 f"{what}: {lack(lacking, database, collection)}; see docs/how-to/grant-rights.md"
@@ -54,7 +54,7 @@ class Rights:
 
 
 def lack(actions: Iterable[str], database: str, collection: str = "") -> str:
-    """Say which rights a user lacks, as a server's refusal is told.
+    """Describe missing privileges, in the words of the message for a refused command.
 
     >>> lack(["find", "insert"], "shop", "pages")
     'the user lacks the right to find and insert on shop.pages'
@@ -65,13 +65,14 @@ def lack(actions: Iterable[str], database: str, collection: str = "") -> str:
 
 
 def _covers(resource: Mapping[str, Any], database: str, collection: str) -> bool:
-    """Return whether a privilege on a resource is one on a collection, or with "" on a database.
+    """Return whether a privilege on a resource is valid for a collection, or with "" for a database itself.
 
-    An empty name stands for all; {db: "shop", collection: ""} for shop itself, too.
+    An empty name in a resource means all names; {db: "shop", collection: ""} also covers the database itself.
     """
     if resource.get("anyResource"):
         return True
-    if "db" not in resource:  # of the cluster
+    # A privilege on the cluster covers no database.
+    if "db" not in resource:
         return False
     return resource["db"] in ("", database) and resource["collection"] in ("", collection)
 

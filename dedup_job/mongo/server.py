@@ -1,4 +1,4 @@
-"""What a server says about itself: version, deployment, disk, databases and collections."""
+"""Ask a server about itself: version, deployment, free disk space, databases and collections."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ STANDALONE = "standalone server"
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What a deployment says of itself.
+    """Version and kind of a deployment.
 
-    version  of the member that answers
-    kind     "replica set NAME", "sharded cluster" or STANDALONE
-    lag      seconds that the majority is behind the primary; 0 where there is none
+    Attributes:
+        version: Version of the member that answers.
+        kind: "replica set NAME", "sharded cluster" or STANDALONE.
+        lag: Seconds that the majority is behind the primary; 0 without a replica set.
     """
 
     version: str
@@ -29,34 +30,44 @@ class Server:
     lag: float
 
     @classmethod
-    def of(cls, client: MongoClient[Any], what: str, patience: RetryPolicy) -> Self:
-        """Ask it; everybody who is known to it may."""
+    def of(cls, client: MongoClient[Any], what: str, retry: RetryPolicy) -> Self:
+        """Ask the server; no privilege is needed.
+
+        Args:
+            client: The connection.
+            what: The name in messages, such as "the source server".
+            retry: How long commands are retried.
+        """
         with named_errors(what):
-            hello = patience(lambda: client.admin.command("hello"))
-            about = patience(lambda: client.admin.command("buildInfo"))
+            hello = retry(lambda: client.admin.command("hello"))
+            about = retry(lambda: client.admin.command("buildInfo"))
         return cls(about["version"], kind_of_deployment(hello), lag_of(hello))
 
 
 def kind_of_deployment(hello: Mapping[str, Any]) -> str:
-    """Return how a server is set up, by its answer to `hello`."""
+    """Return the kind of deployment, from the server's answer to `hello`."""
     if "setName" in hello:
         return f"replica set {hello['setName']}"
     return "sharded cluster" if hello.get("msg") == "isdbgrid" else STANDALONE
 
 
 def lag_of(hello: Mapping[str, Any]) -> float:
-    """Return how many seconds the majority is behind; a set writes something every ten seconds."""
+    """Return the seconds that the majority is behind the primary, from the server's answer to `hello`.
+
+    An idle replica set writes a no-op every ten seconds, so a lag shows on an idle set as well.
+    """
     last = hello.get("lastWrite", {})
     if "majorityWriteDate" not in last:
         return 0.0
     return max(0.0, float((last["lastWriteDate"] - last["majorityWriteDate"]).total_seconds()))
 
 
-def free_bytes(client: MongoClient[Any], database: str, what: str, patience: RetryPolicy) -> int | None:
-    """Return the free bytes on a disk; None where a router answers or the database does not exist yet."""
+def free_bytes(client: MongoClient[Any], database: str, what: str, retry: RetryPolicy) -> int | None:
+    """Return the free bytes on a database's disk; None if a router answers or the database does not exist."""
     with named_errors(what):
-        stats = patience(lambda: client[database].command("dbStats"))
-    if not stats.get("fsTotalSize"):  # 0 where the database does not exist
+        stats = retry(lambda: client[database].command("dbStats"))
+    # 0 if the database does not exist; missing in the answer of a router.
+    if not stats.get("fsTotalSize"):
         return None
     return int(stats["fsTotalSize"] - stats["fsUsedSize"])
 
@@ -65,21 +76,21 @@ OF_THE_SERVER = frozenset({"admin", "config", "local"})
 
 
 class Catalog:
-    """What a user may see on a server; reads alone."""
+    """Lists the databases and collections of a server that its user may see; only reads."""
 
-    def __init__(self, client: MongoClient[Any], patience: RetryPolicy) -> None:
-        self._client, self._patience = client, patience
+    def __init__(self, client: MongoClient[Any], retry: RetryPolicy) -> None:
+        self._client, self._retry = client, retry
 
     def databases(self) -> list[str]:
-        """Return the names of the databases, but for the server's own."""
+        """Return the names of the databases, sorted, without the server's own."""
         with named_errors("the source server"):
-            found = self._patience(self._client.list_database_names)
+            found = self._retry(self._client.list_database_names)
         return sorted(set(found) - OF_THE_SERVER)
 
     def collections(self, database: str) -> list[str]:
-        """Return the names of the collections that may be a source: no target of this job, nor its ledger."""
+        """Return the names of possible sources, sorted: collections that are no target and no ledger."""
         with named_errors("the source server"):
-            found = self._patience(
+            found = self._retry(
                 lambda: self._client[database].list_collection_names(filter={"type": "collection"})
             )
         ours = {LEDGER.sub("", name) for name in found if LEDGER.search(name)}
@@ -90,9 +101,9 @@ class Catalog:
         )
 
     def some(self, database: str, collection: str, count: int) -> Sequence[bytes]:
-        """Return so many records, drawn at random."""
+        """Return `count` random raw records; fewer if the collection is smaller."""
         drawn: list[Mapping[str, Any]] = [{"$sample": {"size": count}}]
         records = self._client[database].get_collection(collection, codec_options=RAW)
         with named_errors("the source"):
-            found = self._patience(lambda: list(records.aggregate(drawn)))
+            found = self._retry(lambda: list(records.aggregate(drawn)))
         return [bytes(record.raw) for record in found]

@@ -49,7 +49,7 @@ class Source:
         retry: RetryPolicy = RetryPolicy(),
         pace: Pace | None = None,
     ) -> None:
-        """Take the collection, and how it is read.
+        """Set the collection and the way it is read.
 
         Args:
             collection: The collection.
@@ -76,7 +76,7 @@ class Source:
 
     @property
     def waited(self) -> float:
-        """Seconds that were waited so far for the rate limit."""
+        """Seconds spent waiting for the rate limit so far."""
         return self._pace.waited
 
     def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
@@ -84,7 +84,7 @@ class Source:
         return self._lookup.pieces(ids, fields)
 
     def present(self, ids: Iterable[bytes]) -> list[bytes]:
-        """Return the ids of the existing records, as they are in the source; see `Lookup.present`."""
+        """Return the ids of the existing records, in the source's form; see `Lookup.present`."""
         return self._lookup.present(ids)
 
     def matching(self, ids: Iterable[bytes], condition: Mapping[str, Any]) -> set[bytes]:
@@ -103,10 +103,10 @@ class Source:
             ids = ids[last + 1 :]
 
     def _first_of(self, asked: Sequence[bytes], nbytes: int) -> tuple[Sequence[bytes], dict[bytes, bytes]]:
-        """Return the first records with these ids, of about `nbytes`, and the ids that were looked up.
+        """Return the ids that were requested, and the first records with these ids, of about `nbytes`.
 
         The server returns records in the order of ids, which may differ from the order in `asked`.  If a
-        record beyond `nbytes` comes before a returned one in `asked`, fewer ids are looked up.
+        record beyond `nbytes` comes before a returned record in `asked`, fewer ids are requested.
         """
         while True:
             found = next(self._lookup.pieces(asked, nbytes=nbytes), {})

@@ -16,7 +16,7 @@ from pymongo.errors import BulkWriteError, OperationFailure, WTimeoutError
 from dedup_job.mongo.client import PERMISSION, STORAGE, TRANSIENT_CODES, RetryPolicy
 from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import id_of, plain_nans, selector
-from dedup_job.mongo.record_equality import arrived, has_dollar, has_empty_time
+from dedup_job.mongo.record_equality import has_dollar, has_empty_time, is_unchanged
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.records import RAW
@@ -42,9 +42,9 @@ class Target:
         self._lookup = Lookup(self._collection)
         self._warned_of_times = False
 
-    def as_it_is(self) -> Target:
+    def without_inserts(self) -> Target:
         """Return a target that inserts nothing, for records that are there already."""
-        return _AsItIs(self._collection.unretried, self._collection.retry)
+        return _FilledTarget(self._collection.unretried, self._collection.retry)
 
     def holds_others(self, known: Known[bytes]) -> bool:
         """Return whether the target holds a record with another id than these."""
@@ -67,8 +67,8 @@ class Target:
 
         Args:
             records: The raw records.
-            absent: Ids that were free a moment ago. A refusal of these is believed without a lookup, which
-                saves one for each refused copy.
+            absent: Ids that were free a moment ago. Their refusals are believed without a lookup, which saves
+                one lookup for each refused copy.
 
         Returns:
             The reason of each refusal, by position in `records`.
@@ -88,13 +88,13 @@ class Target:
         return next(self._lookup.pieces([raw_id]), {}).get(raw_id)
 
     def conflicting(self, records: Iterable[bytes]) -> set[bytes]:
-        """Return the ids of the raw records for which the target holds a different record."""
+        """Return the ids of the raw records that differ from the target's record with the same id."""
         wanted = {id_of(record): record for record in records}
         return {
             raw_id
             for found in self.fetch(list(wanted))
             for raw_id, stored in found.items()
-            if not arrived(wanted[raw_id], stored)
+            if not is_unchanged(wanted[raw_id], stored)
         }
 
     def absent(self, ids: Iterable[bytes]) -> set[bytes]:
@@ -102,7 +102,7 @@ class Target:
         return self._lookup.absent(ids)
 
     def present(self, ids: Iterable[bytes]) -> list[bytes]:
-        """Return the ids of the existing records, as they are in the target; see `Lookup.present`."""
+        """Return the ids of the existing records, in the target's form; see `Lookup.present`."""
         return self._lookup.present(ids)
 
     def remove(self, ids: Sequence[bytes], before: datetime) -> None:
@@ -159,7 +159,7 @@ class Target:
     def _name_refusals(
         self, records: Sequence[bytes], errors: Mapping[int, Mapping[str, Any]], absent: Known[bytes]
     ) -> dict[int, str]:
-        """Return the reason of each refusal; a row whose record is in the target was not refused."""
+        """Return the reason of each refusal; a record that is in the target was not refused."""
         rows = {
             raw_id: row
             for row, error in errors.items()
@@ -171,7 +171,7 @@ class Target:
         for found in self.fetch(list(rows)):
             for raw_id in found.keys() & rows.keys():
                 row = rows[raw_id]
-                if arrived(records[row], found[raw_id]):
+                if is_unchanged(records[row], found[raw_id]):
                     del others[row]
                 else:
                     others[row] = True
@@ -185,8 +185,8 @@ class Target:
             )
 
 
-class _AsItIs(Target):
-    """A target that already holds all records that are to be inserted."""
+class _FilledTarget(Target):
+    """A target that already holds every record, so it inserts nothing."""
 
     def insert(self, records: Sequence[bytes], absent: Known[bytes] = ()) -> dict[int, str]:
         """No-op: every record is already in the target."""
@@ -252,9 +252,9 @@ class ReadOnlyTarget:
         return gone.difference(to_come) | self._source.absent(to_come)
 
     def conflicting(self, records: Iterable[bytes]) -> set[bytes]:
-        """Return the ids of the raw records for which the target holds a different record."""
+        """Return the ids of the raw records that differ from the target's record with the same id."""
         return self._target.conflicting(records)
 
     def _to_come(self, ids: Sequence[bytes]) -> Sequence[bytes]:
-        """Return the ids, of records that the target lacks, that are looked up in the source."""
+        """Return the ids to read from the source, out of the ids that the target lacks."""
         return ids

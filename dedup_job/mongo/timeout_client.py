@@ -1,12 +1,12 @@
-"""A client whose reads have a time limit: the server ends a read that it works on for longer.
+"""A client that limits the time of each read with `maxTimeMS`.
 
-The limit is `maxTimeMS` of the command.  It counts the time that the server works on a cursor, over all of
-its batches, and not the time that this process takes between them.  The job reads a collection in pages, each
-a find of its own (`Pages`, `Lookup`), so the limit is that of a page, however many hours a run takes.  Only
-`list` with an order keeps a cursor open for longer, and the server has sorted all rows by the first batch.
+`maxTimeMS` counts the time that the server works on a cursor, over all batches of the cursor, and not the
+time that this process takes between batches.  The job reads a collection in pages, each with a find of its
+own (`Pages`, `Lookup`), so the limit applies to a page, not to a run.  Only `list` with an order keeps a
+cursor open for longer; the server has sorted all rows before it returns the first batch.
 
-The driver's own `timeoutMS` is no substitute: it limits writes too, and as long as it lasts the driver
-repeats a failed read without a pause, where `RetryPolicy` waits longer each time.
+The driver's own `timeoutMS` is no substitute: it limits writes too, and the driver retries a failed read
+without a pause until the timeout, while `RetryPolicy` backs off.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from pymongo.database import Database
 
 
 class TimeoutClient(MongoClient[Any]):
-    """Limits each read of its databases and collections to so many milliseconds."""
+    """A client whose databases and collections send a time limit with each read.
+
+    Attributes:
+        read_milliseconds: The time limit of a read.
+    """
 
     def __init__(self, uri: str, read_milliseconds: int, **options: Any) -> None:
         self.read_milliseconds = read_milliseconds
@@ -38,7 +42,7 @@ class TimeoutClient(MongoClient[Any]):
 class _LimitedDatabase(Database[Any]):
     @property
     def limit(self) -> int:
-        """Milliseconds that a read may take."""
+        """Time limit of a read, in milliseconds."""
         return cast(TimeoutClient, self.client).read_milliseconds
 
     def __getitem__(self, name: str) -> Collection[Any]:
@@ -63,7 +67,7 @@ class _LimitedDatabase(Database[Any]):
 class _LimitedCollection(Collection[Any]):
     @property
     def limit(self) -> int:
-        """Milliseconds that a read may take."""
+        """Time limit of a read, in milliseconds."""
         return cast(_LimitedDatabase, self.database).limit
 
     def with_options(self, *args: Any, **kwargs: Any) -> Collection[Any]:

@@ -31,7 +31,8 @@ from dedup_job.pipeline.local_engine import Capacity, LocalEngine
 from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.records import BACKFILL, RECONCILE, Batch, RawIds
 
-BEGINNING = 60  # characters of a text that evidence shows
+# Characters of a text that evidence shows.
+BEGINNING = 60
 
 
 class RecordLookup(Protocol):
@@ -135,7 +136,7 @@ class Context:
             self.recipe.settings,
             self.recipe.digest,
             filter=self.settings.source.plain_filter,
-            places=self.places.noted(),
+            places=self.places.with_servers(),
         )
 
     def engine(self) -> LocalEngine:

@@ -17,13 +17,18 @@ from dedup_job.records import Action, FingerprintedBatch, Plan, is_failure
 from dedup_job.report.terminal import format_id
 from dedup_job.text.fields import count_field_kinds, count_text_fields
 
-FIRST_RECORDS = 1_000  # records that are checked before any of them is decided
+# Records that are checked before any of them is decided.
+FIRST_RECORDS = 1_000
 # Bytes of first records that are buffered for that check; beyond, records are decided while it continues.
 MAX_BUFFERED_BYTES = 64 << 20
-SAMPLED_RECORDS = 100  # records whose fields a message names
-MAX_NAMES = 10  # fields or reasons in a message
-MIN_RECORDS_FOR_SHARE = 10_000  # records from which on a share of dropped or failed records means something
-MAX_DUPLICATES = 5  # duplicates of a keeper in a message
+# Records whose fields a message names.
+SAMPLED_RECORDS = 100
+# Fields or reasons in a message.
+MAX_NAMES = 10
+# With fewer records, a share of dropped or failed records means little.
+MIN_RECORDS_FOR_SHARE = 10_000
+# Duplicates of a keeper in a message.
+MAX_DUPLICATES = 5
 
 Warn = Callable[[str], object]
 
@@ -115,7 +120,7 @@ def check_first_records(
 
 @dataclass(frozen=True, slots=True)
 class InterruptedCounts:
-    """What interrupted runs decided.
+    """Counts of the decisions of interrupted runs.
 
     Attributes:
         read: Records.

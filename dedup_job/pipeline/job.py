@@ -43,20 +43,20 @@ PLAN_BYTES = 6 << 20
 
 
 class KeptRecords(Protocol):
-    """The kept records: the target itself or, in a dry run, what it would hold."""
+    """The kept records: in the target or, in a dry run, in a simulated target."""
 
     def absent(self, ids: Iterable[bytes]) -> set[bytes]:
-        """Return the ids that it does not hold."""
+        """Return the ids that no record has."""
         ...
 
     def conflicting(self, records: Iterable[bytes]) -> set[bytes]:
-        """Return the ids of the raw records for which it holds a different record."""
+        """Return the ids of the raw records that differ from the kept record with the same id."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Everything a run works with.  A dry run is the same with a `commit` that writes nothing.
+    """The inputs of a run.  In a dry run `commit` writes nothing.
 
     Attributes:
         batches: The batches to decide, in order, with their fingerprints.

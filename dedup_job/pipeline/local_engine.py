@@ -1,4 +1,4 @@
-"""Fingerprint batches in supervised worker processes: in order, with bounded memory, without hanging."""
+"""Fingerprint batches in supervised worker processes, in order and with bounded memory."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How much the engine takes on at once.
+    """The limits of an engine.
 
-    workers        processes
-    nbytes         bytes of records in flight, and of what came of them; one batch is always taken
-    record_seconds how much processor time a single record may take
+    Attributes:
+        workers: Number of worker processes.
+        nbytes: Bytes of the records in flight and of their fingerprints; one batch is always accepted.
+        record_seconds: Processor time that a single record may take.
     """
 
     workers: int = 2
@@ -37,7 +38,7 @@ class Capacity:
 
 
 class LocalEngine:
-    """Fingerprints on worker processes; use it as a context manager."""
+    """Fingerprints records in worker processes; use it in a `with` statement."""
 
     def __init__(self, recipe: Recipe, capacity: Capacity = Capacity()) -> None:
         self._recipe = recipe
@@ -55,25 +56,25 @@ class LocalEngine:
     ) -> None:
         self._pool.stop()
 
-    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[FingerprintedBatch]:
-        """Yield each batch with its fingerprints, in order, while later ones are worked on."""
+    def fingerprint_batches(self, batches: Iterable[Batch]) -> Iterator[FingerprintedBatch]:
+        """Yield each batch with its fingerprints, in order, while workers are busy with later batches."""
         for batch, future in self._ahead(worker_process.work, batches):
-            yield batch, self._settled(batch.raws, future)
+            yield batch, self._isolate_failures(batch.raws, future)
 
     def fingerprint(self, raws: Sequence[bytes]) -> Fingerprints:
         """Fingerprint some records and wait for the answer."""
-        return self._settled(raws, self._submit(worker_process.work, raws))
+        return self._isolate_failures(raws, self._submit(worker_process.work, raws))
 
-    def counted_terms(self, batches: Iterable[Batch]) -> Iterator[tuple[int, Counter[str]]]:
-        """Yield for each batch the number of texts, and for each term the texts that hold it.
+    def count_terms(self, batches: Iterable[Batch]) -> Iterator[tuple[int, Counter[str]]]:
+        """Yield for each batch the number of texts, and for each term the number of texts that contain it.
 
-        A batch with a record that crashes its worker, or uses its time up, is left out.
+        A batch with a record that crashes its worker, or uses up its time, counts as empty.
         """
         for batch, future in self._ahead(worker_process.count_terms, batches):
             yield _outcome(future) or self._again(worker_process.count_terms, batch.raws) or (0, Counter())
 
     def _ahead(self, work: Work[T], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Future[T]]]:
-        """Yield batches in order, each with the work on it, keeping the workers busy with later ones."""
+        """Yield each batch with a future of the work on it, in order; later batches are submitted ahead."""
         waiting: deque[tuple[Batch, Future[T]]] = deque()
         for batch in batches:
             while waiting and self._is_full(waiting, batch.nbytes):
@@ -92,8 +93,8 @@ class LocalEngine:
         seconds = self._capacity.record_seconds * min(max(len(raws), 1), 6)
         return self._pool.submit(work, raws, seconds, is_fresh)
 
-    def _settled(self, raws: Sequence[bytes], future: Future[Fingerprints]) -> Fingerprints:
-        """Return the fingerprints; isolate the record that kills or stalls its worker."""
+    def _isolate_failures(self, raws: Sequence[bytes], future: Future[Fingerprints]) -> Fingerprints:
+        """Return the fingerprints; if the worker was lost, halve the records to find the cause."""
         if (prints := _outcome(future)) is not None:
             return prints
         if len(raws) > 1:
@@ -101,13 +102,14 @@ class LocalEngine:
             halves = [
                 (half, self._submit(worker_process.work, half)) for half in (raws[:middle], raws[middle:])
             ]
-            return Fingerprints.join([self._settled(*half) for half in halves])
+            return Fingerprints.join([self._isolate_failures(*half) for half in halves])
         return self._again(worker_process.work, raws) or self._recipe.unjudged(POISON, raws[0])
 
     def _again(self, work: Work[T], raws: Sequence[bytes]) -> T | None:
-        """Do work again in a fresh worker; return None where that one, too, crashes or uses its time up.
+        """Retry work in a fresh worker; return None if it crashes again, or uses up its time.
 
-        Raises StorageFull for a worker that is lost otherwise, which says nothing of the records.
+        Raises:
+            StorageFull: If the worker is lost for a reason that the records did not cause.
         """
         try:
             return SHUTDOWN.result(self._submit(work, raws, is_fresh=True))
@@ -115,19 +117,19 @@ class LocalEngine:
             if lost.is_of_work:
                 return None
             raise StorageFull(
-                f"a worker was killed, stood still or got no memory, alone with {len(raws)} record(s) and "
-                f"not for the first time; probably {NO_MEMORY}"
+                f"two workers in a row were killed, stalled or got no memory, the second with only "
+                f"{len(raws)} record(s); probably {NO_MEMORY}"
             ) from lost
 
 
 def _outcome_bytes(future: Future[Any]) -> int:
-    """Return the bytes of fingerprints that have come already; 0 for other work."""
+    """Return the bytes of finished fingerprints; 0 for unfinished or other work."""
     is_there = future.done() and not future.cancelled() and future.exception() is None
     return future.result().nbytes if is_there and isinstance(future.result(), Fingerprints) else 0
 
 
 def _outcome(future: Future[T]) -> T | None:
-    """Return a result, or None when the worker was lost over these records."""
+    """Wait for a result; return None if the worker was lost."""
     try:
         return SHUTDOWN.result(future)
     except WorkerLost:

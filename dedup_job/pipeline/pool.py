@@ -1,4 +1,4 @@
-"""A pool of worker processes, each with its own pipe, so that one failure affects no other worker."""
+"""A pool of worker processes, each with its own pipe, so that a failed worker affects no other."""
 
 from __future__ import annotations
 
@@ -21,15 +21,21 @@ from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.pipeline import worker_process
 from dedup_job.pipeline.process_memory import cpu_seconds
 
-STILL_SECONDS = 30.0  # a worker that gets no processor time for so long is replaced
-LOOK_SECONDS = 0.5  # between two looks of the watchdog
-PAUSE_SECONDS = 0.2  # before another one is started
-END_SECONDS = 5.0  # until a killed process is gone
-MOST_LOST = 3  # processes in a row that were lost before they had anything to do
+# A busy worker that uses no processor time for this long is replaced.
+STILL_SECONDS = 30.0
+# Interval of the watchdog.
+CHECK_SECONDS = 0.5
+# Pause before a worker that died at its start is replaced.
+PAUSE_SECONDS = 0.2
+# Time limit for a killed process to end.
+END_SECONDS = 5.0
+# Workers that may die in a row as they start.
+MOST_LOST = 3
 
-# Ends of a process that its work may have caused.  SIGPROF comes when its processor time is used up; the
-# others are crashes.  C++ and Rust abort, too, where they get no memory, which `worker.check_room` rules out.
-# SIGKILL is the kernel's, when memory is short, or the watchdog's.
+# Exit codes of a process that its work may have caused.  The kernel sends SIGPROF when the processor time is
+# used up; the others are crashes.  C++ and Rust also abort when they get no memory, but `check_room` in
+# `worker_process` rules that out.  SIGKILL is not among them: it comes from the kernel when memory is short, or
+# from the watchdog.
 CAUSED_BY_WORK = frozenset(
     -one
     for one in (
@@ -47,9 +53,10 @@ Work = Callable[[Sequence[bytes]], T]
 
 
 class WorkerLost(Exception):
-    """A worker died over its work, was killed, or got no memory.
+    """A worker crashed, was killed, or got no memory.
 
-    is_of_work  whether the work may be the cause: else something else on this machine is
+    Attributes:
+        is_of_work: Whether the work may be the cause; otherwise the cause is elsewhere on this machine.
     """
 
     def __init__(self, is_of_work: bool = False) -> None:
@@ -58,13 +65,14 @@ class WorkerLost(Exception):
 
 
 class Pool:
-    """So many workers for a recipe, whose processes stay until `stop`."""
+    """Worker processes for a recipe, which stay until `stop`."""
 
     def __init__(self, recipe: Recipe, workers: int, context: ForkServerContext) -> None:
         self._workers = [_Worker(context, recipe) for _ in range(workers)]
         self._idle: SimpleQueue[_Worker] = SimpleQueue()
         self._stopped = Event()
-        self._threads = Threads(workers)  # each talks to one worker at a time
+        # One thread per worker, which waits for its answer.
+        self._threads = Threads(workers)
         try:
             start_thread(self._watch)
         except BaseException:
@@ -77,23 +85,28 @@ class Pool:
     def submit(
         self, work: Work[T], raws: Sequence[bytes], seconds: float, is_fresh: bool = False
     ) -> Future[T]:
-        """Give records to the next idle worker, and no more than so much processor time.
+        """Send work to the next idle worker.
 
-        is_fresh  whether a process takes them that has done nothing before
+        Args:
+            work: A function of a module, which the worker calls.
+            raws: Raw records, its argument.
+            seconds: Limit on the processor time.
+            is_fresh: Whether to use a process that has done no work before.
 
-        The future raises WorkerLost for a worker that was lost, DedupError for one that failed.
+        Returns:
+            A future of the result. It raises WorkerLost if the worker was lost, and DedupError if it failed.
         """
         return self._threads.submit(self._ask, work, raws, seconds, is_fresh)
 
     def stop(self) -> None:
-        """Kill the workers, whatever they are doing; what waits for them is cancelled."""
+        """Kill the workers, busy or not, and cancel all waiting work."""
         self._stopped.set()
         self._threads.stop()
         for one in self._workers:
             one.stop()
 
     def _prepare(self) -> None:
-        """Start a process before there is a question for it; the first question finds what went wrong."""
+        """Start a process before there is work for it; an error shows at the first work."""
         prepared = self._idle.get()
         try:
             prepared.prepare()
@@ -110,7 +123,7 @@ class Pool:
             if is_shortage(error):
                 raise StorageFull(NO_MEMORY) from error
             raise DedupError(
-                f"a worker's answer was lost: {type(error).__name__}; please report this"
+                f"the answer of a worker was lost: {type(error).__name__}; please report this bug"
             ) from error
         finally:
             self._idle.put(asked)
@@ -119,25 +132,32 @@ class Pool:
         return answer
 
     def _watch(self) -> None:
-        while not self._stopped.wait(LOOK_SECONDS):
+        while not self._stopped.wait(CHECK_SECONDS):
             for one in self._workers:
                 one.kill_if_still()
 
 
 class _Worker:
-    """A process at the other end of a pipe; when it is lost, another one takes its place."""
+    """A worker process and the pipe to it; a lost process is replaced."""
 
     def __init__(self, context: ForkServerContext, recipe: Recipe) -> None:
         self._context, self._recipe = context, recipe
         self._process: BaseProcess | None = None
         self._is_stopped = self._is_ready = False
-        self._lock = Lock()  # of the process's end: two that ask how it ended would get half an answer each
+        # Two threads must not wait for the process at once: only the first would get its exit code.
+        self._lock = Lock()
         self._talk: _Progress | None = None
 
     def ask(self, question: object, is_fresh: bool) -> Any:
-        """Return the answer to a question; raise WorkerLost when the process dies over it or stands still.
+        """Send a question, and return the answer.
 
-        is_fresh  whether to ask a process that has done nothing before
+        Args:
+            question: The arguments of `_serve`'s loop: work, records and seconds.
+            is_fresh: Whether to use a process that has done no work before.
+
+        Raises:
+            WorkerLost: If the process dies, or uses no processor time for too long.
+            StorageFull: If several processes in a row die as they start.
         """
         if is_fresh:
             self._end()
@@ -146,9 +166,10 @@ class _Worker:
                 self.prepare()
                 break
             except WorkerLost:
-                time.sleep(PAUSE_SECONDS)  # what they are forked from may be dying as well
+                # The fork server may be dying as well.
+                time.sleep(PAUSE_SECONDS)
         else:
-            raise StorageFull(f"the workers die as soon as they start; probably {NO_MEMORY}")
+            raise StorageFull(f"the worker processes die as they start; probably {NO_MEMORY}")
         try:
             return self._within(lambda: self._answer(question))
         except BaseException:
@@ -156,20 +177,25 @@ class _Worker:
             raise
 
     def stop(self) -> None:
-        """Kill the process; whoever talks to it gets no answer, and nobody will any more."""
+        """Kill the process, and start no other; a waiting `ask` raises WorkerLost."""
         self._is_stopped = True
         self._kill()
 
     def kill_if_still(self) -> None:
-        """Kill a process that somebody talks to and that has done nothing for too long."""
+        """Kill the process if it is busy and has used no processor time for too long."""
         talk, process = self._talk, self._process
         if talk and process and process.pid and talk.is_still(process.pid):
             with self._lock:
-                if self._talk is talk:  # else it has answered in this moment
+                # It may have answered since.
+                if self._talk is talk:
                     self._kill_now()
 
     def prepare(self) -> None:
-        """Have a process that waits for a question; raises WorkerLost where there is none."""
+        """Start a process if there is none, and wait until it is ready.
+
+        Raises:
+            WorkerLost: If it cannot be started, or dies before it is ready.
+        """
         try:
             self._begin()
         except WorkerLost:
@@ -195,10 +221,13 @@ class _Worker:
                 target=_serve, args=(end, self._recipe), name="dedup-worker", daemon=True
             )
             process.start()
-            end.close()  # the worker has the only one: its death is the end of the pipe
-        except (OSError, EOFError) as error:  # no room for it, or nothing to fork it from
+            # Now only the worker has this end, so its death closes the pipe.
+            end.close()
+        except (OSError, EOFError) as error:
+            # Too little memory, or the fork server is gone.
             raise WorkerLost from error
-        except TypeError as error:  # so multiprocessing tells that another thread starts the server anew
+        except TypeError as error:
+            # multiprocessing raises this while another thread restarts the fork server.
             raise WorkerLost from error
         self._process, self._is_ready = process, False
 
@@ -207,7 +236,11 @@ class _Worker:
         return self._pipe.recv()
 
     def _within(self, talk: Callable[[], Any]) -> Any:
-        """Talk to the process under the watchdog's eyes: a kill ends the talk, wherever it got stuck."""
+        """Call `talk`, which uses the pipe, under the watchdog; a kill ends it wherever it waits.
+
+        Raises:
+            WorkerLost: If the pipe was closed.
+        """
         self._talk = _Progress()
         try:
             return talk()
@@ -219,7 +252,7 @@ class _Worker:
         raise WorkerLost(self._exit_code() in CAUSED_BY_WORK)
 
     def _exit_code(self) -> int | None:
-        """Return how a process ended whose pipe has ended: its code, or -n for signal n."""
+        """Return the exit code of a process whose pipe was closed: -n for signal n, None if it still runs."""
         with self._lock:
             if self._process is None:
                 return None
@@ -231,30 +264,32 @@ class _Worker:
             self._kill_now()
 
     def _kill_now(self) -> None:
-        if self._process and self._process.is_alive():  # else its number may be another's by now
+        # The id of a process that has ended may belong to another process by now.
+        if self._process and self._process.is_alive():
             self._process.kill()
 
     def _end(self) -> None:
-        """Let nothing remain of a process."""
+        """Kill the process, and release its pipe and its exit code."""
         with self._lock:
             self._kill_now()
             process, self._process = self._process, None
         if process:
             self._pipe.close()
             process.join(END_SECONDS)
-            with suppress(ValueError):  # still there
+            # Raised if the process has not ended in time.
+            with suppress(ValueError):
                 process.close()
 
 
 class _Progress:
-    """Whether a process gets on: by the processor time that it takes, or by the clock where nobody tells."""
+    """Watches a process's processor time; without /proc, the wall clock decides alone."""
 
     def __init__(self) -> None:
         self._cpu: float | None = None
         self._since = time.monotonic()
 
     def is_still(self, pid: int) -> bool:
-        """Return whether the process has taken no processor time for too long."""
+        """Return whether the process has used no processor time for too long."""
         cpu = cpu_seconds(pid)
         if cpu != self._cpu:
             self._cpu, self._since = cpu, time.monotonic()
@@ -262,15 +297,16 @@ class _Progress:
 
 
 def _serve(pipe: Connection, recipe: Recipe) -> None:
-    """Be a worker: answer until nobody asks any more."""
+    """Run a worker: answer questions until the pipe is closed."""
     with suppress(OSError, EOFError):
         try:
             worker_process.begin(recipe)
             pipe.send(None)
             while True:
                 work, raws, seconds = pipe.recv()
-                signal.setitimer(signal.ITIMER_PROF, seconds)  # at its end the kernel sends SIGPROF
-                answer = _answered(work, raws)
+                # The kernel sends SIGPROF when this processor time is used up.
+                signal.setitimer(signal.ITIMER_PROF, seconds)
+                answer = _do_work(work, raws)
                 signal.setitimer(signal.ITIMER_PROF, 0)
                 pipe.send(answer)
         except Exception as error:
@@ -279,7 +315,7 @@ def _serve(pipe: Connection, recipe: Recipe) -> None:
             raise
 
 
-def _answered(work: Work[object], raws: Sequence[bytes]) -> object:
+def _do_work(work: Work[object], raws: Sequence[bytes]) -> object:
     try:
         return work(raws)
     except DedupError as error:
@@ -287,4 +323,4 @@ def _answered(work: Work[object], raws: Sequence[bytes]) -> object:
     except Exception as error:
         if is_shortage(error):
             raise
-        return DedupError(f"a worker failed with {type(error).__name__}; please report this")
+        return DedupError(f"a worker failed with {type(error).__name__}; please report this bug")

@@ -26,10 +26,8 @@ SelectTexts = Callable[[PlanColumns], PlanTexts]
 
 # The index is made with room for one new text per 16 known texts, so that a nightly run does not grow it.
 SPARE_SHARE = 16
-SAMPLED_KEEPERS, NEWEST_KEEPERS = (
-    1_000,
-    100,
-)  # keepers that are checked against the target before a run decides
+# Keepers that are checked against the target before a run decides.
+SAMPLED_KEEPERS, NEWEST_KEEPERS = 1_000, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ class PriorDecisions:
         Args:
             context: The open connections.
             reader: The ledger.
-            head: Its state; None where there is none yet.
+            head: The head of the ledger; None if there is no ledger yet.
             keepers: Filled with the texts of all plans.
             window: The range of source ids that the run reads.
             texts_of: Selects the texts of a plan to load; all by default.
@@ -83,11 +81,11 @@ class PriorDecisions:
             return cls(keepers, IdSet.of(adopted), IdSet(), window)
         window = window.without(load_keepers(reader, head, keepers, adopted, texts_of))
         check_keepers(keepers, context.target)
-        return cls(keepers, IdSet.of(adopted), IdSet.of(reader.overridden()), window)
+        return cls(keepers, IdSet.of(adopted), IdSet.of(reader.overridden_ids()), window)
 
     def fingerprint(self, engine: LocalEngine, batches: Iterable[Batch]) -> Iterator[FingerprintedBatch]:
         """Yield batches with their fingerprints, reading ahead; restored records are not compared."""
-        return skip_records(engine.fingerprinted(prefetch(batches)), self.restored.among)
+        return skip_records(engine.fingerprint_batches(prefetch(batches)), self.restored.among)
 
 
 def load_keepers(
@@ -101,7 +99,7 @@ def load_keepers(
 
     Args:
         reader: The ledger.
-        head: Its state.
+        head: The head of the ledger.
         keepers: Filled with the plans' texts.
         adopted: Extended with the ids of each plan of an adoption.
         texts_of: Selects the texts of a plan to load; all by default.
@@ -141,7 +139,7 @@ def warn_missing_keepers(keepers: Keepers, warn: Callable[[str], None]) -> None:
 
 
 def interrupted_runs(context: Context, reader: LedgerReader) -> InterruptedCounts:
-    """Return what interrupted runs decided since the last complete run.
+    """Count the decisions of interrupted runs since the last complete run.
 
     Guards count these runs and the next run as one. Otherwise each restart could drop more records before
     its guard has enough of them to judge by.

@@ -1,4 +1,4 @@
-"""Memory of processes, read from /proc (Linux)."""
+"""Measure and limit the memory of processes; figures come from /proc (Linux)."""
 
 from __future__ import annotations
 
@@ -15,20 +15,27 @@ from dedup_job.errors import StorageFull
 PROC = Path("/proc")
 GROUPS = Path("/sys/fs/cgroup")
 PEAK = ("VmHWM", "VmRSS")
-TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8  # parameters of glibc's mallopt
+# Parameters of glibc's mallopt.
+TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8
+# Bytes of free memory that glibc keeps for small blocks.
 KEPT = 32 << 20
-NEW_OBJECTS = 50_000  # after which Python looks for cycles
+# New objects between two runs of the garbage collector.
+NEW_OBJECTS = 50_000
 
-# What a run takes before its first record; docs/explanation/limits.md has the measurements.
-LEAST_FREE = 256 << 20  # of all its processes
-LEAST_SPACE, LEAST_DATA = 640 << 20, 384 << 20  # of the process that workers are forked from
-OWN_SPACE, OWN_DATA, OWN_THREADS = 480 << 20, 224 << 20, 16  # of the deciding one, without stacks and workers
+# Memory of a run before its first record; docs/explanation/limits.md has the measurements.
+# All processes together.
+LEAST_FREE = 256 << 20
+# The fork server.
+LEAST_SPACE, LEAST_DATA = 640 << 20, 384 << 20
+# The main process, without stacks and workers.
+OWN_SPACE, OWN_DATA, OWN_THREADS = 480 << 20, 224 << 20, 16
 USUAL_STACK = 8 << 20
-OWN_FILES, WORKER_FILES = 40, 6  # open files of the deciding process, and more for each worker
+# Open files of the main process, and further files for each worker.
+OWN_FILES, WORKER_FILES = 40, 6
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Return the bytes that a process holds now, its part of what it shares; None where nobody tells."""
+    """Return the resident bytes of a process, with its share of shared pages (PSS); None without /proc."""
     with suppress(OSError, IndexError, ValueError):
         lines = (PROC / str(pid) / "smaps_rollup").read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) << 10
@@ -36,7 +43,10 @@ def resident_bytes(pid: int) -> int | None:
 
 
 def peak_bytes(pid: int) -> int | None:
-    """Return the most bytes that a process has held, about: its part of what it shares as it is now."""
+    """Return the peak of `resident_bytes`, approximately; None without /proc.
+
+    The kernel only stores the peak of all resident pages, so the present share of shared pages is used.
+    """
     with suppress(OSError, IndexError, ValueError, KeyError):
         lines = (PROC / str(pid) / "status").read_text().splitlines()
         fields = (line.partition(":") for line in lines)
@@ -47,7 +57,7 @@ def peak_bytes(pid: int) -> int | None:
 
 
 def cpu_seconds(pid: int) -> float | None:
-    """Return the processor time that a process has taken; None where nobody tells."""
+    """Return the processor time of a process, in seconds; None without /proc."""
     with suppress(OSError, IndexError, ValueError):
         fields = (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -55,16 +65,16 @@ def cpu_seconds(pid: int) -> float | None:
 
 
 def available_bytes() -> int | None:
-    """Return the bytes that processes may still take: of the machine's, and of what a container is allowed.
+    """Return the bytes of memory that processes can still allocate; None without /proc.
 
-    None where nobody tells.
+    This is the smallest of the machine's available memory and the room in each control group.
     """
     rooms = [_in_machine("MemAvailable") or None, *map(_in_group, _groups())]
     return min((room for room in rooms if room is not None), default=None)
 
 
 def _in_machine(name: str) -> int:
-    """Return bytes of the machine's memory, by the system's name for them; 0 where it does not tell."""
+    """Return a value of /proc/meminfo, in bytes; 0 if there is none."""
     with suppress(OSError, IndexError, ValueError, StopIteration):
         lines = (PROC / "meminfo").read_text().splitlines()
         return int(next(line for line in lines if line.startswith(f"{name}:")).split()[1]) << 10
@@ -72,7 +82,7 @@ def _in_machine(name: str) -> int:
 
 
 def _groups() -> Iterator[Path]:
-    """Yield the control group of this process and those that it is in."""
+    """Yield the folders of this process's control group and of its ancestors."""
     with suppress(OSError):
         for line in (PROC / "self" / "cgroup").read_text().splitlines():
             if line.startswith("0::"):
@@ -81,11 +91,13 @@ def _groups() -> Iterator[Path]:
 
 
 def _in_group(folder: Path) -> int | None:
-    """Return what a group may still take; what it holds of files can be given back."""
+    """Return the bytes that a control group can still allocate; None without a limit."""
     with suppress(OSError, ValueError, KeyError):
-        most = int((folder / "memory.max").read_text())  # "max" where there is no limit
+        # Without a limit the file has the word "max", which raises ValueError.
+        most = int((folder / "memory.max").read_text())
         lines = (folder / "memory.stat").read_text().splitlines()
         held = {name: int(value) for name, value in map(str.split, lines)}
+        # The kernel can free cached files.
         return max(0, most - int((folder / "memory.current").read_text()) + held["inactive_file"])
     return None
 
@@ -99,7 +111,8 @@ def check_least(workers: int) -> None:
         StorageFull: If a limit is too low, or too little memory is free.
     """
     _check_open_files(OWN_FILES + WORKER_FILES * workers)
-    stack, _ = resource.getrlimit(resource.RLIMIT_STACK)  # which threads have as well
+    # Threads get stacks of the same size.
+    stack, _ = resource.getrlimit(resource.RLIMIT_STACK)
     stacks = (OWN_THREADS + workers) * (USUAL_STACK if stack == resource.RLIM_INFINITY else stack)
     for kind, name, least in (
         (resource.RLIMIT_AS, "address space (ulimit -v)", max(LEAST_SPACE, OWN_SPACE + stacks)),
@@ -132,19 +145,21 @@ def _check_open_files(least: int) -> None:
 
 
 def work_in_batches(large: int) -> None:
-    """Set the memory of this process up for work on batches; `large` as in `return_large_blocks`."""
+    """Configure the memory of this process for work on batches; `large` as in `return_large_blocks`."""
     return_large_blocks(large)
     share_arena()
     collect_rarely()
 
 
 def return_large_blocks(large: int) -> None:
-    """Let each large piece of memory go back to the system when it is free, where the C library can.
+    """Make glibc return each large block to the system when it is freed.
 
-    Else glibc keeps it for the next one, which seldom fits: a run on texts of a million characters held twice
-    as much.  Of smaller pieces 32 MiB are kept.
+    By default glibc keeps large blocks for reuse, but the next block seldom fits: a run on texts of a million
+    characters took twice the memory.  Of smaller blocks up to 32 MiB are kept.
 
-    large  bytes, at most 32 MiB; what is often asked for should be smaller, as the system takes its time
+    Args:
+        large: Size of a large block, at most 32 MiB. Frequent allocations should be smaller, because the
+            system is slow.
     """
     with suppress(AttributeError, OSError):
         library = ctypes.CDLL(None)
@@ -153,30 +168,31 @@ def return_large_blocks(large: int) -> None:
 
 
 def share_arena() -> None:
-    """Let all threads of this process allocate from one arena, where the C library has several.
+    """Make all threads of this process allocate from one arena of glibc.
 
-    glibc reserves 64 MiB of address space for each thread.  A run has about fifteen threads, hardly two of
-    which allocate at once: under `ulimit -v` it needed twice the address space for nothing.
+    By default glibc reserves 64 MiB of address space for each thread.  A run has about fifteen threads, which
+    seldom allocate at the same time: under `ulimit -v` it needed twice the address space.
     """
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).mallopt(ARENA_MAX, 1)
 
 
 def collect_rarely() -> None:
-    """Let Python look for cycles among its objects when many have come, not at each few hundred.
+    """Make Python collect cycles after 50,000 new objects, not after a few hundred.
 
-    A batch makes many objects, hardly one of them in a cycle, and each look goes over all the code as well.
-    At the usual threshold that was a tenth of the deciding process (scripts/README.md has the figures).
+    A batch creates many objects and hardly any cycles, and each collection also visits the objects of all
+    loaded code.  With the default threshold, collections took a tenth of the main process's time
+    (scripts/README.md has the figures).
     """
     gc.set_threshold(NEW_OBJECTS)
 
 
 def family(pid: int | None = None) -> list[int]:
-    """Return the processes that this one, or another, started, and those that they started."""
+    """Return the ids of all descendants of a process; None for this process."""
     children: dict[int, list[int]] = {}
     for entry in PROC.glob("[0-9]*"):
         with suppress(OSError, IndexError, ValueError):
-            # The name, in parentheses, may hold anything; the parent's number is the second field behind it.
+            # The name, in parentheses, may contain spaces; the parent's id is the second field behind it.
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry.name))
     return _below(os.getpid() if pid is None else pid, children)

@@ -1,4 +1,4 @@
-"""A sample of the source: stretches of consecutive records, read as a run reads them."""
+"""Sample the source: stretches of consecutive records, read in the way a run reads them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from dedup_job.mongo.source import Storage
 from dedup_job.pipeline.context import Context, first_records
 from dedup_job.records import Batch
 
-LEAST, MOST = 5_000, 50_000  # records, if the caller gives no number
+# Records of a sample, if the caller gives no number.
+LEAST, MOST = 5_000, 50_000
 # Records per square root of the collection's size: such a sample holds dozens of pairs if a third are copies.
 RECORDS_PER_ROOT = 6
 MOST_BYTES = 64 << 20
 STRETCHES = 50
-DRAWN_PER_STRETCH = 20  # random ids per stretch; every 20th begins a stretch, which spreads them evenly
-PAGES = 5  # pages on which the read speed is measured
+# Random ids per stretch.  Every 20th id begins a stretch, which spreads the stretches evenly.
+DRAWN_PER_STRETCH = 20
+# Pages on which the read speed is measured.
+PAGES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +28,8 @@ class CollectionSample:
     """Records of the collection, in `_id` order.
 
     Attributes:
-        count: About how many records the whole collection has.
-        storage: Bytes that the whole collection takes.
+        count: Estimated number of records in the whole collection.
+        storage: Size of the whole collection.
         batch: The records.
         stretch: The number of each record's stretch.
         pages: Ids outside of the stretches, where pages can be read that are not cached yet.
@@ -90,7 +93,7 @@ def read_sample(context: Context, records: int | None) -> CollectionSample:
     }
     order = list(dict.fromkeys(raw_id for batch in batches for raw_id in batch.ids))
     if not order:
-        raise ConfigError(f"{context.source_name}: found no records to estimate from; see [source] filter")
+        raise ConfigError(f"{context.source_name}: no records to sample; check [source] filter")
     return CollectionSample(
         count=count,
         storage=storage,

@@ -24,7 +24,7 @@ class SourceScan:
     Attributes:
         context: The open connections.
         reader: The ledger.
-        head: Its state; None where there is none yet.
+        head: The head of the ledger; None if there is no ledger yet.
         mode: The mode of the run.
         now: The server's time at the start of the run.
     """

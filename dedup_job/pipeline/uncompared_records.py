@@ -46,8 +46,8 @@ def _without_skipped(batch: Batch, prints: Fingerprints, restored: Container[byt
 def _reason_to_skip(raw_id: bytes, is_restored: bool) -> str:
     if len(raw_id) > LONGEST:
         raise ConfigError(
-            f"[source] filter: a record has an _id of {len(raw_id):,} bytes, and the ledger can hold "
-            f"none of more than {LONGEST:,}; leave it out by the filter, or take it out of the collection"
+            f"[source] filter: a record has an _id of {len(raw_id):,} bytes, and the ledger can store at "
+            f"most {LONGEST:,}; exclude the record by the filter, or remove it from the collection"
         )
     if len(raw_id) > LONGEST_JUDGED:
         return LONG_ID

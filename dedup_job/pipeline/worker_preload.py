@@ -1,4 +1,4 @@
-"""Load once, in the fork server, what nearly every worker needs."""
+"""Load the code and data that workers need, once, in the fork server."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import sys
 from dedup_job.errors import StorageFull, is_shortage
 from dedup_job.pipeline.fork_server import end_with_parent
 
-# Bytes.  A batch of usual records takes pieces of up to 8 MiB.  To ask the system for each of them anew, and
-# to give it back, took a quarter of a worker's time (scripts/README.md has the figures).
+# Bytes.  A batch of usual records allocates blocks of up to 8 MiB.  When the system allocated and freed each
+# block, that took a quarter of a worker's time (scripts/README.md has the figures).
 LARGE = 8 << 20
 
 
@@ -29,17 +29,20 @@ def _load() -> None:
     fingerprints_of(fingerprinter, [first])
 
 
-def _nothing(*_: object) -> None:
-    """Say nothing of a worker that cannot begin: its parent notices, or has ended in that moment."""
+def _ignore_error(*_: object) -> None:
+    """Print nothing when a worker cannot start: its parent reports it, or has just ended."""
 
 
 for signum in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(signum, signal.SIG_IGN)  # the parent's business
-end_with_parent()  # else it lives as long as the last of its children, the workers
+    # The parent handles signals.
+    signal.signal(signum, signal.SIG_IGN)
+# By default the fork server lives as long as the last worker.
+end_with_parent()
 try:
     _load()
 except Exception as error:
     if is_shortage(error):
-        os._exit(StorageFull.exit_code)  # the parent finds no process to fork workers from, and says why
+        # The parent reports that it cannot start workers.
+        os._exit(StorageFull.exit_code)
     raise
-sys.excepthook = _nothing
+sys.excepthook = _ignore_error

@@ -1,4 +1,4 @@
-"""A worker process: raw records in, fingerprints out."""
+"""The code that runs in a worker process: fingerprint raw records, count terms."""
 
 from __future__ import annotations
 
@@ -14,45 +14,51 @@ from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.pipeline.fork_server import end_with_parent
 from dedup_job.records import Fingerprints
 
-# All workers know again what one of them has fingerprinted: the process that they are forked from has loaded
-# this module, and what is mapped so is shared.
+# A cache that all workers share: the fork server has loaded this module, and forks share this mapping.
 KNOWN_TEXTS = new_memory()
-PIECE_BYTES = 4 << 20  # of records that are fingerprinted together: on the way they take many times as much
-# Bytes that fingerprinting takes at most:
-# of all kinds of bad records (tests/support/poison_records.py) none took more than
-# 85 times its own, nor more than 400 MB.
+# Bytes of records that are fingerprinted together; intermediate results take many times as much.
+PIECE_BYTES = 4 << 20
+# Upper bound on the bytes that fingerprinting takes.  Of all kinds of bad records in
+# tests/support/poison_records.py, none took more than 85 times its own size, nor more than 400 MB.
 ROOM, ROOM_PER_BYTE, MOST_ROOM = 32 << 20, 96, 512 << 20
 
 _fingerprinter: Fingerprinter | ConfigError = ConfigError("begin() runs first")
 
 
 def begin(recipe: Recipe) -> None:
-    """Make this process a worker for a recipe: signals are the parent's business, its death is the end."""
+    """Make this process a worker for a recipe.
+
+    It ignores SIGINT and SIGTERM, which the parent handles, and dies with its parent.
+    """
     global _fingerprinter
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends it when the processor time for its work is used up
+    # Ends the process when the processor time for its work is used up.
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     end_with_parent()
     try:
         _fingerprinter = Fingerprinter(recipe, KNOWN_TEXTS)
     except (OSError, ValueError) as error:
         _check_no_shortage(error)
-        _fingerprinter = ConfigError(str(error))  # told by the first work; here it would only end the worker
+        # Raised by the first work.  Raised here, it would only end the worker.
+        _fingerprinter = ConfigError(str(error))
 
 
 def work(raws: Sequence[bytes]) -> Fingerprints:
-    """Fingerprint raw records; one that the code fails on gets the reason `failed:` and the error's name.
+    """Fingerprint raw records; a record that raises an error gets the reason `failed:ERROR`.
 
-    Raises MemoryError where that may be for lack of memory.
+    Raises:
+        MemoryError: If memory is short.
     """
     pieces = [fingerprints_of(_ready(), piece) for piece in _pieces(raws)]
     return pieces[0] if len(pieces) == 1 else Fingerprints.join(pieces)
 
 
 def _pieces(raws: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Yield the records in turn, so many bytes and the record that reaches them at a time.
+    """Yield the records in order, in pieces that end with the record that reaches `PIECE_BYTES`.
 
-    Raises MemoryError where there is no room to work on them.
+    Raises:
+        MemoryError: If there is too little memory to fingerprint a piece.
     """
     start = nbytes = 0
     for place, raw in enumerate(raws, 1):
@@ -66,10 +72,13 @@ def _pieces(raws: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 def check_room(nbytes: int) -> None:
-    """Raise MemoryError unless there is room to work on records of so many bytes together.
+    """Check that there is enough memory to fingerprint records of `nbytes` bytes together.
 
-    The parser and the segmenter crash or abort where they get no memory.  With room for all that they can ask
-    for, a crash is due to the record.
+    The parser and the segmenter crash or abort when they get no memory.  With this check, a crash must be
+    caused by a record.
+
+    Raises:
+        MemoryError: If there is too little memory.
     """
     need = min(ROOM + ROOM_PER_BYTE * nbytes, MOST_ROOM)
     try:
@@ -79,15 +88,15 @@ def check_room(nbytes: int) -> None:
 
 
 def fingerprints_of(fingerprinter: Fingerprinter, raws: Sequence[bytes]) -> Fingerprints:
-    """Fingerprint raw records together; one that the code fails on is unjudged, and alone in that."""
+    """Fingerprint raw records together; after an error each alone, so that only the cause is unjudged."""
     try:
         return fingerprinter(raws)
     except Exception as error:
         _check_no_shortage(error)
-        return Fingerprints.join([_alone(fingerprinter, raw) for raw in raws])
+        return Fingerprints.join([_fingerprint_one(fingerprinter, raw) for raw in raws])
 
 
-def _alone(fingerprinter: Fingerprinter, raw: bytes) -> Fingerprints:
+def _fingerprint_one(fingerprinter: Fingerprinter, raw: bytes) -> Fingerprints:
     try:
         return fingerprinter([raw])
     except Exception as error:
@@ -96,13 +105,13 @@ def _alone(fingerprinter: Fingerprinter, raw: bytes) -> Fingerprints:
 
 
 def _check_no_shortage(error: Exception) -> None:
-    """Raise MemoryError where an error says that memory is short: that is no property of a record."""
+    """Raise MemoryError if an error means that memory is short, which no record is to blame for."""
     if is_shortage(error):
         raise MemoryError from error
 
 
 def count_terms(raws: Sequence[bytes]) -> tuple[int, Counter[str]]:
-    """Count texts, and for each term the texts that hold it."""
+    """Return the number of texts, and for each term the number of texts that contain it."""
     texts, frequencies = 0, Counter[str]()
     for piece in _pieces(raws):
         number, counted = _ready().document_frequencies(piece)

@@ -57,7 +57,7 @@ class ExecutorFingerprinting:
     def fingerprint(self, batches: Iterable[Batch]) -> Iterator[FingerprintedBatch]:
         """Yield each batch with its fingerprints, using the workers of this process."""
         engine = _engine(self.recipe, self.capacity, os.getpid())
-        return skip_records(engine.fingerprinted(batches), self.restored.intersection)
+        return skip_records(engine.fingerprint_batches(batches), self.restored.intersection)
 
 
 def ranges(splits: Sequence[bytes], last: bytes | None) -> list[SourceRange]:

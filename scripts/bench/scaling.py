@@ -56,7 +56,7 @@ class Answers(LocalEngine):
     def __exit__(self, *_: object) -> None:
         pass
 
-    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
+    def fingerprint_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
         for batch, answer in zip(batches, self._answers, strict=True):
             pickle.dumps(batch.raws)
             yield batch, pickle.loads(answer)
@@ -78,7 +78,7 @@ def parent_alone(settings: Path) -> Parent:
     """Run a backfill in this process with all fingerprints computed in advance."""
     with PartsWithAnswers(config.load_settings(settings)) as context, context.engine() as engine:
         batches = context.source.batches(Window())
-        answers = [pickle.dumps(prints) for _, prints in engine.fingerprinted(batches)]
+        answers = [pickle.dumps(prints) for _, prints in engine.fingerprint_batches(batches)]
         context.answers = Answers(engine, answers)
         started, busy = perf_counter(), process_time()
         report = decide(context, "backfill", lambda batch, plan: None)

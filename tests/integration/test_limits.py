@@ -32,7 +32,7 @@ def test_in_a_deleted_directory_one_line_says_so(job: Job, tmp_path: Path) -> No
     done = in_shell(job, f"mkdir {tmp_path}/gone && cd {tmp_path}/gone && rmdir ../gone")
 
     assert done.returncode == 78
-    assert "the current directory does not exist any more; change to another" in done.stderr
+    assert "the current directory no longer exists; change to another" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -102,7 +102,7 @@ def test_a_temporary_directory_whose_name_is_too_long_is_told(
     done = filled.command(command, environment={"TMPDIR": str(folder)}, program=PROGRAM)
 
     assert done.returncode == 78
-    told = f"too long for the workers' socket, which is made in it: {folder}; set TMPDIR to one of at most 70"
+    told = f"too long for the workers' socket: {folder}; set TMPDIR to a path of at most 70"
     said = done.stdout if command == "doctor" else done.stderr  # in lines that end anywhere
     assert "".join(told.split()) in "".join(said.split())
     assert filled.command("backfill").returncode == 0

@@ -75,7 +75,7 @@ def test_it_deletes_no_plan_of_its_successor(job: Job, context: Context) -> None
         overtaken.recover(context.source, context.target)
         assert is_whole(job)
         with pytest.raises(LeaseHeld):
-            overtaken.covered(datetime.now(UTC))
+            overtaken.store_scan(datetime.now(UTC))
 
 
 def test_it_finds_the_pending_plan_amended_and_says_who_works(

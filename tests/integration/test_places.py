@@ -275,7 +275,7 @@ def test_a_part_of_the_ledger_that_goes_ends_a_run(
     quick: Job, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     during(monkeypatch, "insert", 3, lambda _: quick.ledger(name).drop())
-    with pytest.raises(StateError, match=f"^{name} of the ledger is not the collection that it was"):
+    with pytest.raises(StateError, match=f"^the ledger's collection {name} was dropped or restored"):
         quick.decide("backfill")
 
 

@@ -19,7 +19,7 @@ from tests.support.refusals import told
     [
         ("match", {"radios": 3}, "did you mean radius?"),
         ("match", {"radius": "3"}, "[match] radius"),
-        ("source", {"collection": "pagez"}, "does not exist; pages is there"),
+        ("source", {"collection": "pagez"}, "does not exist; the database has: pages"),
         ("target", {"collection": "pages"}, "is the source itself"),
         ("target", {"collection": "t" * 243}, "[target] collection: the name is too long by "),
         ("target", {"collection": "system.views"}, "[target] collection: "),
@@ -58,7 +58,7 @@ def test_another_recipe_on_the_same_ledger_is_refused_with_the_differing_setting
     code, line = told(job.command("run"))
 
     assert code == 78
-    assert "[match] radius was 3 and is 2; set it back, or take the runs back" in line
+    assert "[match] radius was 3 and is 2; set it back, or undo all runs" in line
     assert job.command("report").returncode == 78
 
 

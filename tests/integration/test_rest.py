@@ -120,7 +120,7 @@ def test_a_lease_that_was_given_back_does_not_come_back(job: Job) -> None:
     ):
         ledger.close({})
         with pytest.raises(StateError):
-            ledger.adopting(True)
+            ledger.store_adoption(True)
         head = context.ledger_reader().head()
     assert head is not None
     assert (head.lease, head.adopting) == (None, False)

@@ -349,12 +349,12 @@ def test_doctor_says_to_who_is_not_known_that_he_should_say_who_he_is(
     monkeypatch.setenv("DEDUP_SOURCE_URI", f"mongodb://127.0.0.1:{guarded.port}/")
     shown = doctor(config.check_settings(guarded_job.tables, "test"), lambda _: None)
     assert shown["exit_code"] == 77
-    assert "name a user and a password" in str(shown["checks"])
+    assert "add a user name and a password" in str(shown["checks"])
 
 
 @pytest.mark.parametrize(
     ("user", "told"),
-    [("dedup_source:wrong@", "wrong user name or password"), ("", "name a user and a password")],
+    [("dedup_source:wrong@", "wrong user name or password"), ("", "add a user name and a password")],
 )
 def test_a_user_whom_the_server_does_not_know_is_named_so(
     guarded_job: Job, guarded: LocalMongod, monkeypatch: pytest.MonkeyPatch, user: str, told: str

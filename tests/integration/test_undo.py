@@ -303,7 +303,7 @@ def test_nothing_is_decided_on_a_ledger_that_is_half_undone(job: Job) -> None:
         lambda: rehearse(job),
         lambda: verify(job),
     ):
-        with pytest.raises(StateError, match=f"half undone; finish that first: dedup-job undo {run}"):
+        with pytest.raises(StateError, match=f"half undone; finish the undo first: dedup-job undo {run}"):
             work()
 
     undo(job, run)

@@ -160,7 +160,7 @@ def _warm_up() -> None:
     raws = [encode(record) for record in generate(60)]
     with LocalEngine(recipe) as engine:
         work = job.Job(
-            batches=engine.fingerprinted(
+            batches=engine.fingerprint_batches(
                 [Batch([id_of(raw) for raw in half], half) for half in (raws[:30], raws[30:])]
             ),
             matching=recipe.matching,

@@ -59,7 +59,7 @@ class Noting:
     def fingerprint(self, raws: Sequence[bytes]) -> Fingerprints:
         return Fingerprints.join([RECIPE.unjudged(raw.decode(), raw) for raw in raws])
 
-    def fingerprinted(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
+    def fingerprint_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
         for batch in batches:
             self.given.extend(batch.raws)
             yield batch, self.fingerprint(batch.raws)

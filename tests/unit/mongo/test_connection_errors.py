@@ -79,12 +79,12 @@ def test_a_host_that_nobody_knows_is_named() -> None:
 
 def test_a_name_under_which_no_servers_are_found_is_named() -> None:
     told = told_of("mongodb+srv://user:secret@db.invalid/?connectTimeoutMS=300")
-    assert told.startswith("the source server: db.invalid is not a name under which servers are found")
+    assert told.startswith("the source server: db.invalid has no SRV record")
 
 
 def test_tls_against_a_plain_server_is_told() -> None:
     with LocalMongod() as server:
-        words = f" 127.0.0.1:{server.port} does not speak TLS: is tls=true right for it?"
+        words = f" 127.0.0.1:{server.port} does not speak TLS: remove tls=true"
         assert words in told_of(f"mongodb://127.0.0.1:{server.port}/?tls=true", words)
 
 
@@ -96,7 +96,7 @@ def test_a_server_that_closes_the_connection_may_ask_for_tls() -> None:
 
 def test_what_is_no_mongodb_server_is_told() -> None:
     with answering(speaks_http) as port:
-        words = f" 127.0.0.1:{port} is no MongoDB server"
+        words = f" 127.0.0.1:{port} is not a MongoDB server"
         assert words in told_of(f"mongodb://127.0.0.1:{port}/", words)
 
 
@@ -109,7 +109,7 @@ def test_a_server_that_says_nothing_is_told() -> None:
 
 def test_a_socket_that_is_not_there_is_named(tmp_path: Path) -> None:
     path = str(tmp_path / "none.sock")
-    words = f" {path} is not there"
+    words = f" {path} does not exist"
     assert words in told_of(f"mongodb://{path.replace('/', '%2F')}/", words)
 
 

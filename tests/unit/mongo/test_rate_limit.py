@@ -48,7 +48,7 @@ def test_each_taking_is_let_go_when_the_curve_of_the_bucket_says(
     for seconds, gap in taken:
         now += gap
         came.append((now, seconds))
-        bucket = bucket.taken(seconds * rate, now)
+        bucket = bucket.take(seconds * rate, now)
         since_start = sum(worth for _, worth in came)
         bursts = [
             came[first][0] + sum(worth for _, worth in came[first:]) - SAVED_SECONDS

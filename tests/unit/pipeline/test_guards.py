@@ -38,7 +38,7 @@ class Engine:
     def __init__(self, *done: tuple[Batch, Fingerprints]) -> None:
         self.done, self.asked = done, 0
 
-    def fingerprinted(self) -> Iterator[tuple[Batch, Fingerprints]]:
+    def fingerprint_batches(self) -> Iterator[tuple[Batch, Fingerprints]]:
         for one in self.done:
             self.asked += 1
             yield one
@@ -46,7 +46,7 @@ class Engine:
 
 def held(engine: Engine, look: UnjudgedGuard) -> Iterator[int]:
     """How many batches the engine had made when each was handed on."""
-    for _ in check_first_records(engine.fingerprinted(), look):
+    for _ in check_first_records(engine.fingerprint_batches(), look):
         yield engine.asked
 
 

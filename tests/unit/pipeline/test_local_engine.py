@@ -113,7 +113,7 @@ def within_reason(ask: Callable[[], T]) -> T:
 
 def fingerprinted(engine: LocalEngine, batches: Sequence[Batch]) -> list[tuple[Batch, tuple[Any, ...]]]:
     return within_reason(
-        lambda: [(batch, as_values(prints)) for batch, prints in engine.fingerprinted(batches)]
+        lambda: [(batch, as_values(prints)) for batch, prints in engine.fingerprint_batches(batches)]
     )
 
 
@@ -167,11 +167,11 @@ def test_a_record_whose_worker_is_killed_stands_still_or_gets_no_memory_gets_no_
 ) -> None:
     """Alone in a fresh worker it goes the same way: that is this machine's doing, and the run ends."""
     monkeypatch.setattr(pool, "STILL_SECONDS", 0.5)
-    monkeypatch.setattr(pool, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(pool, "CHECK_SECONDS", 0.1)
     with pytest.raises(StorageFull, match="not enough memory"):
         fingerprinted(engine, [batch_of(text_of(1), f"{order} me", text_of(2))])
     with pytest.raises(StorageFull, match="not enough memory"):
-        within_reason(lambda: list(engine.counted_terms([batch_of(f"{order} me")])))
+        within_reason(lambda: list(engine.count_terms([batch_of(f"{order} me")])))
 
 
 def test_a_worker_that_is_kept_from_the_processor_for_long_does_not_lose_its_record(
@@ -185,7 +185,7 @@ def test_a_worker_that_is_kept_from_the_processor_for_long_does_not_lose_its_rec
 
 def test_counting_goes_on_without_a_batch_that_kills_its_worker(engine: LocalEngine) -> None:
     batches = [batch_of("red blue"), batch_of("CRASH"), batch_of("red")]
-    counted = within_reason(lambda: list(engine.counted_terms(batches)))
+    counted = within_reason(lambda: list(engine.count_terms(batches)))
     assert counted == [(1, Counter(red=1, blue=1)), (0, Counter()), (1, Counter(red=1))]
 
 
@@ -224,7 +224,7 @@ def test_workers_that_are_killed_or_stopped_at_any_moment_change_nothing(
     alone = Fingerprinter(recipe)
     rng = Random(7)
     with LocalEngine(recipe, Capacity(workers=2, record_seconds=0.1)) as engine:
-        found = engine.fingerprinted(long)
+        found = engine.fingerprint_batches(long)
         for batch in long:
             if rng.random() < 0.4 and (pids := worker_pids()):
                 with suppress(ProcessLookupError):
@@ -299,7 +299,7 @@ def test_where_no_thread_can_be_had_the_run_ends_for_want_of_memory(
 def test_all_threads_are_there_when_the_engine_is(recipe: Recipe, monkeypatch: pytest.MonkeyPatch) -> None:
     with LocalEngine(recipe, Capacity(workers=2, record_seconds=0.4)) as engine:
         monkeypatch.setattr(_thread, "start_new_thread", Mock(side_effect=AssertionError("a late thread")))
-        assert [batch for batch, _ in engine.fingerprinted(BATCHES)] == BATCHES
+        assert [batch for batch, _ in engine.fingerprint_batches(BATCHES)] == BATCHES
 
 
 def test_a_worker_that_could_not_be_prepared_is_not_lost(
@@ -361,7 +361,7 @@ class Reading:
 def test_the_source_is_read_ahead_within_bounds(recipe: Recipe, nbytes: int, ahead: int) -> None:
     source = Reading(BATCHES)
     with LocalEngine(recipe, Capacity(workers=2, nbytes=nbytes)) as engine:
-        for done, _ in enumerate(engine.fingerprinted(source)):
+        for done, _ in enumerate(engine.fingerprint_batches(source)):
             assert source.taken <= done + ahead
     assert source.taken == len(BATCHES)
 
@@ -433,7 +433,7 @@ def test_fingerprints_that_wait_to_be_decided_count_as_in_flight(
     with LocalEngine(
         recipe, Capacity(workers=8, nbytes=10 * max(batch.nbytes for batch in BATCHES))
     ) as engine:
-        for done, (batch, prints) in enumerate(engine.fingerprinted(source)):
+        for done, (batch, prints) in enumerate(engine.fingerprint_batches(source)):
             assert prints.nbytes > 2 * batch.nbytes
             wait(sent)
             assert done < 20 or source.taken <= done + 8
