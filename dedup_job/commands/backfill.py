@@ -45,7 +45,7 @@ def decide(context: Context, mode: str, observe: Observe, consent: Consent = Con
     context.check_no_foreign_records(context.ledger_reader().head())
     with context.ledger(run, consent) as ledger, context.engine() as engine:
         head = ledger.recover(source, target)
-        # Taken before the first read: a record that arrives during the run counts as not yet covered.
+        # Asked before the first read, so that records that arrive during the run are left to the next run.
         looked, newest = source.now(), source.newest()
         keepers = context.keepers(target, engine)
         warn = warnings if consent.allow else stop_run
@@ -96,14 +96,14 @@ def adopt(context: Context, observe: Observe, consent: Consent = Consent()) -> R
         consent: Changes that a person has accepted.
 
     Returns:
-        The summary of the adoption; None where there is nothing to adopt.
+        The summary of the adoption; None if there is nothing to adopt.
     """
     if not context.has_foreign_records(context.ledger_reader().head()):
         return None
     run, started, counts = RunId.new(ADOPT), time.monotonic(), Counts()
     with context.ledger(run, consent) as ledger, context.engine() as engine:
         head = ledger.recover(context.source, context.target)
-        # Noted before the first plan: a killed adoption must be resumed before anything is decided.
+        # Stored before the first plan: a killed adoption must be resumed before anything is decided.
         ledger.store_adoption(True)
         batches = prefetch(context.target_records.batches(undecided_window(ledger, head)))
         restored = IdSet.of(ledger.overridden_ids())

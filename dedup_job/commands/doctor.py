@@ -46,7 +46,7 @@ class CheckResult:
     Attributes:
         about: The subject of the check.
         message: The result, for people.
-        exit_code: What a run would exit with because of it; 0 for no fault.
+        exit_code: Exit code of a run with this fault; 0 for no fault.
         is_warning: Whether a person should look at it although a run would work.
     """
 
@@ -56,7 +56,7 @@ class CheckResult:
     is_warning: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the result as JSON values."""
         state = "fault" if self.exit_code else "warning" if self.is_warning else "ok"
         return {"about": self.about, "state": state, "message": self.message, "exit_code": self.exit_code}
 
@@ -71,7 +71,7 @@ class CheckRunner:
         """Add a result."""
         self.findings.append(CheckResult(about, message, is_warning=is_warning))
 
-    def tried(self, about: str, check: Callable[[], T], is_needed: bool = True) -> T | None:
+    def run_check(self, about: str, check: Callable[[], T], is_needed: bool = True) -> T | None:
         """Run a check; if it fails, add its error as a result.
 
         Args:
@@ -90,8 +90,10 @@ class CheckRunner:
             return None
 
 
-ROOM_SAMPLE = 2_000  # records of the sample
-TIGHT_SHARE = 0.8  # share of the free bytes from which on a warning is due
+# Records of the sample.
+ROOM_SAMPLE = 2_000
+# A backfill that needs a larger share of the free bytes causes a warning.
+TIGHT_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +122,16 @@ def check_room(
         advance: Called with the number of sampled records that were worked on since the last call.
 
     Returns:
-        Bytes as JSON values; None where nothing could be forecast.
+        Bytes as JSON values; None if nothing could be forecast.
     """
-    forecast = checks.tried("room", lambda: estimate(context, ROOM_SAMPLE, advance), is_needed=False)
+    forecast = checks.run_check("room", lambda: estimate(context, ROOM_SAMPLE, advance), is_needed=False)
     if forecast is None:
         return None
     memory, disk = sum(forecast.memory.values()), _disk_bytes_to_come(forecast, head)
-    free = checks.tried("disk", lambda: _free_disk_bytes(context, servers), is_needed=False)
+    free = checks.run_check("disk", lambda: _free_disk_bytes(context, servers), is_needed=False)
     available = available_bytes()
-    checks.tried("memory", lambda: _check_enough(checks, "memory", "on this machine", memory, available))
-    checks.tried(
+    checks.run_check("memory", lambda: _check_enough(checks, "memory", "on this machine", memory, available))
+    checks.run_check(
         "disk", lambda: _check_enough(checks, "disk", "on the disk of the target's server", disk, free)
     )
     return {"memory": {"needed": memory, "available": available}, "disk": {"needed": disk, "free": free}}
@@ -173,8 +175,10 @@ def _check_enough(checks: CheckRunner, about: str, where: str, needed: int, free
     checks.note(about, message, is_warning=needed > TIGHT_SHARE * free)
 
 
-FIELDS_FROM = 1_000  # records of the sample that shows which fields exist
-SHOWN = 20  # fields, besides the fields of the settings
+# Records of the sample that shows which fields exist.
+FIELDS_FROM = 1_000
+# Fields to show, besides the fields of the settings.
+SHOWN = 20
 
 
 def doctor(settings: Settings, advance: Advance) -> dict[str, Any]:
@@ -196,15 +200,17 @@ def doctor(settings: Settings, advance: Advance) -> dict[str, Any]:
         shown["commands"] = _check_rights(checks, settings, servers)
         context = None
         if servers.are_open:
-            context = checks.tried("collections", lambda: stack.enter_context(Context(settings)))
+            context = checks.run_check("collections", lambda: stack.enter_context(Context(settings)))
         if context is not None:
-            checks.tried("source", lambda: _check_source(checks, context, settings, servers))
-            head = checks.tried("ledger", lambda: _check_ledger(checks, context))
-            shown["fields"] = checks.tried("fields", lambda: _check_fields(checks, context), is_needed=False)
+            checks.run_check("source", lambda: _check_source(checks, context, settings, servers))
+            head = checks.run_check("ledger", lambda: _check_ledger(checks, context))
+            shown["fields"] = checks.run_check(
+                "fields", lambda: _check_fields(checks, context), is_needed=False
+            )
             # Only the run that begins a backfill reads the first records.
             if head is None or head.watermark is None:
-                checks.tried("first records", lambda: _check_first_records(context))
-            checks.tried("workers", lambda: _check_workers(checks, settings))
+                checks.run_check("first records", lambda: _check_first_records(context))
+            checks.run_check("workers", lambda: _check_workers(checks, settings))
             shown["room"] = check_room(checks, context, servers, head, advance)
     return {
         "source": f"{settings.source.database}.{settings.source.collection}",
@@ -222,7 +228,7 @@ def doctor(settings: Settings, advance: Advance) -> dict[str, Any]:
 
 def _connect_both(checks: CheckRunner, settings: Settings, stack: ExitStack) -> Connections:
     def connect_one(name: str, uri: Callable[[], str]) -> Any:
-        return checks.tried(f"{name} server", lambda: _connect(checks, settings, stack, name, uri()))
+        return checks.run_check(f"{name} server", lambda: _connect(checks, settings, stack, name, uri()))
 
     return Connections(connect_one("source", settings.source_uri), connect_one("target", settings.target_uri))
 
@@ -238,7 +244,9 @@ def _connect(checks: CheckRunner, settings: Settings, stack: ExitStack, name: st
     hosts = ", ".join(address.hosts)
     checks.note(f"{name} server", f"MongoDB {server.version}, {server.kind} at {hosts}, {secured}{lag}")
     if name == "target":
-        checks.tried("write concern", lambda: _check_write_concern(checks, server, limits.patience_seconds))
+        checks.run_check(
+            "write concern", lambda: _check_write_concern(checks, server, limits.patience_seconds)
+        )
     return client
 
 
@@ -258,7 +266,7 @@ def _check_rights(checks: CheckRunner, settings: Settings, servers: Connections)
         return []
     source, target = settings.source, settings.target
     retry = RetryPolicy(settings.limits.patience_seconds, settings.limits.read_seconds)
-    rights = checks.tried(
+    rights = checks.run_check(
         "rights",
         lambda: (
             Rights.of(
@@ -273,7 +281,7 @@ def _check_rights(checks: CheckRunner, settings: Settings, servers: Connections)
         return []
     users = Users(*rights, (source.database, source.collection), (target.database, target.collection))
     lacking = {need.commands: users.lacking(need) for need in NEEDS}
-    checks.tried("rights", lambda: _check_run_is_permitted(checks, users, lacking[RUN]))
+    checks.run_check("rights", lambda: _check_run_is_permitted(checks, users, lacking[RUN]))
     return [{"commands": name, "allowed": not lack, "lacking": lack} for name, lack in lacking.items()]
 
 
@@ -283,7 +291,7 @@ def _check_run_is_permitted(checks: CheckRunner, users: Users, lacking: Sequence
         raise NotPermitted(f"{'; '.join(lacking)}; see docs/how-to/grant-rights.md")
     names = dict.fromkeys((users.source.user, users.target.user))
     if not all(names):
-        checks.note("rights", "a server has no access control: whoever reaches it may do everything")
+        checks.note("rights", "a server has no access control: everybody who can connect may do everything")
     else:
         checks.note("rights", f"{' and '.join(names)} may do everything that a run needs")
 

@@ -30,12 +30,21 @@ from dedup_job.records import BACKFILL, Action, Batch, Fingerprints, Plan, Verdi
 from dedup_job.report.progress import Advance
 from dedup_job.report.run_summary import peak_rss_mb
 
-PIECES_PER_WORKER = 8  # pieces per worker when all work at once, so that they finish at about the same time
+# Pieces per worker when all work at once, so that they finish at about the same time.
+PIECES_PER_WORKER = 8
 
 
 @dataclass(frozen=True, slots=True)
 class FingerprintedSample:
-    """The fingerprints of a sample, and the seconds they took; see `Costs`."""
+    """The fingerprints of a sample, and the seconds they took; see `Costs`.
+
+    Attributes:
+        prints: The fingerprints.
+        start: Seconds to start the workers.
+        alone: Seconds per record with one worker.
+        together: Seconds per record with all workers.
+        ship: Processor seconds of this process per record.
+    """
 
     prints: Fingerprints
     start: float
@@ -67,7 +76,7 @@ class Trial:
 
 
 def measure_reading(context: Context, sample: CollectionSample) -> float:
-    """Return the seconds per record that reading takes, without the waiting that a rate limit causes."""
+    """Return the seconds per record that reading takes, without waits for the rate limit."""
     rates = []
     for start in sample.pages:
         began, waited = time.perf_counter(), context.source.waited
@@ -138,8 +147,10 @@ def decide_sample(
 
 
 ROUND_TRIPS = 3
-ROW_BYTES, ROW_IN_INDEX = 135, 32  # of a row in `dropped`
-ROW_ON_DISK = 0.25  # compression of such rows: field names repeat
+# Bytes of a row in `dropped`, and of its entry in an index.
+ROW_BYTES, ROW_IN_INDEX = 135, 32
+# Compression of such rows: field names repeat.
+ROW_ON_DISK = 0.25
 
 
 def estimate(context: Context, records: int | None, advance: Advance) -> Forecast:
@@ -243,7 +254,7 @@ def _false_positive_rate(trial: Trial) -> float:
 
 
 def _worker_bytes(workers: int) -> int | None:
-    """Return the peak bytes of a worker, with its share of the fork server; None where nothing says."""
+    """Return the peak bytes of a worker, with its share of the fork server; None without /proc."""
     peaks = [nbytes for pid in family() if (nbytes := peak_bytes(pid))]
     return sum(peaks) // workers if peaks else None
 

@@ -12,13 +12,16 @@ from dedup_job.mongo.ids import extended
 from dedup_job.pipeline.context import Context
 from dedup_job.report.differences import TextGap, TextPiece, cut_excerpt, diff_texts
 
-AROUND = 40  # characters shown on each side of a difference
-LONGEST = 300  # characters shown of one difference
-MOST = 20_000  # characters shown of a text
+# Characters shown on each side of a difference.
+AROUND = 40
+# Characters shown of one difference.
+LONGEST = 300
+# Characters shown of a text.
+MOST = 20_000
 
 
 def explain(context: Context, first: str, second: str, other_settings: str | None = None) -> dict[str, Any]:
-    """Return as JSON values why two records match or not.
+    """Explain why two records match or not, as JSON values.
 
     Args:
         context: The open connections.

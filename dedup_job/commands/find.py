@@ -26,10 +26,10 @@ from dedup_job.records import RAW, Verdict
 from dedup_job.report.terminal import format_id
 from dedup_job.signals import CHECK_SECONDS, SHUTDOWN
 
-READ_BYTES = 1 << 20  # bytes that are read, and answered, together
-MAX_LINE_BYTES = (
-    64 << 20
-)  # bytes of a line; a document of 16 MiB is shorter, even in JSON that escapes all Chinese
+# Bytes of lines that are read and answered together.
+READ_BYTES = 1 << 20
+# Bytes of a line.  A document of 16 MiB is shorter, even as JSON that escapes all Chinese characters.
+MAX_LINE_BYTES = 64 << 20
 
 LineBatch = Sequence[bytes | None]
 
@@ -53,7 +53,7 @@ class Answer:
     Attributes:
         line: Number of the line, from 1.
         id: The line's `_id` as a JSON value; None if it has none.
-        verdict: What a run would decide; None after an error.
+        verdict: The verdict of a run; None after an error.
         error: Why the line cannot be read.
     """
 
@@ -115,7 +115,7 @@ def find(context: Context, batches: Iterator[LineBatch], as_texts: bool = False)
         def decide(raws: Sequence[bytes]) -> list[Verdict]:
             return _decide(raws, context, engine, keepers, adopted)
 
-        # The index is built at the first search; this one is made so that the first line need not wait.
+        # The first search builds the index.  Done now, so that the first line need not wait for it.
         decide([encode({})])
         for lines in batches:
             for first in range(0, len(lines), most):
@@ -219,7 +219,7 @@ def _decode(line: bytes) -> str:
 
 
 def read_lines(descriptor: int) -> Iterator[LineBatch]:
-    """Yield lines as soon as they arrive; None stands in for a line that is too long.
+    """Yield lines as soon as they arrive; a line that is too long becomes None.
 
     Lines that have arrived already are returned together, and the next read waits only when all of them are
     answered.

@@ -20,8 +20,10 @@ from dedup_job.report.decision_lines import GroupKeeper, GroupMember
 from dedup_job.report.differences import cut_excerpt, diff_texts
 from dedup_job.report.terminal import format_id
 
-AROUND = 20  # characters shown on each side of a difference
-MOST = 400  # characters shown of a text
+# Characters shown on each side of a difference.
+AROUND = 20
+# Characters shown of a text.
+MOST = 400
 
 
 def group(context: Context, given: str) -> tuple[GroupKeeper, Iterator[list[GroupMember]]]:
@@ -53,7 +55,7 @@ def _select_group(reader: LedgerReader, given: str) -> tuple[Selection, int]:
     for raw_id in readings(given):
         selection = Selection(keeper=raw_id, order="similarity")
         if size := reader.count(selection):
-            # Rows compare equal for 7 and 7.0; they hold the keeper's id as it really is.
+            # The server finds rows with 7.0 for 7; a row has the keeper's id in its stored type.
             first = next(reader.select_rows(selection))[0]
             return Selection(keeper=keeper_of_row(first), order="similarity"), size
     return Selection(), 0

@@ -1,4 +1,4 @@
-"""`init`: write a new settings file from a few answers and what the server shows."""
+"""`init`: write a new settings file from a few answers and a list of the server's collections."""
 
 from __future__ import annotations
 
@@ -130,8 +130,10 @@ def _to_toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-FIELD_SAMPLE = 100  # records whose fields are searched for text
-RETRY = RetryPolicy(10.0)  # short, as a person waits for the answer
+# Records whose fields are searched for text.
+FIELD_SAMPLE = 100
+# Short, as a person waits for the answer.
+RETRY = RetryPolicy(10.0)
 
 
 @contextmanager

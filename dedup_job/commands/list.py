@@ -16,7 +16,8 @@ from dedup_job.pipeline.context import Context
 from dedup_job.records import digest
 from dedup_job.report.decision_lines import ListedRecord
 
-SUMMARY_CHARACTERS = 10_000  # characters of a text that are searched for differences
+# Characters of a text that are searched for differences.
+SUMMARY_CHARACTERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class ListingQuery:
 
     Attributes:
         selection: The rows of the ledger, and their order.
-        where: A further filter on the source's records, as the server takes it.
+        where: A further query filter on the source's records.
         numbers_only: Whether to list only pairs whose texts differ in nothing but numbers.
         with_texts: Whether texts are shown.
         limit: Most records to list; None for all.
@@ -40,7 +41,7 @@ class ListingQuery:
 
 @dataclass(frozen=True, slots=True)
 class _TextSummary:
-    """What stays in memory of a text while its pair is listed.
+    """The part of a text that stays in memory while its pair is listed.
 
     Attributes:
         beginning: The first 10,000 characters.
@@ -61,7 +62,7 @@ def parse_where(given: str | None, allow_js: bool = False) -> Mapping[str, Any]:
         allow_js: Whether the filter may run JavaScript on the server.
 
     Raises:
-        UsageError: If it is no filter, or runs JavaScript and must not.
+        UsageError: If the value is not a filter, or runs JavaScript without `allow_js`.
     """
     if given is None:
         return {}

@@ -14,7 +14,8 @@ from dedup_job.mongo.ids import readings
 from dedup_job.mongo.target import ReadOnlyTarget
 from dedup_job.pipeline.context import Context, RecordLookup
 
-ROWS_AT_ONCE = 200  # ledger rows whose texts are fetched together
+# Ledger rows whose texts are fetched together.
+ROWS_AT_ONCE = 200
 
 
 def open_ledger_reader(context: Context) -> LedgerReader:
@@ -70,7 +71,7 @@ class NamedRecord:
 
 
 def find_versions(context: Context, given: str) -> list[NamedRecord]:
-    """Return the versions of a record in the source and in the target; none where it does not exist."""
+    """Return the versions of a record in the source and in the target; empty if it exists in neither."""
     records = [
         NamedRecord(place, raw_id, raw)
         for place, collection in (("source", context.source), ("target", context.target))

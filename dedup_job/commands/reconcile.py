@@ -1,4 +1,4 @@
-"""`reconcile`: find records that runs missed, and decisions that the source has outdated."""
+"""`reconcile`: find records that runs missed, and decisions that changes in the source made outdated."""
 
 from __future__ import annotations
 
@@ -349,7 +349,7 @@ class OutdatedScan:
         outdated.vanished.update(earlier[plan.ids[row]].copy is not None for row in vanished)
 
     def _rows_occupied(self, plan: Plan, rows: Iterable[int]) -> set[int]:
-        """Return the refused rows for which the target still has another record with the `_id`."""
+        """Return the refused rows whose `_id` another record in the target still has."""
         conflicts = {row: plan.ids[row] for row in rows if plan.verdicts[row] == CONFLICT}
         present = set(self.context.target.present(list(conflicts.values())))
         # The other record may have an equal id of another type, such as 7 for 7.0.

@@ -47,7 +47,8 @@ from dedup_job.records import (
 from dedup_job.report.progress import Advance
 from dedup_job.report.reconcile_results import ApplyResult, ReconcileResult
 
-NO_HASH = bytes(16)  # stored instead of the hash of a copy where the target was given none
+# Stored as the digest of an inserted record if none was inserted.
+NO_HASH = bytes(16)
 
 
 def finish_interrupted(context: Context, consent: Consent = Consent()) -> Mapping[str, int]:
@@ -98,7 +99,7 @@ def apply_and_decide_missed(
         found: The comparison that found the outdated decisions.
         advance: Called with the number of records that were decided since the last call.
         consent: Changes and guards that a person has accepted.
-        refused_before: The result of `finish`, for the report.
+        refused_before: The result of `finish_interrupted`, for the report.
     """
     started = time.monotonic()
     applied = apply(context, found, lambda _, plan: advance(len(plan)), consent) if found.outdated else None
@@ -131,7 +132,7 @@ def apply(
         )
         applying = ApplyRun(context, ledger, engine, found.outdated, observe, failures)
         keepers = context.keepers(context.target, engine)
-        # Where a record was refused for another record with its id, that record is the target's own.
+        # If a record was refused because of another record with its id, the other record is the target's own.
         conflicts = found.outdated.again.with_verdict(CONFLICT)
         foreign = (RawIds.of(set(page) - context.target.absent(page)) for page in conflicts)
         past = PriorDecisions.read(context, ledger, head, keepers, Window(), found.outdated.texts_of, foreign)

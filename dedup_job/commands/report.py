@@ -1,4 +1,4 @@
-"""`report`: what a run would do, or what a past run did, without writing anything."""
+"""`report`: show the result of a run without running it, or of a past run; writes nothing to MongoDB."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ class DryRunTarget(ReadOnlyTarget):
 
 
 def dry_run(context: Context, options: DryRun, observe: Observe) -> RunSummary:
-    """Return what a backfill or a nightly run would do; writes nothing.
+    """Decide like a backfill or a nightly run, and return the summary; writes nothing to MongoDB.
 
     Guards warn and never stop a dry run, also with fewer records than a run would need for its guards.
 
     Args:
         context: The open connections.
-        options: What to try.
+        options: The mode, the limit and accepted changes.
         observe: Called with each batch and its plan.
     """
     reader = context.ledger_reader()

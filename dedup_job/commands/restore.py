@@ -99,7 +99,7 @@ class DroppedRecord:
 
     Attributes:
         row: Its raw row in `dropped`.
-        raw: The raw record, as it is in the source now.
+        raw: The raw record in the source.
     """
 
     row: bytes
@@ -146,4 +146,7 @@ def restore_record(ledger: Ledger, record: DroppedRecord, why: str, target: Targ
     if refused:
         # A record that was restored before has no row in `dropped`.
         ledger.rows.put("dropped", [record.row])
-        raise StateError(f"the target does not take the record ({refused[0]}); it stays dropped")
+        raise StateError(
+            f"the target refuses the record ({refused[0]}), so it stays dropped; correct the cause and "
+            "restore it again"
+        )

@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from dedup_job.spark.stage_files import Stage, Work
 
 RECORDS_A_RANGE = 100_000
-DRAWN_A_RANGE = 20  # random ids per range; every 20th begins a range, which makes ranges about equal
+# Random ids per range.  Every 20th id begins a range, which makes the ranges about equal.
+DRAWN_A_RANGE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,22 +220,22 @@ class _Backfill:
         deviations, rest = so_far(_plans(ledger.plan_columns(head)), tables(self.spark, verdicts))
         first, rest = first_of(rest)
 
-        def gone(keepers: Mapping[bytes, int]) -> set[bytes]:
+        def find_gone(keepers: Mapping[bytes, int]) -> set[bytes]:
             # Only keepers of earlier runs: records of this run were inserted a moment ago.
             of_earlier_runs = [raw_id for raw_id, text in keepers.items() if text < first]
-            return context.target.absent(keepers) | self._altered(of_earlier_runs)
+            return context.target.absent(keepers) | self._find_altered(of_earlier_runs)
 
         carrying = Carrying(
             expected=map(rows, chunks(rest, context.settings.limits.batch_records)),
             records=context.source.records,
-            gone=gone,
+            gone=find_gone,
             commit=lambda plan, raws: commit_in_parts(plan, raws, commit),
             observe=self.observe,
             deviations=deviations,
         )
         return carry_out(carrying)
 
-    def _altered(self, ids: Sequence[bytes]) -> set[bytes]:
+    def _find_altered(self, ids: Sequence[bytes]) -> set[bytes]:
         """Return the keepers whose records differ between source and target, or are in the target only."""
         altered = set(ids)
         for records in self.context.source.fetch(ids):
@@ -245,8 +246,8 @@ class _Backfill:
         """Return the fingerprinted records as a table, and the times at which reading began.
 
         Raises:
-            ConfigError: If the ledger is not empty. Records that arrived behind decided records would be
-                taken for records that were deleted since.
+            ConfigError: If the ledger is not empty. Records with smaller ids that arrived since would be
+                mistaken for deleted records.
         """
         from dedup_job.spark.decide_texts import read_into
         from dedup_job.spark.read_ranges import ExecutorFingerprinting, ranges, read
@@ -261,7 +262,7 @@ class _Backfill:
         times = {"looked": looked.isoformat(), "newest": newest.isoformat() if newest else None}
         last = context.source.last()
         count = max(self._partitions, -(-context.source.estimated_count() // RECORDS_A_RANGE))
-        drawn = context.source.drawn(DRAWN_A_RANGE * count)
+        drawn = context.source.draw_ids(DRAWN_A_RANGE * count)
         splits = [drawn[len(drawn) * place // count] for place in range(1, count)] if drawn else []
         split = ranges(list(dict.fromkeys(splits)), None if last == MAX_KEY else last)
         parallel = self.spark.sparkContext.defaultParallelism

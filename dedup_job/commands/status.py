@@ -27,7 +27,7 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
             decided anything, count as one.
 
     Returns:
-        `ledger` is false where there is none yet. `newest_id` is the time in the newest id that was read; the
+        `ledger` is false if there is none yet. `newest_id` is the time in the newest id that was read; the
         next run reads ids from a little before it on.
     """
     reader = context.ledger_reader()
@@ -61,8 +61,8 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
 def describe_lag(context: Context, head: Head) -> dict[str, Any]:
     """Return a lower bound of the number of undecided records, and the time since all were decided.
 
-    The number is None where only a scan of all ids would tell: with a filter, or where no record
-    seems to be undecided, as some of those may have been deleted.
+    The number is None if only a scan of all ids could find it: with a filter, or if no record seems to be
+    undecided, as decided records may have been deleted.
     """
     now = context.source.now()
     return {
@@ -73,7 +73,7 @@ def describe_lag(context: Context, head: Head) -> dict[str, Any]:
 
 
 def count_undecided(context: Context, head: Head) -> int | None:
-    """Return a lower bound of the number of undecided records; None where the server cannot count them."""
+    """Return a lower bound of the number of undecided records; None if the server cannot count them."""
     if not context.can_count_source():
         return None
     return max(0, context.source.estimated_count() - head.counts.in_source)
@@ -93,7 +93,7 @@ def _age(now: datetime, then: datetime | None) -> float | None:
 def describe_lease(head: Head, now: datetime) -> dict[str, Any] | None:
     """Return the holder of the lease as JSON values; None if there is none.
 
-    `holder_alive` is None where it cannot be known, as for a process on another machine.
+    `holder_alive` is None if it is unknown, as for a process on another machine.
     """
     if head.lease is None:
         return None

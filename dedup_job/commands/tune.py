@@ -13,7 +13,8 @@ from dedup_job.pipeline.context import Context, first_records
 from dedup_job.records import Fingerprints
 from dedup_job.report.progress import Advance
 
-MOST_SHINGLES = 20_000_000  # of a sample; bounds its memory, whatever the size of the texts
+# Shingles of a sample; bounds its memory, whatever the size of the texts.
+MOST_SHINGLES = 20_000_000
 
 
 def tune(context: Context, records: int, at: float, advance: Advance) -> TuneTables:

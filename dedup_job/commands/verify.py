@@ -188,7 +188,8 @@ def _enter_pages(
     audit.book.move(stage, Position(is_finished=True))
 
 
-ROWS_OF_A_PLAN = 100  # so that a sample comes from many plans
+# Decisions from one plan; small, so that a sample comes from many plans.
+ROWS_OF_A_PLAN = 100
 IDS_AT_ONCE = 1_000
 
 
@@ -249,10 +250,10 @@ def _enter_rest_of_sample(audit: AuditSession) -> None:
     book = audit.book
     ids = book.ids("SELECT id FROM decided")
     keepers = book.ids("SELECT DISTINCT keeper FROM decided WHERE keeper IS NOT NULL")
-    for chunk in _chunked([*ids, *keepers]):
+    for chunk in _split_ids([*ids, *keepers]):
         for portion in audit.context.target.fetch(chunk):
             book.enter("target", hash_records(portion.values()))
-    for chunk in _chunked(ids):
+    for chunk in _split_ids(ids):
         for name in ("dropped", "exceptions"):
             book.enter(name, hash_records(audit.reader.rows_on(name, chunk)))
         book.enter("restored", read_restored(audit.reader.rows_on("overrides", chunk)))
@@ -260,5 +261,6 @@ def _enter_rest_of_sample(audit: AuditSession) -> None:
         book.change(change)
 
 
-def _chunked(ids: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+def _split_ids(ids: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """Yield the ids in chunks for one request."""
     return (ids[first : first + IDS_AT_ONCE] for first in range(0, len(ids), IDS_AT_ONCE))

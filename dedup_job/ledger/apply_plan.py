@@ -139,6 +139,7 @@ def _is_judged(plan: Plan, row: int, raw: bytes) -> bool:
     return bool(digest(raw) == plan.hashes[row].tobytes())
 
 
+# Reason to leave a copy in the target: somebody changed it there.
 ALTERED = "altered"
 
 # Renews the lease, and returns the server time until which it covers writes.

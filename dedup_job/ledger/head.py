@@ -17,7 +17,7 @@ from pymongo.errors import DuplicateKeyError
 from dedup_job.errors import ConfigError, LeaseHeld, StateError
 from dedup_job.fingerprint.recipe import FORMAT
 from dedup_job.ledger.plan_format import PlanId, counts_key, read_counts
-from dedup_job.mongo.collection_checks import Noted
+from dedup_job.mongo.collection_checks import CollectionIds
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.records import Counts
 
@@ -114,6 +114,7 @@ def until() -> dict[str, Any]:
     return {"$add": ["$$NOW", SECONDS * 1000]}
 
 
+# A head without a lease counts as expired.
 EXPIRED = {"$expr": {"$lt": [{"$ifNull": ["$lease.until", None]}, "$$NOW"]}}
 
 KEY = {"_id": "head"}
@@ -188,7 +189,7 @@ class Head:
     looked: datetime | None = None
     filter: str | None = None
     seen: datetime | None = None
-    places: Noted | None = None
+    places: CollectionIds | None = None
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Head:
@@ -244,7 +245,7 @@ class Origin:
     recipe: Mapping[str, Any]
     digest: str
     filter: str | None = None
-    places: Noted | None = None
+    places: CollectionIds | None = None
 
     @property
     def key(self) -> dict[str, Any]:

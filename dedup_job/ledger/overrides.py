@@ -56,7 +56,7 @@ class Override:
             why: The person's reason.
             at: Time of the decision.
         """
-        # The elements behind `_id`.  `id_of` returns a document with a final zero byte, which is not in the row.
+        # The elements behind `_id`.  `id_of` returns a document, whose final zero byte the row lacks.
         rest = document(row[len(id_of(row)) - 1 : -1])
         return cls(id_of_row(row), why, at, digest(raw), rest)
 

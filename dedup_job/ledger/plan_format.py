@@ -34,6 +34,7 @@ def counts_key(counts: Counts) -> dict[str, Any]:
     }
 
 
+# The checksum depends on this order.
 COLUMNS = (
     "ids",
     "bits",

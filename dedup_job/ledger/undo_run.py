@@ -26,6 +26,7 @@ from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.records import ADOPT, APPLY, BACKFILL, COPYING_ACTIONS, Counts, Plan, digest
 
+# The records of a page are in memory together.
 PAGE = BatchSize(5_000, 8 << 20)
 
 
@@ -63,6 +64,7 @@ class UndoBackup:
         self._records.remove(sorted(ids), before)
 
 
+# Reasons to leave a record in the target: the source has no or another version of it.
 VANISHED = "vanished"
 CHANGED = "changed"
 

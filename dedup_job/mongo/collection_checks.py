@@ -138,7 +138,8 @@ def _describe(collection: RetryingCollection) -> About | None:
 OF_LEDGER = ("plans", "dropped", "exceptions", "runs", "overrides", "left")
 MEANT = "or accept the present collections: dedup-job run --moved"
 
-Noted: TypeAlias = Mapping[str, Mapping[str, str]]
+# UUIDs of collections and names of servers, by "collections" or "servers", and then by part.
+CollectionIds: TypeAlias = Mapping[str, Mapping[str, str]]
 
 
 class Places:
@@ -155,7 +156,7 @@ class Places:
                 self._target.attempt(partial(create_collection, self._target.database[name]))
         create_alike(self._source, self._target)
 
-    def now(self) -> Noted:
+    def now(self) -> CollectionIds:
         """Return the UUIDs of existing collections, as `{"collections": {"source": ..., "plans": ...}}`."""
         in_source, in_target = {"source": self._source.name}, self._in_target
         if self._source.database == self._target.database:
@@ -163,7 +164,7 @@ class Places:
         of_source = _uuids_by_part(self._source, in_source)
         return {"collections": of_source | _uuids_by_part(self._target, in_target)}
 
-    def with_servers(self) -> Noted:
+    def with_servers(self) -> CollectionIds:
         """Return the UUIDs of `now`, with the names of both servers."""
         servers = {"source": _server_name(self._source), "target": _server_name(self._target)}
         return {**self.now(), "servers": servers}
@@ -194,10 +195,10 @@ def _server_name(collection: RetryingCollection) -> str:
     return name
 
 
-def check_same(noted: Noted, now: Noted) -> None:
+def check_same(stored: CollectionIds, now: CollectionIds) -> None:
     """Raise StateError if a collection, or a server, is not the one that the ledger was made with."""
     for kind, places in now.items():
-        for part, was in noted[kind].items():
+        for part, was in stored[kind].items():
             if places.get(part) != was:
                 raise StateError(_sentence(kind, part))
 

@@ -167,7 +167,7 @@ def has_nan(raw_id: bytes) -> bool:
 
 
 def plain_nans(raw_id: bytes) -> bytes:
-    """Return an id in the form in which an index stores it: every NaN replaced by the default NaN.
+    """Return the form of an id that an index stores: every NaN is replaced by the default NaN.
 
     >>> from bson import Decimal128, decode, encode
     >>> decode(plain_nans(encode({"_id": {"n": Decimal128("-NaN")}})))

@@ -53,7 +53,7 @@ class Source:
 
         Args:
             collection: The collection.
-            condition: A filter; other records are left out by `batches`, `drawn` and `stretch`.
+            condition: A filter; other records are left out by `batches`, `draw_ids` and `stretch`.
             size: The most records and bytes of a batch.
             retry: How long commands are retried.
             pace: Limits the read rate; None for no limit.
@@ -156,7 +156,7 @@ class Source:
             ids=sum(one["indexSizes"].get("_id_", 0) for one in stats),
         )
 
-    def drawn(self, count: int) -> list[bytes]:
+    def draw_ids(self, count: int) -> list[bytes]:
         """Draw `count` records at random; return the ids of those that meet the filter, in `_id` order."""
         pipeline: list[Mapping[str, Any]] = [
             {"$sample": {"size": count}},

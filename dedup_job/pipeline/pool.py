@@ -34,8 +34,8 @@ MOST_LOST = 3
 
 # Exit codes of a process that its work may have caused.  The kernel sends SIGPROF when the processor time is
 # used up; the others are crashes.  C++ and Rust also abort when they get no memory, but `check_room` in
-# `worker_process` rules that out.  SIGKILL is not among them: it comes from the kernel when memory is short, or
-# from the watchdog.
+# `worker_process` rules that out.  SIGKILL is not among them: it comes from the kernel when memory is short,
+# or from the watchdog.
 CAUSED_BY_WORK = frozenset(
     -one
     for one in (

@@ -71,7 +71,7 @@ def read_sample(context: Context, records: int | None) -> CollectionSample:
     storage = context.source.storage()
     wanted = records or sample_size(storage)
     tried = min(storage.records, min(STRETCHES, wanted) * DRAWN_PER_STRETCH)
-    drawn = context.source.drawn(tried) if tried else []
+    drawn = context.source.draw_ids(tried) if tried else []
     count = storage.records
     if tried and context.settings.source.condition:
         # Ids are drawn from all records; the share of them that the filter matches scales the count.

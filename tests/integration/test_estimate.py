@@ -85,7 +85,7 @@ def test_stretches_begin_at_ids_of_every_type_in_the_servers_order(database: Dat
     database.pages.insert_many({"_id": one, "text": "x"} for one in ids)
     source = Source(database.pages, {})
     in_order = [encode({"_id": row["_id"]}) for row in database.pages.find().sort("_id", 1)]
-    assert source.drawn(len(ids)) == in_order
+    assert source.draw_ids(len(ids)) == in_order
     for place, raw_id in enumerate(in_order):
         assert source.stretch(raw_id, 3).ids == in_order[place : place + 3]
 

@@ -46,7 +46,7 @@ def test_work_that_has_not_begun_when_the_threads_are_stopped_is_cancelled() -> 
 def test_a_thread_that_dies_before_it_begins_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_thread, "start_new_thread", lambda run, arguments: 1)
     monkeypatch.setattr(background_threads, "BEGIN_SECONDS", 0.01)
-    with pytest.raises(StorageFull, match="did not start within .* seconds: there is not enough memory"):
+    with pytest.raises(StorageFull, match=r"did not start within .* seconds: there is not enough memory"):
         start_thread(abs, -1)
 
 
