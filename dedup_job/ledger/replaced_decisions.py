@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from tempfile import gettempdir
 from threading import Lock
 from typing import Any
 
@@ -168,6 +167,5 @@ def _name_errors() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise StorageFull(
-            f"a temporary file in {gettempdir()} cannot be used: {error}; "
-            "free some space, or set TMPDIR to another folder"
+            f"a temporary file cannot be used: {error}; free some space, or set TMPDIR to another folder"
         ) from error

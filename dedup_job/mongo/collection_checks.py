@@ -218,6 +218,6 @@ def _sentence(kind: str, part: str) -> str:
             f"backfill again, {MEANT}"
         )
     return (
-        f"the ledger's collection {part} was dropped or restored since the last run; restore the "
+        f"the ledger's collection {part} was dropped or restored; restore the "
         f"target database from a backup, {MEANT}"
     )

@@ -78,7 +78,7 @@ class Lookup:
             if not is_refused(error):
                 raise
             name = name_of_refusal(error)
-            raise UsageError(f"the server does not take this condition ({name})") from error
+            raise UsageError(f"the server refuses this condition ({name})") from error
 
     def _piece(
         self, ids: Sequence[bytes], fields: Sequence[str], nbytes: int

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from tempfile import SpooledTemporaryFile, gettempdir
+from tempfile import SpooledTemporaryFile
 
 from dedup_job.errors import StorageFull
 from dedup_job.mongo.ids import INT32
@@ -65,6 +65,6 @@ def _name_errors() -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageFull(
-            f"a temporary file in {gettempdir()} cannot be used: {error.strerror}; "
+            f"a temporary file cannot be used: {error.strerror}; "
             "free some space, or set TMPDIR to another folder"
         ) from error

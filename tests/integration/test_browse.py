@@ -379,7 +379,7 @@ def test_a_condition_that_the_server_does_not_take_is_told_by_its_name_alone(few
     done = called(few, "list", "--where", '{"text": {"$nothing": "secret"}}')
     assert (done.returncode, done.stderr) == (
         64,
-        "dedup-job: the server does not take this condition (BadValue)\n",
+        "dedup-job: the server refuses this condition (BadValue)\n",
     )
 
 

@@ -76,7 +76,7 @@ def test_an_estimate_of_nothing_says_so(job: Job, condition: str) -> None:
     if condition != "{}":
         job.source.insert_many(generate(100))
     job.set("source", fields=["data"], filter=condition)
-    with pytest.raises(ConfigError, match="found no records"):
+    with pytest.raises(ConfigError, match="no records to sample"):
         estimated(job, 60)
 
 
