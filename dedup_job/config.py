@@ -376,7 +376,7 @@ def _parse_assignment(assignment: str) -> SettingOverride:
 
 
 def _parse_value(text: str) -> Any:
-    """Return a TOML value; a text that is not valid TOML stands for itself, so quotes are optional."""
+    """Parse a TOML value; return a text that is not valid TOML unchanged, so quotes are optional."""
     try:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:

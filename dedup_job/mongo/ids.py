@@ -285,7 +285,7 @@ def readings(given: str) -> list[bytes]:
     """Return the raw ids that an id on the command line may mean, the most likely first.
 
     24 hexadecimal digits are read as an ObjectId first, then as extended JSON, then as a string.
-    So `42` is the number if a record has it as its id, otherwise the string; `"42"` is always the string.
+    So `42` is the number if a record has it as its id, otherwise the string; `"42"` is the string.
     """
     values: list[Any] = []
     with suppress(InvalidId):

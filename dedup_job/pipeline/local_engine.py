@@ -114,7 +114,7 @@ class LocalEngine:
         try:
             return SHUTDOWN.result(self._submit(work, raws, is_fresh=True))
         except WorkerLost as lost:
-            if lost.is_of_work:
+            if lost.is_caused_by_work:
                 return None
             raise StorageFull(
                 f"two workers in a row were killed, stalled or got no memory, the second with only "

@@ -22,7 +22,7 @@ from dedup_job.pipeline import worker_process
 from dedup_job.pipeline.process_memory import cpu_seconds
 
 # A busy worker that uses no processor time for this long is replaced.
-STILL_SECONDS = 30.0
+STALL_SECONDS = 30.0
 # Interval of the watchdog.
 CHECK_SECONDS = 0.5
 # Pause before a worker that died at its start is replaced.
@@ -37,8 +37,8 @@ MOST_LOST = 3
 # `worker_process` rules that out.  SIGKILL is not among them: it comes from the kernel when memory is short,
 # or from the watchdog.
 CAUSED_BY_WORK = frozenset(
-    -one
-    for one in (
+    -number
+    for number in (
         signal.SIGPROF,
         signal.SIGSEGV,
         signal.SIGABRT,
@@ -56,12 +56,12 @@ class WorkerLost(Exception):
     """A worker crashed, was killed, or got no memory.
 
     Attributes:
-        is_of_work: Whether the work may be the cause; otherwise the cause is elsewhere on this machine.
+        is_caused_by_work: Whether the work may be the cause; otherwise something else on this machine is.
     """
 
-    def __init__(self, is_of_work: bool = False) -> None:
-        super().__init__(is_of_work)
-        self.is_of_work = is_of_work
+    def __init__(self, is_caused_by_work: bool = False) -> None:
+        super().__init__(is_caused_by_work)
+        self.is_caused_by_work = is_caused_by_work
 
 
 class Pool:
@@ -78,8 +78,8 @@ class Pool:
         except BaseException:
             self._threads.stop()
             raise
-        for one in self._workers:
-            self._idle.put(one)
+        for worker in self._workers:
+            self._idle.put(worker)
             self._threads.submit(self._prepare)
 
     def submit(
@@ -102,21 +102,21 @@ class Pool:
         """Kill the workers, busy or not, and cancel all waiting work."""
         self._stopped.set()
         self._threads.stop()
-        for one in self._workers:
-            one.stop()
+        for worker in self._workers:
+            worker.stop()
 
     def _prepare(self) -> None:
         """Start a process before there is work for it; an error shows at the first work."""
-        prepared = self._idle.get()
+        worker = self._idle.get()
         try:
-            prepared.prepare()
+            worker.prepare()
         finally:
-            self._idle.put(prepared)
+            self._idle.put(worker)
 
     def _ask(self, work: Work[T], raws: Sequence[bytes], seconds: float, is_fresh: bool) -> T:
-        asked = self._idle.get()
+        worker = self._idle.get()
         try:
-            answer: T = asked.ask((work, raws, seconds), is_fresh)
+            answer: T = worker.ask((work, raws, seconds), is_fresh)
         except (WorkerLost, DedupError):
             raise
         except Exception as error:
@@ -126,15 +126,15 @@ class Pool:
                 f"the answer of a worker was lost: {type(error).__name__}; please report this bug"
             ) from error
         finally:
-            self._idle.put(asked)
+            self._idle.put(worker)
         if isinstance(answer, DedupError):
             raise answer
         return answer
 
     def _watch(self) -> None:
         while not self._stopped.wait(CHECK_SECONDS):
-            for one in self._workers:
-                one.kill_if_still()
+            for worker in self._workers:
+                worker.kill_if_stalled()
 
 
 class _Worker:
@@ -171,7 +171,7 @@ class _Worker:
         else:
             raise StorageFull(f"the worker processes die as they start; probably {NO_MEMORY}")
         try:
-            return self._within(lambda: self._answer(question))
+            return self._watch_call(lambda: self._answer(question))
         except BaseException:
             self._end()
             raise
@@ -181,10 +181,10 @@ class _Worker:
         self._is_stopped = True
         self._kill()
 
-    def kill_if_still(self) -> None:
+    def kill_if_stalled(self) -> None:
         """Kill the process if it is busy and has used no processor time for too long."""
         talk, process = self._talk, self._process
-        if talk and process and process.pid and talk.is_still(process.pid):
+        if talk and process and process.pid and talk.is_stalled(process.pid):
             with self._lock:
                 # It may have answered since.
                 if self._talk is talk:
@@ -208,7 +208,7 @@ class _Worker:
         if self._is_stopped:
             raise WorkerLost
         if not self._is_ready:
-            self._within(self._pipe.recv)
+            self._watch_call(self._pipe.recv)
             self._is_ready = True
         with self._lock:
             if self._process and not self._process.is_alive():
@@ -235,7 +235,7 @@ class _Worker:
         self._pipe.send(question)
         return self._pipe.recv()
 
-    def _within(self, talk: Callable[[], Any]) -> Any:
+    def _watch_call(self, talk: Callable[[], Any]) -> Any:
         """Call `talk`, which uses the pipe, under the watchdog; a kill ends it wherever it waits.
 
         Raises:
@@ -288,12 +288,12 @@ class _Progress:
         self._cpu: float | None = None
         self._since = time.monotonic()
 
-    def is_still(self, pid: int) -> bool:
+    def is_stalled(self, pid: int) -> bool:
         """Return whether the process has used no processor time for too long."""
         cpu = cpu_seconds(pid)
         if cpu != self._cpu:
             self._cpu, self._since = cpu, time.monotonic()
-        return time.monotonic() - self._since > STILL_SECONDS
+        return time.monotonic() - self._since > STALL_SECONDS
 
 
 def _serve(pipe: Connection, recipe: Recipe) -> None:

@@ -166,7 +166,7 @@ def test_a_record_whose_worker_is_killed_stands_still_or_gets_no_memory_gets_no_
     engine: LocalEngine, monkeypatch: pytest.MonkeyPatch, order: str
 ) -> None:
     """Alone in a fresh worker it goes the same way: that is this machine's doing, and the run ends."""
-    monkeypatch.setattr(pool, "STILL_SECONDS", 0.5)
+    monkeypatch.setattr(pool, "STALL_SECONDS", 0.5)
     monkeypatch.setattr(pool, "CHECK_SECONDS", 0.1)
     with pytest.raises(StorageFull, match="not enough memory"):
         fingerprinted(engine, [batch_of(text_of(1), f"{order} me", text_of(2))])
@@ -219,7 +219,7 @@ def test_workers_that_are_killed_or_stopped_at_any_moment_change_nothing(
     recipe: Recipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while they take records from a pipe or send fingerprints through one."""
-    monkeypatch.setattr(pool, "STILL_SECONDS", 1.0)
+    monkeypatch.setattr(pool, "STALL_SECONDS", 1.0)
     long = [batch_of(*(text_of(number + row) * 40 for row in range(40))) for number in range(60)]
     alone = Fingerprinter(recipe)
     rng = Random(7)
