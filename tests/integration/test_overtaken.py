@@ -189,7 +189,7 @@ def test_a_plan_that_another_process_keeps_changing_is_written_again_after_pause
 ) -> None:
     decide(context)
     tries, pauses = list[int](), list[str]()
-    monkeypatch.setattr(EarlierPlans, "_is_rewritten", lambda *_: bool(tries.append(1)))
+    monkeypatch.setattr(EarlierPlans, "_swap_plan", lambda *_: bool(tries.append(1)))
     monkeypatch.setattr(client.log, "warning", lambda *_, extra: pauses.append(extra["fields"]["fault"]))
     retry = RetryPolicy(1.0)
     earlier = EarlierPlans(lambda name: RetryingCollection(job.ledger(name), "the ledger", retry))
