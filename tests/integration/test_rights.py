@@ -354,7 +354,10 @@ def test_doctor_says_to_who_is_not_known_that_he_should_say_who_he_is(
 
 @pytest.mark.parametrize(
     ("user", "told"),
-    [("dedup_source:wrong@", "wrong user name or password"), ("", "the server requires a login; add a user name and a password")],
+    [
+        ("dedup_source:wrong@", "wrong user name or password"),
+        ("", "the server requires a login; add a user name and a password"),
+    ],
 )
 def test_a_user_whom_the_server_does_not_know_is_named_so(
     guarded_job: Job, guarded: LocalMongod, monkeypatch: pytest.MonkeyPatch, user: str, told: str
