@@ -281,8 +281,13 @@ class Evaluation:
 
     @property
     def asked(self) -> LabelAdvice | None:
-        """The threshold that fits the labels best; None if no pair can be judged."""
+        """The threshold that fits the labels best; None without judged pairs of both labels.
+
+        With pairs of one label only, the lowest or the highest threshold would fit best.
+        """
         labels = [(judged.similarity, judged.pair.same) for judged in self.judged if not judged.unjudged]
+        if len({is_same for _, is_same in labels}) < 2:
+            return None
         return advise_threshold(labels, self.setting.min_similarity)
 
     def as_json(self) -> dict[str, Any]:
@@ -316,6 +321,11 @@ class Evaluation:
         lines += _list_errors("not found but labelled the same, the most similar first", self.misses)
         if self.asked:
             lines += ["", self.asked.as_text()]
+        else:
+            lines += [
+                "",
+                "no threshold can be advised: label some pairs as the same and some as different",
+            ]
         return "\n".join([*lines, "", "the present settings:", "", self.setting.as_toml()])
 
 

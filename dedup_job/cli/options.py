@@ -16,6 +16,9 @@ from dedup_job.report.terminal import to_json_line
 
 log = logging.getLogger("dedup_job")
 
+# Fields of a run's summary that are logged when it ends.
+LOGGED_AT_END = ("run", "mode", "read", "unique", "duplicate", "seconds")
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -236,7 +239,9 @@ def publish_report(output: Output, settings: Any, done: Any, text: str, values: 
     from dedup_job.report.logs import is_interactive
 
     if not is_interactive():
-        log.info("done", extra={"fields": {**done.as_json(), "exit_code": done.exit_code}})
+        # The report has all numbers; the log line only says which run ended, and how.
+        summary = {key: done.as_json()[key] for key in LOGGED_AT_END}
+        log.info("done", extra={"fields": {**summary, "exit_code": done.exit_code}})
     if settings.report.directory is not None:
         try:
             path = SavedReports(settings.report.directory, settings.report.keep).save(done.run, values)

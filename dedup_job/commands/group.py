@@ -11,14 +11,12 @@ from dedup_job.commands.lookup import (
     open_ledger_reader,
     read_portions,
 )
-from dedup_job.errors import UsageError
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.rows import Selection, keeper_of_row
-from dedup_job.mongo.ids import extended, readings, with_equals
+from dedup_job.mongo.ids import readings, with_equals
 from dedup_job.pipeline.context import Context
 from dedup_job.report.decision_lines import GroupKeeper, GroupMember
 from dedup_job.report.differences import cut_excerpt, diff_texts
-from dedup_job.report.terminal import format_id
 
 # Characters shown on each side of a difference.
 AROUND = 20
@@ -31,16 +29,15 @@ def group(context: Context, given: str) -> tuple[GroupKeeper, Iterator[list[Grou
 
     Args:
         context: The open connections.
-        given: Id of the keeper, as on a command line.
+        given: Id of the keeper, or of one of its duplicates, as on a command line.
 
     Raises:
         ConfigError: If nothing was decided yet.
-        UsageError: If no record has the id, or the record was dropped itself.
+        UsageError: If no record has the id.
     """
     reader = open_ledger_reader(context)
     selection, size = _select_group(reader, given)
     if not size:
-        _check_not_dropped(reader, given)
         selection = Selection(keeper=find_record(context, given).id)
     assert selection.keeper is not None
     text = dict(fetch_keepers(context, [selection.keeper])).get(selection.keeper)
@@ -51,21 +48,17 @@ def group(context: Context, given: str) -> tuple[GroupKeeper, Iterator[list[Grou
 
 
 def _select_group(reader: LedgerReader, given: str) -> tuple[Selection, int]:
-    """Return the query for a keeper's rows, and their number; tries each reading of the id in turn."""
-    for raw_id in readings(given):
+    """Return the query for the rows of a group, and their number; tries each reading of the id in turn."""
+    # A dropped record is in the group of its keeper.
+    dropped = reader.row("dropped", with_equals(readings(given)))
+    keepers = readings(given) if dropped is None else [keeper_of_row(dropped)]
+    for raw_id in keepers:
         selection = Selection(keeper=raw_id, order="similarity")
         if size := reader.count(selection):
             # The server finds rows with 7.0 for 7; a row has the keeper's id in its stored type.
             first = next(reader.select_rows(selection))[0]
             return Selection(keeper=keeper_of_row(first), order="similarity"), size
     return Selection(), 0
-
-
-def _check_not_dropped(reader: LedgerReader, given: str) -> None:
-    row = reader.row("dropped", with_equals(readings(given)))
-    if row is not None:
-        keeper = format_id(extended(keeper_of_row(row)))
-        raise UsageError(f"{given} was dropped itself; its keeper is {keeper}: dedup-job group '{keeper}'")
 
 
 def _compare_members(

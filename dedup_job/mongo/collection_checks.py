@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -17,6 +18,8 @@ EXISTS = 48
 # Bytes of `database.collection`, by the server's limit.
 LONGEST_NAME = 255
 LONGEST_PART = ".dedup.exceptions"
+# Collections that a message names.
+MOST_NAMES = 8
 LEDGER = re.compile(r"\.dedup\.\w+$")
 
 About = Mapping[str, Any]
@@ -31,10 +34,8 @@ def check_source(source: RetryingCollection) -> None:
     _check_name("[source]", source)
     about = _describe(source)
     if about is None:
-        names = sorted(about["name"] for about in source.list_collections({}))
-        there = ", ".join(names[:8]) or "nothing"
         raise SourceMissing(
-            f"[source] collection: {source.full_name} does not exist; the database has: {there}"
+            f"[source] collection: {source.full_name} does not exist; {_propose_collection(source)}"
         )
     kind = "clustered collection" if "clusteredIndex" in about["options"] else about["type"]
     if kind != "collection":
@@ -47,6 +48,20 @@ def check_source(source: RetryingCollection) -> None:
             f"[source] collection: {source.full_name} has no index on _id, which the job reads it by; "
             "copy its records into a collection that has one"
         )
+
+
+def _propose_collection(missing: RetryingCollection) -> str:
+    """Return a hint at the collections that may be meant: a similar name, or the first names."""
+    found = {about["name"] for about in missing.list_collections({})}
+    # Neither ledgers nor the targets of ledgers.
+    targets = {LEDGER.sub("", name) for name in found if LEDGER.search(name)}
+    names = sorted(name for name in found - targets if not LEDGER.search(name))
+    if similar := get_close_matches(missing.name, names, 1):
+        return f"did you mean {similar[0]}?"
+    if not names:
+        return f"the database {missing.database.name} has no collections: is its name right?"
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"the database has: {', '.join(names[:MOST_NAMES])}{more}"
 
 
 def check_target(source: RetryingCollection, target: RetryingCollection) -> None:
@@ -197,6 +212,13 @@ def _server_name(collection: RetryingCollection) -> str:
 
 def check_same(stored: CollectionIds, now: CollectionIds) -> None:
     """Raise StateError if a collection, or a server, is not the one that the ledger was made with."""
+    filled = stored.get("collections", {}).get("target")
+    if filled is not None and now.get("collections", {}).get("source") == filled:
+        # `--moved` would be wrong here: it would take the unique records for the source.
+        raise StateError(
+            "the source is the collection that this ledger filled: the target was renamed to the source's "
+            "name; the ledger cannot continue there, see docs/how-to/replace-the-source.md"
+        )
     for kind, places in now.items():
         for part, was in stored[kind].items():
             if places.get(part) != was:

@@ -122,6 +122,15 @@ def test_a_source_that_was_dropped_between_runs_is_named(quick: Job) -> None:
     assert (code, "no longer exists" in line) == (65, True)
 
 
+def test_a_target_in_the_place_of_its_source_is_told_without_the_advice_to_accept_it(quick: Job) -> None:
+    quick.decide("backfill")
+    quick.source.rename("pages_before")
+    quick.target.rename("pages")
+    with pytest.raises(StateError, match="the source is the collection that this ledger filled") as caught:
+        quick.decide("run")
+    assert "--moved" not in str(caught.value)
+
+
 def test_another_collection_of_the_same_name_is_no_source_until_a_person_says_so(quick: Job) -> None:
     quick.decide("backfill")
     again(quick, "pages")

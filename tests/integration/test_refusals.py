@@ -19,7 +19,9 @@ from tests.support.refusals import told
     [
         ("match", {"radios": 3}, "did you mean radius?"),
         ("match", {"radius": "3"}, "[match] radius"),
-        ("source", {"collection": "pagez"}, "does not exist; the database has: pages"),
+        ("source", {"collection": "pagez"}, "does not exist; did you mean pages?"),
+        ("source", {"collection": "zzz"}, "does not exist; the database has: pages"),
+        ("source", {"database": "nothing-here"}, "the database nothing-here has no collections: is its name"),
         ("target", {"collection": "pages"}, "is the source itself"),
         ("target", {"collection": "t" * 243}, "[target] collection: the name is too long by "),
         ("target", {"collection": "system.views"}, "[target] collection: "),
