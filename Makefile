@@ -104,5 +104,5 @@ $(BIN)/pip:
 $(STAMP): requirements.lock pyproject.toml | $(BIN)/pip
 	$(PIP) install --require-hashes --requirement requirements.lock
 	$(PIP) install --no-deps --no-build-isolation --editable .
-	$(BIN)/python -m scripts.dev.compile
+	$(BIN)/dedup-job compile >/dev/null
 	@touch $@

@@ -213,3 +213,29 @@ def examine(config: Path, **options: Any) -> int:
     output.show(page.doctor_text(shown), shown)
     code: int = shown["exit_code"]
     return code
+
+
+@commands.command("compile")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def compile_once(as_json: bool) -> int:
+    """Compile once, for an image or a package.
+
+    Otherwise the first command after an installation compiles, which takes up to 90 seconds.  The code is
+    stored beside the package, or in NUMBA_CACHE_DIR.
+
+    \b
+    Example:
+      NUMBA_CACHE_DIR=/opt/dedup-job/cache dedup-job compile
+    """
+    from dedup_job.errors import StorageFull
+    from dedup_job.native.compiled import CACHE_FOLDER
+    from dedup_job.pipeline.compile_code import RECORDS, compile_code
+    from dedup_job.report.progress import Progress
+
+    if CACHE_FOLDER is None:
+        raise StorageFull("no folder can hold the compiled code; set NUMBA_CACHE_DIR to a folder of yours")
+    with Progress("compile", RECORDS, "docs") as progress:
+        seconds = compile_code(progress.advance)
+    values = {"folder": str(CACHE_FOLDER), "seconds": round(seconds, 3)}
+    Output(as_json).show(f"compiled into {CACHE_FOLDER} ({seconds:,.1f} s)", values)
+    return 0

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from dedup_job.errors import NO_MEMORY, StorageFull
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.pipeline import worker_process
+from dedup_job.pipeline.compile_code import ensure_compiled
 from dedup_job.pipeline.fork_server import fork_server
 from dedup_job.pipeline.pool import Pool, Work, WorkerLost
 from dedup_job.records import Batch, FingerprintedBatch, Fingerprints
@@ -45,6 +46,8 @@ class LocalEngine:
         self._capacity = capacity
 
     def __enter__(self) -> LocalEngine:
+        # Before workers start: each of them would compile the same.
+        ensure_compiled()
         self._pool = Pool(self._recipe, self._capacity.workers, fork_server())
         return self
 

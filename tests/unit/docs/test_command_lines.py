@@ -65,12 +65,10 @@ def lines_with_commands() -> list[tuple[str, str]]:
     ]
 
 
-def parse(arguments: list[str], *, complete: bool) -> None:
-    """Parse a call; `complete` says that required options must be there."""
+def parse(arguments: list[str]) -> None:
+    """Parse a call, with all options that it requires."""
     name, *rest = arguments
     command = commands.commands[name]
-    if not complete and not {"-c", "--config"} & set(rest):
-        rest = [*rest, "-c", "shop.toml"]
     # -h would print the help and exit.
     command.make_context(name, rest, parent=click.Context(commands, info_name="dedup-job"))
 
@@ -87,7 +85,7 @@ def test_a_documented_command_line_parses(
             if re.search(r"\.(toml|csv|jsonl|txt)$", word):
                 (tmp_path / Path(word).name).touch()
         arguments = [Path(word).name if word.startswith("/") else word for word in arguments]
-        parse(arguments, complete=page.endswith(".toml") or len(arguments) > 2)
+        parse(arguments)
 
 
 def test_there_are_command_lines_of_every_command() -> None:
@@ -98,4 +96,4 @@ def test_there_are_command_lines_of_every_command() -> None:
 def test_a_wrong_line_would_be_found() -> None:
     (call,) = invocations("X=1 dedup-job report -c shop.toml --htlm page.html > out")
     with pytest.raises(click.NoSuchOption):
-        parse(call, complete=True)
+        parse(call)
