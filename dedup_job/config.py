@@ -165,7 +165,7 @@ class CleanSettings(Section):
 class RecipeSettings(Section):
     """`[recipe]`: how a text becomes a fingerprint; None means the profile's value."""
 
-    segmenter: Literal["rjieba", "jieba"] = "rjieba"
+    hmm: bool = True
     profile: Literal["default", "thorough", "classic"] = "default"
     features: str | None = Field(
         None,

@@ -60,7 +60,7 @@ def recipe_for(settings: Deciding, texts: TextFields) -> Recipe:
         raise ConfigError("; ".join(errors))
     return Recipe(
         reader=Reader(texts, parts["cleaner"]),
-        segmenter=recipe.segmenter,
+        hmm=recipe.hmm,
         terms=_override(profile.terms, recipe),
         bits=bits,
         matching=matching,

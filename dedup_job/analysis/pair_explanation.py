@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,11 @@ from dedup_job.analysis.match_conditions import (
     shared_shingles,
     similarity,
 )
-from dedup_job.fingerprint.fingerprinter import Fingerprinter, load_idf
+from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.idf import SCALE
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.fingerprint.terms import Vocabulary, weigh_terms
 from dedup_job.records import Fingerprints
-from dedup_job.text.characters import encode_texts, offsets_of
+from dedup_job.text.characters import encode_lower_case
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,20 +128,17 @@ class TermWeights:
     @classmethod
     def of(cls, texts: Sequence[str], recipe: Recipe) -> TermWeights:
         """Weight the terms of two cleaned texts by a recipe."""
-        tokens = [*map(Fingerprinter(recipe).tokens, texts)]
-        idf = load_idf(recipe.idf_table)
-        # No stop words: `Fingerprinter.tokens` has left them out already.
-        vocabulary = Vocabulary(recipe.terms, idf, frozenset(), recipe.bits)
-        rows = vocabulary.rows(encode_texts([*chain.from_iterable(tokens)]))
-        weighted = weigh_terms(offsets_of(tokens), rows, vocabulary, recipe.terms)
-        rows, places = np.unique(weighted.rows, return_inverse=True)
-        weights = np.zeros((2, len(rows)), np.int64)
+        finder = Fingerprinter(recipe).terms
+        found = finder.find(texts, encode_lower_case(texts))
+        weighted = finder.weigh(found)
+        _, firsts, places = np.unique(weighted.hashes, axis=0, return_index=True, return_inverse=True)
+        weights = np.zeros((2, len(firsts)), np.int64)
         weights[np.repeat([0, 1], np.diff(weighted.offsets)), places] = weighted.weights
         order = np.argsort(-weights.max(axis=0), kind="stable")
-        all_terms = vocabulary.terms()
-        terms = [all_terms[row] for row in rows[order].tolist()]
+        firsts = firsts[order]
+        terms = found.names(weighted.places[firsts])
         first, second = weighted.distinct.tolist()
-        return cls(terms, weights[:, order], vocabulary.hashes()[rows[order]], (first, second))
+        return cls(terms, weights[:, order], weighted.hashes[firsts], (first, second))
 
     @property
     def cosine(self) -> float:

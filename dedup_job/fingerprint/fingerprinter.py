@@ -12,22 +12,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.bands import band_keys
+from dedup_job.fingerprint.dictionary import load_tables
 from dedup_job.fingerprint.fingerprint_cache import FingerprintCache, Words
 from dedup_job.fingerprint.idf import Idf, read_idf
 from dedup_job.fingerprint.recipe import Recipe, Resource
-from dedup_job.fingerprint.segment import SEGMENTERS, read_stop_words, read_user_words
+from dedup_job.fingerprint.segment import Segmenter, read_stop_words, read_user_words
 from dedup_job.fingerprint.shingles import number_seeds, shingle_sets
 from dedup_job.fingerprint.simhash import compute_simhashes
-from dedup_job.fingerprint.terms import Vocabulary, weigh_terms
-from dedup_job.fingerprint.tokens import Tokenizer, token_rows
+from dedup_job.fingerprint.terms import TermFinder
 from dedup_job.native.arrays import Ragged
 from dedup_job.records import Fingerprints, digests
-from dedup_job.text.characters import encode_lower_case, encode_texts
-from dedup_job.text.fields import ExtractedText
-
-# A larger vocabulary is emptied: it is only a cache, and memory must not grow with the number of records.
-MAX_VOCABULARY_TERMS = 1_000_000
-MAX_VOCABULARY_CHARACTERS = 10_000_000
+from dedup_job.text.characters import encode_lower_case
 
 
 class Fingerprinter:
@@ -45,14 +40,11 @@ class Fingerprinter:
     def __init__(self, recipe: Recipe, memory: Words | None = None) -> None:
         self._recipe = recipe
         words = read_user_words(_checked_path(recipe.user_words)) if recipe.user_words else []
-        segmenter = SEGMENTERS[recipe.segmenter]((word.lower(), frequency) for word, frequency in words)
-        self._idf = load_idf(recipe.idf_table)
-        self._stop_words = (
-            read_stop_words(_checked_path(recipe.stop_words)) if recipe.stop_words else frozenset()
-        )
-        self._tokens = Tokenizer(recipe.terms, segmenter, self._stop_words)
+        tables = load_tables([(word.lower(), frequency) for word, frequency in words])
+        stop_words = read_stop_words(_checked_path(recipe.stop_words)) if recipe.stop_words else ()
+        segmenter, idf = Segmenter(tables, recipe.hmm), load_idf(recipe.idf_table)
+        self.terms = TermFinder(recipe.terms, segmenter, idf, stop_words, recipe.bits)
         self._known_texts = FingerprintCache(recipe.digest, recipe.bits // 64, memory)
-        self._reset_vocabulary()
 
     def unjudged(self, reason: str, raw: bytes) -> Fingerprints:
         """Return the fingerprints of one record that could not be processed, with this reason."""
@@ -61,16 +53,6 @@ class Fingerprinter:
     def __call__(self, raws: Sequence[bytes]) -> Fingerprints:
         """Fingerprint raw BSON records; a record without a usable text gets a reason and zeros."""
         extracted_texts = self._recipe.reader.extract(raws)
-        try:
-            return self._fingerprint_texts(raws, extracted_texts)
-        except BaseException:
-            # An error such as MemoryError may leave the vocabulary and its pieces half updated.
-            self._reset_vocabulary()
-            raise
-
-    def _fingerprint_texts(
-        self, raws: Sequence[bytes], extracted_texts: Sequence[ExtractedText]
-    ) -> Fingerprints:
         # A repeated text is processed once: the text of record i is texts[text_of[i]].
         numbers: dict[str, int] = {}
         text_of = np.array([numbers.setdefault(each.text, len(numbers)) for each in extracted_texts], np.intp)
@@ -98,13 +80,10 @@ class Fingerprinter:
 
     def tokens(self, text: str) -> list[str]:
         """Return the tokens of a cleaned text that count as terms, in order, with repeats."""
-        tokens = self._tokens(text)
-        rows = self._vocabulary.rows(encode_texts(tokens))
-        return [token for token, row in zip(tokens, rows, strict=True) if row >= 0]
+        return self.terms.names(text)
 
     def document_frequencies(self, raws: Sequence[bytes]) -> tuple[int, Counter[str]]:
         """Return the number of records with a usable text, and in how many of them each term occurs."""
-        self._reset_large_vocabulary()
         texts = [text for text in self._recipe.reader.texts(raws)[0] if text]
         return len(texts), Counter(term for text in texts for term in set(self.tokens(text)))
 
@@ -124,21 +103,8 @@ class Fingerprinter:
         self, texts: Sequence[str], codes: Ragged
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
         """Compute the simhash and the number of distinct terms of each text."""
-        self._reset_large_vocabulary()
-        terms = weigh_terms(*self._rows(texts, codes), self._vocabulary, self._recipe.terms)
-        bits = compute_simhashes(terms.offsets, terms.rows, terms.weights, self._vocabulary.hashes())
-        return bits, terms.distinct
-
-    def _reset_large_vocabulary(self) -> None:
-        vocabulary = self._vocabulary
-        if len(vocabulary) > MAX_VOCABULARY_TERMS or vocabulary.characters > MAX_VOCABULARY_CHARACTERS:
-            self._reset_vocabulary()
-
-    def _reset_vocabulary(self) -> None:
-        # The rows of known pieces refer to the vocabulary, so both begin again.
-        rule = self._recipe.terms
-        self._vocabulary = Vocabulary(rule, self._idf, self._stop_words, self._recipe.bits)
-        self._rows = token_rows(rule, self._tokens, self._vocabulary)
+        terms = self.terms.weigh(self.terms.find(texts, codes))
+        return compute_simhashes(terms.offsets, terms.weights, terms.hashes), terms.distinct
 
 
 @lru_cache(maxsize=2)

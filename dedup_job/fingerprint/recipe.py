@@ -19,12 +19,12 @@ from dedup_job.text.fields import ExtractedText, TextFields
 SECTIONS = {"matching": "match", "terms": "recipe", "reader.cleaner": "clean"}
 # Settings whose name in the settings file does not follow from SECTIONS.
 SETTING_NAMES = {"matching.min_terms": "[recipe] min_terms", "reader.fields.paths": "[source] fields"}
-SETTING_NAMES |= {name: f"[recipe] {name}" for name in ("bits", "segmenter", "idf_table")}
+SETTING_NAMES |= {name: f"[recipe] {name}" for name in ("bits", "hmm", "idf_table")}
 SETTING_NAMES |= {name: f"[recipe] {name}" for name in ("stop_words", "user_words")}
 # Settings added later: left out of the digest while they are empty, so that old digests stay valid.
 ADDED_SETTINGS = ("reader.cleaner.select", "reader.cleaner.remove")
 # Increased when the same settings give other fingerprints or digests.
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Recipe:
     reader: Reader
     bits: int
     matching: Matching
-    segmenter: str = "rjieba"
+    hmm: bool = True
     terms: TermRule = TermRule()
     idf_table: Resource = field(default_factory=lambda: Resource.at(jieba_idf_path()))
     stop_words: Resource | None = None
@@ -131,7 +131,7 @@ class Recipe:
         for name in ADDED_SETTINGS:
             if not values[name]:
                 del values[name]
-        values["segmenter"] = f"{self.segmenter} {version(self.segmenter)}"
+        values["jieba"] = version("jieba")
         values["selectolax"] = version("selectolax")
         return dict(sorted(values.items()))
 

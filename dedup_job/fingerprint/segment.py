@@ -1,149 +1,265 @@
-"""Segmenters split text into words, by jieba's algorithm in Rust (rjieba) or in Python (jieba)."""
+"""Split texts into words: jieba's algorithm, compiled, on code points.
+
+A text is split into blocks of Chinese characters, ASCII letters and digits, and the signs `+#&%`. Every other
+character is a word of its own. In a block
+
+1.  the dictionary's words are the edges of a graph between the places of the block, and the most probable
+    path through it is taken: the one with the greatest sum of ln(frequency / total);
+2.  characters in a row that are words of their own there may be a word that the dictionary does not have. The
+    most probable places of the Chinese characters in their words (BEGIN, MIDDLE, END, SINGLE) are found by
+    the Viterbi algorithm, and letters and digits in a row are one word.
+
+The words are those of jieba 0.42.1 to the last tie, with two exceptions: `-`, `.` and `_` end a block here
+(jieba keeps 3.14 whole), and a block ends after 1,000 characters.
+"""
 
 from __future__ import annotations
 
-import re
-import tempfile
-from collections.abc import Callable, Iterable
-from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from dedup_job.fingerprint.dictionary import (
+    BEGIN,
+    END,
+    FIRST_HAN,
+    FIRST_SLOT,
+    HAN,
+    LETTER,
+    MIDDLE,
+    OTHER,
+    PERCENT,
+    PLAIN,
+    PREFIX,
+    SINGLE,
+    Floats,
+    Tables,
+    find_entry,
+    find_slot,
+    is_forced,
+    score_index,
+)
 from dedup_job.native.arrays import Ragged
-from dedup_job.native.compiled import compiled
-from dedup_job.text.characters import CODE_POINT, LETTER_BIT
+from dedup_job.native.compiled import compiled, compiled_inline
+from dedup_job.text.characters import CODE_POINT, encode_text
 
-Segmenter = Callable[[str], list[str]]
+Codes = npt.NDArray[np.uint32]
+Flags = npt.NDArray[np.bool_]
 
-JOINERS = "-._"
-LONGEST_RUN = 1_000
-SPACE = np.uint32(32)
-LONG_RUN = re.compile(rf"\w{{{LONGEST_RUN}}}(?=\w)")
-GAPS: Final = " !\"$'()*,-./:;<=>?@[\\]^_`{|}~、。〈〉《》「」『』【】〔〕–—‘’“”…·"
-"""Both engines split a text at these characters first: no word contains one, and none is a word itself."""
+LONGEST_BLOCK: Final = 1_000
+"""Characters; it bounds the memory that a block takes."""
 
 
-def rust_segmenter(user_words: Iterable[tuple[str, int | None]]) -> Segmenter:
-    """Return rjieba's accurate mode with HMM: the same words as jieba, 26 times as fast."""
-    words = list(user_words)
-    return _shared_rust_segmenter() if not words else _load_rust_segmenter(words)
-
-
-@cache
-def _shared_rust_segmenter() -> Segmenter:
-    # User words change an engine, so only an engine without them is shared.
-    return _load_rust_segmenter([])
-
-
-def _load_rust_segmenter(user_words: list[tuple[str, int | None]]) -> Segmenter:
-    import rjieba
-
-    engine = rjieba.Jieba()
-    for word, frequency in user_words:
-        engine.add_word(word, frequency, None)
-    cut: Segmenter = engine.cut
-    return cut
-
-
-def python_segmenter(user_words: Iterable[tuple[str, int | None]]) -> Segmenter:
-    """Return jieba's accurate mode with HMM; its dictionary is read from the package and nowhere else."""
-    import logging
-
-    import jieba
-
-    jieba.setLogLevel(logging.WARNING)
-    engine = jieba.Tokenizer()
-    # jieba unmarshals any `jieba.cache` that it finds in the shared temporary folder, and leaves one there
-    # for other users. A private folder, deleted when the dictionary is loaded, prevents both.
-    with tempfile.TemporaryDirectory(prefix="dedup-job-") as private:
-        engine.tmp_dir = private
-        engine.initialize()
-    for word, frequency in user_words:
-        engine.add_word(word, frequency)
-    return lambda text: list(engine.cut(text))
-
-
-SEGMENTERS: dict[str, Callable[[Iterable[tuple[str, int | None]]], Segmenter]] = {
-    "rjieba": rust_segmenter,
-    "jieba": python_segmenter,
-}
-
-
-def prepare_for_segmenter(text: str) -> str:
-    """Change a text so that both engines return the same words, in reasonable time.
-
-    Joiners of Latin words become spaces, because rjieba keeps `e-mail`, `u.s` and `foo_bar` whole and jieba
-    splits them. An unbroken run of letters and digits gets a space after every 1,000 characters, because
-    jieba's HMM takes time quadratic in its length: 115 s for 200,000 times one character.
-    """
-    for joiner in JOINERS:
-        text = text.replace(joiner, " ")
-    return LONG_RUN.sub(r"\g<0> ", text) if len(text) > LONGEST_RUN else text
-
-
-def pieces(codes: Ragged) -> tuple[npt.NDArray[np.int64], Ragged]:
-    """Split texts into the pieces between GAPS, which can be segmented independently.
-
-    The words of a text are the words of its pieces, but for words without a letter or digit. A piece also
-    ends after 1,000 letters and digits in a row, as in `prepare_for_segmenter`.
+class Segmenter:
+    """Splits texts into words.
 
     Args:
-        codes: Texts as `encode_lower_case` returns them.
-
-    Returns:
-        offsets, int64 (n + 1,): text i has the pieces offsets[i] to offsets[i + 1]; and the pieces as code
-        points, with a space after each.
-
-    >>> from dedup_job.text.characters import decode_text, encode_lower_case
-    >>> offsets, found = pieces(encode_lower_case(["C++, 价格: 100%", "", "e-mail"]))
-    >>> offsets, decode_text(found.values)
-    (array([0, 3, 3, 5]), 'c++ 价格 100% e mail ')
+        tables: Of `load_tables`.
+        hmm: Whether to look for words that are not in the dictionary.
     """
-    offsets, stops, values = _split_at_gaps(codes.offsets, codes.values, _gap_table())
-    return offsets, Ragged(stops, values)
 
+    def __init__(self, tables: Tables, hmm: bool = True) -> None:
+        self._tables, self._hmm = tables, hmm
 
-@cache
-def _gap_table() -> npt.NDArray[np.bool_]:
-    """Return for each code point, up to the greatest in GAPS, whether it is in GAPS."""
-    gaps = np.zeros(max(map(ord, GAPS)) + 1, np.bool_)
-    gaps[list(map(ord, GAPS))] = True
-    return gaps
+    def __call__(self, text: str) -> list[str]:
+        """Return the words of a text in lower case; together they are the text."""
+        codes = encode_text(text)
+        starts = self.word_starts(Ragged(np.array([0, len(codes)]), codes))
+        stops = [*np.flatnonzero(starts).tolist(), len(text)]
+        return [text[start:stop] for start, stop in pairwise(stops)]
+
+    def word_starts(self, codes: Ragged) -> Flags:
+        """Return for each character of all texts whether a word begins there.
+
+        Args:
+            codes: Texts in lower case as code points; other bits are ignored, as in `encode_lower_case`.
+        """
+        return _find_word_starts(codes.offsets, codes.values, self._tables, self._hmm)
 
 
 @compiled
-def _split_at_gaps(
-    starts: npt.NDArray[np.int64], codes: npt.NDArray[np.uint32], gaps: npt.NDArray[np.bool_]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint32]]:
-    """Return the offsets of the texts' pieces, the offsets of the pieces' code points, and the code
-    points."""
-    # The space after a piece takes the place of a gap; those in long runs and at the ends of texts come on
-    # top.
-    most = len(codes) + len(codes) // LONGEST_RUN + len(starts)
-    kept, stops = np.empty(most, np.uint32), np.zeros(most + 1, np.int64)
-    offsets = np.zeros(len(starts), np.int64)
-    filled = count = 0
-    for text in range(len(starts) - 1):
-        run = 0  # letters and digits in a row
-        for place in range(starts[text], starts[text + 1] + 1):
-            is_end = place == starts[text + 1]
-            code = SPACE if is_end else codes[place] & CODE_POINT
-            is_gap = is_end or (code < len(gaps) and gaps[code])
-            run = run + 1 if not is_end and codes[place] >= LETTER_BIT else 0
-            if filled > stops[count] and (is_gap or run > LONGEST_RUN):
-                kept[filled] = SPACE
-                filled += 1
-                count += 1
-                stops[count] = filled
-                run = min(run, 1)
-            if not is_gap:
-                kept[filled] = code
-                filled += 1
-        offsets[text + 1] = count
-    return offsets, stops[: count + 1].copy(), kept[:filled].copy()
+def _find_word_starts(offsets: npt.NDArray[np.int64], codes: Codes, tables: Tables, hmm: bool) -> Flags:
+    """Return for each character whether a word begins there."""
+    starts = np.ones(len(codes), np.bool_)
+    # Memory for one block.
+    block = np.empty(LONGEST_BLOCK, np.uint32)
+    sums, ends = np.empty(LONGEST_BLOCK + 1), np.empty(LONGEST_BLOCK, np.int16)
+    steps = np.empty((LONGEST_BLOCK, 4), np.uint8)
+    kinds = tables.kinds
+    for text in range(len(offsets) - 1):
+        place, stop = offsets[text], offsets[text + 1]
+        while place < stop:
+            length, is_plain = 0, True
+            while place + length < stop and length < LONGEST_BLOCK:
+                code = codes[place + length] & CODE_POINT
+                if code >= FIRST_SLOT or kinds[code] == OTHER:
+                    break
+                block[length] = code
+                is_plain &= kinds[code] == PLAIN
+                length += 1
+            if is_plain:
+                # Letters and digits in a row, which are one word unless the dictionary knows better.
+                starts[place + 1 : place + length] = False
+            elif length > 1:
+                found = starts[place : place + length]
+                _find_best_path(block, length, tables, sums, ends)
+                _mark_words(block, length, tables, hmm, ends, steps, found)
+            place += max(length, 1)
+    return starts
+
+
+@compiled_inline
+def _find_best_path(
+    block: Codes, length: int, tables: Tables, sums: Floats, ends: npt.NDArray[np.int16]
+) -> None:
+    """Find the most probable words of a block, from right to left.
+
+    Args:
+        sums: The sum of scores of the best path from each place on; written.
+        ends: The end of the first word of that path; written.
+    """
+    singles, slots, scores = tables.singles, tables.slots, tables.scores
+    sums[length] = 0.0
+    for start in range(length - 1, -1, -1):
+        node, end = int(np.int64(block[start])), start + 1
+        index = int(singles[node])
+        # A character without an entry is a word, too, but one that is only the beginning of others is none if
+        # any of these is here.
+        is_word = bool(index > PREFIX)
+        best, best_end = scores[index] + sums[end], end
+        while end < length:
+            slot = find_slot(node, block[end], slots)
+            entry = slots[slot]
+            if entry == 0:
+                break
+            end += 1
+            index = score_index(entry)
+            if index > PREFIX:
+                total = scores[index] + sums[end]
+                # Of equal sums the longer word wins.
+                if not is_word or total >= best:
+                    is_word, best, best_end = True, total, end
+            node = slot + FIRST_SLOT
+        sums[start], ends[start] = best, best_end
+
+
+@compiled_inline
+def _mark_words(
+    block: Codes,
+    length: int,
+    tables: Tables,
+    hmm: bool,
+    ends: npt.NDArray[np.int16],
+    steps: npt.NDArray[np.uint8],
+    starts: Flags,
+) -> None:
+    """Write at which places of a block a word begins; all of `starts` is True before."""
+    kinds = tables.kinds
+    place = 0
+    while place < length:
+        end = int(ends[place])
+        if end > place + 1:
+            starts[place + 1 : end] = False
+            place = end
+            continue
+        # All single characters in a row.
+        end = place + 1
+        while end < length and ends[end] == end + 1:
+            end += 1
+        if not hmm:
+            for inner in range(place + 1, end):
+                starts[inner] = kinds[block[inner]] < LETTER or kinds[block[inner - 1]] < LETTER
+        elif end > place + 1 and score_index(find_entry(block, place, end, tables.slots)) <= PREFIX:
+            _mark_unknown_words(block, place, end, tables, steps, starts)
+        place = end
+
+
+@compiled_inline
+def _mark_unknown_words(
+    block: Codes, place: int, stop: int, tables: Tables, steps: npt.NDArray[np.uint8], starts: Flags
+) -> None:
+    """Write at which places between two places of a block a word begins."""
+    kinds = tables.kinds
+    while place < stop:
+        kind, end = kinds[block[place]], place + 1
+        if kind == HAN:
+            while end < stop and kinds[block[end]] == HAN:
+                end += 1
+            if end > place + 1:
+                _mark_han_words(block, place, end, tables, steps, starts)
+        elif kind >= LETTER:
+            while end < stop and kinds[block[end]] >= LETTER:
+                end += 1
+            # Only the first sign of percent belongs to the number.
+            if end < stop and kinds[block[end]] == PERCENT:
+                end += 1
+            starts[place + 1 : end] = False
+        else:
+            while end < stop and kinds[block[end]] != HAN and kinds[block[end]] < LETTER:
+                end += 1
+            starts[place + 1 : end] = False
+        place = end
+
+
+@compiled_inline
+def _mark_han_words(
+    block: Codes, place: int, stop: int, tables: Tables, steps: npt.NDArray[np.uint8], starts: Flags
+) -> None:
+    """Write at which places a word begins, by the most probable states of a run of Chinese characters.
+
+    Args:
+        steps: Written: the state before each state at a place, on the most probable way to it.
+    """
+    emissions, moves = tables.emissions, tables.transitions
+    row = np.int64(block[place]) - FIRST_HAN
+    begin, middle = (
+        tables.starts[BEGIN] + emissions[row, BEGIN],
+        tables.starts[MIDDLE] + emissions[row, MIDDLE],
+    )
+    end, single = tables.starts[END] + emissions[row, END], tables.starts[SINGLE] + emissions[row, SINGLE]
+    for here in range(place + 1, stop):
+        row = np.int64(block[here]) - FIRST_HAN
+        # Each state can follow two others. Of equal sums jieba takes the state with the greater letter, of
+        # B(egin), E(nd), M(iddle), S(ingle). The order of additions decides about the last bit, as there.
+        emission = emissions[row, BEGIN]
+        end_begin, single_begin = end + moves[END, BEGIN] + emission, single + moves[SINGLE, BEGIN] + emission
+        emission = emissions[row, MIDDLE]
+        begin_middle, middle_middle = (
+            begin + moves[BEGIN, MIDDLE] + emission,
+            middle + moves[MIDDLE, MIDDLE] + emission,
+        )
+        emission = emissions[row, END]
+        begin_end, middle_end = begin + moves[BEGIN, END] + emission, middle + moves[MIDDLE, END] + emission
+        emission = emissions[row, SINGLE]
+        end_single, single_single = (
+            end + moves[END, SINGLE] + emission,
+            single + moves[SINGLE, SINGLE] + emission,
+        )
+        steps[here, BEGIN] = SINGLE if single_begin >= end_begin else END
+        steps[here, MIDDLE] = MIDDLE if middle_middle >= begin_middle else BEGIN
+        steps[here, END] = MIDDLE if middle_end >= begin_end else BEGIN
+        steps[here, SINGLE] = SINGLE if single_single >= end_single else END
+        begin, middle = max(end_begin, single_begin), max(begin_middle, middle_middle)
+        end, single = max(begin_end, middle_end), max(end_single, single_single)
+    # A run ends with the end of a word.
+    state = SINGLE if single >= end else END
+    last = stop
+    for here in range(stop - 1, place, -1):
+        starts[here] = state in (BEGIN, SINGLE)
+        if starts[here]:
+            if (
+                tables.has_forced
+                and last > here + 1
+                and is_forced(find_entry(block, here, last, tables.slots))
+            ):
+                starts[here:last] = True
+            last = here
+        state = int(steps[here, state])
+    if tables.has_forced and last > place + 1 and is_forced(find_entry(block, place, last, tables.slots)):
+        starts[place:last] = True
 
 
 def read_stop_words(path: Path) -> frozenset[str]:

@@ -17,44 +17,20 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
-from dedup_job.native.arrays import Ragged
-from dedup_job.native.compiled import compiled, prefetch
-from dedup_job.text.characters import encode_utf8
-
-PREFETCH_DISTANCE = 16  # entries
-
-
-def term_hashes(terms: Ragged, bits: int) -> npt.NDArray[np.uint64]:
-    """Return the stable hash of each term, uint64 (n, bits / 64), least significant word first.
-
-    64 bits are xxh3-64 of the UTF-8 bytes, 128 bits xxh3-128 (low word, high word).
-
-    >>> from dedup_job.text.characters import encode_text
-    >>> f"{term_hashes(Ragged(np.array([0, 5]), encode_text('hello')), 64)[0, 0]:x}"
-    '9555e8555c62dcfd'
-    """
-    # xxhash returns the most significant byte first.
-    digest = xxhash.xxh3_64_digest if bits == 64 else xxhash.xxh3_128_digest
-    hashes = np.frombuffer(b"".join(map(digest, encode_utf8(terms))), ">u8").reshape(-1, bits // 64)
-    return hashes[:, ::-1].astype(np.uint64)
+from dedup_job.native.compiled import compiled
 
 
 @compiled
 def compute_simhashes(
-    offsets: npt.NDArray[np.int64],
-    terms: npt.NDArray[np.int64],
-    weights: npt.NDArray[np.int64],
-    hashes: npt.NDArray[np.uint64],
+    offsets: npt.NDArray[np.int64], weights: npt.NDArray[np.int64], hashes: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.uint64]:
     """Compute the fingerprints of n texts from their weighted terms.
 
     Args:
-        offsets: int64 (n + 1,): text i has the entries offsets[i] to offsets[i + 1] of `terms` and `weights`.
-        terms: int64, the row of each entry's term in `hashes`.
-        weights: int64, the weight of each entry; sums must stay below 2**63.
-        hashes: uint64 (vocabulary, words), from `term_hashes`.
+        offsets: int64 (n + 1,): text i has the entries offsets[i] to offsets[i + 1].
+        weights: int64, the weight of each entry's term; sums must stay below 2**63.
+        hashes: uint64 (m, words), the hash of each entry's term, from `hash_terms`.
 
     Returns:
         uint64 (n, words); 0 for a text without terms.
@@ -66,11 +42,7 @@ def compute_simhashes(
         for word in range(words):
             votes[:] = 0
             for entry in range(offsets[text], offsets[text + 1]):
-                # A term's hash can be anywhere in a large vocabulary. Both words of 128 bits lie side by
-                # side.
-                if word == 0 and entry + PREFETCH_DISTANCE < len(terms):
-                    prefetch(hashes, words * terms[entry + PREFETCH_DISTANCE])
-                value, weight = hashes[terms[entry], word], weights[entry]
+                value, weight = hashes[entry, word], weights[entry]
                 # Without a branch, so that the compiler handles several bits at once.
                 for bit in range(64):
                     votes[bit] += weight * (2 * np.int64((value >> np.uint64(bit)) & np.uint64(1)) - 1)

@@ -3,27 +3,44 @@
 The weight of a term is a function of its frequency in the text times a function of its IDF. Both functions
 are damped by default: otherwise a single frequent or rare word decides most bits of a fingerprint, and
 editing it flips too many of them.
+
+A term is a part of an array of code points, and is known by its 64-bit hash: no string is made of it.
 """
 
 from __future__ import annotations
 
-from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from math import isqrt, log
 
 import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.idf import SCALE, Idf
-from dedup_job.fingerprint.interning import Interned
-from dedup_job.fingerprint.simhash import term_hashes
+from dedup_job.fingerprint.segment import Segmenter
+from dedup_job.fingerprint.term_hashes import (
+    Codes,
+    Hashes,
+    Numbers,
+    build_table,
+    find_hash,
+    hash_strings,
+    hash_terms,
+)
 from dedup_job.native.arrays import Ragged
 from dedup_job.native.compiled import compiled
-from dedup_job.text.characters import encode_texts, is_chinese, letter_table
+from dedup_job.text.characters import (
+    CODE_POINT,
+    LETTER_BIT,
+    decode_text,
+    encode_lower_case,
+    is_chinese,
+    keep_letters_and_digits,
+    offsets_of,
+)
 
-DROPPED = -1  # the row of a token that is no term
-SPACE = -2  # the row of a space, which is no term either
 TF_LIMIT = 1 << 16  # greater term frequencies count as TF_LIMIT - 1
 # Below it 1,024 times a number is less than 2**52, and the floor of its root is exact in floating point.
 EXACT_SQRT_LIMIT = 1 << 42
@@ -50,111 +67,201 @@ class TermRule:
 
 
 @dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of n texts, one after the other, with repeats, and in the order of the text.
+
+    Attributes:
+        offsets: int64 (n + 1,): text i has the terms offsets[i] to offsets[i + 1].
+        codes: uint32, code points; other bits mean nothing.
+        starts: int64, where each term begins in `codes`.
+        stops: int64, where each term ends.
+    """
+
+    offsets: Numbers
+    codes: Codes
+    starts: Numbers
+    stops: Numbers
+
+    def names(self, terms: Numbers) -> list[str]:
+        """Return some terms as strings, by their places."""
+        starts, stops = self.starts[terms].tolist(), self.stops[terms].tolist()
+        codes = self.codes & CODE_POINT
+        return [decode_text(codes[start:stop]) for start, stop in zip(starts, stops, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
 class WeightedTerms:
     """The distinct terms of n texts, one after the other.
 
     Attributes:
-        offsets: int64 (n + 1,): text i has the entries offsets[i] to offsets[i + 1] of `rows` and `weights`.
-        rows: int64, the row of each term in the vocabulary.
+        offsets: int64 (n + 1,): text i has the entries offsets[i] to offsets[i + 1].
+        places: int64, the place in `Terms` where each term occurs first.
+        hashes: uint64 (m, bits / 64), the hash of each term.
         weights: int64, the fixed-point weight of each term, at least 1.
         distinct: int64 (n,), the number of distinct terms of each text, before `TermRule.top` applies.
     """
 
-    offsets: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int64]
-    weights: npt.NDArray[np.int64]
-    distinct: npt.NDArray[np.int64]
+    offsets: Numbers
+    places: Numbers
+    hashes: Hashes
+    weights: Numbers
+    distinct: Numbers
 
 
-class Vocabulary:
-    """Numbers terms by row, with the hash and the IDF of each row.
+class TermFinder:
+    """Finds the terms of texts, and weighs them.
 
-    It also remembers tokens that are no terms, with the row DROPPED. Tokens are added when they are first
-    asked for.
+    Args:
+        idf: The table of IDF.
+        stop_words: Words that are no terms, in lower case.
+        bits: Of a term's hash, 64 or 128.
     """
 
-    def __init__(self, rule: TermRule, idf: Idf, stop_words: frozenset[str], bits: int) -> None:
-        self._rule, self._idf, self._bits = rule, idf, bits
-        self._tokens = Interned()
-        # By the number of a token, which is not its row: tokens that are no terms have numbers, too.
-        self._rows = array("q")
-        self._hashes = array("Q")
-        self._idfs = array("q")
-        known, _ = self._tokens.numbers(encode_texts([" ", *stop_words]))
-        self._rows.extend([SPACE] + [DROPPED] * (len(known) - 1))
+    def __init__(
+        self, rule: TermRule, segmenter: Segmenter, idf: Idf, stop_words: Iterable[str], bits: int
+    ) -> None:
+        kind, _, length = rule.features.partition(":")
+        self._rule, self._segmenter, self._idf, self._bits = rule, segmenter, idf, bits
+        self._stop_words = frozenset(stop_words)
+        hashes = hash_strings(list(self._stop_words), 64)[:, 0]
+        self._stops = build_table(hashes, np.ones(len(hashes), np.int64))
+        self._length = int(length or 1)
+        self._runs = {"words": self._word_runs, "chars": self._character_runs}[kind] if length else None
 
-    def __len__(self) -> int:
-        """Return the number of known tokens, including those that are no terms."""
-        return len(self._rows)
+    def find(self, texts: Sequence[str], codes: Ragged) -> Terms:
+        """Return the terms of cleaned texts, stop words among them.
 
-    @property
-    def characters(self) -> int:
-        """Characters of all known tokens."""
-        return self._tokens.characters
-
-    def rows(self, tokens: Ragged) -> npt.NDArray[np.int64]:
-        """Return the row of each token, int64; new tokens are added."""
-        numbers, new = self._tokens.numbers(tokens)
-        if len(new):
-            self._add(new)
-        return np.frombuffer(self._rows, np.int64)[numbers]
-
-    def _add(self, tokens: Ragged) -> None:
-        """Add distinct tokens that are not known yet."""
-        is_han = self._rule.features == "words+han"
-        is_term = _are_terms(tokens.offsets, tokens.values, letter_table(), self._rule.min_length, is_han)
-        rows = np.where(is_term, self.size - 1 + np.cumsum(is_term), DROPPED)
-        self._rows.frombytes(rows.tobytes())
-        terms = tokens.take(np.flatnonzero(is_term))
-        self._hashes.frombytes(term_hashes(terms, self._bits).tobytes())
-        self._idfs.frombytes(idf_weights(self._idf(terms), self._rule.idf).tobytes())
-
-    @property
-    def size(self) -> int:
-        """The number of rows, one for each term."""
-        return len(self._idfs)
-
-    def terms(self) -> list[str]:
-        """Return the terms in the order of their rows."""
-        tokens = zip(self._tokens.strings(), self._rows, strict=True)
-        return [token for token, row in tokens if row >= 0]
-
-    def hashes(self) -> npt.NDArray[np.uint64]:
-        """Return the hash of every row, uint64 (n, bits / 64).
-
-        The array shares memory with the vocabulary; drop it before new tokens are added, which raises
-        BufferError otherwise.
+        Args:
+            codes: The same texts as `encode_lower_case` returns them.
         """
-        return np.frombuffer(self._hashes, np.uint64).reshape(-1, self._bits // 64)
+        offsets, values = codes.offsets, codes.values
+        if self._runs:
+            runs = list(map(self._runs, texts))
+            encoded = encode_lower_case(list(chain.from_iterable(runs)))
+            offsets, values = encoded.offsets[offsets_of(runs)], encoded.values
+            starts = np.zeros(len(values), np.bool_)
+            starts[encoded.offsets[:-1]] = True
+        else:
+            starts = self._segmenter.word_starts(codes)
+        is_han = self._rule.features == "words+han"
+        return Terms(*_find_terms(offsets, values, starts, self._rule.min_length, is_han))
 
-    def idfs(self) -> npt.NDArray[np.int64]:
-        """Return the weighted fixed-point IDF of every row, int64; drop the array like that of `hashes`."""
-        return np.frombuffer(self._idfs, np.int64)
+    def names(self, text: str) -> list[str]:
+        """Return the terms of a cleaned text as strings, with repeats."""
+        found = self.find([text], encode_lower_case([text]))
+        names = found.names(np.arange(len(found.starts)))
+        return [name for name in names if name not in self._stop_words]
+
+    def weigh(self, found: Terms) -> WeightedTerms:
+        """Count and weigh the terms of texts; stop words are left out."""
+        rule = self._rule
+        keys = hash_terms(found.codes, found.starts, found.stops, 64)[:, 0]
+        offsets, places, counts = _count(found.offsets, keys, self._stops)
+        distinct, keys = np.diff(offsets), keys[places]
+        weights = term_frequency_weights(rule.tf)[counts] * idf_weights(self._idf(keys), rule.idf)
+        if self._bits == 64:
+            hashes = keys[:, None]
+        else:
+            hashes = hash_terms(found.codes, found.starts[places], found.stops[places], self._bits)
+        if rule.top:
+            texts = np.repeat(np.arange(len(distinct)), distinct)
+            heaviest = _select_heaviest(texts, weights, hashes[:, 0], rule.top)
+            places, hashes, weights = places[heaviest], hashes[heaviest], weights[heaviest]
+            offsets = np.searchsorted(texts[heaviest], np.arange(len(distinct) + 1)).astype(np.int64)
+        return WeightedTerms(offsets, places, hashes, weights, distinct)
+
+    def _word_runs(self, text: str) -> list[str]:
+        """Return the runs of N words of a text, without stop words, punctuation and spaces."""
+        words = self._segmenter(text.lower())
+        words = [word for word in words if word not in self._stop_words and any(map(str.isalnum, word))]
+        return [" ".join(words[i : i + self._length]) for i in range(len(words) - self._length + 1)]
+
+    def _character_runs(self, text: str) -> list[str]:
+        """Return the runs of N letters and digits of a text."""
+        text = keep_letters_and_digits(text)
+        return [text[i : i + self._length] for i in range(len(text) - self._length + 1)]
 
 
 @compiled
-def _are_terms(
-    offsets: npt.NDArray[np.int64],
-    codes: npt.NDArray[np.uint32],
-    letters: npt.NDArray[np.bool_],
-    min_length: int,
-    is_han: bool,
-) -> npt.NDArray[np.bool_]:
-    """Return which tokens are terms: those that are long enough and have a letter or digit.
+def _find_terms(
+    offsets: Numbers, codes: Codes, starts: npt.NDArray[np.bool_], min_length: int, is_han: bool
+) -> tuple[Numbers, Codes, Numbers, Numbers]:
+    """Find the tokens that are terms: those that are long enough and have a letter or digit.
 
     Args:
-        letters: Of `letter_table`.
-        is_han: Whether a single Chinese character is a term, too.
+        starts: Whether a token begins at each character.
+        is_han: Whether every Chinese character is a term, too, in addition to the word that it is in.
+
+    Returns:
+        The attributes of `Terms`.
     """
-    are_terms = np.zeros(len(offsets) - 1, np.bool_)
-    for token in range(len(are_terms)):
-        start, stop = offsets[token], offsets[token + 1]
-        if is_han and stop == start + 1 and is_chinese(codes[start]):
-            are_terms[token] = True
-        elif stop - start >= min_length:
-            for place in range(start, stop):
-                are_terms[token] |= letters[codes[place]]
-    return are_terms
+    begins, ends = np.empty(2 * len(codes), np.int64), np.empty(2 * len(codes), np.int64)
+    found = np.zeros_like(offsets)
+    filled = 0
+    for text in range(len(offsets) - 1):
+        start = offsets[text]
+        has_letter = False
+        for place in range(offsets[text], offsets[text + 1]):
+            has_letter |= codes[place] >= LETTER_BIT
+            is_chinese_character = is_han and is_chinese(codes[place] & CODE_POINT)
+            if is_chinese_character:
+                begins[filled], ends[filled] = place, place + 1
+                filled += 1
+            if place + 1 < offsets[text + 1] and not starts[place + 1]:
+                continue
+            # A Chinese character that is a word counts twice: as the word, and as the character.
+            length = place + 1 - start
+            if (has_letter and length >= min_length) or (is_chinese_character and length == 1):
+                begins[filled], ends[filled] = start, place + 1
+                filled += 1
+            start, has_letter = place + 1, False
+        found[text + 1] = filled
+    return found, codes, begins[:filled].copy(), ends[:filled].copy()
+
+
+@compiled
+def _count(offsets: Numbers, keys: Hashes, stops: Hashes) -> tuple[Numbers, Numbers, Numbers]:
+    """Count the distinct terms of each text.
+
+    Args:
+        offsets: int64 (n + 1,): text i has the terms offsets[i] to offsets[i + 1].
+        keys: uint64, the hash of each term.
+        stops: Table of terms that are left out.
+
+    Returns:
+        The offsets of the texts' distinct terms, the place of each where it occurs first, and how often it
+        occurs, at most TF_LIMIT - 1.
+    """
+    places, counts = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
+    ends = np.zeros_like(offsets)
+    longest = 1
+    for text in range(len(offsets) - 1):
+        longest = max(longest, offsets[text + 1] - offsets[text])
+    size = 4
+    while size < 2 * longest:
+        size *= 2
+    # A hash table with open addressing: where in `places` each term is. A place before `first` belongs to an
+    # earlier text, so the table need not be cleared for each text.
+    slots = np.full(size, -1, np.int64)
+    filled = 0
+    for text in range(len(offsets) - 1):
+        first = filled
+        # A short text uses the beginning of the table only, which stays in the processor's cache.
+        size = 4
+        while size < 2 * (offsets[text + 1] - offsets[text]):
+            size *= 2
+        for term in range(offsets[text], offsets[text + 1]):
+            key = keys[term]
+            slot = np.int64(key & np.uint64(size - 1))
+            while slots[slot] >= first and keys[places[slots[slot]]] != key:
+                slot = (slot + 1) & (size - 1)
+            if slots[slot] >= first:
+                counts[slots[slot]] = min(counts[slots[slot]] + 1, TF_LIMIT - 1)
+            elif stops[find_hash(key, stops), 1] == 0:
+                slots[slot], places[filled], counts[filled] = filled, term, 1
+                filled += 1
+        ends[text + 1] = filled
+    return ends, places[:filled].copy(), counts[:filled].copy()
 
 
 def idf_weights(idfs: npt.NDArray[np.int64], kind: str) -> npt.NDArray[np.int64]:
@@ -184,65 +291,6 @@ def term_frequency_weights(tf: str) -> npt.NDArray[np.int64]:
     if tf == "log":
         return np.array([0, *(round((1 + log(count)) * SCALE) for count in range(1, TF_LIMIT))], np.int64)
     return np.arange(TF_LIMIT, dtype=np.int64) * SCALE
-
-
-def weigh_terms(
-    offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], vocabulary: Vocabulary, rule: TermRule
-) -> WeightedTerms:
-    """Count and weigh the terms of n texts.
-
-    Args:
-        offsets: int64 (n + 1,): the tokens of text i are rows[offsets[i] : offsets[i + 1]].
-        rows: int64, the row of each token in the vocabulary; tokens with a row below 0 are ignored.
-    """
-    offsets, rows, weights = _count_and_weigh(
-        offsets, rows, vocabulary.idfs(), term_frequency_weights(rule.tf)
-    )
-    distinct = np.diff(offsets)
-    if rule.top:
-        texts = np.repeat(np.arange(len(distinct)), distinct)
-        heaviest = _select_heaviest(texts, weights, vocabulary.hashes()[rows, 0], rule.top)
-        texts, rows, weights = texts[heaviest], rows[heaviest], weights[heaviest]
-        offsets = np.searchsorted(texts, np.arange(len(distinct) + 1)).astype(np.int64)
-    return WeightedTerms(offsets, rows, weights, distinct)
-
-
-@compiled
-def _count_and_weigh(
-    offsets: npt.NDArray[np.int64],
-    rows: npt.NDArray[np.int64],
-    idfs: npt.NDArray[np.int64],
-    tf_weights: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return offsets, distinct rows and weights of the terms of each text.
-
-    Args:
-        idfs: The weighted IDF of each row.
-        tf_weights: Of `term_frequency_weights`.
-    """
-    kept, weights = np.empty_like(rows), np.empty_like(rows)
-    ends = np.zeros_like(offsets)
-    # Where in `kept` each row was last put. A place before `first` belongs to an earlier text, so the array
-    # need not be cleared for each text.
-    places = np.full(len(idfs), -1, np.int32)
-    filled = 0
-    for text in range(len(offsets) - 1):
-        first = filled
-        for entry in range(offsets[text], offsets[text + 1]):
-            row = rows[entry]
-            if row < 0:
-                continue
-            place = places[row]
-            if place >= first:
-                # Until the text ends, this is the term's frequency.
-                weights[place] = min(weights[place] + 1, TF_LIMIT - 1)
-            else:
-                kept[filled], weights[filled], places[row] = row, 1, filled
-                filled += 1
-        for place in range(first, filled):
-            weights[place] = tf_weights[weights[place]] * idfs[kept[place]]
-        ends[text + 1] = filled
-    return ends, kept[:filled].copy(), weights[:filled].copy()
 
 
 def _select_heaviest(

@@ -30,7 +30,7 @@ class Keywords(TypedDict, total=False):
     remove: Iterable[str]
     drop_after: Iterable[str]
     max_chars: int
-    segmenter: Literal["rjieba", "jieba"]
+    hmm: bool
     profile: Literal["default", "thorough", "classic"]
     features: str
     min_length: int

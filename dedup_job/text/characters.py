@@ -25,7 +25,6 @@ COMPARED_BIT: Final = np.uint32(1 << 30)
 """Set beside the code point of a character that counts when texts are compared: see `is_compared`."""
 CODE_POINT: Final = np.uint32((1 << 21) - 1)
 """Mask of the bits that hold the code point."""
-CHINESE: Final = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 LAST_CHINESE: Final = 0x3FFFF
 
 _CODE_POINT_COUNT: Final = 0x110000
@@ -66,20 +65,6 @@ def decode_texts(texts: Ragged) -> list[str]:
     """
     text = decode_text(texts.values[: texts.offsets[-1]])
     return [text[start:stop] for start, stop in pairwise(texts.offsets.tolist())]
-
-
-def encode_utf8(texts: Ragged) -> list[bytes]:
-    """Turn rows of code points into UTF-8; half of a surrogate pair takes three bytes.
-
-    >>> encode_utf8(Ragged(np.array([0, 2, 2, 3]), encode_text("a\\u4e2d\\u00e9")))
-    [b'a\\xe4\\xb8\\xad', b'', b'\\xc3\\xa9']
-    """
-    codes = texts.values[: texts.offsets[-1]]
-    # All rows are encoded at once. The length of each character in UTF-8 says where a row ends in the result.
-    sizes = 1 + (codes >= 0x80).astype(np.int64) + (codes >= 0x800) + (codes >= 0x10000)
-    stops = np.concatenate([[0], np.cumsum(sizes)])[texts.offsets].tolist()
-    octets = decode_text(codes).encode("utf-8", "surrogatepass")
-    return [octets[start:stop] for start, stop in pairwise(stops)]
 
 
 def encode_lower_case(texts: Sequence[str]) -> Ragged:
@@ -144,13 +129,6 @@ def _lower_case_table() -> npt.NDArray[np.uint32]:
     return table
 
 
-@cache
-def letter_table() -> npt.NDArray[np.bool_]:
-    """Return for each code point whether it is a letter or digit."""
-    # LETTER_BIT is the highest bit.
-    return _lower_case_table() >= LETTER_BIT
-
-
 @compiled_helper
 def is_cjk(code: int) -> bool:
     """Return whether a code point is a Chinese, Japanese or Korean character or sign."""
@@ -164,7 +142,7 @@ def is_cjk(code: int) -> bool:
 
 @compiled_helper
 def is_chinese(code: int) -> bool:
-    """Return whether the pattern CHINESE matches a code point; numba compiles no regular expressions."""
+    """Return whether a code point is a Chinese character."""
     return code >= 0x3400 and (
         code <= 0x4DBF
         or 0x4E00 <= code <= 0x9FFF

@@ -8,7 +8,7 @@ with HTML. The usual job works in memory. The candidates take turns. Each is tim
 including start-up, and by its own clock, which excludes loading. Processor seconds are of all its processes;
 mongod's are in a column of their own.
 
-The floor is the time of the unavoidable steps: a bare find, a bare parse of the HTML, a bare rjieba.cut, and
+The floor is the time of the unavoidable steps: a bare find, a bare parse of the HTML, the bare segmenter, and
 a bare insert_many of the kept records, for the same records on as many processes as there are workers.
 
 With `--before`, none of these run. This checkout and another checkout of the project, with its own .venv,

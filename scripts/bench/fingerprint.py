@@ -19,19 +19,18 @@ from pathlib import Path
 from statistics import median
 from typing import ParamSpec, TypeVar
 
-import rjieba
 from bson import encode
 from selectolax.lexbor import LexborHTMLParser
 
 from dedup_job import config
 from dedup_job.fingerprint.bands import band_keys
+from dedup_job.fingerprint.dictionary import load_tables
 from dedup_job.fingerprint.fingerprinter import Fingerprinter, load_idf
 from dedup_job.fingerprint.recipe import Reader, Recipe
-from dedup_job.fingerprint.segment import prepare_for_segmenter, rust_segmenter
+from dedup_job.fingerprint.segment import Segmenter
 from dedup_job.fingerprint.shingles import shingle_sets
 from dedup_job.fingerprint.simhash import compute_simhashes
-from dedup_job.fingerprint.terms import Vocabulary, weigh_terms
-from dedup_job.fingerprint.tokens import Rows, Tokenizer, token_rows
+from dedup_job.fingerprint.terms import TermFinder
 from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.records import digests
 from dedup_job.text.characters import encode_lower_case
@@ -42,7 +41,7 @@ TABLE = {
     "source": {"database": "d", "collection": "c", "fields": ["data"]},
     "target": {"database": "d", "collection": "u"},
 }
-CLEANED = ("lower case", "segment", "weigh, fold", "shingles", "bands", "digests")
+CLEANED = ("lower case", "segment, terms", "weigh", "fold", "shingles", "bands", "digests")
 STAGES = ("fields", "clean", *CLEANED, "cleaned text", "all", "bare segmenter", "bare parser", "ratio")
 
 P = ParamSpec("P")
@@ -72,11 +71,9 @@ class Stages:
     """The stages of a recipe, called one by one in the order of `Fingerprinter`."""
 
     def __init__(self, recipe: Recipe) -> None:
-        rule = recipe.terms
         self._recipe = recipe
-        self._vocabulary = Vocabulary(rule, load_idf(recipe.idf_table), frozenset(), recipe.bits)
-        tokenizer = Tokenizer(rule, rust_segmenter(()), frozenset())
-        self._rows = token_rows(rule, tokenizer, self._vocabulary)
+        self._segmenter = Segmenter(load_tables(()))
+        self._terms = TermFinder(recipe.terms, self._segmenter, load_idf(recipe.idf_table), (), recipe.bits)
 
     def run(self, raws: Sequence[bytes], clock: Clock) -> tuple[list[str], list[str]]:
         """Run a batch through all stages; return its texts, raw and cleaned."""
@@ -84,17 +81,14 @@ class Stages:
         given = [found.text for found in clock("fields", reader.fields.texts_of, raws)]
         texts = clock("clean", cleaned, reader, given)
         codes = clock("lower case", encode_lower_case, texts)
-        rows = clock("segment", self._rows, texts, codes)
-        clock("weigh, fold", self._folded, rows)
+        terms = clock("weigh", self._terms.weigh, clock("segment, terms", self._terms.find, texts, codes))
+        clock("fold", compute_simhashes, terms.offsets, terms.weights, terms.hashes)
         matching = self._recipe.matching
         sets = clock("shingles", shingle_sets, codes, matching.shingle)
         clock("bands", band_keys, sets, matching.bands, matching.rows)
         clock("digests", lambda: (digests(text.encode() for text in texts), digests(raws)))
+        clock("bare segmenter", self._segmenter.word_starts, codes)
         return given, texts
-
-    def _folded(self, rows: Rows) -> None:
-        terms = weigh_terms(*rows, self._vocabulary, self._recipe.terms)
-        compute_simhashes(terms.offsets, terms.rows, terms.weights, self._vocabulary.hashes())
 
 
 def one_pass(recipe: Recipe, raws: Sequence[bytes]) -> dict[str, float]:
@@ -102,18 +96,13 @@ def one_pass(recipe: Recipe, raws: Sequence[bytes]) -> dict[str, float]:
     stages, fingerprinter, clock = Stages(recipe), Fingerprinter(recipe), Clock()
     for start in range(0, len(raws), BATCH):
         batch = raws[start : start + BATCH]
-        given, texts = stages.run(batch, clock)
+        given, _ = stages.run(batch, clock)
         clock("all", fingerprinter, batch)
-        segmented = [prepare_for_segmenter(text.lower()) for text in texts]
-        clock("bare segmenter", list, map(CUT, segmented))
         clock("bare parser", list, map(parsed, given))
     found = {stage: seconds / len(raws) * 1e6 for stage, seconds in clock.seconds.items()}
     found["cleaned text"] = sum(found[stage] for stage in CLEANED)
     found["ratio"] = found["all"] / (found["bare segmenter"] + found["bare parser"])
     return found
-
-
-CUT = rjieba.Jieba().cut
 
 
 def parsed(text: str) -> str:

@@ -123,7 +123,7 @@ def test_what_is_missing_is_named(file: Path, cut: str, where: str) -> None:
         ({"source": {"lookback_hours": float("nan")}}, "[source] lookback_hours: "),
         ({"source": {"lookback_hours": float("inf")}}, "[source] lookback_hours: "),
         ({"recipe": {"bits": 96}}, "[recipe] bits: expected 64 or 128, not 96"),
-        ({"recipe": {"segmenter": "nltk"}}, "[recipe] segmenter: expected 'rjieba' or 'jieba', not"),
+        ({"recipe": {"hmm": "no"}}, "[recipe] hmm: expected true or false, not"),
         ({"recipe": {"features": "chars:0"}}, "[recipe] features: expected words, words+han, words:2 to"),
         ({"recipe": {"features": "words:"}}, "[recipe] features: "),
         ({"match": {"min_similarity": 1.5}}, "[match] min_similarity: expected 1 or less, not 1.5"),
@@ -140,7 +140,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "source": {"database": 3, "collection": "a..b", "fields": ["a..b"], "filter": "{", "lookback_hours": "2"},
     "target": {"database": "x" * 70, "uri_file": 3},
     "clean": {"drop_after": [""], "max_chars": 0},
-    "recipe": {"segmenter": "x", "features": "x", "bits": 7},
+    "recipe": {"hmm": "x", "features": "x", "bits": 7},
     "match": {"radius": 1.5, "min_similarity": 2},
     "engine": {"workers": 5_000},
     "limits": {"record_seconds": 0, "allow_plaintext": "yes", "patience_seconds": float("inf")},
@@ -153,7 +153,7 @@ def test_all_faults_are_told_at_once_in_the_names_of_the_settings() -> None:
     assert {one.partition(": ")[0] for one in told} == {
         "[source] database", "[source] collection", "[source] fields", "[source] filter",
         "[source] lookback_hours", "[target] database", "[target] uri_file",
-        "[clean] drop_after, number 1", "[clean] max_chars", "[recipe] segmenter", "[recipe] features",
+        "[clean] drop_after, number 1", "[clean] max_chars", "[recipe] hmm", "[recipe] features",
         "[recipe] bits", "[match] radius", "[match] min_similarity", "[engine] workers",
         "[limits] record_seconds", "[limits] allow_plaintext", "[report] directory", "[report] sample",
     }  # fmt: skip

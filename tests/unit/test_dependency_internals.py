@@ -24,6 +24,7 @@ from pymongo.errors import ServerSelectionTimeoutError
 from pymongo.hello import Hello
 from pymongo.server_description import ServerDescription
 
+from dedup_job.fingerprint.dictionary import jieba_folder
 from dedup_job.fingerprint.idf import jieba_idf_path
 from dedup_job.html import charts
 from dedup_job.index.similarity import jaccard
@@ -197,9 +198,16 @@ def test_python_starts_the_process_that_workers_are_forked_from_when_asked(modul
     assert "ensure_running" in module.__all__
 
 
-def test_jieba_has_its_table_of_idf_where_it_is_looked_for() -> None:
-    assert jieba_idf_path().is_file(), (
-        f"jieba {version('jieba')} has no {jieba_idf_path()}: nothing can be decided; see fingerprint/idf.py"
+def test_jieba_has_its_tables_where_they_are_looked_for() -> None:
+    folder = jieba_folder()
+    files = [folder / "dict.txt", *((folder / "finalseg").glob("prob_[set]*.py")), jieba_idf_path()]
+    assert len(files) == 5, (
+        f"jieba {version('jieba')} has no Markov model in {folder / 'finalseg'}: nothing can be decided; see "
+        "fingerprint/dictionary.py"
+    )
+    assert all(file.is_file() for file in files), (
+        f"jieba {version('jieba')} does not have all of {files}: nothing can be decided; see "
+        "fingerprint/dictionary.py and fingerprint/idf.py"
     )
 
 

@@ -137,9 +137,9 @@ def test_a_text_gets_the_same_fingerprint_whether_it_is_known_or_not(batches: li
 
 def test_a_text_that_comes_again_is_not_segmented_again(monkeypatch: pytest.MonkeyPatch) -> None:
     fingerprinter, segmented = Fingerprinter(PLAIN), []
-    rows = fingerprinter._rows
+    find = fingerprinter.terms.find
     monkeypatch.setattr(
-        fingerprinter, "_rows", lambda texts, codes: segmented.append(texts) or rows(texts, codes)
+        fingerprinter.terms, "find", lambda texts, codes: segmented.append(texts) or find(texts, codes)
     )
     for markup in ("red blue green", "<p>red blue green</p>", "red blue"):
         fingerprinter([encode({"_id": 0, "text": markup})])

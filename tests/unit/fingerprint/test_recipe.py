@@ -18,7 +18,6 @@ from bson import encode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint import fingerprinter as module
 from dedup_job.fingerprint.bands import band_keys
 from dedup_job.fingerprint.fingerprint_cache import FingerprintCache
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
@@ -197,28 +196,6 @@ def test_taking_only_the_heaviest_terms_does_not_make_a_text_poor(small_idf: Res
     assert Fingerprinter(recipe)([raw(ENGLISH)]).has_fingerprint.all()
 
 
-def test_a_vocabulary_that_was_emptied_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch, small_idf: Resource
-) -> None:
-    records = [raw(text, number) for number, text in enumerate([CHINESE, ENGLISH, CHINESE[5:], ENGLISH[5:]])]
-    roomy = Fingerprinter(made(idf_table=small_idf))
-    expected = [hexadecimal(roomy([record]).bits[0]) for record in records]
-    monkeypatch.setattr(module, "MAX_VOCABULARY_TERMS", 5)
-    narrow = Fingerprinter(made(idf_table=small_idf))
-    assert [hexadecimal(narrow([record]).bits[0]) for record in records] == expected
-    assert len(narrow._vocabulary) < len(roomy._vocabulary)
-
-
-def test_counting_terms_keeps_the_vocabulary_small_too(
-    monkeypatch: pytest.MonkeyPatch, small_idf: Resource
-) -> None:
-    monkeypatch.setattr(module, "MAX_VOCABULARY_TERMS", 5)
-    counting = Fingerprinter(made(idf_table=small_idf))
-    for number in range(20):
-        counting.document_frequencies([raw(f"word{number}a word{number}b word{number}c")])
-    assert len(counting._vocabulary) < 20
-
-
 def test_terms_are_counted_once_for_each_text(fingerprinter: Fingerprinter) -> None:
     texts, counted = fingerprinter.document_frequencies(
         [raw("fox fox dog"), raw("dog ,"), raw(""), raw(None)]
@@ -271,7 +248,7 @@ def test_every_setting_that_decides_changes_the_digest(tmp_path: Path, small_idf
         replace(recipe, reader=Reader(TextFields(("text.title",)))),
         replace(recipe, reader=replace(READER, cleaner=Cleaner(drop_after=("x",)))),
         replace(recipe, reader=replace(READER, cleaner=Cleaner(max_chars=5))),
-        replace(recipe, segmenter="jieba"),
+        replace(recipe, hmm=False),
         *(
             replace(recipe, terms=rule)
             for rule in (
@@ -314,7 +291,7 @@ def test_the_settings_name_no_machine_path(small_idf: Resource) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["interning._numbers", "tokens.decode_text", "terms.term_hashes", "tokens._rows_of"]
+    "place", ["segment._find_word_starts", "terms._find_terms", "terms.hash_terms", "terms._count"]
 )
 def test_an_error_half_way_leaves_no_trace(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """Memory may run out anywhere; what was remembered until then may be half of something."""

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.simhash import compute_simhashes, hamming, term_hashes
-from dedup_job.text.characters import encode_texts
+from dedup_job.fingerprint.simhash import compute_simhashes, hamming
 
 Terms = Sequence[tuple[int, int]]  # (hash, weight)
 
@@ -27,7 +26,7 @@ def folded(texts: Sequence[Terms], words: int = 1) -> list[int]:
     entries = [entry for text in texts for entry in text]
     hashes = np.array([words_of(value, words) for value, _ in entries], np.uint64).reshape(-1, words)
     weights = np.array([weight for _, weight in entries], np.int64)
-    prints = compute_simhashes(offsets, np.arange(len(entries)), weights, hashes)
+    prints = compute_simhashes(offsets, weights, hashes)
     return [sum(int(word) << (64 * i) for i, word in enumerate(row)) for row in prints]
 
 
@@ -79,41 +78,6 @@ def test_a_text_without_terms_has_the_fingerprint_zero() -> None:
 def test_one_term_alone_is_the_fingerprint() -> None:
     value = 0x0123_4567_89AB_CDEF_FEDC_BA98_7654_3210
     assert folded([[(value, 1)]], 2) == [value]
-
-
-def test_texts_may_share_the_rows_of_their_terms() -> None:
-    hashes = np.array([[0b01], [0b10]], np.uint64)
-    prints = compute_simhashes(np.array([0, 1, 3, 4]), np.array([1, 0, 1, 0]), np.array([1, 1, 1, 1]), hashes)
-    assert prints.tolist() == [[0b10], [0b00], [0b01]]
-
-
-@pytest.mark.parametrize(
-    ("term", "bits", "expected"),
-    [
-        ("", 64, (0x2D06800538D394C2,)),
-        ("hello", 64, (0x9555E8555C62DCFD,)),
-        ("数据库", 64, (0xDC299A2B8F4DBF33,)),
-        ("", 128, (0x6001C324468D497F, 0x99AA06D3014798D8)),
-        ("数据库", 128, (0x3A9D7DBB2065FE8B, 0x3D8B5A893D9C652A)),
-    ],
-)
-def test_a_term_hashes_alike_for_ever(term: str, bits: int, expected: tuple[int, ...]) -> None:
-    assert term_hashes(encode_texts([term]), bits).tolist() == [list(expected)]
-
-
-@given(st.lists(st.text(alphabet=st.characters())), st.sampled_from([64, 128]))
-def test_each_term_is_hashed_as_if_alone(terms: list[str], bits: int) -> None:
-    hashes = term_hashes(encode_texts(terms), bits)
-    assert hashes.shape == (len(terms), bits // 64)
-    assert all(
-        (row == term_hashes(encode_texts([term]), bits)).all()
-        for row, term in zip(hashes, terms, strict=True)
-    )
-
-
-def test_a_lone_surrogate_can_be_hashed() -> None:
-    first, second = term_hashes(encode_texts(["\ud800", "\ud801"]), 64)
-    assert first != second
 
 
 @given(st.lists(st.tuples(HASHES, HASHES), min_size=1, max_size=6))

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from math import isqrt, log
 
 import numpy as np
@@ -11,20 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dedup_job.fingerprint.dictionary import load_tables
 from dedup_job.fingerprint.idf import SCALE, Idf
-from dedup_job.fingerprint.simhash import term_hashes
+from dedup_job.fingerprint.segment import Segmenter
+from dedup_job.fingerprint.term_hashes import hash_strings
 from dedup_job.fingerprint.terms import (
-    DROPPED,
-    SPACE,
     TF_LIMIT,
+    TermFinder,
     TermRule,
-    Vocabulary,
     idf_weights,
     term_frequency_weights,
-    weigh_terms,
 )
-from dedup_job.text.characters import CHINESE, encode_texts, offsets_of
+from dedup_job.native.arrays import Ragged
+from dedup_job.text.characters import CODE_POINT, encode_lower_case
 
+CHINESE = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 # 1.0 is 1024.
 IDF = Idf.of(["a", "b", "cc", "中文"], [512, 2048, 2048, 7424], unknown=10240)
 WORDS = partial(TermRule, features="words", min_length=1, tf="log", idf="full")
@@ -43,32 +45,57 @@ RULES = st.builds(
 )
 
 
+class AtSpaces(Segmenter):
+    """Splits texts at spaces, so that a test can choose the words."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __call__(self, text: str) -> list[str]:
+        return re.findall("[^ ]+| ", text)
+
+    def word_starts(self, codes: Ragged) -> np.ndarray:
+        is_space = codes.values & CODE_POINT == ord(" ")
+        starts = is_space.copy()
+        starts[1:] |= is_space[:-1]
+        starts[codes.offsets[:-1][np.diff(codes.offsets) > 0]] = True
+        return starts
+
+
+def finder_of(
+    rule: TermRule, idf: Idf = IDF, bits: int = 64, segmenter: Segmenter | None = None
+) -> TermFinder:
+    return TermFinder(rule, segmenter or AtSpaces(), idf, STOP_WORDS, bits)
+
+
 def weighed(texts: Sequence[Sequence[str]], rule: TermRule, bits: int = 64) -> list[dict[str, int]]:
-    """The weighted terms of each text, as `weigh` has them."""
-    vocabulary = Vocabulary(rule, IDF, STOP_WORDS, bits)
-    rows = vocabulary.rows(encode_texts([*chain.from_iterable(texts)]))
-    terms = weigh_terms(offsets_of(texts), rows, vocabulary, rule)
-    name = vocabulary.terms()
-    starts, stops = terms.offsets[:-1].tolist(), terms.offsets[1:].tolist()
-    assert len(starts) == len(texts)
+    """The weighted terms of texts, given as words."""
+    joined, finder = [" ".join(text) for text in texts], finder_of(rule, bits=bits)
+    found = finder.find(joined, encode_lower_case(joined))
+    terms = finder.weigh(found)
+    names = found.names(terms.places)
+    assert (terms.hashes == hash_strings(names, bits)).all()
+    assert len(terms.offsets) == len(texts) + 1
     return [
-        {
-            name[row]: weight
-            for row, weight in zip(terms.rows[a:b].tolist(), terms.weights[a:b].tolist(), strict=True)
-        }
-        for a, b in zip(starts, stops, strict=True)
+        dict(zip(names[start:stop], terms.weights[start:stop].tolist(), strict=True))
+        for start, stop in pairwise(terms.offsets.tolist())
     ]
+
+
+def plain_terms(words: Sequence[str], rule: TermRule) -> list[str]:
+    """The terms among some words, and the Chinese characters."""
+
+    def is_term(word: str) -> bool:
+        is_han = rule.features == "words+han" and CHINESE.fullmatch(word) is not None
+        return is_han or (len(word) >= rule.min_length and any(map(str.isalnum, word)))
+
+    characters = CHINESE.findall("".join(words)) if rule.features == "words+han" else []
+    return [term for term in [*filter(is_term, words), *characters] if term not in STOP_WORDS]
 
 
 def slow_weights(text: Sequence[str], rule: TermRule) -> dict[str, int]:
     """The same with a Counter, one term at a time."""
-
-    def is_term(token: str) -> bool:
-        if rule.features == "words+han" and token == "水":
-            return token not in STOP_WORDS
-        return len(token) >= rule.min_length and token not in STOP_WORDS and any(map(str.isalnum, token))
-
-    counted = Counter(filter(is_term, text))
+    counted = Counter(plain_terms(text, rule))
     frequency = {
         "log": lambda tf: round((1 + log(tf)) * SCALE),
         "raw": lambda tf: tf * SCALE,
@@ -76,10 +103,10 @@ def slow_weights(text: Sequence[str], rule: TermRule) -> dict[str, int]:
     }
     rarity = {"full": lambda idf: idf, "sqrt": lambda idf: isqrt(idf * SCALE), "none": lambda _: SCALE}
     weights = {
-        term: frequency[rule.tf](tf) * rarity[rule.idf](IDF(encode_texts([term])).item())
+        term: frequency[rule.tf](tf) * rarity[rule.idf](IDF(hash_strings([term], 64)[:, 0]).item())
         for term, tf in counted.items()
     }
-    order = sorted(weights, key=lambda term: (-weights[term], term_hashes(encode_texts([term]), 64).item()))
+    order = sorted(weights, key=lambda term: (-weights[term], hash_strings([term], 64).item()))
     return {term: weights[term] for term in order[: rule.top or None]}
 
 
@@ -104,7 +131,7 @@ def test_the_order_of_the_tokens_does_not_matter(drawn: tuple[list[str], list[st
 def test_ties_at_the_top_go_to_the_smaller_hash() -> None:
     tied = [f"word{i}" for i in range(20)]
     (kept,) = weighed([tied], WORDS(top=5))
-    assert set(kept) == set(sorted(tied, key=lambda term: term_hashes(encode_texts([term]), 64).item())[:5])
+    assert set(kept) == set(sorted(tied, key=lambda term: hash_strings([term], 64).item())[:5])
 
 
 def test_a_lighter_term_never_takes_the_place_of_a_heavier_one() -> None:
@@ -128,9 +155,8 @@ def test_the_weight_of_a_term_of_idf_2_that_is_there_twice(tf: str, idf: str, ex
 
 
 def test_a_weight_is_an_integer_of_at_least_one() -> None:
-    rule = WORDS(tf="raw")
-    vocabulary = Vocabulary(rule, Idf.of(["x"], [1], 1), frozenset(), 64)
-    terms = weigh_terms(offsets_of("x"), vocabulary.rows(encode_texts("x")), vocabulary, rule)
+    finder = finder_of(WORDS(tf="raw"), Idf.of(["x"], [1], 1))
+    terms = finder.weigh(finder.find(["x"], encode_lower_case(["x"])))
     assert terms.weights.dtype == np.int64
     assert terms.weights.min() >= 1
 
@@ -145,43 +171,76 @@ def test_no_texts_have_no_terms() -> None:
     assert weighed([[], ["the"], []], WORDS()) == [{}, {}, {}]
 
 
-@pytest.mark.parametrize("bits", [64, 128])
-def test_a_vocabulary_gives_the_hash_of_each_row(bits: int) -> None:
-    vocabulary = Vocabulary(WORDS(), IDF, frozenset(), bits)
-    rows = [*vocabulary.rows(encode_texts("aba")), *vocabulary.rows(encode_texts("ca"))]
-    assert (vocabulary.hashes()[rows] == term_hashes(encode_texts("abaca"), bits)).all()
-    assert vocabulary.terms() == ["a", "b", "c"]
-    assert Vocabulary(WORDS(), IDF, frozenset(), bits).hashes().shape == (0, bits // 64)
+@pytest.mark.parametrize("top", [0, 3])
+def test_hashes_have_the_bits_of_the_fingerprint(top: int) -> None:
+    text = ["a", "数据库数据库数据库", "cc"]
+    assert weighed([text], WORDS(top=top), 128) == weighed([text], WORDS(top=top))
 
 
-@pytest.mark.parametrize("token", ["", "，", "——", "★", "the"])
-def test_a_token_without_letter_or_digit_and_a_stop_word_are_no_terms(token: str) -> None:
-    assert Vocabulary(WORDS(), IDF, STOP_WORDS, 64).rows(encode_texts([token])) == [DROPPED]
-
-
-@given(st.lists(st.text(max_size=4), max_size=20), st.integers(1, 3), st.sampled_from(["words", "words+han"]))
+@given(
+    st.lists(st.text(st.characters(exclude_characters=" "), max_size=4), max_size=20),
+    st.integers(1, 3),
+    st.sampled_from(["words", "words+han"]),
+)
 def test_a_term_holds_a_letter_or_digit_and_is_long_enough_or_a_chinese_character(
     tokens: list[str], min_length: int, features: str
 ) -> None:
-    tokens = [token.lower() for token in tokens if token != " "]
-    rows = Vocabulary(WORDS(features=features, min_length=min_length), IDF, STOP_WORDS, 64).rows(
-        encode_texts(tokens)
+    rule = WORDS(features=features, min_length=min_length)
+    # In lower case twice: in a row of words the lower case of a sigma depends on its neighbours.
+    text = " ".join(tokens).lower()
+    assert Counter(finder_of(rule).names(text)) == Counter(plain_terms(text.lower().split(" "), rule))
+
+
+def names(features: str, text: str) -> list[str]:
+    return finder_of(TermRule(features)).names(text)
+
+
+def test_words_are_those_of_the_segmenter_in_lower_case() -> None:
+    assert names("words", "The Quick , Fox") == ["quick", "fox"]
+
+
+def test_chinese_characters_count_beside_the_words() -> None:
+    assert sorted(names("words+han", "数据库 big 库")) == sorted(
+        ["数据库", "big", "库", "数", "据", "库", "库"]
     )
-    assert [row >= 0 for row in rows] == [
-        token not in STOP_WORDS
-        and (
-            (len(token) >= min_length and any(map(str.isalnum, token)))
-            or (features == "words+han" and CHINESE.fullmatch(token) is not None)
-        )
-        for token in tokens
-    ]
 
 
-def test_a_space_has_a_row_of_its_own_and_is_no_term() -> None:
-    assert Vocabulary(WORDS(), IDF, STOP_WORDS, 64).rows(encode_texts([" ", "  "])).tolist() == [
-        SPACE,
-        DROPPED,
-    ]
+def test_runs_of_words_leave_punctuation_and_stop_words_out() -> None:
+    assert names("words:2", "the quick , brown the fox") == ["quick brown", "brown fox"]
+    assert names("words:3", "a b") == []
+
+
+def test_character_runs_are_of_letters_and_digits_alone() -> None:
+    assert names("chars:3", "A b，中文 1") == ["ab中", "b中文", "中文1"]
+    assert names("chars:2", "A b") == ["ab"]
+
+
+@given(st.text(), st.integers(2, 4))
+def test_character_runs_have_their_length(text: str, length: int) -> None:
+    assert {len(name) for name in names(f"chars:{length}", text)} <= {length}
+
+
+MIXED = st.lists(
+    st.sampled_from(
+        [
+            *(["数据库", "的", "云计算", "李小福", "the", "Quick", "C++", "3.14", "e-mail", "ΣΑΣ"]),
+            *"京\U00020000\uf900々éжİ😀+# _，。~",
+        ]
+    )
+    | st.sampled_from(["a" * 700, "中" * 700]),
+    max_size=25,
+).map("".join)
+
+
+@pytest.mark.parametrize("features", ["words", "words+han", "words:2", "chars:3"])
+@given(texts=st.lists(MIXED, max_size=4))
+def test_the_terms_of_a_text_do_not_depend_on_its_neighbours(features: str, texts: list[str]) -> None:
+    finder = finder_of(TermRule(features), segmenter=Segmenter(load_tables(())))
+    found = finder.find(texts, encode_lower_case(texts))
+    together = found.names(np.arange(len(found.starts)))
+    alone = [finder.find([text], encode_lower_case([text])) for text in texts]
+    assert together == list(chain.from_iterable(one.names(np.arange(len(one.starts))) for one in alone))
+    assert np.diff(found.offsets).tolist() == [len(one.starts) for one in alone]
 
 
 @given(st.lists(st.integers(1, 2**42 - 1) | st.integers(1, 2**62)))

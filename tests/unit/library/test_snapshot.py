@@ -306,7 +306,7 @@ def test_a_file_that_cannot_be_read_is_no_damage(tmp_path: Path) -> None:
 
 
 def test_another_recipe_is_no_damage(parts: Parts, tmp_path: Path) -> None:
-    parts.header["recipe"]["segmenter"] = "rjieba 0.0"
+    parts.header["recipe"]["jieba"] = "0.0"
     (tmp_path / "texts").write_bytes(parts.put_together())
-    with pytest.raises(ConfigError, match="another recipe: segmenter"):
+    with pytest.raises(ConfigError, match="another recipe: jieba"):
         Deduplicator.load(tmp_path / "texts")
