@@ -39,11 +39,12 @@ from dedup_job.fingerprint.dictionary import (
     Tables,
     find_entry,
     find_slot,
+    home_of,
     is_forced,
     score_index,
 )
 from dedup_job.native.arrays import Ragged
-from dedup_job.native.compiled import compiled, compiled_inline
+from dedup_job.native.compiled import compiled, compiled_inline, prefetch
 from dedup_job.text.characters import CODE_POINT, encode_text
 
 Codes = npt.NDArray[np.uint32]
@@ -51,6 +52,8 @@ Flags = npt.NDArray[np.bool_]
 
 LONGEST_BLOCK: Final = 1_000
 """Characters; it bounds the memory that a block takes."""
+AHEAD: Final = 16
+"""Characters between the one that is read and the one whose memory is prefetched."""
 
 
 class Segmenter:
@@ -88,7 +91,7 @@ def _find_word_starts(offsets: npt.NDArray[np.int64], codes: Codes, tables: Tabl
     block = np.empty(LONGEST_BLOCK, np.uint32)
     sums, ends = np.empty(LONGEST_BLOCK + 1), np.empty(LONGEST_BLOCK, np.int16)
     steps = np.empty((LONGEST_BLOCK, 4), np.uint8)
-    kinds = tables.kinds
+    kinds, slots = tables.kinds, tables.slots
     for text in range(len(offsets) - 1):
         place, stop = offsets[text], offsets[text + 1]
         while place < stop:
@@ -98,6 +101,11 @@ def _find_word_starts(offsets: npt.NDArray[np.int64], codes: Codes, tables: Tabl
                 if code >= FIRST_SLOT or kinds[code] == OTHER:
                     break
                 block[length] = code
+                # The first lookup that begins there, in time for the memory to answer.
+                ahead = place + length + AHEAD
+                if code >= FIRST_HAN and ahead + 1 < len(codes):
+                    node, following = codes[ahead] & CODE_POINT, codes[ahead + 1] & CODE_POINT
+                    prefetch(slots, home_of(int(np.int64(node)), following, slots))
                 is_plain &= kinds[code] == PLAIN
                 length += 1
             if is_plain:

@@ -202,7 +202,8 @@ def build_table(hashes: Hashes, values: Numbers) -> Hashes:
     Returns:
         uint64 (m, 2): slots of a hash table with open addressing, each a hash and its value, 0 if free.
     """
-    slots = np.zeros((2 << len(hashes).bit_length(), 2), np.uint64)
+    # At most half of the slots are filled. Not `zeros`, so that numpy asks for large memory pages.
+    slots = np.full((2 << len(hashes).bit_length(), 2), 0, np.uint64)
     _fill_table(hashes, values, slots)
     return slots
 
