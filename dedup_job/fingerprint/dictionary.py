@@ -225,7 +225,7 @@ def _parse_words(raw: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], Cod
     codes = np.empty(len(raw), np.uint32)
     filled = words = place = 0
     while place < len(raw):
-        while raw[place] != _SPACE:
+        while place < len(raw) and raw[place] != _SPACE:
             # The number of ones at the top of the first byte of a character is its length: 0b1110xxxx begins
             # one of three bytes. Each byte after it has six bits of the code point, 0b10xxxxxx.
             first, length = np.uint32(raw[place]), 1

@@ -79,7 +79,7 @@ MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
         "max_chars": ("longer texts are copied without being compared", "500_000"),
     },
     "recipe": {
-        "segmenter": ("the program that splits Chinese into words", '"jieba"'),
+        "hmm": ("also find words that are in no dictionary, by a hidden Markov model", "false"),
         "profile": ("a set of values for all other keys here and in `[match]`", '"thorough"'),
         "features": (
             "the terms: `words`, `words+han` (words and Chinese characters), `words:N` or `chars:N`",
