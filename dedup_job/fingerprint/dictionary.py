@@ -130,14 +130,14 @@ class _Builder:
         self._logs = np.array([log(frequency or 1) for frequency in self._frequencies])
         values = (indexes + PREFIX + 1).astype(np.uint64)
         kinds = _make_kinds()
-        # There is room for the user's words at once: slots cannot be moved, because they number the nodes.
+        # Slots number the nodes and cannot be moved, so the user's words need their room from the start.
         needed = sum(len(word) for word, _ in user_words)
         size, filled = _FEWEST_SLOTS, -1
         while filled < 0:
             if size > _MOST_SLOTS:
                 raise ValueError("there are too many user words")
-            # Not `zeros`: only for memory that is written at once does numpy ask for large pages, in which
-            # lookups take a tenth less.
+            # Not `zeros`: numpy asks for large memory pages only if it fills the array. Lookups in large
+            # pages take a tenth less time.
             singles, slots = np.zeros(FIRST_SLOT, np.int32), np.full(size, 0, np.uint64)
             filled = _insert(offsets, codes, values, kinds, singles, slots, int(_LOAD * size) - needed)
             size *= 2

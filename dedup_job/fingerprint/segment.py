@@ -3,14 +3,14 @@
 A text is split into blocks of Chinese characters, ASCII letters and digits, and the signs `+#&%`. Every other
 character is a word of its own. In a block
 
-1.  the dictionary's words are the edges of a graph between the places of the block, and the most probable
-    path through it is taken: the one with the greatest sum of ln(frequency / total);
-2.  characters in a row that are words of their own there may be a word that the dictionary does not have. The
-    most probable places of the Chinese characters in their words (BEGIN, MIDDLE, END, SINGLE) are found by
-    the Viterbi algorithm, and letters and digits in a row are one word.
+1.  the dictionary's words are the edges of a graph between the places of the block. The most probable path
+    through the graph has the greatest sum of ln(frequency / total);
+2.  characters in a row that are single words on this path may be a word that is not in the dictionary. The
+    Viterbi algorithm finds the most probable place of each Chinese character in its word (BEGIN, MIDDLE, END,
+    SINGLE). Letters and digits in a row are one word.
 
-The words are those of jieba 0.42.1 to the last tie, with two exceptions: `-`, `.` and `_` end a block here
-(jieba keeps 3.14 whole), and a block ends after 1,000 characters.
+The words are those of jieba 0.42.1, with two exceptions: `-`, `.` and `_` end a block here (jieba keeps 3.14
+whole), and a block ends after 1,000 characters.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ def _find_best_path(
     for start in range(length - 1, -1, -1):
         node, end = int(np.int64(block[start])), start + 1
         index = int(singles[node])
-        # A character without an entry is a word, too, but one that is only the beginning of others is none if
-        # any of these is here.
+        # A character that is not in the dictionary counts as a word. So does a character that only begins
+        # words, if none of these words is here.
         is_word = bool(index > PREFIX)
         best, best_end = scores[index] + sums[end], end
         while end < length:

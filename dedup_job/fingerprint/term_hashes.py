@@ -1,4 +1,4 @@
-"""Stable hashes of terms: xxh3 of their UTF-8 bytes, and a table that is looked up by them.
+"""Stable hashes of terms (xxh3 of their UTF-8 bytes), and tables of values by hash.
 
 Terms of up to 16 bytes, which are nearly all, are hashed in compiled code, from their code points. Longer
 terms are hashed by the xxhash package. Both compute the same function: XXH3 with the default secret and seed

@@ -1,12 +1,11 @@
-"""Compares the words of the segmenter with jieba's, and its time with rjieba's.
+"""Compare the words of the segmenter with those of jieba, and its time with that of rjieba.
 
     python -m scripts.bench.segment DATA [--sets leetcode,medical_qa,reuters21578] [--made-up 100000]
 
-DATA/SET/docs.jsonl.gz holds the records of a set (`_id`, `data`).  Its texts are cleaned and cut at white
-space; every distinct piece is segmented by ours and by jieba: with its Markov model, without it, and with
-user words.  So are made-up runs of characters: common and rare ones, at random.  Prints the number of pieces
-with other words, and nanoseconds per character; where rjieba is installed, also the pieces that it segments
-otherwise than jieba.
+DATA/SET/docs.jsonl.gz has the records of a set (`_id`, `data`). Their texts are cleaned and cut at white
+space. Both segmenters split every distinct piece, and random runs of common and rare characters: with the
+Markov model, without it, and with user words. Prints the number of pieces with different words, and
+nanoseconds per character. If rjieba is installed, its pieces with different words are printed, too.
 """
 
 from __future__ import annotations
