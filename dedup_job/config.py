@@ -102,7 +102,7 @@ class SourceSettings(Section):
     fields: tuple[Name, ...] = Field(min_length=1, strict=False)
     filter: str = "{}"
     lookback_hours: float = Field(48.0, ge=0, allow_inf_nan=False)
-    full_look_days: float = Field(7.0, ge=0, le=36_500, allow_inf_nan=False)
+    full_scan_days: float = Field(7.0, ge=0, le=36_500, allow_inf_nan=False)
     uri_file: File | None = None
 
     @field_validator("fields")
@@ -140,9 +140,9 @@ class SourceSettings(Section):
         return timedelta(hours=self.lookback_hours)
 
     @property
-    def full_look(self) -> timedelta:
+    def full_scan(self) -> timedelta:
         """Return how long runs rely on a matching record count before they compare all ids again."""
-        return timedelta(days=self.full_look_days)
+        return timedelta(days=self.full_scan_days)
 
 
 class TargetSettings(Section):
@@ -234,7 +234,7 @@ class LimitSettings(Section):
     max_docs_per_second: float | None = Field(None, gt=0)
     max_mb_per_second: float | None = Field(None, gt=0)
     allow_plaintext: bool = False
-    max_unjudged_share: float = Field(0.95, ge=0, le=1)
+    max_unchecked_share: float = Field(0.95, ge=0, le=1)
     max_failed_share: float = Field(0.001, ge=0, le=1)
     max_drop_share: float = Field(0.9, ge=0, le=1)
     max_group: int | None = Field(None, ge=1)

@@ -27,7 +27,7 @@ RAW: CodecOptions[Any] = CodecOptions(
 )
 
 
-class Unjudged(Exception):
+class Unchecked(Exception):
     """A record that cannot be judged; it is copied to the target and never dropped.
 
     Attributes:
@@ -69,7 +69,7 @@ def digest(value: bytes) -> bytes:
 
 
 def is_failure(reason: str) -> bool:
-    """Return whether a record is unjudged because the job failed on it, not because of its content."""
+    """Return whether a record is unchecked because the job failed on it, not because of its content."""
     return reason == "poison" or reason.startswith("failed:")
 
 
@@ -138,7 +138,7 @@ class Fingerprints:
         )
 
     @classmethod
-    def unjudged(cls, reason: str, words: int, bands: int, raw: bytes) -> Fingerprints:
+    def unchecked(cls, reason: str, words: int, bands: int, raw: bytes) -> Fingerprints:
         """Return the row of one record that could not be fingerprinted."""
         return cls(
             reasons=[reason],
@@ -157,7 +157,7 @@ class Action(IntEnum):
 
     UNIQUE = 0
     DUPLICATE = 1
-    UNJUDGED = 2
+    UNCHECKED = 2
     REFUSED = 3
 
 
@@ -200,7 +200,7 @@ UNIQUE_INDEX = Verdict(Action.REFUSED, "unique_index")
 # The source no longer has the record.
 VANISHED = Verdict(Action.REFUSED, "vanished")
 # The actions that copy a record to the target.
-COPYING_ACTIONS = (Action.UNIQUE, Action.UNJUDGED)
+COPYING_ACTIONS = (Action.UNIQUE, Action.UNCHECKED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class Counts:
         unique: Records kept.
         exact: Duplicates with a keeper's text.
         near: Other duplicates.
-        unjudged: Records copied without being compared, by reason.
+        unchecked: Records copied without being compared, by reason.
         refused: Records that the target refused, by reason.
         partial: Records judged by only some of their fields; they are in the other counts, too, and a ledger
             does not store this one.
@@ -220,7 +220,7 @@ class Counts:
     unique: int = 0
     exact: int = 0
     near: int = 0
-    unjudged: Mapping[str, int] = field(default_factory=dict)
+    unchecked: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
     partial: int = 0
 
@@ -232,7 +232,7 @@ class Counts:
     @property
     def read(self) -> int:
         """All records decided: the sum of the other counts."""
-        return self.unique + self.duplicate + sum(self.unjudged.values()) + sum(self.refused.values())
+        return self.unique + self.duplicate + sum(self.unchecked.values()) + sum(self.refused.values())
 
     @property
     def in_source(self) -> int:
@@ -245,7 +245,7 @@ class Counts:
             "read": self.read,
             "unique": self.unique,
             "duplicate": {"exact": self.exact, "near": self.near},
-            "unjudged": dict(self.unjudged),
+            "unchecked": dict(self.unchecked),
             "refused": dict(self.refused),
             **({"partial": self.partial} if self.partial else {}),
         }
@@ -255,7 +255,7 @@ class Counts:
             self.unique + other.unique,
             self.exact + other.exact,
             self.near + other.near,
-            Counter(self.unjudged) + Counter(other.unjudged),
+            Counter(self.unchecked) + Counter(other.unchecked),
             Counter(self.refused) + Counter(other.refused),
             self.partial + other.partial,
         )
@@ -265,7 +265,7 @@ class Counts:
             self.unique - other.unique,
             self.exact - other.exact,
             self.near - other.near,
-            Counter(self.unjudged) - Counter(other.unjudged),
+            Counter(self.unchecked) - Counter(other.unchecked),
             Counter(self.refused) - Counter(other.refused),
             self.partial - other.partial,
         )
@@ -286,7 +286,7 @@ class Counts:
             counts[Action.UNIQUE, ""],
             counts[Action.DUPLICATE, "exact"],
             counts[Action.DUPLICATE, "near"],
-            by_reason(Action.UNJUDGED),
+            by_reason(Action.UNCHECKED),
             by_reason(Action.REFUSED),
         )
 

@@ -228,14 +228,14 @@ class JudgedPair:
         found: Whether the second record would be dropped because of the first.
         distance: Hamming distance of the fingerprints; None if a text has too few terms for one.
         similarity: Jaccard similarity of the shingle sets.
-        unjudged: Why a text cannot be judged; "" if both can.
+        unchecked: Why a text cannot be judged; "" if both can.
     """
 
     pair: LabelledPair
     found: bool
     distance: int | None
     similarity: float
-    unjudged: str = ""
+    unchecked: str = ""
 
     @property
     def score(self) -> Score:
@@ -250,7 +250,7 @@ class JudgedPair:
             "id2": self.pair.second,
             "distance": self.distance,
             "similarity": round(self.similarity, 4),
-            "unjudged": self.unjudged,
+            "unchecked": self.unchecked,
         }
 
 
@@ -285,7 +285,7 @@ class Evaluation:
 
         With pairs of one label only, the lowest or the highest threshold would fit best.
         """
-        labels = [(judged.similarity, judged.pair.same) for judged in self.judged if not judged.unjudged]
+        labels = [(judged.similarity, judged.pair.same) for judged in self.judged if not judged.unchecked]
         if len({is_same for _, is_same in labels}) < 2:
             return None
         return advise_threshold(labels, self.setting.min_similarity)
@@ -338,8 +338,8 @@ def _list_errors(title: str, wrong: Sequence[JudgedPair]) -> list[str]:
 
 def _error_line(judged: JudgedPair) -> str:
     pair = judged.pair
-    if judged.unjudged:
-        reason = f"cannot be judged ({judged.unjudged})"
+    if judged.unchecked:
+        reason = f"cannot be judged ({judged.unchecked})"
     else:
         distance = "too few terms" if judged.distance is None else f"distance {judged.distance}"
         reason = f"{distance}, similarity {judged.similarity:.3f}"

@@ -179,7 +179,7 @@ def judge_pair(reasons: Sequence[str], rules: Sequence[MatchRule]) -> PairJudgem
         rules: The conditions, as `check_rules` returns them; empty if a record cannot be judged.
     """
     if any(reasons):
-        return PairJudgement(Action.UNJUDGED if reasons[1] else Action.UNIQUE, reasons[1], ["unjudged"])
+        return PairJudgement(Action.UNCHECKED if reasons[1] else Action.UNIQUE, reasons[1], ["unchecked"])
     met = {rule.name: rule.is_met for rule in rules}
     if met.pop("same_text"):
         return PairJudgement(Action.DUPLICATE, "exact", ["same_text"])

@@ -66,7 +66,7 @@ def explanation_json(
             {
                 "id": record.id,
                 "place": record.place,
-                "unjudged": reason,
+                "unchecked": reason,
                 "characters": len(record.text),
                 "terms": terms,
                 "shingles": count,

@@ -46,7 +46,7 @@ class TextSample:
 
     Attributes:
         read: Records of the sample.
-        unjudged: Records that cannot be judged.
+        unchecked: Records that cannot be judged.
         same_text: Records with the text of an earlier record.
         bits: uint64, shape (n, words), fingerprints.
         has_fingerprint: bool, shape (n,).
@@ -54,7 +54,7 @@ class TextSample:
     """
 
     read: int
-    unjudged: int
+    unchecked: int
     same_text: int
     bits: npt.NDArray[np.uint64]
     has_fingerprint: npt.NDArray[np.bool_]
@@ -77,7 +77,7 @@ class TextSample:
         rows = sorted(first_rows.values())
         return cls(
             read=len(prints),
-            unjudged=len(prints) - len(judged),
+            unchecked=len(prints) - len(judged),
             same_text=len(judged) - len(rows),
             bits=prints.bits[rows],
             has_fingerprint=prints.has_fingerprint[rows],

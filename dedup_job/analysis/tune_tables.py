@@ -60,7 +60,7 @@ class TuneTables:
             "read": sample.read,
             "texts": len(sample),
             "same_text": sample.same_text,
-            "unjudged": sample.unjudged,
+            "unchecked": sample.unchecked,
             "at": self.at,
             "pairs": self.pairs,
             "records": self.records,
@@ -76,7 +76,7 @@ class TuneTables:
         return "\n".join(
             [
                 f"tune: the first {sample.read:,} records in `_id` order: {len(sample):,} distinct texts, "
-                f"{sample.same_text:,} exact copies of these, {sample.unjudged:,} unjudged",
+                f"{sample.same_text:,} exact copies of these, {sample.unchecked:,} unchecked",
                 f"  {self.pairs:,} pairs of texts are near-duplicates: similarity {self.at:g} or more",
                 "",
                 "   bands  rows  band_radius  recall  compared  in vain  bytes",

@@ -120,7 +120,7 @@ RECORDS = (
     ),
     Check(
         "row_missing",
-        "a dropped, unjudged or refused record without its row in `dropped` or `exceptions`",
+        "a dropped, unchecked or refused record without its row in `dropped` or `exceptions`",
         " UNION ALL ".join(
             f"""SELECT id FROM noted n WHERE name = '{name}'
                 AND NOT EXISTS (SELECT 1 FROM {name} r WHERE r.id = n.key)"""
@@ -193,12 +193,12 @@ def check_head(audit: AuditSession) -> Iterator[AuditDifference]:
 def check_numbers(audit: AuditSession) -> Iterator[AuditDifference]:
     """Compare the sizes of the collections with the counts in the head; needs no decisions."""
     counts, reader = audit.head.counts, audit.reader
-    unjudged, refused = sum(counts.unjudged.values()), sum(counts.refused.values())
+    unchecked, refused = sum(counts.unchecked.values()), sum(counts.refused.values())
     restored = reader.restored()
     # A conflict means that the target has a foreign record with the id, and it counts like any other.
     conflicts = counts.refused.get("conflict", 0)
-    kept = counts.unique + unjudged + conflicts + restored + len(audit.context.undo_leftovers())
-    expected = {None: kept, "dropped": counts.duplicate - restored, "exceptions": unjudged + refused}
+    kept = counts.unique + unchecked + conflicts + restored + len(audit.context.undo_leftovers())
+    expected = {None: kept, "dropped": counts.duplicate - restored, "exceptions": unchecked + refused}
     wrong = [
         {"collection": name or "the target", "records": size, "ledger": number}
         for name, number in expected.items()

@@ -24,11 +24,11 @@ from dedup_job.records import ADOPT, RAW, KeeperMatch, digest
 
 # The values below are written out again on purpose: an audit that imported them from the writer would share
 # its mistakes.
-UNIQUE, DUPLICATE, UNJUDGED, REFUSED = range(4)
+UNIQUE, DUPLICATE, UNCHECKED, REFUSED = range(4)
 # The collection that has a row for each decision of a kind.
-ROWS_IN = {DUPLICATE: "dropped", UNJUDGED: "exceptions", REFUSED: "exceptions"}
-NAMES = {UNJUDGED: "unjudged", REFUSED: "refused"}
-STAGES = {UNJUDGED: "fingerprint", REFUSED: "target"}
+ROWS_IN = {DUPLICATE: "dropped", UNCHECKED: "exceptions", REFUSED: "exceptions"}
+NAMES = {UNCHECKED: "unchecked", REFUSED: "refused"}
+STAGES = {UNCHECKED: "fingerprint", REFUSED: "target"}
 NO_DISTANCE = 255
 
 
@@ -39,7 +39,7 @@ class LedgerDecision:
     Attributes:
         id: Raw id of the record.
         place: Position in the order of decision: 2^32 times the number of the plan, plus the row in the plan.
-        action: 0 unique, 1 duplicate, 2 unjudged, 3 refused.
+        action: 0 unique, 1 duplicate, 2 unchecked, 3 refused.
         reason: Reason of the decision; empty for a unique record.
         hash: `digest` of the raw record that was judged.
         digest: `digest` of its cleaned text.

@@ -58,7 +58,7 @@ def as_id(key: bytes) -> bytes:
 # The ASCII codes of "dedu", as SQLite's application id.
 APPLICATION = 0x64656475
 SETTINGS = (f"cache_size = -{64 << 10}", "locking_mode = EXCLUSIVE", "synchronous = NORMAL")
-INSERTED = (Action.UNIQUE, Action.UNJUDGED)
+INSERTED = (Action.UNIQUE, Action.UNCHECKED)
 # An unnamed file is never resumed, so it needs no journal.
 NAMELESS = ("journal_mode = OFF",)
 TABLES = """
@@ -274,11 +274,11 @@ class AuditDatabase:
     def counts(self) -> Counts:
         """Return the number of records of each verdict in the plans."""
         of = {(action, reason): n for action, reason, n in self._query("SELECT * FROM tally")}
-        unjudged, refused = (
+        unchecked, refused = (
             {reason: n for (action, reason), n in of.items() if action == kind} for kind in (2, 3)
         )
         unique, exact, near = (of.get(key, 0) for key in ((0, ""), (1, "exact"), (1, "near")))
-        return Counts(unique, exact, near, unjudged, refused)
+        return Counts(unique, exact, near, unchecked, refused)
 
     def change(self, command: str) -> None:
         """Run a command that changes rows."""

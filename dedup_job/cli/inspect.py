@@ -117,7 +117,7 @@ def find_texts(config: Path, file: Path, as_texts: bool, **options: Any) -> int:
 @commands.command("list")
 @click.option(
     "--verdict",
-    type=click.Choice(["duplicate", "unjudged", "refused"]),
+    type=click.Choice(["duplicate", "unchecked", "refused"]),
     default="duplicate",
     show_default=True,
     help="Verdict of the records.",

@@ -239,9 +239,11 @@ def publish_report(output: Output, settings: Any, done: Any, text: str, values: 
     from dedup_job.report.logs import is_interactive
 
     if not is_interactive():
-        # The report has all numbers; the log line only says which run ended, and how.
-        summary = {key: done.as_json()[key] for key in LOGGED_AT_END}
-        log.info("done", extra={"fields": {**summary, "exit_code": done.exit_code}})
+        # The report has all numbers, so a line for people only says which run ended, and how.
+        numbers = done.as_json()
+        summary = {key: numbers[key] for key in LOGGED_AT_END}
+        fields = {**summary, "exit_code": done.exit_code}
+        log.info("done", extra={"fields": fields, "details": numbers})
     if settings.report.directory is not None:
         try:
             path = SavedReports(settings.report.directory, settings.report.keep).save(done.run, values)

@@ -109,7 +109,7 @@ def adopt(context: Context, observe: Observe, consent: Consent = Consent()) -> R
         restored = IdSet.of(ledger.overridden_ids())
         target = context.target.without_inserts()
         for batch, prints in skip_records(engine.fingerprint_batches(batches), restored.among):
-            verdicts = [Verdict(Action.UNJUDGED, reason) if reason else UNIQUE for reason in prints.reasons]
+            verdicts = [Verdict(Action.UNCHECKED, reason) if reason else UNIQUE for reason in prints.reasons]
             plan = make_plan(batch, prints, verdicts)
             commit_in_parts(plan, batch.raws, lambda plan, raws: ledger.commit(plan, raws, target))
             observe(batch, plan)

@@ -30,7 +30,7 @@ from dedup_job.mongo.rights import NEEDS, RUN, Rights, Users
 from dedup_job.mongo.server import Server, free_bytes
 from dedup_job.pipeline.context import Context, first_records
 from dedup_job.pipeline.fork_server import fork_server
-from dedup_job.pipeline.guards import FIRST_RECORDS, UnjudgedGuard, stop_run
+from dedup_job.pipeline.guards import FIRST_RECORDS, UncheckedGuard, stop_run
 from dedup_job.pipeline.process_memory import available_bytes
 from dedup_job.pipeline.sample import read_sample
 from dedup_job.report.progress import Advance
@@ -333,15 +333,15 @@ def _check_fields(checks: CheckRunner, context: Context) -> dict[str, Any]:
     of_settings = {path: _count_kinds(path, raws) for path in context.settings.source.fields}
     others = ((path, dict(kinds.most_common())) for path, kinds in count_field_kinds(raws).items())
     reasons = context.recipe.reader.texts(raws)[1]
-    unjudged = Counter(filter(None, reasons))
-    judged = len(raws) - unjudged.total()
-    why = ", ".join(f"{reason} {count:,}" for reason, count in unjudged.most_common())
+    unchecked = Counter(filter(None, reasons))
+    judged = len(raws) - unchecked.total()
+    why = ", ".join(f"{reason} {count:,}" for reason, count in unchecked.most_common())
     message = f"{judged:,} of {len(raws):,} records can be judged" + (f"; the others: {why}" if why else "")
     checks.note("fields", message, is_warning=2 * judged < len(raws))
     return {
         "records": len(raws),
         "judged": judged,
-        "unjudged": dict(unjudged),
+        "unchecked": dict(unchecked),
         "of_settings": of_settings,
         "others": dict(islice(((path, kinds) for path, kinds in others if path not in of_settings), SHOWN)),
     }
@@ -356,7 +356,7 @@ def _count_kinds(path: str, raws: Sequence[bytes]) -> dict[str, int]:
 
 def _check_first_records(context: Context) -> None:
     """Raise GuardStop if too few of the first records can be judged, as the guard of a run does."""
-    guard = UnjudgedGuard(context.settings.limits.max_unjudged_share, stop_run)
+    guard = UncheckedGuard(context.settings.limits.max_unchecked_share, stop_run)
     for batch in first_records(context.source.batches(Window()), FIRST_RECORDS):
         guard.add(batch.raws, context.recipe.reader.texts(batch.raws)[1])
     guard.finish()

@@ -22,7 +22,7 @@ from dedup_job.ledger.plan_format import COLUMNS, PlanId, StoredPlan, pack
 from dedup_job.mongo.id_window import Window
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
-from dedup_job.pipeline.guards import UnjudgedGuard, WarningList
+from dedup_job.pipeline.guards import UncheckedGuard, WarningList
 from dedup_job.pipeline.local_engine import LocalEngine
 from dedup_job.pipeline.process_memory import family, peak_bytes, resident_bytes
 from dedup_job.pipeline.sample import CollectionSample, read_sample
@@ -208,7 +208,7 @@ def _warnings_about_first_records(
 ) -> list[str]:
     """Return the warnings of the guard of the first records: whether too few records can be judged."""
     warnings = WarningList()
-    guard = UnjudgedGuard(context.settings.limits.max_unjudged_share, warnings, least=1)
+    guard = UncheckedGuard(context.settings.limits.max_unchecked_share, warnings, least=1)
     guard.add(sample.batch.raws, prints.reasons)
     guard.finish()
     return warnings.messages
@@ -219,7 +219,7 @@ def _sample_statistics(context: Context, sample: CollectionSample, trial: Trial)
     stretches: list[list[bytes]] = [[] for _ in range(max(sample.stretch) + 1)]
     kinds = Counter(verdict.reason for verdict in trial.verdicts if verdict.action is Action.DUPLICATE)
     for raw_id, number, verdict in zip(sample.batch.ids, sample.stretch, trial.verdicts, strict=True):
-        if verdict.action is not Action.UNJUDGED:
+        if verdict.action is not Action.UNCHECKED:
             stretches[number].append(verdict.match.keeper if verdict.match else raw_id)
     judged = sum(map(len, stretches)) / len(sample)
     return SampleStatistics(

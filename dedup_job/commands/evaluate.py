@@ -88,7 +88,7 @@ def _decide_pair(pair: LabelledPair, prints: Fingerprints, recipe: Recipe) -> Ju
         found=verdict.action is Action.DUPLICATE,
         distance=distance(prints),
         similarity=similarity(prints),
-        unjudged=", ".join(sorted(set(prints.reasons) - {""})),
+        unchecked=", ".join(sorted(set(prints.reasons) - {""})),
     )
 
 

@@ -330,7 +330,7 @@ class OutdatedScan:
         failed = {
             row
             for row, verdict in enumerate(plan.verdicts)
-            if verdict.action is Action.UNJUDGED and is_failure(verdict.reason)
+            if verdict.action is Action.UNCHECKED and is_failure(verdict.reason)
         }
         failed -= gone | set(overtaken.vanished)
         restored = copies(overtaken.overrides)

@@ -266,7 +266,7 @@ class ApplyRun:
 
     def _plan_of_vanished(self, ids: Sequence[bytes]) -> Plan:
         """Return a plan that refuses vanished records; without fingerprints, so they match nothing."""
-        blank = self.context.recipe.unjudged(VANISHED.reason, b"")
+        blank = self.context.recipe.unchecked(VANISHED.reason, b"")
         prints = Fingerprints.join([blank] * len(ids))
         plan = job.make_plan(Batch(ids, ()), prints, [VANISHED] * len(ids))
         return replace(plan, hashes=prints.digests)

@@ -32,7 +32,7 @@ from dedup_job.pipeline.guards import (
     FIRST_RECORDS,
     SAMPLED_RECORDS,
     Guards,
-    UnjudgedGuard,
+    UncheckedGuard,
     WarningList,
     stop_run,
 )
@@ -198,7 +198,7 @@ class _Backfill:
             ledger.close({**report.as_json(), "exit_code": report.exit_code})
         return report
 
-    def _check_first_records(self, records: Stage, guard: UnjudgedGuard) -> None:
+    def _check_first_records(self, records: Stage, guard: UncheckedGuard) -> None:
         """Let the guard judge the first records, if there are enough, before the stages that take hours."""
         first = records.table.select("order", "id", "reason").orderBy("order").limit(FIRST_RECORDS).collect()
         if len(first) == FIRST_RECORDS:

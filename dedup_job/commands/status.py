@@ -15,7 +15,7 @@ from dedup_job.records import is_failure
 from dedup_job.report.run_summary import LedgerProgress
 
 LAST_RUNS = 10
-RUN_KEYS = ("mode", "started", "seconds", "read", "unique", "duplicate", "unjudged", "refused", "exit_code")
+RUN_KEYS = ("mode", "started", "seconds", "read", "unique", "duplicate", "unchecked", "refused", "exit_code")
 
 
 def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
         "newest_id": _time(head.covered),
         "looked": _time(head.looked),
         **counts.as_json(),
-        "failed": sum(count for reason, count in counts.unjudged.items() if is_failure(reason)),
+        "failed": sum(count for reason, count in counts.unchecked.items() if is_failure(reason)),
         "restored": reader.count_overridden(),
         "lag": describe_lag(context, head),
         "lease": describe_lease(head, reader.now()),
@@ -68,7 +68,7 @@ def describe_lag(context: Context, head: Head) -> dict[str, Any]:
     return {
         "records": count_undecided(context, head) or None,
         "seconds": _age(now, head.seen or head.covered),
-        "full_look_seconds": _age(now, head.looked),
+        "full_scan_seconds": _age(now, head.looked),
     }
 
 

@@ -19,7 +19,7 @@ from dedup_job.records import ADOPT, digest
 def why(context: Context, given: str) -> dict[str, Any]:
     """Return the decision on a record as JSON values.
 
-    A dropped, unjudged or refused record has its own row, which names its plan.  A unique record has no row:
+    A dropped, unchecked or refused record has its own row, which names its plan.  A unique record has no row:
     its plan is found by reading all plans, which takes minutes for tens of millions of records.
 
     Args:

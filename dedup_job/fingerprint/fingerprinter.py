@@ -46,9 +46,9 @@ class Fingerprinter:
         self.terms = TermFinder(recipe.terms, segmenter, idf, stop_words, recipe.bits)
         self._known_texts = FingerprintCache(recipe.digest, recipe.bits // 64, memory)
 
-    def unjudged(self, reason: str, raw: bytes) -> Fingerprints:
+    def unchecked(self, reason: str, raw: bytes) -> Fingerprints:
         """Return the fingerprints of one record that could not be processed, with this reason."""
-        return self._recipe.unjudged(reason, raw)
+        return self._recipe.unchecked(reason, raw)
 
     def __call__(self, raws: Sequence[bytes]) -> Fingerprints:
         """Fingerprint raw BSON records; a record without a usable text gets a reason and zeros."""

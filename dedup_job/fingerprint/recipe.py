@@ -88,7 +88,7 @@ class Reader:
         """Return the cleaned text of a raw record.
 
         Raises:
-            Unjudged: For the reasons of `TextFields.text_of` and `Cleaner.clean`.
+            Unchecked: For the reasons of `TextFields.text_of` and `Cleaner.clean`.
         """
         return self.cleaner.clean(self.fields.text_of(raw))
 
@@ -135,9 +135,9 @@ class Recipe:
         values["selectolax"] = version("selectolax")
         return dict(sorted(values.items()))
 
-    def unjudged(self, reason: str, raw: bytes) -> Fingerprints:
+    def unchecked(self, reason: str, raw: bytes) -> Fingerprints:
         """Return the fingerprints of one record that could not be processed, with this reason."""
-        return Fingerprints.unjudged(reason, self.bits // 64, self.matching.bands, raw)
+        return Fingerprints.unchecked(reason, self.bits // 64, self.matching.bands, raw)
 
     @property
     def about(self) -> str:

@@ -17,7 +17,7 @@ from dedup_job.html.timeline import TimelineBin
 WIDTH, HEIGHT = 400, 150
 # Vega accepts only real colours, so each variable is drawn in a colour of its own, and replaced in the SVG.
 COLOURS = {
-    "kept": "#0000a1", "near": "#0000a2", "exact": "#0000a3", "unjudged": "#0000a4", "refused": "#0000a5",
+    "kept": "#0000a1", "near": "#0000a2", "exact": "#0000a3", "unchecked": "#0000a4", "refused": "#0000a5",
     "ink": "#0000a6", "faint": "#0000a7",
 }  # fmt: skip
 VARIABLES = {colour: f"var(--{name})" for name, colour in COLOURS.items()}
@@ -52,7 +52,7 @@ def draw_verdicts(contents: PageContents) -> Markup:
     counts = contents.counts
     parts: dict[str, int] = {
         "kept": counts.unique, "near": counts.near, "exact": counts.exact,
-        "unjudged": sum(counts.unjudged.values()), "refused": sum(counts.refused.values()),
+        "unchecked": sum(counts.unchecked.values()), "refused": sum(counts.refused.values()),
     }  # fmt: skip
     parts = {what: number for what, number in parts.items() if number}
     rows = [

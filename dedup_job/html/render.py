@@ -156,7 +156,7 @@ def _verdict_rows(contents: PageContents) -> list[tuple[str, str, int]]:
         ("kept", "kept", counts.unique),
         ("near", "near duplicates", counts.near),
         ("exact", "exact copies", counts.exact),
-        ("unjudged", "copied unjudged", sum(counts.unjudged.values())),
+        ("unchecked", "copied unchecked", sum(counts.unchecked.values())),
         ("refused", "refused by the target" if is_done else "would be refused", sum(counts.refused.values())),
     ]
     return [row for row in rows if row[2] or row[0] in ("kept", "near", "exact")]
@@ -169,6 +169,6 @@ def _reason_rows(contents: PageContents) -> list[tuple[str, str, int]]:
         ("unique", "", counts.unique),
         ("duplicate", "exact", counts.exact),
         ("duplicate", "near", counts.near),
-        *(("unjudged", reason, number) for reason, number in sorted(counts.unjudged.items())),
+        *(("unchecked", reason, number) for reason, number in sorted(counts.unchecked.items())),
         *(("refused", reason, number) for reason, number in sorted(counts.refused.items())),
     ]

@@ -106,7 +106,7 @@ def not_as_judged(plan: Plan, records: CurrentRecords, rows: Iterable[int]) -> d
     for row in records.changed.intersection(rows):
         raw = records.raws[row]
         if raw is not None and not _is_judged(plan, row, raw):
-            failed[row] = Verdict(Action.UNJUDGED, "changed")
+            failed[row] = Verdict(Action.UNCHECKED, "changed")
     return failed
 
 

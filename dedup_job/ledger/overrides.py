@@ -2,7 +2,7 @@
 
 A restored record is copied to the target, but never becomes a keeper: otherwise the duplicates that a run
 finds would depend on the time of the restoration.  The plan that dropped the record stays unchanged, so the
-index never holds the record.  If the run is undone and the record is decided again, it is unjudged.
+index never holds the record.  If the run is undone and the record is decided again, it is unchecked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dedup_job.records import RAW, digest
 
 # Overrides the plan that dropped the record.
 KEEP = "keep"
-# The plan is undone; the record is unjudged when it is decided again.
+# The plan is undone; the record is unchecked when it is decided again.
 PASS = "pass"
 
 

@@ -18,18 +18,18 @@ from dedup_job.records import UNIQUE, Action, Counts, KeeperMatch, Plan, PlanTex
 
 def read_counts(stored: Mapping[str, Any]) -> Counts:
     """Read counts from a ledger document."""
-    unjudged, refused = dict(stored["unjudged"]), dict(stored["refused"])
-    return Counts(stored["unique"], stored["exact"], stored["near"], unjudged, refused)
+    unchecked, refused = dict(stored["unchecked"]), dict(stored["refused"])
+    return Counts(stored["unique"], stored["exact"], stored["near"], unchecked, refused)
 
 
 def counts_key(counts: Counts) -> dict[str, Any]:
     """Return the stored form of counts."""
-    unjudged, refused = dict(counts.unjudged), dict(counts.refused)
+    unchecked, refused = dict(counts.unchecked), dict(counts.refused)
     return {
         "unique": counts.unique,
         "exact": counts.exact,
         "near": counts.near,
-        "unjudged": unjudged,
+        "unchecked": unchecked,
         "refused": refused,
     }
 

@@ -98,7 +98,7 @@ def left_row(raw_id: bytes, reason: str, run: str, at: datetime, **more: str) ->
 
 
 def exception_row(stored: StoredPlan, row: int) -> bytes:
-    """Return the raw row on an unjudged or refused record."""
+    """Return the raw row on an unchecked or refused record."""
     verdict = stored.plan.verdicts[row]
     about = {
         "action": verdict.action.name.lower(),
@@ -118,7 +118,7 @@ class RowWriter:
     collection: Callable[[str], RetryingCollection]
 
     def write_plan(self, stored: StoredPlan, left: IdSet) -> None:
-        """Write the rows on a plan's dropped, unjudged and refused records, and delete outdated rows.
+        """Write the rows on a plan's dropped, unchecked and refused records, and delete outdated rows.
 
         A right row is never deleted, not even for a moment: another run may have taken the lease,
         and would not write the row again if this run were killed in between.
@@ -128,7 +128,7 @@ class RowWriter:
             left: Ids of records that an undo left in the target; those in the plan are decided now.
         """
         self._write("dropped", stored, (Action.DUPLICATE,), dropped_row)
-        self._write("exceptions", stored, (Action.UNJUDGED, Action.REFUSED), exception_row)
+        self._write("exceptions", stored, (Action.UNCHECKED, Action.REFUSED), exception_row)
         if some := left.among(stored.plan.ids):
             decided = {"$set": {"decided": stored.run}}
             self.collection("left").update_many(selector(row_keys(some)), decided)
@@ -169,7 +169,7 @@ def _put(collection: Collection[Any], rows: Sequence[bytes]) -> None:
 
 
 DUPLICATE = "duplicate"
-VERDICTS = (DUPLICATE, "unjudged", "refused")
+VERDICTS = (DUPLICATE, "unchecked", "refused")
 ORDERS = ("id", "similarity", "distance", "at", "keeper")
 
 

@@ -209,8 +209,8 @@ class UndoRun:
         self._release_left(ids, run, hashes.keys() - left.keys())
         ledger.rows.put("left", rows)
         if overrides:
-            unjudged = {"$set": {"action": PASS}}
-            ledger.collection("overrides").update_many(selector(row_keys(overrides)), unjudged)
+            unchecked = {"$set": {"action": PASS}}
+            ledger.collection("overrides").update_many(selector(row_keys(overrides)), unchecked)
         return left
 
     def _delete_rows(self, stored: StoredPlan) -> None:

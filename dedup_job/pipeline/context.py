@@ -223,7 +223,7 @@ class Context:
         old ids.
         """
         is_recent = (
-            head.looked is not None and head.looked <= now < head.looked + self.settings.source.full_look
+            head.looked is not None and head.looked <= now < head.looked + self.settings.source.full_scan
         )
         return not is_recent or not self.can_count_source()
 

@@ -52,7 +52,7 @@ class WarningList:
         self.messages.append(message)
 
 
-class UnjudgedGuard:
+class UncheckedGuard:
     """Stops a run whose first records have no usable text."""
 
     is_over = False
@@ -61,7 +61,7 @@ class UnjudgedGuard:
         """Set the limit.
 
         Args:
-            max_share: Largest share of the first records that may be unjudged.
+            max_share: Largest share of the first records that may be unchecked.
             warn: Called once, when the share is larger.
             least: With fewer records than this, the guard does not judge at all.
         """
@@ -90,19 +90,19 @@ class UnjudgedGuard:
         if self.is_over or self._seen < self._least:
             return
         self.is_over = True
-        unjudged, sample = self._reasons.total(), self._sample
+        unchecked, sample = self._reasons.total(), self._sample
         self._sample = []
-        if unjudged > self._max_share * self._seen:
+        if unchecked > self._max_share * self._seen:
             self._warn(
-                f"{unjudged:,} of the first {self._seen:,} records cannot be judged "
+                f"{unchecked:,} of the first {self._seen:,} records cannot be judged "
                 f"({list_counts(self._reasons)}), "
-                f"more than [limits] max_unjudged_share = {self._max_share:g}; "
+                f"more than [limits] max_unchecked_share = {self._max_share:g}; "
                 f"{_describe_text_fields(sample)}"
             )
 
 
 def check_first_records(
-    batches: Iterable[FingerprintedBatch], guard: UnjudgedGuard
+    batches: Iterable[FingerprintedBatch], guard: UncheckedGuard
 ) -> Iterator[FingerprintedBatch]:
     """Yield the batches; buffer the first ones until the guard of the first records has checked them."""
     buffer: list[FingerprintedBatch] = []
@@ -224,7 +224,7 @@ class FailureGuard:
         self._reasons.update(
             verdict.reason
             for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True)
-            if verdict.action is Action.UNJUDGED
+            if verdict.action is Action.UNCHECKED
             and is_failure(verdict.reason)
             and raw_id not in failed_before
         )
@@ -243,7 +243,7 @@ class FailureGuard:
 class Guards:
     """The guards of a run."""
 
-    first: UnjudgedGuard
+    first: UncheckedGuard
     drops: DropGuard
     failures: FailureGuard
 
@@ -254,8 +254,10 @@ class Guards:
 
     def check_with_first(self, plan: Plan, raws: Sequence[bytes]) -> None:
         """Check a plan by all guards, if `check_first_records` has not seen its records."""
-        unjudged = [verdict.reason if verdict.action is Action.UNJUDGED else "" for verdict in plan.verdicts]
-        self.first.add(raws, unjudged)
+        unchecked = [
+            verdict.reason if verdict.action is Action.UNCHECKED else "" for verdict in plan.verdicts
+        ]
+        self.first.add(raws, unchecked)
         self.check(plan)
 
     @classmethod
@@ -268,7 +270,7 @@ class Guards:
     ) -> Self:
         """Return the guards with the limits of the settings; the arguments are passed to each guard."""
         return cls(
-            UnjudgedGuard(limits.max_unjudged_share, warn, least),
+            UncheckedGuard(limits.max_unchecked_share, warn, least),
             DropGuard(limits.max_drop_share, limits.max_group, warn, before),
             FailureGuard(limits.max_failed_share, warn, before),
         )

@@ -266,7 +266,7 @@ def _make_verdicts(
     def make_verdict(row: int) -> Verdict:
         text = int(judgement.keeper[row])
         if text < 0:
-            return Verdict(Action.UNJUDGED, reasons[row])
+            return Verdict(Action.UNCHECKED, reasons[row])
         distance, similarity = int(judgement.distance[row]), float(judgement.similarity[row])
         match = KeeperMatch(
             keeper_of[int(neighbours.texts[text])],

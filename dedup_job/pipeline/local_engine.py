@@ -106,7 +106,7 @@ class LocalEngine:
                 (half, self._submit(worker_process.work, half)) for half in (raws[:middle], raws[middle:])
             ]
             return Fingerprints.join([self._isolate_failures(*half) for half in halves])
-        return self._again(worker_process.work, raws) or self._recipe.unjudged(POISON, raws[0])
+        return self._again(worker_process.work, raws) or self._recipe.unchecked(POISON, raws[0])
 
     def _again(self, work: Work[T], raws: Sequence[bytes]) -> T | None:
         """Retry work in a fresh worker; return None if it crashes again, or uses up its time.

@@ -145,7 +145,7 @@ def interrupted_runs(context: Context, reader: LedgerReader) -> InterruptedCount
     its guard has enough of them to judge by.
     """
     rows = [row for row in reader.interrupted_runs() if "duplicate" in row]
-    reasons = sum((Counter(row.get("unjudged", {})) for row in rows), Counter[str]())
+    reasons = sum((Counter(row.get("unchecked", {})) for row in rows), Counter[str]())
     has_group_limit = context.settings.limits.max_group is not None
     return InterruptedCounts(
         read=sum(row["read"] for row in rows),

@@ -37,7 +37,7 @@ def _without_skipped(batch: Batch, prints: Fingerprints, restored: Container[byt
     words, bands = prints.bits.shape[1], prints.keys.shape[1]
     return Fingerprints.join(
         [
-            Fingerprints.unjudged(reason, words, bands, raw) if reason else prints.take([row])
+            Fingerprints.unchecked(reason, words, bands, raw) if reason else prints.take([row])
             for row, (reason, raw) in enumerate(zip(reasons, batch.raws, strict=True))
         ]
     )

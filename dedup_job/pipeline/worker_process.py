@@ -88,7 +88,7 @@ def check_room(nbytes: int) -> None:
 
 
 def fingerprints_of(fingerprinter: Fingerprinter, raws: Sequence[bytes]) -> Fingerprints:
-    """Fingerprint raw records together; after an error each alone, so that only the cause is unjudged."""
+    """Fingerprint raw records together; after an error each alone, so that only the cause is unchecked."""
     try:
         return fingerprinter(raws)
     except Exception as error:
@@ -101,7 +101,7 @@ def _fingerprint_one(fingerprinter: Fingerprinter, raw: bytes) -> Fingerprints:
         return fingerprinter([raw])
     except Exception as error:
         _check_no_shortage(error)
-        return fingerprinter.unjudged(f"failed:{type(error).__name__}", raw)
+        return fingerprinter.unchecked(f"failed:{type(error).__name__}", raw)
 
 
 def _check_no_shortage(error: Exception) -> None:

@@ -41,11 +41,11 @@ def explanation_text(shown: Mapping[str, Any]) -> str:
 
 
 def _verdict_lines(shown: Mapping[str, Any]) -> Iterator[str]:
-    if "unjudged" in shown["decided_by"]:
+    if "unchecked" in shown["decided_by"]:
         reasons = [
-            f"the {name} cannot be judged ({record['unjudged']})"
+            f"the {name} cannot be judged ({record['unchecked']})"
             for name, record in zip(("first", "second"), shown["records"], strict=True)
-            if record["unjudged"]
+            if record["unchecked"]
         ]
     else:
         sentences = {rule["name"]: rule["what"] for rule in shown["rules"]}
@@ -71,8 +71,8 @@ def _settings_lines(shown: Mapping[str, Any]) -> Iterator[str]:
 
 def _record_lines(name: str, record: Mapping[str, Any]) -> Iterator[str]:
     yield from wrap_text(f"{name}: {format_id(record['id'])} in the {record['place']}")
-    if record["unjudged"]:
-        yield f"  unjudged: {record['unjudged']}"
+    if record["unchecked"]:
+        yield f"  unchecked: {record['unchecked']}"
         return
     yield f"  {record['characters']:,} characters, {record['terms']:,} terms, {record['shingles']:,} shingles"
 

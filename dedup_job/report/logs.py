@@ -58,7 +58,9 @@ class JsonFormatter(logging.Formatter):
         """Return a record's line."""
         values = {"ts": datetime.now(UTC).isoformat(), "level": record.levelname.lower()}
         trace = getattr(record, "trace", "")
-        fields = getattr(record, "fields", {}) | ({"trace": trace} if trace else {})
+        # Details are too long for the lines that people read.
+        fields = getattr(record, "fields", {}) | getattr(record, "details", {})
+        fields |= {"trace": trace} if trace else {}
         return json.dumps(values | {"event": record.getMessage()} | fields, default=str)
 
 

@@ -71,7 +71,7 @@ class MetricsFile:
             "unique": counts.unique,
             "exact": counts.exact,
             "near": counts.near,
-            "unjudged": sum(counts.unjudged.values()),
+            "unchecked": sum(counts.unchecked.values()),
             "refused": sum(counts.refused.values()),
         }
         for verdict, number in verdicts.items():

@@ -127,7 +127,7 @@ class ApplyResult:
         numbers = {
             "unique": counts.unique,
             "duplicate": counts.duplicate,
-            "unjudged": sum(counts.unjudged.values()),
+            "unchecked": sum(counts.unchecked.values()),
             **counts.refused,
         }
         verdicts = ", ".join(f"{name} {count:,}" for name, count in numbers.items() if count)
@@ -150,7 +150,7 @@ MOST_LISTED = 1_000
 KEPT, DROPPED, REFUSED = "kept", "dropped", "refused"
 OUTCOMES = {
     Action.UNIQUE: KEPT,
-    Action.UNJUDGED: KEPT,
+    Action.UNCHECKED: KEPT,
     Action.DUPLICATE: DROPPED,
     Action.REFUSED: REFUSED,
 }

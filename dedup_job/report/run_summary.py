@@ -105,7 +105,7 @@ class RunSummary:
             ("read", counts.read, ""),
             ("unique", counts.unique, ""),
             ("duplicate", counts.duplicate, f"exact {counts.exact:,}, near {counts.near:,}"),
-            ("unjudged", sum(counts.unjudged.values()), join_counts(counts.unjudged)),
+            ("unchecked", sum(counts.unchecked.values()), join_counts(counts.unchecked)),
             ("refused", sum(counts.refused.values()), join_counts(counts.refused)),
         ]
         lines = [f"{self.mode} {self.run}", *warning_lines(self.warnings)]

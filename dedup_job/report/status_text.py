@@ -27,19 +27,19 @@ def status_text(shown: Mapping[str, Any]) -> str:
 
 def _progress_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield labels and values: how far the ledger is, and who works on it."""
-    duplicate, unjudged, refused = (_sum(shown[name]) for name in ("duplicate", "unjudged", "refused"))
+    duplicate, unchecked, refused = (_sum(shown[name]) for name in ("duplicate", "unchecked", "refused"))
     lag, watermark, run = shown["lag"], shown["watermark"], shown["undoing"]
-    undecided = "not counted since the last full look"
+    undecided = "not counted since the last full scan"
     if lag["records"] is not None:
         undecided = f"about {lag['records']:,} or more"
     yield "decided", f"{shown['read']:,} in {shown['plans']:,} plans"
     yield "", f"unique {shown['unique']:,}, duplicate {duplicate:,}"
-    yield "", f"unjudged {unjudged:,}, refused {refused:,}, restored {shown['restored']:,}"
+    yield "", f"unchecked {unchecked:,}, refused {refused:,}, restored {shown['restored']:,}"
     if shown["failed"]:
-        yield "", f"failed {shown['failed']:,} of the unjudged; to try them again: reconcile --apply"
+        yield "", f"failed {shown['failed']:,} of the unchecked; to try them again: reconcile --apply"
     yield "undecided", undecided
     yield "covered", _describe_scan(shown["covered"], lag["seconds"])
-    yield "full look", _describe_scan(shown["looked"], lag["full_look_seconds"])
+    yield "full scan", _describe_scan(shown["looked"], lag["full_scan_seconds"])
     yield "watermark", "none" if watermark is None else format_id(watermark)
     yield "recipe", f"{shown['recipe'][:12]}, fence {shown['fence']}"
     yield "lease", _describe_lease(shown["lease"])
@@ -87,7 +87,7 @@ def _run_table(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _run_notes(run: Mapping[str, Any]) -> Iterator[str]:
     """Yield the facts about a run that have no column."""
-    if others := [f"{name} {_format_number(run[name])}" for name in ("unjudged", "refused") if run[name]]:
+    if others := [f"{name} {_format_number(run[name])}" for name in ("unchecked", "refused") if run[name]]:
         yield ", ".join(others)
     if run["undone"]:
         yield f"undone {run['undone']}"

@@ -43,7 +43,7 @@ class UndoPreview:
     @property
     def most_removed(self) -> int:
         """Number of records that would be removed from the target if all are still unchanged there."""
-        return self.counts.unique + sum(self.counts.unjudged.values())
+        return self.counts.unique + sum(self.counts.unchecked.values())
 
     def as_json(self) -> dict[str, Any]:
         """Return the effect as one JSON object."""
@@ -120,7 +120,7 @@ class UndoResult:
         if self.already:
             return f"run {self.undid} was already undone by {self.run}"
         counts, stay = self.counts, sum(self.left.values())
-        in_target = counts.unique + sum(counts.unjudged.values())
+        in_target = counts.unique + sum(counts.unchecked.values())
         lines = [
             f"undo {self.run}: run {self.undid} is undone",
             count_row("undecided again", counts.read),

@@ -293,8 +293,8 @@ def _verdicts(
     known = known.join(around, "text", "left")
     judged = _judged(records.drop("shingles"))
     judged = judged.join(known.withColumnRenamed("id", "first"), "digest")
-    unjudged = records.drop("shingles").where(f.col("digest") == f.lit(bytes(16)))
-    expected = judged.unionByName(unjudged, allowMissingColumns=True)
+    unchecked = records.drop("shingles").where(f.col("digest") == f.lit(bytes(16)))
+    expected = judged.unionByName(unchecked, allowMissingColumns=True)
     expected = expected.withColumn("range", f.shiftright("order", POSITION_BITS).cast("int"))
     return expected.repartitionById(shape.partitions, "range").sortWithinPartitions("range", "order")
 

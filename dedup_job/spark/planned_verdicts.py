@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Numbers = npt.NDArray[np.int64]
 
 # The verdict on a record that was changed since it was fingerprinted.
-CHANGED = Verdict(Action.UNJUDGED, "changed")
+CHANGED = Verdict(Action.UNCHECKED, "changed")
 
 
 class ExpectedMatch(NamedTuple):
@@ -174,7 +174,7 @@ def decide(rows: ExpectedRows, is_changed: npt.NDArray[np.bool_], deviations: De
         if is_changed[row]:
             verdict = CHANGED
         elif rows.text[row] < 0:
-            verdict = Verdict(Action.UNJUDGED, rows.reasons[row])
+            verdict = Verdict(Action.UNCHECKED, rows.reasons[row])
         else:
             verdict = _verdict(rows, row, trial, relied_on)
         verdicts[row] = verdict

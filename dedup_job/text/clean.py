@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from dedup_job.records import Unjudged
+from dedup_job.records import Unchecked
 from dedup_job.text.html import ElementSelection, extract_visible_text
 from dedup_job.text.simple_html import scan_texts
 
@@ -70,11 +70,11 @@ class Cleaner:
         """Return the visible text.
 
         Raises:
-            Unjudged: `empty`, `hidden`, `too_long`, `too_complex`, `suspect` or `unselected`.
+            Unchecked: `empty`, `hidden`, `too_long`, `too_complex`, `suspect` or `unselected`.
         """
         ((cleaned, reason),) = self.clean_all([text])
         if reason:
-            raise Unjudged(reason)
+            raise Unchecked(reason)
         return cleaned
 
     def clean_all(self, texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -91,8 +91,8 @@ class Cleaner:
         """Return the visible text and "", or "" and a reason; `scanned` is the result of `scan_texts`."""
         try:
             cleaned = self._extract(text, scanned, self._selection)
-        except Unjudged as unjudged:
-            return "", unjudged.reason
+        except Unchecked as unchecked:
+            return "", unchecked.reason
         for marker in self._markers:
             cleaned = cleaned.partition(marker)[0].rstrip()
         if not cleaned:
@@ -129,7 +129,7 @@ class Cleaner:
         """Fold white space to single spaces."""
         # Refused before `split` costs memory: folding hardly ever halves a text.
         if len(text) > 2 * self.max_chars:
-            raise Unjudged("too_long")
+            raise Unchecked("too_long")
         return " ".join(text.split())
 
 
@@ -137,10 +137,10 @@ def _to_nfkc(text: str) -> str:
     """Return the text in NFKC, without invisible characters.
 
     Raises:
-        Unjudged: `too_complex` for more than MAX_ACCENTS combining characters in a row.
+        Unchecked: `too_complex` for more than MAX_ACCENTS combining characters in a row.
     """
     text = _INVISIBLE.sub("", text)
     for run in _SIGN_RUN.findall(text):
         if sum(unicodedata.category(sign)[0] == "M" for sign in run) > MAX_ACCENTS:
-            raise Unjudged("too_complex")
+            raise Unchecked("too_complex")
     return unicodedata.normalize("NFKC", text)

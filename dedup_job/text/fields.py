@@ -16,7 +16,7 @@ from bson.errors import BSONError
 from bson.raw_bson import RawBSONDocument
 
 from dedup_job.errors import is_shortage
-from dedup_job.records import RAW, Unjudged
+from dedup_job.records import RAW, Unchecked
 
 _ABSENT: Final = object()
 _REPEATED: Final = object()
@@ -32,10 +32,10 @@ class _StrictDocument(dict[str, Any]):
         """Return the value of a field.
 
         Raises:
-            Unjudged: `field_twice` if the document has the field twice.
+            Unchecked: `field_twice` if the document has the field twice.
         """
         if (value := super().get(name, default)) is _REPEATED:
-            raise Unjudged("field_twice")
+            raise Unchecked("field_twice")
         return value
 
 
@@ -96,7 +96,7 @@ class TextFields:
         """Return the text of one record (a raw BSON document); absent and null fields are left out.
 
         Raises:
-            Unjudged: `missing` (all fields absent), `null` (all absent or null), `field_twice` (ambiguous),
+            Unchecked: `missing` (all fields absent), `null` (all absent or null), `field_twice` (ambiguous),
                 `not_text:<number|list|document|binary|boolean|date|other>`, `invalid_utf8`, `undecodable`.
         """
         return "\n".join(self._texts(raw))
@@ -106,16 +106,16 @@ class TextFields:
         return list(map(self._extract, raws))
 
     def _texts(self, raw: bytes) -> list[str]:
-        """Return the texts of the fields that have one, at least one; raises `Unjudged` like `text_of`."""
+        """Return the texts of the fields that have one, at least one; raises `Unchecked` like `text_of`."""
         try:
             record = self._record(raw)
             values = [_value(record, path) for path in self._parts]
         except (BSONError, IndexError) as error:  # IndexError: bson, for a negative length
             _check_no_shortage(error)
-            raise Unjudged("undecodable") from error
+            raise Unchecked("undecodable") from error
         texts = [_text(value) for value in values if value is not _ABSENT and value is not None]
         if not texts:
-            raise Unjudged("null" if None in values else "missing")
+            raise Unchecked("null" if None in values else "missing")
         return texts
 
     def _record(self, raw: bytes) -> Mapping[str, Any]:
@@ -135,8 +135,8 @@ class TextFields:
     def _extract(self, raw: bytes) -> ExtractedText:
         try:
             texts = self._texts(raw)
-        except Unjudged as unjudged:
-            return ExtractedText("", unjudged.reason)
+        except Unchecked as unchecked:
+            return ExtractedText("", unchecked.reason)
         is_partial = len(self.paths) > 1 and sum(map(_is_not_blank, texts)) < len(self.paths)
         return ExtractedText("\n".join(texts), is_partial=is_partial)
 
@@ -160,11 +160,11 @@ class Utf8Texts(TextFields):
         """Return the text.
 
         Raises:
-            Unjudged: `invalid_utf8`.
+            Unchecked: `invalid_utf8`.
         """
         extracted = _decode_utf8(raw)
         if extracted.reason:
-            raise Unjudged(extracted.reason)
+            raise Unchecked(extracted.reason)
         return extracted.text
 
     def texts_of(self, raws: Sequence[bytes]) -> list[ExtractedText]:
@@ -206,7 +206,7 @@ def _item(items: list[Any], part: str) -> Any:
     """Return one item of a list, `_ABSENT` behind its end."""
     # In MongoDB a name selects that field of every item, which is a list again and no text.
     if not _is_number(part):
-        raise Unjudged("not_text:list")
+        raise Unchecked("not_text:list")
     return items[int(part)] if int(part) < len(items) else _ABSENT
 
 
@@ -218,17 +218,17 @@ def _text(value: Any) -> str:
     """Return a value that is text (BSON string or symbol).
 
     Raises:
-        Unjudged: `not_text:...` or `invalid_utf8`.
+        Unchecked: `not_text:...` or `invalid_utf8`.
     """
     # Not isinstance: bson's class for JavaScript code is a subclass of str.
     if type(value) is not str:
-        raise Unjudged(f"not_text:{kind_of(value)}")
+        raise Unchecked(f"not_text:{kind_of(value)}")
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
             # Not chained: the error contains the text, which must not be logged.
-            raise Unjudged("invalid_utf8") from None
+            raise Unchecked("invalid_utf8") from None
     return value
 
 

@@ -11,7 +11,7 @@ from itertools import accumulate, repeat
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
-from dedup_job.records import Unjudged
+from dedup_job.records import Unchecked
 from dedup_job.text.characters import keep_letters_and_digits
 
 
@@ -51,7 +51,7 @@ class ElementSelection:
         Removes elements from the page.
 
         Raises:
-            Unjudged: `unselected` if no element matches `select`.
+            Unchecked: `unselected` if no element matches `select`.
         """
         for node in _find_outermost(page, self.remove):
             # lexbor cannot remove the root of a page: nothing is left of it.
@@ -62,7 +62,7 @@ class ElementSelection:
             return page.root.text() if page.root is not None else ""
         selected = _find_outermost(page, self.select)
         if not selected:
-            raise Unjudged("unselected")
+            raise Unchecked("unselected")
         return "\n".join(node.text() for node in selected)
 
 
@@ -247,7 +247,7 @@ def extract_visible_text(text: str, selection: ElementSelection = ElementSelecti
     twice or at the beginning of a line. So `vector<int> v` and `a<b>c` are text.
 
     Raises:
-        Unjudged: `too_complex`, `hidden`, `suspect` or `unselected`.
+        Unchecked: `too_complex`, `hidden`, `suspect` or `unselected`.
 
     >>> extract_visible_text("<p>f<b>oo</b><p>if a<b &amp;&amp; c>d<script>x()</script>").split()
     ['foo', 'if', 'a<b', '&&', 'c>d']
@@ -255,7 +255,7 @@ def extract_visible_text(text: str, selection: ElementSelection = ElementSelecti
     if "<" not in text:
         return _unescape(text)
     if text.count("<") > MAX_MARKS:
-        raise Unjudged("too_complex")
+        raise Unchecked("too_complex")
     if "<![CDATA[" in text:
         text = text.replace("<![CDATA[", " ").replace("]]>", " ")
     written_marks, marks = _find_marks(text)
@@ -288,17 +288,17 @@ def _unescape(text: str) -> str:
 
 
 def _refuse_complex_markup(written_marks: list[str], tags: Mapping[str, Mark]) -> None:
-    """Raise Unjudged("too_complex") for markup that would take the parser too much time or memory."""
+    """Raise Unchecked("too_complex") for markup that would take the parser too much time or memory."""
     if len(written_marks) <= MAX_OPEN_FORMATTING:
         return
     implied = RUBY if any(tag.name == "ruby" for tag in tags.values()) else ()
     steps = {written: 0 if tag.name in implied else tag.step for written, tag in tags.items()}
     formatting = {written: tag.formatting for written, tag in tags.items() if tag.formatting}
     if sum(map(formatting.get, written_marks, repeat(0))) > MAX_OPEN_FORMATTING:
-        raise Unjudged("too_complex")
+        raise Unchecked("too_complex")
     depths = accumulate(map(steps.get, written_marks, repeat(0)))
     if len(written_marks) > MAX_DEPTH and max(depths) > MAX_DEPTH:
-        raise Unjudged("too_complex")
+        raise Unchecked("too_complex")
 
 
 def _escape_or_shorten(written: str, tags: Mapping[str, Mark]) -> str:
@@ -356,7 +356,7 @@ def _parse(text: str, hidden: Set[str], selection: ElementSelection) -> str:
         hidden: Names of the text's tags that are in HIDDEN.
 
     Raises:
-        Unjudged: If next to nothing is left, before the selection: `hidden` if `<noscript>` or `<template>`
+        Unchecked: If next to nothing is left, before the selection: `hidden` if `<noscript>` or `<template>`
             hold much more (pages that differ only there would be equal), else `suspect`.
     """
     tree = LexborHTMLParser(text)
@@ -365,12 +365,12 @@ def _parse(text: str, hidden: Set[str], selection: ElementSelection) -> str:
         tree.strip_tags(list(hidden))
     visible = tree.root.text() if tree.root is not None else ""
     if fallback_length and len(keep_letters_and_digits(visible)) < MIN_TEXT_SHARE * fallback_length:
-        raise Unjudged("hidden")
+        raise Unchecked("hidden")
     # The cheap comparison first: the markup is at least as long as its text.
     if len(visible) < MIN_TEXT_SHARE * len(text):
         words = _strip_tags_roughly(text).split()
         if len("".join(visible.split())) < MIN_TEXT_SHARE * sum(map(len, words)) - ALLOWED_LOSS:
-            raise Unjudged("suspect")
+            raise Unchecked("suspect")
     return selection.text_of(tree) if selection else visible
 
 

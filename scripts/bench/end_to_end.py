@@ -87,9 +87,9 @@ def ours(
             commands.run("backfill", "--workers", workers)
             pages.insert_many(night)
         usage, report = commands.run("run" if night else "backfill", "--workers", workers)
-    # An earlier version of the project called unjudged records passed.
-    unjudged = report.get("unjudged") or report.get("passed") or {}
-    return Outcome(usage, report["docs_per_second"], report["unique"] + sum(unjudged.values()))
+    # An earlier version of the project called unchecked records passed.
+    unchecked = report.get("unchecked") or report.get("passed") or {}
+    return Outcome(usage, report["docs_per_second"], report["unique"] + sum(unchecked.values()))
 
 
 def usual(script: Path, file: Path) -> Outcome:

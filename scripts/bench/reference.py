@@ -20,7 +20,7 @@ from statistics import median
 from typing import Any
 
 from dedup_job.fingerprint.recipe import Profile, Reader, Recipe
-from dedup_job.records import Unjudged
+from dedup_job.records import Unchecked
 from dedup_job.text.clean import Cleaner
 from scripts.bench.measure import documents
 
@@ -181,7 +181,7 @@ def cleaned(text: str) -> str:
     """Return the visible text, or "" if the job's cleaner finds nothing to judge."""
     try:
         return Cleaner().clean(text)
-    except Unjudged:
+    except Unchecked:
         return ""
 
 

@@ -4,7 +4,7 @@
                                     [--partitions 1,2,7] [--quick]
 
 A local backfill decides a set, then Spark with each number of partitions per core. The target is compared
-byte for byte; the rows about dropped and unjudged records are compared without run and time.
+byte for byte; the rows about dropped and unchecked records are compared without run and time.
 `DIR/SET/docs.jsonl.gz` has the records of a real set; `together` is all of them in one collection. `pages`
 are made-up texts of many lengths with copies, the other sets are the forms of `scripts.bench.forms`.
 """

@@ -61,7 +61,7 @@ MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
             "how far before the previous run a nightly run reads, because ObjectIds do not arrive in order",
             "72",
         ),
-        "full_look_days": ("days after which a run compares all ids, even if the counts agree", "1"),
+        "full_scan_days": ("days after which a run compares all ids, even if the counts agree", "1"),
         "uri_file": ("file with the connection string, mode 0600", '"source.uri"'),
     },
     "target": {
@@ -127,7 +127,7 @@ MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
         "max_docs_per_second": ("read rate", "500"),
         "max_mb_per_second": ("read rate", "5"),
         "allow_plaintext": ("allow connections to other machines without TLS", "true"),
-        "max_unjudged_share": ("guard: share of the first 1,000 records without usable text", "0.99"),
+        "max_unchecked_share": ("guard: share of the first 1,000 records without usable text", "0.99"),
         "max_failed_share": ("guard: share of records on which the job failed", "0.01"),
         "max_drop_share": ("guard: share of records dropped, from 10,000 records on", "0.5"),
         "max_group": ("guard: duplicates of one record", "1000"),

@@ -145,7 +145,7 @@ class Trial:
         return path
 
     def _outcome(self, target: str) -> object:
-        """Return the result of a run: the target, and the reason of each dropped or unjudged record."""
+        """Return the result of a run: the target, and the reason of each dropped or unchecked record."""
         kept = list(self._database[target].find().sort("_id"))
         hidden = {"run": 0, "at": 0}
         rows = [

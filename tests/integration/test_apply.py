@@ -79,7 +79,7 @@ def check_up_to_date(job: Job) -> None:
     assert dropped(job) == {2: 1, 6: 5, 10: 1, 13: 4, 14: 5, 20: 4}
     assert exceptions(job) == {
         **dict.fromkeys([0, 9, 12], ("refused", "vanished")),
-        **dict.fromkeys([15, 16], ("unjudged", "restored")),
+        **dict.fromkeys([15, 16], ("unchecked", "restored")),
     }
     pages = job.database.client[job.tables["source"]["database"]]["pages"]
     source = {raw["_id"]: raw.raw for raw in pages.with_options(RAW).find()}
@@ -104,7 +104,7 @@ def test_what_changed_is_decided_again_and_what_vanished_leaves_the_target(overt
     assert done.applied is not None
     told = done.applied.as_json()
     assert (told["renewed"], told["unique"], told["duplicate"]) == (2, 5, {"exact": 4, "near": 0})
-    assert (told["refused"], told["unjudged"]) == ({"vanished": 3}, {"restored": 2})
+    assert (told["refused"], told["unchecked"]) == ({"vanished": 3}, {"restored": 2})
     assert (told["removed"], told["stay"], done.exit_code) == (3, [], 0)
     again = up_to_date(overtaken)
     assert (again.applied, again.changed and again.changed.counts, again.vanished.counts) == (None, {}, {})
@@ -122,7 +122,7 @@ def test_each_command_tells_the_new_decisions(overtaken: Job) -> None:
     assert [asked(overtaken, "1")[name] for name in ("verdict", "run", "mode")] == ["unique", run, "apply"]
     assert asked(overtaken, "2")["keeper"] == 1
     assert "changed_since" not in asked(overtaken, "3") | asked(overtaken, "5")
-    assert (asked(overtaken, "16")["verdict"], asked(overtaken, "16")["reason"]) == ("unjudged", "restored")
+    assert (asked(overtaken, "16")["verdict"], asked(overtaken, "16")["reason"]) == ("unchecked", "restored")
     status = json.loads(overtaken.command("status", "--json").stdout)
     assert status["runs"][0]["mode"] == "apply"
     assert (status["read"], status["refused"]) == (20, {"vanished": 3})
@@ -265,7 +265,7 @@ def test_an_undone_apply_leaves_its_records_undecided_and_the_next_run_decides_t
     assert dropped(overtaken) == {6: 5, 14: 5}
     assert differences(overtaken) == ["undecided"]
     again = overtaken.decide("run").counts
-    assert (again.read, again.refused, again.unjudged) == (11, {}, {"restored": 2})
+    assert (again.read, again.refused, again.unchecked) == (11, {}, {"restored": 2})
     assert in_target(overtaken) == {
         1: A, 3: C, 4: B, 5: D, 7: E, 8: F, 11: OTHERS[10], 15: A, 16: OTHERS[11], 17: I, 21: J,
     }  # fmt: skip

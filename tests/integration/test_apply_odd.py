@@ -74,12 +74,12 @@ def test_records_that_were_decided_in_another_order_than_their_ids_are_read_whol
     check_each_text_once(job)
 
 
-def test_a_record_that_changes_after_it_was_copied_unjudged_is_brought_up_to_date(job: Job) -> None:
+def test_a_record_that_changes_after_it_was_copied_unchecked_is_brought_up_to_date(job: Job) -> None:
     fill(job, {1: A, 2: B})
     killed_after_setting("pending", lambda: job.decide("backfill"))
     job.source.update_one({"_id": 1}, {"$set": {"text": C}})
     job.decide("backfill")
-    assert exceptions(job) == {1: ("unjudged", "changed")}
+    assert exceptions(job) == {1: ("unchecked", "changed")}
     assert up_to_date(job).applied is None
     job.source.update_one({"_id": 1}, {"$set": {"text": D}})
 

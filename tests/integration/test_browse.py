@@ -153,12 +153,14 @@ def test_a_limit_is_kept_with_every_filter(decided: Job) -> None:
     assert ids(listed(decided, "--limit", "7")) == ids(listed(decided))[:7]
 
 
-def test_what_was_unjudged_or_refused_is_listed_too(few: Job) -> None:
-    (one,) = listed(few, "--verdict", "unjudged")
+def test_what_was_unchecked_or_refused_is_listed_too(few: Job) -> None:
+    (one,) = listed(few, "--verdict", "unchecked")
     assert (one["id"], one["reason"], one["text"]) == ("none", "not_text:number", "(not_text:number)")
     assert "keeper" not in one
     assert listed(few, "--verdict", "refused") == []
-    assert called(few, "list", "--verdict", "unjudged").stdout.startswith('"none": unjudged, not_text:number')
+    assert called(few, "list", "--verdict", "unchecked").stdout.startswith(
+        '"none": unchecked, not_text:number'
+    )
 
 
 def test_pairs_that_differ_in_numbers_alone_are_found(few: Job) -> None:

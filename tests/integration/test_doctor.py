@@ -55,7 +55,7 @@ def test_where_nothing_is_wrong_it_says_so_and_writes_nothing(filled: Job, conso
     assert sum(fields["of_settings"]["data"].values()) == fields["records"] == 1_000
     assert set(fields["of_settings"]["data"]) >= {"text", "number", "null"}
     assert fields["others"]["views"] == {"number": 1_000}
-    assert fields["judged"] + sum(fields["unjudged"].values()) == 1_000
+    assert fields["judged"] + sum(fields["unchecked"].values()) == 1_000
     room = said.json["room"]
     assert 0 < room["memory"]["needed"] < room["memory"]["available"]
     assert 0 < room["disk"]["needed"] < room["disk"]["free"]
@@ -89,7 +89,7 @@ def at_work(job: Job) -> None:
 
 def half_undone(job: Job) -> None:
     run = job.decide("backfill").run
-    counts = {"unique": 0, "exact": 0, "near": 0, "unjudged": {}, "refused": {}}
+    counts = {"unique": 0, "exact": 0, "near": 0, "unchecked": {}, "refused": {}}
     undo = {"run": run, "plans": 0, "counts": counts, "left": {}}
     job.ledger("head").update_one({}, {"$set": {"undo": undo}})
 

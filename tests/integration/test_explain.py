@@ -193,7 +193,7 @@ def test_a_record_without_text_is_explained_by_its_reason(job: Job) -> None:
 
     shown = explained(job, "1", "2")
 
-    assert (shown["verdict"], shown["reason"]) == ("unjudged", "missing")
+    assert (shown["verdict"], shown["reason"]) == ("unchecked", "missing")
     assert job.command("explain", "2", "1").stdout.startswith(
         "no match: the first cannot be judged (missing)"
     )
@@ -219,7 +219,7 @@ def test_why_answers_for_every_verdict(job: Job) -> None:
         1: "unique",
         2: "duplicate",
         3: "duplicate",
-        4: "unjudged",
+        4: "unchecked",
         5: "refused",
         6: "undecided",
     }

@@ -25,7 +25,7 @@ def poisoned(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
     with monkeypatch.context() as patch:
         patch.setattr(worker_process, "work", worker_faults.work)
         job.decide("backfill")
-    assert exceptions(job) == {1: ("unjudged", "poison"), 4: ("unjudged", "poison")}
+    assert exceptions(job) == {1: ("unchecked", "poison"), 4: ("unchecked", "poison")}
     return job
 
 
@@ -57,7 +57,7 @@ def test_what_the_job_fails_on_again_stays_a_copy_and_stops_nothing(
     done = up_to_date(poisoned)
 
     assert done.applied is not None
-    assert (done.exit_code, done.applied.counts.unjudged) == (0, {"poison": 2})
+    assert (done.exit_code, done.applied.counts.unchecked) == (0, {"poison": 2})
     assert poisoned.outcome() == before
     assert differences(poisoned) == []
 
@@ -75,7 +75,7 @@ def test_an_apply_stops_where_it_fails_on_records_that_were_judged_before(
 
 def test_status_counts_what_the_job_failed_on(poisoned: Job) -> None:
     assert json.loads(poisoned.command("status", "--json").stdout)["failed"] == 2
-    assert "failed 2 of the unjudged; to try them again: reconcile --apply" in (
+    assert "failed 2 of the unchecked; to try them again: reconcile --apply" in (
         poisoned.command("status").stdout
     )
     up_to_date(poisoned)

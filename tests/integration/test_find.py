@@ -88,11 +88,11 @@ def test_the_text_of_every_dropped_record_names_its_keeper(decided: Job) -> None
 def test_the_text_of_every_kept_record_names_one_with_this_very_text(decided: Job) -> None:
     kept = list(decided.target.find())
     answers = asked(decided, [dumps(one) for one in kept])
-    unjudged = {row["_id"] for row in decided.ledger("exceptions").find()}
-    assert unjudged
+    unchecked = {row["_id"] for row in decided.ledger("exceptions").find()}
+    assert unchecked
     for one, answer in zip(kept, answers, strict=True):
         found = (answer["verdict"], answer["keeper"] and answer["keeper"]["$oid"])
-        assert found == (("unjudged", None) if one["_id"] in unjudged else ("duplicate", str(one["_id"])))
+        assert found == (("unchecked", None) if one["_id"] in unchecked else ("duplicate", str(one["_id"])))
 
 
 def test_an_answer_is_what_a_run_then_decides(decided: Job) -> None:
@@ -112,11 +112,11 @@ def test_an_answer_is_what_a_run_then_decides(decided: Job) -> None:
         if row:
             expected.append(("duplicate", row["reason"], str(row["keeper"])))
         elif record["_id"] in reasons:
-            expected.append(("unjudged", reasons[record["_id"]], None))
+            expected.append(("unchecked", reasons[record["_id"]], None))
         else:
             expected.append(("unique", None, None))
     assert told == expected
-    assert {verdict for verdict, _, _ in told} == {"duplicate", "unjudged", "unique"}
+    assert {verdict for verdict, _, _ in told} == {"duplicate", "unchecked", "unique"}
 
 
 def test_texts_are_asked_for_by_the_line(few: Job) -> None:
@@ -125,7 +125,7 @@ def test_texts_are_asked_for_by_the_line(few: Job) -> None:
     assert verdicts == [
         ("duplicate", "exact", "long"),
         ("duplicate", "near", "long"),
-        ("unjudged", "empty", None),
+        ("unchecked", "empty", None),
         ("unique", None, None),
     ]
 

@@ -374,7 +374,7 @@ def test_an_audit_knows_that_a_record_of_the_source_took_the_place_of_an_adopted
     job.source.insert_many([{"_id": 6, "text": TEXTS[1]}, {"_id": 2}])
     job.target.delete_one({"_id": 2})
     counts = job.decide("backfill").counts
-    assert (counts.unique, counts.exact, counts.unjudged) == (1, 2, {"missing": 2})
+    assert (counts.unique, counts.exact, counts.unchecked) == (1, 2, {"missing": 2})
     assert verified(job) == []
     job.target.update_one({"_id": 4}, {"$set": {"text": TEXTS[4]}})
     assert verified(job) == ["altered", "keeper_altered"], "what was adopted is not what it shall be"

@@ -53,8 +53,8 @@ def test_with_allow_it_goes_on_and_warns(misspelt: Job) -> None:
     done = misspelt.command("backfill", "--allow", "--json")
     assert done.returncode == 0, done.stderr
     values = json.loads(done.stdout)
-    assert (values["unjudged"], len(values["warnings"])) == ({"missing": MANY}, 1)
-    assert "max_unjudged_share" in done.stderr
+    assert (values["unchecked"], len(values["warnings"])) == ({"missing": MANY}, 1)
+    assert "max_unchecked_share" in done.stderr
     assert misspelt.target.count_documents({}) == MANY
 
     misspelt.set("source", fields=["data"])
@@ -77,12 +77,12 @@ def test_what_writes_nothing_warns_of_it(misspelt: Job, command: str, records: i
 
 
 def test_reconcile_is_guarded_too(misspelt: Job) -> None:
-    misspelt.set("limits", max_unjudged_share=1)
+    misspelt.set("limits", max_unchecked_share=1)
     later = list(misspelt.source.find())[100:]
     misspelt.source.delete_many({"_id": {"$in": [record["_id"] for record in later]}})
     assert misspelt.command("backfill").returncode == 0
     misspelt.source.insert_many(later)
-    misspelt.set("limits", max_unjudged_share=0.95)
+    misspelt.set("limits", max_unchecked_share=0.95)
     assert misspelt.command("reconcile").returncode == 5
     assert misspelt.target.count_documents({}) == 100
     assert misspelt.command("reconcile", "--allow").returncode == 0
@@ -185,7 +185,7 @@ def test_records_that_lack_some_of_their_fields_are_counted_and_judged_by_the_re
     )
     counts = job.decide("backfill").counts
     assert (counts.partial, counts.unique, counts.exact) == (2, 2, 1)
-    assert dict(counts.unjudged) == {"not_text:number": 1, "null": 1}
+    assert dict(counts.unchecked) == {"not_text:number": 1, "null": 1}
     (row,) = job.ledger("runs").find()
     assert row["partial"] == 2
 

@@ -31,7 +31,7 @@ ODD: dict[str, dict[str, Any]] = {
     "empty": {"lead": "", "page": {"body": " \n"}},
 }
 OF_EACH_ODD = 3
-UNJUDGED = dict.fromkeys(ODD, OF_EACH_ODD)
+UNCHECKED = dict.fromkeys(ODD, OF_EACH_ODD)
 COUNT = ORIGINALS + EXACT + NEAR + len(ODD) * OF_EACH_ODD
 KEPT = ORIGINALS + len(ODD) * OF_EACH_ODD
 NEW, NEW_EXACT = 12, 6  # of a night
@@ -205,14 +205,14 @@ def it_is_known_beforehand_what_will_be_done(life: Life) -> None:
     before = life.job.hash()
     seen = life.ok("doctor", "--json").json
     assert {one["state"] for one in seen["checks"]} == {"ok"}
-    assert seen["fields"]["unjudged"] == UNJUDGED
+    assert seen["fields"]["unchecked"] == UNCHECKED
     assert seen["fields"]["of_settings"]["page.body"] == {
         "text": COUNT - 3 * OF_EACH_ODD - OF_EACH_ODD, "missing": 3, "null": 3, "number": 3, "list": 3,
     }  # fmt: skip
 
     pairs = life.console.settings.with_name("pairs.csv")
     told = life.ok("report", "--json", "--pairs", str(pairs)).json
-    assert counted(told) == (COUNT, ORIGINALS, EXACT, NEAR, UNJUDGED, {})
+    assert counted(told) == (COUNT, ORIGINALS, EXACT, NEAR, UNCHECKED, {})
     with pairs.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == EXACT + NEAR
@@ -226,14 +226,14 @@ def it_is_known_beforehand_what_will_be_done(life: Life) -> None:
 
 
 def counted(told: dict[str, Any]) -> tuple[Any, ...]:
-    """The numbers of a run: read, unique, exact, near, unjudged, refused."""
+    """The numbers of a run: read, unique, exact, near, unchecked, refused."""
     exact, near = told["duplicate"]["exact"], told["duplicate"]["near"]
-    return told["read"], told["unique"], exact, near, told["unjudged"], told["refused"]
+    return told["read"], told["unique"], exact, near, told["unchecked"], told["refused"]
 
 
 def all_is_decided(life: Life) -> str:
     told = life.ok("backfill", "--copy-indexes", "--json").json
-    assert counted(told) == (COUNT, ORIGINALS, EXACT, NEAR, UNJUDGED, {})
+    assert counted(told) == (COUNT, ORIGINALS, EXACT, NEAR, UNCHECKED, {})
     assert told["partial"] == PARTIAL
     assert told["indexes"] == {
         "built": ["url_1", "site_1_page.fetched_-1", "page.fetched_1"],
@@ -291,14 +291,14 @@ def everything_can_be_looked_at(life: Life) -> None:
         return answer
 
     assert why(life.originals[10])["verdict"] == "unique"
-    assert why(life.odd[0])["verdict"] == "unjudged"
+    assert why(life.odd[0])["verdict"] == "unchecked"
     edited = why(life.near[1])
     assert (edited["verdict"], edited["reason"], edited["changed_since"]) == ("duplicate", "near", True)
     assert edited["keeper"] == {"$oid": str(life.originals[81]["_id"])}
 
     rows = life.ok("list", "--reason", "near", "--sort", "similarity", "--json").lines
     assert len(rows) == NEAR
-    assert life.ok("list", "--verdict", "unjudged", "--ids").out.count("\n") == len(life.odd)
+    assert life.ok("list", "--verdict", "unchecked", "--ids").out.count("\n") == len(life.odd)
     of_site = life.ok("list", "--where", '{"site": "a"}', "--json").lines
     assert 0 < len(of_site) < EXACT + NEAR + NEW_EXACT
 
@@ -394,5 +394,5 @@ def settings_are_measured(life: Life) -> None:
     # The changed record that stayed in the target is in the way of what the source has of it now, and what
     # a person put back is kept.
     assert (anew.code, anew.json["refused"]) == (3, {"conflict": 1})
-    assert anew.json["unjudged"] == {**UNJUDGED, "restored": 1}
+    assert anew.json["unchecked"] == {**UNCHECKED, "restored": 1}
     assert anew.json["read"] == life.job.source.count_documents({})

@@ -100,7 +100,7 @@ def id_of_kind(kind: str, number: int, size: int) -> Any:
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["text", "document"])
-def test_records_with_ids_of_megabytes_are_copied_unjudged_and_undone(job: Job, kind: str) -> None:
+def test_records_with_ids_of_megabytes_are_copied_unchecked_and_undone(job: Job, kind: str) -> None:
     ids = [id_of_kind(kind, n, 6_500_000) for n in range(3)]
     for n, one in enumerate(ids):
         job.source.insert_one({"_id": one, "text": POOL[1], "n": n})
@@ -108,13 +108,13 @@ def test_records_with_ids_of_megabytes_are_copied_unjudged_and_undone(job: Job, 
 
     run = job.decide("backfill")
 
-    assert (run.counts.unjudged, run.counts.unique, run.counts.exact) == ({"long_id": 3}, 1, 1)
+    assert (run.counts.unchecked, run.counts.unique, run.counts.exact) == ({"long_id": 3}, 1, 1)
     assert job.decide("run").counts.read == 0
     assert kinds(job) == []
     job.source.delete_one({"_id": ids[0]})
     assert undo(job, run.run).left == {"vanished": 1}
     assert [record["n"] for record in job.target.find()] == [0]
-    assert job.decide("backfill").counts.unjudged == {"long_id": 2}
+    assert job.decide("backfill").counts.unchecked == {"long_id": 2}
     assert kinds(job) == []
 
 

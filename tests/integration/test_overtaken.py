@@ -178,7 +178,7 @@ def test_a_keeper_that_changed_before_it_landed_is_copied_and_stands_for_nothing
     decide(context)
 
     rows = {row["_id"]: (row["action"], row["reason"]) for row in job.ledger("exceptions").find()}
-    assert rows == {1: ("refused", "validator"), 3: ("unjudged", "changed")}
+    assert rows == {1: ("refused", "validator"), 3: ("unchecked", "changed")}
     assert {row["_id"]: row["text"] for row in job.target.find()} == {
         2: TEXTS[0], 3: "another text", 5: TEXTS[1],
     }  # fmt: skip

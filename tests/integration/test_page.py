@@ -193,8 +193,8 @@ def test_a_run_that_was_is_told_from_the_ledger(job: Job) -> None:
         assert done.returncode == 0, done.stderr
         told = json.loads(done.stdout)
         expected = report.as_json()
-        assert {name: told[name] for name in ("run", "mode", "read", "unique", "duplicate", "unjudged")} == {
-            name: expected[name] for name in ("run", "mode", "read", "unique", "duplicate", "unjudged")
+        assert {name: told[name] for name in ("run", "mode", "read", "unique", "duplicate", "unchecked")} == {
+            name: expected[name] for name in ("run", "mode", "read", "unique", "duplicate", "unchecked")
         }
         assert all(pair["keeper_text"] for pair in told["evidence"]["pairs"])
         written = file.read_text("utf-8")

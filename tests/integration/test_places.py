@@ -342,7 +342,7 @@ def test_a_clock_that_runs_ahead_hides_no_record(quick: Job, monkeypatch: pytest
     assert quick.decide("run").counts.read == 1
 
 
-def test_a_full_look_in_the_future_counts_for_nothing(quick: Job) -> None:
+def test_a_full_scan_in_the_future_counts_for_nothing(quick: Job) -> None:
     quick.source.drop()
     quick.source.insert_many([*aged(range(10), 20), *aged(range(10, 20), 0.1)])
     quick.decide("backfill")

@@ -54,10 +54,10 @@ def test_every_kind_of_bad_record_gets_its_verdict_and_its_neighbours_keep_their
     counts = job.decide("backfill").counts
 
     assert counts.read == ORDINARY + len(KINDS)
-    unjudged = {name: row["reason"] for name, row in noted(job, "exceptions").items()}
+    unchecked = {name: row["reason"] for name, row in noted(job, "exceptions").items()}
     expected = {name: poison.reason for name, poison in KINDS.items() if poison.reason}
     expected |= {name: row["reason"] for name, row in noted(alone, "exceptions").items()}
-    assert unjudged == expected
+    assert unchecked == expected
     dropped = noted(job, "dropped")
     assert dropped
     assert dropped == noted(alone, "dropped")
@@ -98,5 +98,5 @@ def test_a_record_that_takes_its_worker_down_is_copied_as_poison(
 
     counts = job.decide("backfill").counts
 
-    assert (counts.unique, counts.unjudged) == (8, {"poison": 1})
+    assert (counts.unique, counts.unchecked) == (8, {"poison": 1})
     assert job.target.find_one({"_id": 3.5}) == {"_id": 3.5, "text": order}

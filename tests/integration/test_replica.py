@@ -81,7 +81,7 @@ def check(job: Job, expected: Any) -> None:
     assert head is not None
     assert (head["pending"], head["lease"]) == (None, None)
     counts = head["counts"]
-    assert counts["unique"] + counts["exact"] + counts["near"] + sum(counts["unjudged"].values()) == RECORDS
+    assert counts["unique"] + counts["exact"] + counts["near"] + sum(counts["unchecked"].values()) == RECORDS
     decided = job.source.count_documents({})
     assert job.target.count_documents({}) + job.ledger("dropped").count_documents({}) == decided
     keepers = job.ledger("dropped").distinct("keeper")

@@ -34,8 +34,8 @@ def test_a_report_leaves_the_databases_as_they_are_and_says_what_a_run_would_do(
     told = json.loads(done.stdout)
     assert told["mode"] == ("report (run)" if prepared == "decided" else "report (backfill)")
     report = job.decide("run" if prepared == "decided" else "backfill").as_json()
-    assert {name: told[name] for name in ("read", "unique", "duplicate", "unjudged")} == {
-        name: report[name] for name in ("read", "unique", "duplicate", "unjudged")
+    assert {name: told[name] for name in ("read", "unique", "duplicate", "unchecked")} == {
+        name: report[name] for name in ("read", "unique", "duplicate", "unchecked")
     }
 
 

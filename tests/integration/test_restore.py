@@ -62,9 +62,9 @@ def test_a_restored_record_goes_with_its_undone_run_and_is_kept_by_the_next(job:
         restore(job, "2")
     counts = job.decide("run").counts
 
-    assert (counts.unique, counts.exact, counts.unjudged) == (1, 1, {"restored": 1})
+    assert (counts.unique, counts.exact, counts.unchecked) == (1, 1, {"restored": 1})
     assert in_target(job) == [1, 2]
-    assert (why(job, "2")["verdict"], why(job, "2")["reason"]) == ("unjudged", "restored")
+    assert (why(job, "2")["verdict"], why(job, "2")["reason"]) == ("unchecked", "restored")
     assert restore(job, "2").ids == []
 
 

@@ -148,7 +148,7 @@ def test_records_as_large_as_a_document_can_be_are_copied_dropped_verified_and_u
 
     report = job.decide("backfill")
 
-    assert (report.counts.unique, report.counts.exact, report.counts.unjudged) == (1, 2, {"empty": 1})
+    assert (report.counts.unique, report.counts.exact, report.counts.unchecked) == (1, 2, {"empty": 1})
     raws = {one["_id"]: one.raw for one in job.source.with_options(RAW).find()}
     assert {one["_id"]: one.raw for one in job.target.with_options(RAW).find()} == {1: raws[1], 3: raws[3]}
     restore(job, "2")

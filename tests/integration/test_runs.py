@@ -30,12 +30,12 @@ def test_every_record_is_decided_once_and_the_unique_ones_arrive_byte_for_byte(j
 
     counts = report.counts
     assert counts.read == 600
-    assert counts.read == counts.unique + counts.duplicate + sum(counts.unjudged.values())
+    assert counts.read == counts.unique + counts.duplicate + sum(counts.unchecked.values())
     assert counts.duplicate > 100
     source = {document["_id"]: document.raw for document in job.source.with_options(RAW).find()}
     target = {document["_id"]: document.raw for document in job.target.with_options(RAW).find()}
     assert all(source[key] == raw for key, raw in target.items())
-    assert len(target) == counts.unique + sum(counts.unjudged.values())
+    assert len(target) == counts.unique + sum(counts.unchecked.values())
     dropped = list(job.ledger("dropped").find())
     assert {row["_id"] for row in dropped} == source.keys() - target.keys()
     assert all(row["keeper"] in target for row in dropped)
@@ -197,10 +197,10 @@ def test_json_output_is_one_object_whose_counts_add_up(job: Job) -> None:
     assert done.returncode == 0
     assert values["read"] == 150
     assert values["read"] == values["unique"] + sum(values["duplicate"].values()) + sum(
-        values["unjudged"].values()
+        values["unchecked"].values()
     ) + sum(values["refused"].values())
     assert set(values) == {
-        "run", "mode", "read", "unique", "duplicate", "unjudged", "refused",
+        "run", "mode", "read", "unique", "duplicate", "unchecked", "refused",
         "seconds", "docs_per_second", "peak_rss_mb", "recipe", "index",
     }  # fmt: skip
 
@@ -244,7 +244,7 @@ def test_records_that_differ_where_no_reader_sees_it_are_kept_and_named(job: Job
 
     report = job.decide("backfill")
 
-    assert report.counts == Counts(unique=1, unjudged={"hidden": 2})
+    assert report.counts == Counts(unique=1, unchecked={"hidden": 2})
     assert "hidden 2" in report.as_text()
     assert job.target.count_documents({}) == 3
     assert {row["_id"]: row["reason"] for row in job.ledger("exceptions").find()} == {

@@ -102,7 +102,8 @@ ARGUMENTS = {
     "restore": ["1"],
     "evaluate": ["--pairs", "pairs.tsv"],
 }
-CODES = {"init": (64,)}  # without a terminal it looks at no server
+# Without a terminal `init` looks at no server; `compile` takes no settings file.
+CODES = {"init": (64,), "compile": (64,)}
 FORMS = (
     ("mongodb://user:{}@db.example.org/", quote_plus),
     ("mongodb://user:{}@127.0.0.1:9/", quote_plus),
@@ -208,7 +209,7 @@ def test_a_text_that_is_no_valid_bson_string(job: Job, run: Run) -> None:
 class Failing:
     """A fingerprinter that fails with the text in its message."""
 
-    unjudged = staticmethod(PLAIN.unjudged)
+    unchecked = staticmethod(PLAIN.unchecked)
 
     def __call__(self, raws: Sequence[bytes]) -> Fingerprints:
         raise ValueError(TEXT)

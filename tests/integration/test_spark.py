@@ -91,7 +91,7 @@ def test_spark_decides_as_one_machine_does_and_a_nightly_run_goes_on(
 ) -> None:
     other = another_job()
     here = filled.decide("backfill").counts
-    assert min(here.near, here.exact, len(here.unjudged)) > 0
+    assert min(here.near, here.exact, len(here.unchecked)) > 0
     assert on_spark(other).counts == here
     assert other.outcome() == filled.outcome()
     assert plans(other) == plans(filled)

@@ -56,7 +56,7 @@ def test_the_head_the_lag_and_the_last_runs_are_shown(job: Job) -> None:
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)
     assert (shown["read"], shown["unique"], shown["duplicate"]) == (6, 4, {"exact": 1, "near": 0})
-    assert (shown["unjudged"], shown["watermark"], shown["lease"]) == ({"missing": 1}, 5, None)
+    assert (shown["unchecked"], shown["watermark"], shown["lease"]) == ({"missing": 1}, 5, None)
     assert shown["lag"]["records"] == 3
     assert 0 <= shown["lag"]["seconds"] < 600
     assert [(run["run"], run["mode"], run["read"], run["exit_code"]) for run in shown["runs"]] == [
@@ -130,7 +130,7 @@ def test_a_run_that_was_stopped_shows_what_it_had_decided(job: Job, monkeypatch:
     run = status_of(job)["runs"][0]
     assert (run["exit_code"], run["read"], run["duplicate"]) == (143, 6, {"exact": 1, "near": 0})
     assert run["seconds"] >= 0
-    assert "    unjudged 1\n" in status_text(status_of(job)) + "\n"
+    assert "    unchecked 1\n" in status_text(status_of(job)) + "\n"
 
 
 def test_how_many_are_undecided_is_unknown_where_there_is_a_filter(job: Job) -> None:

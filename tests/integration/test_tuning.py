@@ -107,7 +107,7 @@ def test_ids_of_every_type_are_found_and_so_are_records_of_the_target(job: Job) 
 def test_what_cannot_be_judged_is_not_found_and_says_why(job: Job) -> None:
     job.source.insert_many([{"_id": "a"}, {"_id": "b", "text": "一二三四五六七八九十" * 5}, {"_id": "c"}])
     judged = evaluated(job, read_pairs(["a,b,1", "a,c,1"], 0.8)).judged
-    assert [(one.found, one.unjudged) for one in judged] == [(False, "missing"), (False, "missing")]
+    assert [(one.found, one.unchecked) for one in judged] == [(False, "missing"), (False, "missing")]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_tune_says_what_the_present_settings_would_drop(job: Job) -> None:
     report = job.decide("backfill").counts
     (present,) = [one for one in table.levels if one.min_similarity == table.present.min_similarity]
     assert present.dropped + table.sample.same_text == report.duplicate
-    assert (table.sample.read, table.sample.unjudged) == (report.read, sum(report.unjudged.values()))
+    assert (table.sample.read, table.sample.unchecked) == (report.read, sum(report.unchecked.values()))
 
 
 def test_tune_works_on_a_target_that_was_decided_and_on_settings_beyond_the_grid(job: Job) -> None:

@@ -427,7 +427,7 @@ def test_an_undone_backfill_leaves_the_rows_of_the_adoption_before_it(job: Job) 
     before = state(job)
     assert kinds(job) == []
     run = job.decide("backfill")
-    assert run.counts.unjudged == {"missing": 1}
+    assert run.counts.unchecked == {"missing": 1}
     assert kinds(job) == []
     with Context(config.check_settings(job.tables, "test")) as context:
         assert why(context, "1")["run"] == run.run

@@ -170,7 +170,7 @@ def _decided(row: Row, record: str, keepers: dict[str, int]) -> Row:
 
 
 def _as_now(row: Row, world: World) -> Row:
-    """Return the row that a process recovering the plan finds: a changed record is kept, unjudged."""
+    """Return the row that a process recovering the plan finds: a changed record is kept, unchecked."""
     now = dict(world.source).get(row.record, "")
     if row.verdict != "U" or now == row.judged or (row.record, row.judged) in world.target:
         return row

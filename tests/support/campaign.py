@@ -222,7 +222,7 @@ class Arena:
     def damage(self, undisturbed: State) -> Damage:
         """Compare the present state with the result of an undisturbed run."""
         now, source = self.state(), self._raw(SOURCE)
-        kept = {i for i, v in now.decided.items() if v[-1][0] in (Action.UNIQUE, Action.UNJUDGED)}
+        kept = {i for i, v in now.decided.items() if v[-1][0] in (Action.UNIQUE, Action.UNCHECKED)}
         keepers = [v[-1][2][0] for v in now.decided.values() if v[-1][0] is Action.DUPLICATE]
         lost = len(source.keys() - now.decided.keys()) + len(kept - now.target.keys())
         lost += sum(keeper not in now.target for keeper in keepers)

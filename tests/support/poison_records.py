@@ -47,7 +47,7 @@ class Poison:
 
     Attributes:
         name: The defect; also the `_id`, unless the id is the defect.
-        reason: "" if it is judged like any other record, otherwise the reason why it is unjudged.
+        reason: "" if it is judged like any other record, otherwise the reason why it is unchecked.
         make: Returns the raw record.
         tail: Whether the record's text ends with TAIL, which must not be lost.
     """

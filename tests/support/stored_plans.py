@@ -44,7 +44,7 @@ VERDICTS = st.one_of(
     st.builds(Verdict, st.just(Action.DUPLICATE), st.sampled_from(["exact", "near"]), MATCHES),
     st.builds(
         Verdict,
-        st.sampled_from([Action.UNJUDGED, Action.REFUSED]),
+        st.sampled_from([Action.UNCHECKED, Action.REFUSED]),
         st.sampled_from(["empty", "not_text:list", "poison", "文"]),
     ),
 )

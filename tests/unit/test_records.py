@@ -31,7 +31,7 @@ VERDICTS = st.one_of(
     st.sampled_from(["exact", "near"]).map(
         lambda why: Verdict(Action.DUPLICATE, why, KeeperMatch(b"k", 0, None))
     ),
-    REASONS.map(lambda why: Verdict(Action.UNJUDGED, why)),
+    REASONS.map(lambda why: Verdict(Action.UNCHECKED, why)),
     REASONS.map(lambda why: Verdict(Action.REFUSED, why)),
 )
 COUNTS = st.lists(VERDICTS).map(Counts.of)
@@ -45,8 +45,8 @@ def test_a_batch_knows_its_records_and_their_bytes() -> None:
 @given(st.lists(VERDICTS))
 def test_every_verdict_is_counted_once(verdicts: list[Verdict]) -> None:
     counts = Counts.of(verdicts)
-    unjudged, refused = sum(counts.unjudged.values()), sum(counts.refused.values())
-    assert counts.read == len(verdicts) == counts.unique + counts.duplicate + unjudged + refused
+    unchecked, refused = sum(counts.unchecked.values()), sum(counts.refused.values())
+    assert counts.read == len(verdicts) == counts.unique + counts.duplicate + unchecked + refused
     assert counts.unique == verdicts.count(UNIQUE)
     assert counts.near == sum(verdict.reason == "near" for verdict in verdicts)
     assert counts.exact == sum(verdict.reason == "exact" for verdict in verdicts)
@@ -54,12 +54,12 @@ def test_every_verdict_is_counted_once(verdicts: list[Verdict]) -> None:
 
 def test_a_reason_is_counted_with_its_action() -> None:
     verdicts = [
-        Verdict(Action.UNJUDGED, "empty"),
+        Verdict(Action.UNCHECKED, "empty"),
         Verdict(Action.REFUSED, "empty"),
-        Verdict(Action.UNJUDGED, "empty"),
+        Verdict(Action.UNCHECKED, "empty"),
     ]
     counts = Counts.of(verdicts)
-    assert (counts.unjudged, counts.refused) == ({"empty": 2}, {"empty": 1})
+    assert (counts.unchecked, counts.refused) == ({"empty": 2}, {"empty": 1})
 
 
 @given(st.lists(VERDICTS), st.lists(VERDICTS))
@@ -75,7 +75,7 @@ def test_no_counts_are_the_zero_of_addition(counts: Counts) -> None:
 
 
 def test_joined_fingerprints_keep_every_column_in_order() -> None:
-    parts = [Fingerprints.unjudged(reason, 2, 8, reason.encode()) for reason in ("poison", "other")]
+    parts = [Fingerprints.unchecked(reason, 2, 8, reason.encode()) for reason in ("poison", "other")]
     joined = Fingerprints.join(parts)
     assert list(joined.reasons) == ["poison", "other"]
     assert (joined.bits.shape, joined.has_fingerprint.shape, len(joined.shingles)) == ((2, 2), (2,), 2)
@@ -83,7 +83,7 @@ def test_joined_fingerprints_keep_every_column_in_order() -> None:
 
 
 def test_a_record_that_could_not_be_looked_at_takes_part_in_nothing() -> None:
-    prints = Fingerprints.unjudged("poison", 1, 8, b"raw")
+    prints = Fingerprints.unchecked("poison", 1, 8, b"raw")
     assert not prints.has_fingerprint.any()
     assert not prints.bits.any()
     assert len(prints.shingles[0]) == 0
@@ -125,7 +125,7 @@ def plans(draw: st.DrawFn) -> Plan:
         kept = [earlier for earlier in range(row) if verdicts[earlier] is UNIQUE]
         same = [earlier for earlier in kept if texts[earlier] == text]
         choices = [
-            Verdict(Action.UNJUDGED, "empty"),
+            Verdict(Action.UNCHECKED, "empty"),
             Verdict(Action.DUPLICATE, "near", KeeperMatch(OLD, 3, 0.9)),
         ]
         if same:
@@ -142,7 +142,7 @@ def plans(draw: st.DrawFn) -> Plan:
 @st.composite
 def plans_with_losses(draw: st.DrawFn) -> tuple[Plan, dict[int, Verdict]]:
     plan = draw(plans())
-    kept = plan.rows(Action.UNIQUE, Action.UNJUDGED)
+    kept = plan.rows(Action.UNIQUE, Action.UNCHECKED)
     lost = draw(st.sets(st.sampled_from(kept))) if kept else set()
     return plan, dict.fromkeys(lost, REFUSED)
 
@@ -233,7 +233,7 @@ def test_the_plan_itself_is_left_as_it_was() -> None:
 
 
 def test_rows_are_those_with_one_of_the_actions() -> None:
-    plan = plan_of([0, 1, 2], [UNIQUE, Verdict(Action.UNJUDGED, "empty"), REFUSED])
+    plan = plan_of([0, 1, 2], [UNIQUE, Verdict(Action.UNCHECKED, "empty"), REFUSED])
     assert plan.rows(Action.UNIQUE, Action.REFUSED) == [0, 2]
     assert plan.rows(Action.DUPLICATE) == []
 

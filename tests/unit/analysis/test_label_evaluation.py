@@ -141,12 +141,12 @@ def test_the_strangest_errors_come_first_and_ten_are_shown() -> None:
     assert [one.pair.line for one in evaluation.false_alarms] == list(range(1, 11))
     shown = evaluation.as_json()
     assert shown["worst_misses"][0] == {
-        "line": 30, "id1": "a30", "id2": "b30", "distance": 7, "similarity": 0.3, "unjudged": "",
+        "line": 30, "id1": "a30", "id2": "b30", "distance": 7, "similarity": 0.3, "unchecked": "",
     }  # fmt: skip
 
 
 def test_the_text_names_errors_and_settings() -> None:
-    wrong = [judged(3, True, False), judged(9, True, False, unjudged="missing"), judged(5, False, True)]
+    wrong = [judged(3, True, False), judged(9, True, False, unchecked="missing"), judged(5, False, True)]
     text = Evaluation(SETTING, "ab" * 32, wrong).as_text()
     assert "line 3: a3  b3: distance 7, similarity 0.500" in text
     assert "line 9: a9  b9: cannot be judged (missing)" in text
@@ -167,8 +167,8 @@ def test_a_pair_of_which_a_person_was_unsure_is_left_out() -> None:
 def test_an_evaluation_says_which_threshold_the_labels_ask_for() -> None:
     pairs = [(0.82, False, ""), (0.9, True, ""), (0.0, True, "too_long")]
     judged = [
-        JudgedPair(LabelledPair(line, "a", str(line), same), similarity >= 0.8, 2, similarity, unjudged)
-        for line, (similarity, same, unjudged) in enumerate(pairs)
+        JudgedPair(LabelledPair(line, "a", str(line), same), similarity >= 0.8, 2, similarity, unchecked)
+        for line, (similarity, same, unchecked) in enumerate(pairs)
     ]
     evaluation = Evaluation(SETTING, "digest", judged)
     assert evaluation.as_json()["asked"] == {

@@ -67,7 +67,7 @@ def test_explanations_agree_with_the_job_on_generated_pairs() -> None:
             pair = prints.take([one, other])
             seen.add(agrees([texts[one], texts[other]], pair, chosen.matching))
     assert seen == {
-        "unjudged",
+        "unchecked",
         "same_text",
         "radius",
         "bands",

@@ -89,8 +89,8 @@ def candidates(sample: TextSample, setting: TunedSettings) -> set[tuple[int, int
 
 def test_a_sample_accounts_for_every_record(sample: TextSample) -> None:
     prints = made(RECIPE)
-    assert sample.read == 412 == len(sample) + sample.same_text + sample.unjudged
-    assert sample.unjudged == sum(map(bool, prints.reasons)) > 0
+    assert sample.read == 412 == len(sample) + sample.same_text + sample.unchecked
+    assert sample.unchecked == sum(map(bool, prints.reasons)) > 0
     assert sample.same_text > 0
     texts = {
         digest.tobytes() for digest, reason in zip(prints.digests, prints.reasons, strict=True) if not reason
@@ -109,7 +109,7 @@ def test_a_sample_keeps_the_first_of_equal_texts_in_the_order_of_decision() -> N
     assert sample.bits.ravel().tolist() == [0, 1, 4]
     assert sample.has_fingerprint.tolist() == [True, False, True]
     assert [row.tolist() for row in sample.shingles] == [[0], [1, 2], [4, 5, 6]]
-    assert (sample.read, sample.same_text, sample.unjudged) == (5, 1, 1)
+    assert (sample.read, sample.same_text, sample.unchecked) == (5, 1, 1)
 
 
 @pytest.mark.parametrize("bits", [64, 128])

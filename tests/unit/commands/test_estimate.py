@@ -57,7 +57,7 @@ class Noting:
         self.given: list[bytes] = []
 
     def fingerprint(self, raws: Sequence[bytes]) -> Fingerprints:
-        return Fingerprints.join([RECIPE.unjudged(raw.decode(), raw) for raw in raws])
+        return Fingerprints.join([RECIPE.unchecked(raw.decode(), raw) for raw in raws])
 
     def fingerprint_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, Fingerprints]]:
         for batch in batches:

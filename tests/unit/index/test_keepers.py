@@ -18,7 +18,7 @@ from dedup_job.pipeline.job import add_keepers
 from dedup_job.records import UNIQUE, Action, Fingerprints, KeeperMatch, Plan, RawIds, Verdict, digests
 from tests.support.recipes import recipe_of
 
-UNJUDGED = Verdict(Action.UNJUDGED, "empty")
+UNCHECKED = Verdict(Action.UNCHECKED, "empty")
 REFUSED = Verdict(Action.REFUSED, "validator")
 RECIPE = recipe_of("text", match={"bands": 1})
 COPY = Verdict(Action.DUPLICATE, "exact", KeeperMatch(b"k", 0, 1.0))
@@ -283,7 +283,7 @@ def test_what_is_restored_as_columns_is_what_was_decided() -> None:
     for first in range(0, 400, 50):
         chunk = texts[first : first + 50]
         prints = prints_of(chunk, near=bool(first % 100))
-        verdicts = [(UNIQUE, UNJUDGED, COPY)[number % 3] for number in range(50)]
+        verdicts = [(UNIQUE, UNCHECKED, COPY)[number % 3] for number in range(50)]
         prints.digests[1::3] = 0
         plan = plan_of(chunk, prints, verdicts)
         add_keepers(plan, admitted.keepers.add_texts(RawIds.of(plan.ids), prints), prints, admitted.keepers)

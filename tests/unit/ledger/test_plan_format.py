@@ -64,7 +64,7 @@ def as_columns(texts: PlanTexts) -> tuple[Any, ...]:
 def test_what_could_not_be_judged_is_no_text() -> None:
     column, keys = np.arange(6, dtype=np.uint64).reshape(3, 2), np.ones((3, 1), np.uint32)
     digests = np.array([[1, 0], [0, 0], [2, 2]], np.uint64)
-    verdicts = [Verdict(Action.REFUSED, "validator"), Verdict(Action.UNJUDGED, "empty"), UNIQUE]
+    verdicts = [Verdict(Action.REFUSED, "validator"), Verdict(Action.UNCHECKED, "empty"), UNIQUE]
     plan = Plan([b"a", b"b", b"c"], verdicts, column, np.ones(3, bool), keys, digests, column)
     assert (list(plan.texts.ids), plan.texts.is_kept.tolist()) == ([b"a", b"c"], [False, True])
 

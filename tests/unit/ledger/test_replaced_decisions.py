@@ -17,7 +17,7 @@ from dedup_job.records import CONFLICT, UNIQUE, UNIQUE_INDEX, Action, Verdict
 from dedup_job.report.reconcile_results import MOST_LISTED, AffectedRecords
 
 IDS = [encode({"_id": value}) for value in (7, "a", {"n": 1.0}, "b" * 3_000, b"\0")]
-MISSING = Verdict(Action.UNJUDGED, "missing")
+MISSING = Verdict(Action.UNCHECKED, "missing")
 
 
 def filled() -> EarlierDecisions:

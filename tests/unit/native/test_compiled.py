@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -120,9 +121,9 @@ def test_a_change_where_no_code_is_compiled_makes_none_anew(tmp_path: Path) -> N
     assert kept_code(package) == kept
 
 
-COMPILING = [
-    file for file in sorted(native.PACKAGE.rglob("*.py")) if "native.compiled import" in file.read_text()
-]
+# Files that only ask for the cache's folder compile nothing.
+IMPORT = re.compile(r"native\.compiled import (?!CACHE_FOLDER\n)")
+COMPILING = [file for file in sorted(native.PACKAGE.rglob("*.py")) if IMPORT.search(file.read_text())]
 
 
 @pytest.mark.parametrize("file", COMPILING, ids=lambda file: file.stem)

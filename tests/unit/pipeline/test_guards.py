@@ -15,7 +15,7 @@ from dedup_job.pipeline.guards import (
     FailureGuard,
     Guards,
     InterruptedCounts,
-    UnjudgedGuard,
+    UncheckedGuard,
     WarningList,
     check_first_records,
     check_vanished,
@@ -24,11 +24,11 @@ from dedup_job.pipeline.guards import (
 from dedup_job.records import UNIQUE, Action, Batch, Fingerprints, KeeperMatch, Plan, Verdict
 
 
-def batch(count: int, unjudged: int = 0, nbytes: int = 0) -> tuple[Batch, Fingerprints]:
+def batch(count: int, unchecked: int = 0, nbytes: int = 0) -> tuple[Batch, Fingerprints]:
     """Records with a title, so many of which have no text where it was looked for."""
     raws = [encode({"_id": n, "title": "secret", "of": {"body": "x" * nbytes}}) for n in range(count)]
     ids = [encode({"_id": n}) for n in range(count)]
-    rows = [Fingerprints.unjudged("missing" if n < unjudged else "", 1, 1, b"") for n in range(count)]
+    rows = [Fingerprints.unchecked("missing" if n < unchecked else "", 1, 1, b"") for n in range(count)]
     return Batch(ids, raws), Fingerprints.join(rows)
 
 
@@ -44,7 +44,7 @@ class Engine:
             yield one
 
 
-def held(engine: Engine, look: UnjudgedGuard) -> Iterator[int]:
+def held(engine: Engine, look: UncheckedGuard) -> Iterator[int]:
     """How many batches the engine had made when each was handed on."""
     for _ in check_first_records(engine.fingerprint_batches(), look):
         yield engine.asked
@@ -54,23 +54,24 @@ def told(
     look_at: Sequence[tuple[Batch, Fingerprints]], share: float = 0.95, least: int = FIRST_RECORDS
 ) -> list[str]:
     notes = WarningList()
-    list(held(Engine(*look_at), UnjudgedGuard(share, notes, least)))
+    list(held(Engine(*look_at), UncheckedGuard(share, notes, least)))
     return notes.messages
 
 
 def test_nothing_is_handed_on_before_the_first_records_were_looked_at() -> None:
     engine = Engine(batch(400), batch(400), batch(400), batch(400))
-    assert list(held(engine, UnjudgedGuard(0.95, stop_run))) == [3, 3, 3, 4]
+    assert list(held(engine, UncheckedGuard(0.95, stop_run))) == [3, 3, 3, 4]
 
 
 def test_records_of_which_nearly_none_can_be_judged_stop_the_run_before_any_is_handed_on() -> None:
     engine = Engine(batch(500, 500), batch(500, 451), batch(500))
     with pytest.raises(GuardStop) as caught:
-        next(held(engine, UnjudgedGuard(0.95, stop_run)))
+        next(held(engine, UncheckedGuard(0.95, stop_run)))
     message = str(caught.value)
     assert message.startswith(
         "951 of the first 1,000 records cannot be judged (missing 951), more than [limits] "
-        "max_unjudged_share = 0.95; of 100 records, text is in title 100, of.body 100; run again with --allow"
+        "max_unchecked_share = 0.95; of 100 records, text is in title 100, of.body 100; "
+        "run again with --allow"
     )
     assert "secret" not in message
     assert caught.value.exit_code == 5
@@ -92,12 +93,12 @@ def test_of_a_few_records_a_run_says_nothing_and_a_dry_run_does() -> None:
 def test_it_tells_once_and_hands_everything_on() -> None:
     notes = WarningList()
     engine = Engine(batch(1000, 1000), batch(1000, 1000))
-    assert list(held(engine, UnjudgedGuard(0.95, notes))) == [1, 2]
+    assert list(held(engine, UncheckedGuard(0.95, notes))) == [1, 2]
     assert len(notes.messages) == 1
 
 
 def test_a_look_goes_on_over_several_parts_of_the_source() -> None:
-    look = UnjudgedGuard(0.95, stop_run)
+    look = UncheckedGuard(0.95, stop_run)
     assert list(held(Engine(batch(600, 600)), look)) == [1]
     with pytest.raises(GuardStop):
         list(held(Engine(batch(600, 600)), look))
@@ -110,9 +111,9 @@ def test_large_records_are_not_held_without_end_and_still_stop_the_run(
     engine = Engine(*(batch(100, 100, nbytes=300) for _ in range(11)))
     handed = []
     with pytest.raises(GuardStop):
-        handed += list(held(engine, UnjudgedGuard(0.95, stop_run)))
+        handed += list(held(engine, UncheckedGuard(0.95, stop_run)))
     engine = Engine(*(batch(100, 0, nbytes=300) for _ in range(11)))
-    assert list(held(engine, UnjudgedGuard(0.95, stop_run))) == [3, 3, 3, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert list(held(engine, UncheckedGuard(0.95, stop_run))) == [3, 3, 3, 4, 5, 6, 7, 8, 9, 10, 11]
 
 
 def test_records_without_any_text_name_the_fields_that_there_are() -> None:
@@ -189,18 +190,18 @@ def test_five_duplicates_are_named_as_a_command_line_takes_them() -> None:
 
 
 def test_a_plan_that_passes_a_limit_stops_the_run_and_plans_before_it_do_not() -> None:
-    guards = Guards(UnjudgedGuard(1, stop_run), DropGuard(1, 2, stop_run), FailureGuard(1, stop_run))
+    guards = Guards(UncheckedGuard(1, stop_run), DropGuard(1, 2, stop_run), FailureGuard(1, stop_run))
     guards.check(plan(None, 0, 0))
     with pytest.raises(GuardStop):
         guards.check(plan(0))
 
 
 def test_plans_that_were_not_held_back_are_looked_at_before_each_commit() -> None:
-    unjudged = [Verdict(Action.UNJUDGED, "missing")] * FIRST_RECORDS
+    unchecked = [Verdict(Action.UNCHECKED, "missing")] * FIRST_RECORDS
     _, prints = batch(FIRST_RECORDS)
     columns = (prints.bits, prints.has_fingerprint, prints.keys, prints.digests, prints.hashes)
-    hidden = Plan([raw_id(n) for n in range(FIRST_RECORDS)], unjudged, *columns)
-    guards = Guards(UnjudgedGuard(0.95, stop_run), DropGuard(0.9, None, stop_run), FailureGuard(1, stop_run))
+    hidden = Plan([raw_id(n) for n in range(FIRST_RECORDS)], unchecked, *columns)
+    guards = Guards(UncheckedGuard(0.95, stop_run), DropGuard(0.9, None, stop_run), FailureGuard(1, stop_run))
     with pytest.raises(GuardStop, match=r"missing 1,000.*text is in title 100"):
         guards.check_with_first(hidden, batch(FIRST_RECORDS)[0].raws)
     guards.check_with_first(plan(None, 0), [])
@@ -208,7 +209,7 @@ def test_plans_that_were_not_held_back_are_looked_at_before_each_commit() -> Non
 
 def failed(*reasons: str, start: int = 0) -> Plan:
     made = plan(*[None] * len(reasons), start=start)
-    verdicts = [Verdict(Action.UNJUDGED, reason) if reason else UNIQUE for reason in reasons]
+    verdicts = [Verdict(Action.UNCHECKED, reason) if reason else UNIQUE for reason in reasons]
     return replace(made, verdicts=verdicts)
 
 

@@ -132,7 +132,7 @@ def keep_first(
     verdicts = []
     for number, text in enumerate(records):
         if text.reason:
-            verdicts.append(Verdict(Action.UNJUDGED, text.reason))
+            verdicts.append(Verdict(Action.UNCHECKED, text.reason))
         elif text in kept:
             verdicts.append(exact(kept[text]))
         else:
@@ -157,7 +157,7 @@ def _compared(
 
 @st.composite
 def streams(draw: st.DrawFn, bits: int) -> list[Text]:
-    """Records whose texts crowd around few centres, with repeats, poor texts and unjudged ones."""
+    """Records whose texts crowd around few centres, with repeats, poor texts and unchecked ones."""
     centres = draw(st.lists(st.integers(0, 2**bits - 1), min_size=1, max_size=3))
     texts = []
     for number in range(draw(st.integers(1, 12))):
@@ -315,10 +315,10 @@ def test_what_cannot_be_judged_is_passed_and_matches_nothing(split: Split) -> No
     empty = Text("", reason="empty")
     verdicts = decided(World(matching()), split, empty, empty, Text("a", 0), empty)
     assert [verdict.action for verdict in verdicts] == [
-        Action.UNJUDGED,
-        Action.UNJUDGED,
+        Action.UNCHECKED,
+        Action.UNCHECKED,
         Action.UNIQUE,
-        Action.UNJUDGED,
+        Action.UNCHECKED,
     ]
     assert {verdict.reason for verdict in verdicts} == {"empty", ""}
 
@@ -440,7 +440,7 @@ def test_an_id_that_the_target_held_before_is_never_dropped_and_its_text_still_s
     world.decide(Text("a", bits=0))
     texts = [Text("a", bits=0), Text("b", bits=1), Text("c", reason="empty"), Text("a", bits=0)]
     verdicts = world.decide(*texts, held=[1, 2, 3])
-    assert verdicts == [UNIQUE, UNIQUE, Verdict(Action.UNJUDGED, "empty"), exact(0)]
+    assert verdicts == [UNIQUE, UNIQUE, Verdict(Action.UNCHECKED, "empty"), exact(0)]
 
 
 class Foreign:
@@ -490,7 +490,7 @@ class Foreign:
 
     def _commit(self, plan: Plan, raws: Sequence[bytes]) -> Plan:
         refused = {}
-        for row in plan.rows(Action.UNIQUE, Action.UNJUDGED):
+        for row in plan.rows(Action.UNIQUE, Action.UNCHECKED):
             if self.target.setdefault(plan.ids[row], raws[row]) != raws[row]:
                 refused[row] = Verdict(Action.REFUSED, "conflict")
         return self._commit(plan.without(refused), raws) if refused else plan

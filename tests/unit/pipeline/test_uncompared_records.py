@@ -1,4 +1,4 @@
-"""Exempt records are unjudged, whatever the engine says of them; the others are left as they are."""
+"""Exempt records are unchecked, whatever the engine says of them; the others are left as they are."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def prints_of(restored: set[bytes]) -> Fingerprints:
     return prints
 
 
-def test_a_restored_record_is_unjudged_and_has_no_fingerprint() -> None:
+def test_a_restored_record_is_unchecked_and_has_no_fingerprint() -> None:
     prints = prints_of({b"\1", b"\2"})
 
     assert list(prints.reasons) == ["", "restored", "restored", ""]
@@ -50,7 +50,7 @@ def reason_of_an_id_of(size: int) -> str:
     return prints.reasons[0]
 
 
-def test_a_record_with_a_long_id_is_unjudged_and_one_that_no_ledger_can_hold_ends_the_run() -> None:
+def test_a_record_with_a_long_id_is_unchecked_and_one_that_no_ledger_can_hold_ends_the_run() -> None:
     assert [reason_of_an_id_of(size) for size in (LONGEST_JUDGED, LONGEST_JUDGED + 1, LONGEST)] == [
         "",
         "long_id",

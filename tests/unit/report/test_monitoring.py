@@ -64,7 +64,7 @@ def test_a_run_that_was_done_is_told_in_numbers(file: MetricsFile) -> None:
         "unique": 6_000,
         "exact": 2_000,
         "near": 1_000,
-        "unjudged": 950,
+        "unchecked": 950,
         "refused": 50,
     }
     assert [path.name for path in file.path.parent.iterdir()] == ["dedup-job.prom"]

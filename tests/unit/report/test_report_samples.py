@@ -68,7 +68,7 @@ def test_two_dry_runs_show_the_same_sample() -> None:
 
 def test_what_was_not_dropped_is_no_evidence() -> None:
     evidence = observed(
-        Evidence(5, 5), [UNIQUE, Verdict(Action.UNJUDGED, "empty"), Verdict(Action.REFUSED, "x")]
+        Evidence(5, 5), [UNIQUE, Verdict(Action.UNCHECKED, "empty"), Verdict(Action.REFUSED, "x")]
     )
     assert (evidence.pairs(), evidence.groups()) == ([], [])
 

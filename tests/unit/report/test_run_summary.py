@@ -23,7 +23,7 @@ def test_the_json_object_has_the_documented_keys_and_numbers() -> None:
         "read": 10_000,
         "unique": 6_000,
         "duplicate": {"exact": 2_000, "near": 1_000},
-        "unjudged": {"empty": 900, "null": 50},
+        "unchecked": {"empty": 900, "null": 50},
         "refused": {"validator": 50},
         "seconds": 4.0,
         "docs_per_second": 2_500.0,
@@ -34,7 +34,7 @@ def test_the_json_object_has_the_documented_keys_and_numbers() -> None:
 
 def test_the_parts_of_the_json_object_add_up_to_what_was_read() -> None:
     values = REPORT.as_json()
-    parts = [values["duplicate"], values["unjudged"], values["refused"]]
+    parts = [values["duplicate"], values["unchecked"], values["refused"]]
     assert values["read"] == values["unique"] + sum(sum(part.values()) for part in parts)
 
 
@@ -44,7 +44,7 @@ def test_the_parts_of_the_json_object_add_up_to_what_was_read() -> None:
         "  read             10,000  100.0 %",
         "  unique            6,000   60.0 %",
         "  duplicate         3,000   30.0 %  exact 2,000, near 1,000",
-        "  unjudged            950    9.5 %  empty 900, null 50",
+        "  unchecked           950    9.5 %  empty 900, null 50",
         "  refused              50    0.5 %  validator 50",
         "  index: 8,000 different texts, 6,000 records kept",
     ],

@@ -71,7 +71,7 @@ class Collection:
     def _keeper(self, number: int, standing: dict[int, int]) -> object:
         text = self.texts[number]
         if text < 0:
-            return "unjudged"
+            return "unchecked"
         candidates = [text, *(other for _, other in self.matching[text])]
         return next((standing[other] for other in candidates if other in standing), number)
 
@@ -155,7 +155,7 @@ class World:
                 names = {
                     Action.UNIQUE: number_of(raw_id),
                     Action.REFUSED: "refused",
-                    Action.UNJUDGED: "unjudged",
+                    Action.UNCHECKED: "unchecked",
                 }
                 found.append(number_of(verdict.match.keeper) if verdict.match else names[verdict.action])
         return found
@@ -195,7 +195,7 @@ def test_a_record_that_is_another_by_now_is_copied_and_stands_for_nothing() -> N
     collection = Collection([0, 0, 2, 0], {0: [], 2: []})
     world = World(changed=frozenset({0}))
     world.carry_out(collection.expected())
-    assert world.ended() == ["unjudged", 1, 2, 1]
+    assert world.ended() == ["unchecked", 1, 2, 1]
     assert world.plans[0].verdicts[0].reason == "changed"
 
 

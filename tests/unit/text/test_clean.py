@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from dedup_job.records import Unjudged
+from dedup_job.records import Unchecked
 from dedup_job.text.clean import MAX_ACCENTS, Cleaner
 from dedup_job.text.html import MAX_MARKS
 
@@ -21,9 +21,9 @@ def _clean(text: str) -> str:
 
 
 def _reason(cleaner: Cleaner, text: str) -> str:
-    with pytest.raises(Unjudged) as unjudged:
+    with pytest.raises(Unchecked) as unchecked:
         cleaner.clean(text)
-    return unjudged.value.reason
+    return unchecked.value.reason
 
 
 # --- what is text -------------------------------------------------------------------------------------------
@@ -314,8 +314,8 @@ def test_the_words_are_those_that_a_tree_builder_finds(page: tuple[str, str]) ->
 def test_any_soup_gives_text_without_invisible_characters_or_a_reason(soup: list[str]) -> None:
     try:
         text = _clean("".join(soup))
-    except Unjudged as unjudged:
-        text = unjudged.reason
+    except Unchecked as unchecked:
+        text = unchecked.reason
 
     assert text.isprintable()
     assert text == " ".join(text.split())
@@ -581,7 +581,7 @@ _HOSTILE = {
 _PROGRAM = """
 import pickle, resource, sys
 from pathlib import Path
-from dedup_job.records import Unjudged
+from dedup_job.records import Unchecked
 from dedup_job.text.clean import Cleaner
 
 inputs = pickle.load(sys.stdin.buffer)
@@ -593,8 +593,8 @@ if sys.platform == "linux":
 for name, text in inputs.items():
     try:
         outcome = f"{len(Cleaner().clean(text))} characters"
-    except Unjudged as unjudged:
-        outcome = unjudged.reason
+    except Unchecked as unchecked:
+        outcome = unchecked.reason
     print(name, outcome, sep=": ", flush=True)
 """
 

@@ -10,7 +10,7 @@ from bson import encode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.records import Unjudged
+from dedup_job.records import Unchecked
 from dedup_job.text.fields import ExtractedText, TextFields
 
 
@@ -75,9 +75,9 @@ _TEXT = _element(0x02, b"text", _string("正文".encode()))
 
 
 def _reason(fields: TextFields, raw: bytes) -> str:
-    with pytest.raises(Unjudged) as unjudged:
+    with pytest.raises(Unchecked) as unchecked:
         fields.text_of(raw)
-    return unjudged.value.reason
+    return unchecked.value.reason
 
 
 @pytest.mark.parametrize("name", _VALUES)
@@ -257,18 +257,18 @@ def test_paths_that_name_no_field_are_refused(paths: tuple[str, ...]) -> None:
 def test_no_reason_holds_text_of_the_record() -> None:
     raw = _document(_element(0x02, b"text", _string(b"secret\xff")))
 
-    with pytest.raises(Unjudged) as unjudged:
+    with pytest.raises(Unchecked) as unchecked:
         TextFields(("text",)).text_of(raw)
 
-    assert "secret" not in "".join(traceback.format_exception(unjudged.value))
+    assert "secret" not in "".join(traceback.format_exception(unchecked.value))
 
 
 def _singly(fields: TextFields, raw: bytes) -> tuple[str, str]:
     """The text and "", or "" and the reason, by bson alone."""
     try:
         return fields.text_of(raw), ""
-    except Unjudged as unjudged:
-        return "", unjudged.reason
+    except Unchecked as unchecked:
+        return "", unchecked.reason
 
 
 @given(st.data())
@@ -298,7 +298,7 @@ def test_a_damaged_record_gives_text_or_a_reason(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
 
-    with contextlib.suppress(Unjudged):
+    with contextlib.suppress(Unchecked):
         TextFields(("text", "other.0")).text_of(bytes(raw)).encode()
 
 

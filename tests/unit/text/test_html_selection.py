@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dedup_job import Deduplicator
 from dedup_job.errors import ConfigError
-from dedup_job.records import Unjudged
+from dedup_job.records import Unchecked
 from dedup_job.text.clean import Cleaner
 from dedup_job.text.html import ElementSelection
 from scripts.bench.corpus import generate
@@ -56,8 +56,8 @@ def test_the_text_is_that_of_the_selected_elements_without_the_removed_ones(
         ({"remove": ["*"]}, "empty"),
     ],
 )
-def test_a_page_of_which_nothing_is_taken_is_unjudged(selectors: dict[str, list[str]], reason: str) -> None:
-    with pytest.raises(Unjudged) as caught:
+def test_a_page_of_which_nothing_is_taken_is_unchecked(selectors: dict[str, list[str]], reason: str) -> None:
+    with pytest.raises(Unchecked) as caught:
         cleaned(**selectors)
     assert caught.value.reason == reason
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dedup_job.records import Unjudged
+from dedup_job.records import Unchecked
 from dedup_job.text.clean import Cleaner
 from dedup_job.text.html import (
     BLOCK,
@@ -37,8 +37,8 @@ def parsed(text: str) -> str:
     """The cleaned text by way of the parser, or the reason why there is none."""
     try:
         return CLEANER._normalise(extract_visible_text(text))
-    except Unjudged as unjudged:
-        return unjudged.reason
+    except Unchecked as unchecked:
+        return unchecked.reason
 
 
 def agree(text: str) -> bool:

@@ -40,7 +40,7 @@ def status_of(job: Job) -> dict[str, Any]:
 
 
 def looked(job: Job, days: float) -> None:
-    """Let the last full look be so long ago."""
+    """Let the last full scan be so long ago."""
     then = {"$subtract": ["$$NOW", int(days * 86_400_000)]}
     job.ledger("head").update_one({}, [{"$set": {"looked": then}}])
 
@@ -97,7 +97,7 @@ def test_a_number_that_is_as_it_should_be_is_no_proof_for_longer_than_a_week(job
 
 
 def test_how_long_a_number_is_believed_is_a_setting(job: Job) -> None:
-    job.set("source", full_look_days=0)
+    job.set("source", full_scan_days=0)
     job.source.insert_many([*aged(range(10), 60), *aged(range(10, 20), 0)])
     job.decide("backfill")
     job.source.delete_many({"_id": {"$in": [record["_id"] for record in job.source.find().limit(4)]}})
@@ -171,7 +171,7 @@ def test_a_backfill_that_finds_old_ids_keeps_its_watermark_and_is_undone_like_an
     assert job.decide("run").counts.read == 6
 
 
-def test_the_last_full_look_is_in_the_head_and_goes_back_with_an_undo(job: Job) -> None:
+def test_the_last_full_scan_is_in_the_head_and_goes_back_with_an_undo(job: Job) -> None:
     job.source.insert_many([*aged(range(10), 60), *aged(range(10, 20), 0)])
     job.decide("backfill")
     first = head(job)["looked"]
@@ -216,14 +216,14 @@ def test_verify_names_ids_without_a_time_that_a_run_left_out(job: Job) -> None:
     assert kinds(job) == {"undecided": 1}
 
 
-def test_status_tells_of_the_last_full_look_and_no_number_that_nobody_counted(job: Job) -> None:
+def test_status_tells_of_the_last_full_scan_and_no_number_that_nobody_counted(job: Job) -> None:
     job.source.insert_many([*aged(range(10), 60), *aged(range(10, 20), 0)])
     job.decide("backfill")
     shown = status_of(job)
     assert shown["lag"]["records"] is None
     assert shown["looked"] is not None
-    assert "undecided  not counted since the last full look" in status_text(shown)
-    assert "full look  20" in status_text(shown)
+    assert "undecided  not counted since the last full scan" in status_text(shown)
+    assert "full scan  20" in status_text(shown)
 
     job.source.insert_many(aged(range(20, 24), 20))
     shown = status_of(job)
@@ -231,9 +231,9 @@ def test_status_tells_of_the_last_full_look_and_no_number_that_nobody_counted(jo
     assert "undecided  about 4 or more" in status_text(shown)
 
 
-def test_status_says_where_there_was_no_full_look(job: Job) -> None:
+def test_status_says_where_there_was_no_full_scan(job: Job) -> None:
     job.source.insert_many(aged(range(10), 60))
     job.decide("backfill")
     job.ledger("head").update_one({}, {"$set": {"looked": None}})
 
-    assert "full look  never" in status_text(status_of(job))
+    assert "full scan  never" in status_text(status_of(job))
