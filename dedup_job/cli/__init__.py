@@ -2,6 +2,6 @@
 
 # Importing a module adds its commands to the group.
 from dedup_job.cli import correct, decide, inspect, measure, setup
-from dedup_job.cli.main import commands
+from dedup_job.cli.options import commands
 
 __all__ = ["commands", "correct", "decide", "inspect", "measure", "setup"]

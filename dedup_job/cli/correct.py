@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from dedup_job.cli.main import commands
 from dedup_job.cli.options import (
     ALLOW_OPTION,
     Output,
+    commands,
     common_options,
     consent_from,
     prepare_settings,

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from dedup_job.cli.main import commands
 from dedup_job.cli.options import (
     ALLOW_OPTION,
+    commands,
     common_options,
     consent_from,
     consent_options,

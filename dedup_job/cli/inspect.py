@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from dedup_job.cli.main import commands
-from dedup_job.cli.options import common_options, preload_workers, prepare_settings
+from dedup_job.cli.options import commands, common_options, preload_workers, prepare_settings
 from dedup_job.errors import UsageError
 
 

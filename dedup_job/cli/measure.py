@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from dedup_job.cli.main import commands
-from dedup_job.cli.options import THRESHOLD_OPTION, common_options, prepare_settings
+from dedup_job.cli.options import THRESHOLD_OPTION, commands, common_options, prepare_settings
 from dedup_job.errors import UsageError
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dedup_job.cli.main import commands
-from dedup_job.cli.options import Output, common_options, load_reporting_settings
+from dedup_job.cli.options import Output, commands, common_options, load_reporting_settings
 from dedup_job.commands.init import CollectionName, Draft
 from dedup_job.errors import DedupError, UsageError
 

@@ -16,13 +16,7 @@ from dedup_job.fingerprint.dictionary import load_tables
 from dedup_job.fingerprint.idf import SCALE, Idf
 from dedup_job.fingerprint.segment import Segmenter
 from dedup_job.fingerprint.term_hashes import hash_strings
-from dedup_job.fingerprint.terms import (
-    TF_LIMIT,
-    TermFinder,
-    TermRule,
-    idf_weights,
-    term_frequency_weights,
-)
+from dedup_job.fingerprint.terms import TF_LIMIT, TermFinder, TermRule, idf_weights, term_frequency_weights
 from dedup_job.native.arrays import Ragged
 from dedup_job.text.characters import CODE_POINT, encode_lower_case
 
