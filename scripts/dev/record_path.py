@@ -2,8 +2,8 @@
 
     python scripts/dev/local_mongod.py -- python -m scripts.dev.record_path [--list]
 
-A backfill of some hundred records runs in one process, so that the profiler sees the work of workers, too. Counted
-are functions of the package that are called inside `job.run`, without lambdas and comprehensions.
+A backfill of some hundred records runs in one process, so that the profiler sees the work of workers, too.
+Counted are functions of the package that are called inside `job.run`, without lambdas and comprehensions.
 """
 
 from __future__ import annotations
