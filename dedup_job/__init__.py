@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from dedup_job.library.deduplicator import Deduplicator, Match
 
 __all__ = ["Deduplicator", "Match", "__version__"]
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 
 def __getattr__(name: str) -> Any:
