@@ -145,8 +145,9 @@ def find_texts(config: Path, file: Path, as_texts: bool, **options: Any) -> int:
 @click.option("--reverse", "is_reversed", is_flag=True, help="Sort in descending order.")
 @click.option("--limit", type=click.IntRange(1), help="List at most this many records.")
 @click.option("--ids", "ids_only", is_flag=True, help="Print ids only, one per line, for `restore -`.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header, without texts.")
 @common_options
-def list_decided(config: Path, ids_only: bool, **options: Any) -> int:
+def list_decided(config: Path, ids_only: bool, as_csv: bool, **options: Any) -> int:
     """List decisions, with the texts.
 
     A record takes a few lines, with the texts from where they begin to differ; or with --json one object per
@@ -156,22 +157,30 @@ def list_decided(config: Path, ids_only: bool, **options: Any) -> int:
     Examples:
       dedup-job list -c shop.toml --max-similarity 0.85 --sort similarity
       dedup-job list -c shop.toml --numbers-only --ids | dedup-job restore -c shop.toml -
+      dedup-job list -c shop.toml --csv > dropped.csv
     """
     from dedup_job.commands.list import ListingQuery, list_decisions, parse_where
     from dedup_job.ledger.rows import Selection
     from dedup_job.pipeline.context import Context
+    from dedup_job.report.decision_lines import CSV_COLUMNS
 
     settings, output = prepare_settings(config, {**options, "workers": 1})
-    if ids_only and output.as_json:
-        raise UsageError("--ids prints no JSON; leave out one of the two options")
+    if ids_only + as_csv + output.as_json > 1:
+        raise UsageError("--ids, --csv and --json are three forms of output; give only one of them")
     filters = {name: options[name] for name in ("verdict", "reason", "run", "least", "most")}
     selection = Selection(**filters, order=options["order"], is_reversed=options["is_reversed"])
     where = parse_where(options["where"], options["allow_js"])
-    query = ListingQuery(selection, where, options["numbers_only"], not ids_only, options["limit"])
+    has_texts = not (ids_only or as_csv)
+    query = ListingQuery(selection, where, options["numbers_only"], has_texts, options["limit"])
+    if as_csv:
+        click.echo(",".join(CSV_COLUMNS))
     with Context(settings) as context:
         for records in list_decisions(context, query):
-            lines = [(record.as_id if ids_only else record.as_text, record.as_json) for record in records]
-            if not output.stream(lines):
+            forms = (
+                (record.as_id if ids_only else record.as_csv if as_csv else record.as_text, record.as_json)
+                for record in records
+            )
+            if not output.stream(list(forms)):
                 break
     return 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
@@ -16,6 +18,7 @@ from dedup_job.report.terminal import fit_cell, format_id, wrap_text
 MAX_SHOWN, BEFORE = 80, 15
 COLUMNS = 100
 GONE = "(deleted)"
+CSV_COLUMNS = ("id", "verdict", "reason", "keeper", "similarity", "distance", "run", "at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,26 @@ class ListedRecord:
         if self.row.keeper is not None:
             lines.append(f"    + {_fit_line(keeper_text)}")
         return "\n".join(lines)
+
+    def as_csv(self) -> str:
+        """Return the decision as a line of CSV with the columns `CSV_COLUMNS`, without texts.
+
+        Ids are written as in `as_id`, so that tables of several commands can be joined.
+        """
+        row = self.row
+        keeper = None if row.keeper is None else format_id(extended(row.keeper))
+        match = keeper, row.similarity, row.distance
+        values = (
+            self.as_id(),
+            row.verdict,
+            row.reason,
+            *match,
+            row.run,
+            row.at.isoformat(timespec="seconds"),
+        )
+        line = io.StringIO()
+        csv.writer(line, lineterminator="").writerow(values)
+        return line.getvalue()
 
     def as_id(self) -> str:
         """Return only the id, as the command line takes it."""

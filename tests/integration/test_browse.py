@@ -101,6 +101,22 @@ def test_all_that_was_dropped_is_listed_as_the_ledger_has_it(decided: Job) -> No
     assert all(one["text"] and one["keeper_text"] for one in found)
 
 
+def test_a_list_as_csv_has_the_rows_of_the_ledger_and_the_ids_of_the_other_form(few: Job) -> None:
+    lines = called(few, "list", "--csv").stdout.splitlines()
+    rows = list(csv.DictReader(lines))
+    found = listed(few)
+    assert len(rows) == len(found) > 0
+    for row, one in zip(rows, found, strict=True):
+        assert (json.loads(row["id"]), json.loads(row["keeper"])) == (one["id"], one["keeper"])
+        assert (float(row["similarity"]), row["reason"]) == (one["similarity"], one["reason"])
+        assert (row["verdict"], row["run"], row["at"]) == ("duplicate", one["run"], one["at"])
+    assert [row["id"] for row in rows] == called(few, "list", "--ids").stdout.splitlines()
+    unchecked = list(
+        csv.DictReader(called(few, "list", "--csv", "--verdict", "unchecked").stdout.splitlines())
+    )
+    assert {row["keeper"] for row in unchecked} == {""}
+
+
 @pytest.mark.parametrize(
     ("options", "condition"),
     [
@@ -359,7 +375,8 @@ def test_pairs_of_a_report_can_be_evaluated(job: Job) -> None:
         (["list"], 78, "nothing was decided for"),
         (["group", "1"], 78, "nothing was decided for"),
         (["list", "--where", "[1]"], 64, "--where: expected a filter"),
-        (["list", "--ids", "--json"], 64, "--ids prints no JSON"),
+        (["list", "--ids", "--json"], 64, "--ids, --csv and --json are three forms of output"),
+        (["list", "--ids", "--csv"], 64, "--ids, --csv and --json are three forms of output"),
         (["report", "--pairs", "pairs.txt"], 64, ".csv or a .jsonl"),
         (["report", "--pairs", "no/such/folder/pairs.csv"], 64, "No such file"),
     ],
