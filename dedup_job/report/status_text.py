@@ -29,7 +29,7 @@ def _progress_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield labels and values: how far the ledger is, and who works on it."""
     duplicate, unchecked, refused = (_sum(shown[name]) for name in ("duplicate", "unchecked", "refused"))
     lag, watermark, run = shown["lag"], shown["watermark"], shown["undoing"]
-    undecided = "not counted since the last full scan"
+    undecided = "none known; the next full scan makes sure"
     if lag["records"] is not None:
         undecided = f"about {lag['records']:,} or more"
     yield "decided", f"{shown['read']:,} in {shown['plans']:,} plans"

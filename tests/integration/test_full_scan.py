@@ -222,7 +222,7 @@ def test_status_tells_of_the_last_full_scan_and_no_number_that_nobody_counted(jo
     shown = status_of(job)
     assert shown["lag"]["records"] is None
     assert shown["looked"] is not None
-    assert "undecided  not counted since the last full scan" in status_text(shown)
+    assert "undecided  none known; the next full scan makes sure" in status_text(shown)
     assert "full scan  20" in status_text(shown)
 
     job.source.insert_many(aged(range(20, 24), 20))
