@@ -7,6 +7,7 @@ keepers the earliest.  A duplicate is never a keeper itself: a chain A ~ B ~ C n
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
@@ -33,6 +34,8 @@ from dedup_job.records import (
     RawIds,
     Verdict,
 )
+
+log = logging.getLogger("dedup_job")
 
 Observe = Callable[[Batch, Plan], object]
 """Called with each batch and its final plan, for the report."""
@@ -113,6 +116,7 @@ def run(job: Job) -> Counts:
         # Somebody may have deleted or changed a keeper in the target.  Without it others take its place, and
         # these must be checked as well.
         while outdated := find_outdated_keepers(decision.relied_on, job.keepers, job.target, job.adopted):
+            log.debug("keepers missing", extra={"fields": {"keepers": len(outdated)}})
             job.keepers.mark_missing(outdated)
             decision = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, adopted)
         plan = commit_in_parts(make_plan(batch, prints, decision.verdicts), batch.raws, job.commit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -19,6 +20,8 @@ from dedup_job.records import Batch, FingerprintedBatch, Fingerprints
 from dedup_job.signals import SHUTDOWN
 
 POISON = "poison"
+
+log = logging.getLogger("dedup_job")
 
 T = TypeVar("T")
 
@@ -100,6 +103,8 @@ class LocalEngine:
         """Return the fingerprints; if the worker was lost, halve the records to find the cause."""
         if (prints := _outcome(future)) is not None:
             return prints
+        action = "split" if len(raws) > 1 else "retry alone"
+        log.debug("worker lost", extra={"fields": {"records": len(raws), "action": action}})
         if len(raws) > 1:
             middle = len(raws) // 2
             halves = [
