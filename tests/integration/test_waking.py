@@ -207,7 +207,7 @@ def test_an_undo_that_wakes_when_its_plans_are_gone_says_who_took_them(job: Job,
     def reads_plans(_: int, event: Event) -> bool:
         return bool(event.command.get("find") == "unique.dedup.plans")
 
-    with pytest.raises(LeaseHeld, match="another command took plans back"):
+    with pytest.raises(LeaseHeld, match="another command has undone plans"):
         stopped(lambda: undo(half, run), reads_plans, lambda event: undo(half, run))
 
 
