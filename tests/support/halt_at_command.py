@@ -8,7 +8,7 @@ seconds that a run has for its cleanup after a signal.
 
 from __future__ import annotations
 
-import resource
+import signal
 import sys
 from itertools import count
 
@@ -35,8 +35,8 @@ class Halt(monitoring.CommandListener):
 
 
 if __name__ == "__main__":
-    # SIGQUIT would dump the memory of the process, which can take minutes.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # A background job of a shell ignores SIGQUIT, and its children inherit that.
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     monitoring.register(Halt(int(sys.argv[1])))
     from dedup_job import signals
     from dedup_job.__main__ import main
