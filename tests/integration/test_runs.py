@@ -255,14 +255,15 @@ def test_records_that_differ_where_no_reader_sees_it_are_kept_and_named(job: Job
 
 
 class Lines(logging.Handler):
-    """Collects the messages of a log."""
+    """Collects the debug messages of a log."""
 
     def __init__(self) -> None:
         super().__init__()
         self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
+        if record.levelno == logging.DEBUG:
+            self.messages.append(record.getMessage())
 
 
 def test_each_step_of_a_run_is_logged_for_those_who_ask(
