@@ -255,7 +255,6 @@ class ReportSettings(Section):
 
 
 CONFIG_VARIABLE = "DEDUP_CONFIG"
-DEFAULT_CONFIG = "dedup-job.toml"
 SOURCE_URI = "DEDUP_SOURCE_URI"
 TARGET_URI = "DEDUP_TARGET_URI"
 

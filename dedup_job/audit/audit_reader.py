@@ -133,8 +133,11 @@ class Statements(LedgerReader):
 
     def target(self, records: int) -> Pages:
         """Return a reader of the target, with at most this many records per page."""
-        target = RetryingCollection(self._database[self._target], "the target", self._retry)
-        return Pages(target, lambda: BatchSize(records, 8 << 20))
+        return Pages(self._target_collection, lambda: BatchSize(records, 8 << 20))
+
+    @property
+    def _target_collection(self) -> RetryingCollection:
+        return RetryingCollection(self._database[self._target], "the target", self._retry)
 
     def rows(self, name: str) -> Pages:
         """Return a reader of one of the ledger's collections: dropped, exceptions or overrides."""
@@ -157,10 +160,8 @@ class Statements(LedgerReader):
     def size(self, name: str | None) -> int:
         """Return the exact number of rows in one of the ledger's collections; None is the target itself."""
         # With the hint, the server counts the _id index and reads no documents.
-        if name is None:
-            target = RetryingCollection(self._database[self._target], "the target", self._retry)
-            return target.count_documents({}, hint="_id_")
-        return self.collection(name).count_documents({}, hint="_id_")
+        collection = self._target_collection if name is None else self.collection(name)
+        return collection.count_documents({}, hint="_id_")
 
 
 def stated(packed: Mapping[str, Any]) -> Statement:
