@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -292,6 +292,14 @@ class Counts:
 
 
 FingerprintedBatch: TypeAlias = tuple[Batch, Fingerprints]
+
+T = TypeVar("T")
+
+
+def chunked(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield consecutive slices of at most `size` items."""
+    return (items[first : first + size] for first in range(0, len(items), size))
+
 
 # Modes of a plan: the kind of run that made it.
 BACKFILL = "backfill"

@@ -26,7 +26,7 @@ from dedup_job.pipeline.guards import UncheckedGuard, WarningList
 from dedup_job.pipeline.local_engine import LocalEngine
 from dedup_job.pipeline.process_memory import family, peak_bytes, resident_bytes
 from dedup_job.pipeline.sample import CollectionSample, read_sample
-from dedup_job.records import BACKFILL, Action, Batch, Fingerprints, Plan, Verdict
+from dedup_job.records import BACKFILL, Action, Batch, Fingerprints, Plan, Verdict, chunked
 from dedup_job.report.progress import Advance
 from dedup_job.report.run_summary import peak_rss_mb
 
@@ -105,8 +105,8 @@ def fingerprint_sample(
     def measure(batches: Sequence[Batch], at_once: int) -> tuple[float, float]:
         """Return the seconds, and this process's processor seconds, per record."""
         began, busy = time.perf_counter(), time.process_time()
-        for first in range(0, len(batches), at_once):
-            for batch, prints in engine.fingerprint_batches(batches[first : first + at_once]):
+        for some in chunked(batches, at_once):
+            for batch, prints in engine.fingerprint_batches(some):
                 taken.append(prints)
                 advance(len(batch))
         count = sum(map(len, batches))

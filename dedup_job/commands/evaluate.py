@@ -14,7 +14,7 @@ from dedup_job.index.keepers import KeeperRefetch, Keepers
 from dedup_job.mongo.ids import extended, readings
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
-from dedup_job.records import Action, Batch, Fingerprints, RawIds
+from dedup_job.records import Action, Batch, Fingerprints, RawIds, chunked
 from dedup_job.report.terminal import format_id
 
 IDS_AT_ONCE = 10_000
@@ -51,7 +51,7 @@ def _resolve_ids(context: Context, pairs: Sequence[LabelledPair]) -> dict[str, b
     # An id may be read in several ways. The likeliest is checked for all ids together; most need no other.
     likeliest = {given: next(iter(readings(given)), b"") for given in lines}
     absent: set[bytes] = set()
-    for chunk in _split_ids([raw_id for raw_id in likeliest.values() if raw_id], IDS_AT_ONCE):
+    for chunk in chunked([raw_id for raw_id in likeliest.values() if raw_id], IDS_AT_ONCE):
         absent |= context.source.absent(chunk)
     ids = {}
     for given, raw_id in likeliest.items():
@@ -65,7 +65,7 @@ def _resolve_ids(context: Context, pairs: Sequence[LabelledPair]) -> dict[str, b
 
 def _fetch_records(context: Context, ids: Iterable[bytes]) -> Iterator[Batch]:
     """Yield the records with these ids, each once, in any order; preferably from the source."""
-    for chunk in _split_ids(list(dict.fromkeys(ids)), context.settings.limits.batch_records):
+    for chunk in chunked(list(dict.fromkeys(ids)), context.settings.limits.batch_records):
         missing = set(chunk)
         for place in (context.source, context.target):
             for records in place.fetch(list(missing)):
@@ -90,8 +90,3 @@ def _decide_pair(pair: LabelledPair, prints: Fingerprints, recipe: Recipe) -> Ju
         similarity=similarity(prints),
         unchecked=", ".join(sorted(set(prints.reasons) - {""})),
     )
-
-
-def _split_ids(ids: Sequence[bytes], length: int) -> Iterator[Sequence[bytes]]:
-    """Yield the ids in chunks of this length."""
-    return (ids[first : first + length] for first in range(0, len(ids), length))

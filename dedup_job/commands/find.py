@@ -22,7 +22,7 @@ from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.local_engine import LocalEngine
 from dedup_job.pipeline.prior_decisions import check_keepers, load_keepers
-from dedup_job.records import RAW, Verdict
+from dedup_job.records import RAW, Verdict, chunked
 from dedup_job.report.terminal import format_id
 from dedup_job.signals import CHECK_SECONDS, SHUTDOWN
 
@@ -118,8 +118,7 @@ def find(context: Context, batches: Iterator[LineBatch], as_texts: bool = False)
         # The first search builds the index.  Done now, so that the first line need not wait for it.
         decide([encode({})])
         for lines in batches:
-            for first in range(0, len(lines), most):
-                chunk = lines[first : first + most]
+            for chunk in chunked(lines, most):
                 yield _answer(chunk, done, read, decide)
                 done += len(chunk)
 

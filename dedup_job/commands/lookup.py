@@ -13,6 +13,7 @@ from dedup_job.ledger.rows import Decided
 from dedup_job.mongo.ids import readings
 from dedup_job.mongo.target import ReadOnlyTarget
 from dedup_job.pipeline.context import Context, RecordLookup
+from dedup_job.records import chunked
 
 # Ledger rows whose texts are fetched together.
 ROWS_AT_ONCE = 200
@@ -31,8 +32,8 @@ def open_ledger_reader(context: Context) -> LedgerReader:
 def read_portions(pages: Iterator[list[bytes]]) -> Iterator[list[Decided]]:
     """Decode raw rows; yield at most 200 at a time, so that their texts can be fetched together."""
     for page in pages:
-        for first in range(0, len(page), ROWS_AT_ONCE):
-            yield [Decided.read(row) for row in page[first : first + ROWS_AT_ONCE]]
+        for rows in chunked(page, ROWS_AT_ONCE):
+            yield list(map(Decided.read, rows))
 
 
 def fetch_duplicates(context: Context, ids: Sequence[bytes]) -> Iterator[tuple[bytes, str]]:

@@ -38,7 +38,7 @@ from dedup_job.ledger.rows import id_of_row
 from dedup_job.mongo.id_window import since
 from dedup_job.mongo.ids import HEAD, OBJECT_ID, id_of
 from dedup_job.pipeline.context import Context
-from dedup_job.records import ADOPT, BACKFILL
+from dedup_job.records import ADOPT, BACKFILL, chunked
 from dedup_job.report.progress import Advance
 from dedup_job.report.verify_results import VerifyResult
 
@@ -250,17 +250,12 @@ def _enter_rest_of_sample(audit: AuditSession) -> None:
     book = audit.book
     ids = book.ids("SELECT id FROM decided")
     keepers = book.ids("SELECT DISTINCT keeper FROM decided WHERE keeper IS NOT NULL")
-    for chunk in _split_ids([*ids, *keepers]):
+    for chunk in chunked([*ids, *keepers], IDS_AT_ONCE):
         for portion in audit.context.target.fetch(chunk):
             book.enter("target", hash_records(portion.values()))
-    for chunk in _split_ids(ids):
+    for chunk in chunked(ids, IDS_AT_ONCE):
         for name in ("dropped", "exceptions"):
             book.enter(name, hash_records(audit.reader.rows_on(name, chunk)))
         book.enter("restored", read_restored(audit.reader.rows_on("overrides", chunk)))
     for change in RESTORE:
         book.change(change)
-
-
-def _split_ids(ids: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Yield the ids in chunks for one request."""
-    return (ids[first : first + IDS_AT_ONCE] for first in range(0, len(ids), IDS_AT_ONCE))

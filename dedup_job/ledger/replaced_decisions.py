@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any
 
 from dedup_job.errors import StorageFull
-from dedup_job.records import Action, Verdict
+from dedup_job.records import Action, Verdict, chunked
 
 CACHE_KB = 16 << 10
 # Ids per page.
@@ -137,8 +137,7 @@ class EarlierDecisions:
 
     def _select(self, ids: Iterable[bytes], columns: str) -> Iterator[Sequence[Any]]:
         wanted = list(ids) if self._count else []
-        for first in range(0, len(wanted), AT_ONCE):
-            chunk = wanted[first : first + AT_ONCE]
+        for chunk in chunked(wanted, AT_ONCE):
             marks = ",".join("?" * len(chunk))
             yield from self._fetch_all(f"SELECT {columns} FROM decisions WHERE id IN ({marks})", *chunk)
 
