@@ -228,7 +228,7 @@ class Deduplicator:
         now = made._recipe.settings
         if now != saved.recipe:
             other = sorted(name for name in {*now, *saved.recipe} if now.get(name) != saved.recipe.get(name))
-            raise ConfigError(f"{path}: made with another recipe: {', '.join(other)}; make it anew")
+            raise ConfigError(f"{path}: made with another recipe: {', '.join(other)}; save it again")
         made._keepers.load_plan(saved.texts)
         # The index gives texts with equal digests one number.
         if made._keepers.texts != len(saved.texts):

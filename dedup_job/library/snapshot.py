@@ -194,7 +194,7 @@ def _saved(file: BufferedReader) -> Saved:
     layout = _layout(sizes)
     nbytes = sum(np.dtype(kind).itemsize * prod(shape) for kind, shape in layout.values())
     # Checked before memory is allocated: damaged sizes could ask for terabytes.
-    _require(len(line) + nbytes + CHECKSUM_BYTES == size, "the sizes are those of the file")
+    _require(len(line) + nbytes + CHECKSUM_BYTES == size, "the sizes match the file")
     columns = {name: np.empty(shape, kind) for name, (kind, shape) in layout.items()}
     checksum = CHECKSUM(line)
     for column in columns.values():
@@ -223,7 +223,7 @@ def _check(columns: Mapping[str, npt.NDArray[Any]]) -> None:
     _require((columns["has_fingerprint"].view(np.uint8) <= 1).all(), "a flag is 0 or 1")
     _require(columns["digests"].any(axis=1).all(), "each text has a digest")
     stands, texts = columns["stands"], len(columns["digests"])
-    _require(((stands >= -1) & (stands < texts)).all(), "a record stands for a text that there is")
+    _require(((stands >= -1) & (stands < texts)).all(), "a kept record has an existing text")
     _require(len(np.unique(stands[stands >= 0])) == len(shingle_ends) - 1, "each kept text has shingles")
     keys = list(RawIds(key_ends, columns["keys"]))
     _require(len(set(keys)) == len(keys), "no key comes twice")
