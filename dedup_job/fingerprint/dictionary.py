@@ -6,7 +6,8 @@ plus 65,536. A slot has 64 bits (0: free):
 
     bits 0 to 15     the last character of the prefix
     bits 16 to 39    the number of the node of all characters before it
-    bits 40 to 62    the index of the word's frequency in `Tables.scores`; PREFIX if it is no word
+    bits 40 to 61    the index of the word's frequency in `Tables.scores`; PREFIX if it is no word
+    bit 62           set if the table has longer prefixes that begin with this one
     bit 63           set if the user's frequency of the word is 0: it is always split into characters
 
 If 数据 (U+6570, U+636E) has slot 7, its node has the number 65543, and the lower 40 bits of the slot of
@@ -56,7 +57,8 @@ _MOST_SLOTS: Final = 1 << 23  # a node's number has 24 bits
 _LOAD: Final = 0.6
 _KEY: Final = np.uint64((1 << 40) - 1)
 _SCORE_SHIFT: Final = np.uint64(40)
-_SCORE: Final = np.uint64((1 << 23) - 1)
+_SCORE: Final = np.uint64((1 << 22) - 1)
+_LONGER: Final = np.uint64(1 << 62)
 _FORCED: Final = np.uint64(1 << 23)  # after the shift
 _SPACE, _NEWLINE, _ZERO, _NINE = b" \n09"
 
@@ -285,6 +287,8 @@ def _insert(
         kinds[first] = min(kinds[first], LETTER)
         node = int(np.int64(first))
         for place in range(start + 1, stop):
+            if node >= FIRST_SLOT:
+                slots[node - FIRST_SLOT] |= _LONGER
             slot = find_slot(node, codes[place], slots)
             if slots[slot] == 0:
                 filled += 1
@@ -293,7 +297,7 @@ def _insert(
                 slots[slot] = np.uint64(PREFIX) << _SCORE_SHIFT | _key_of(node, codes[place])
             node = slot + FIRST_SLOT
         # A word that was once forced apart stays so, as in jieba.
-        slots[slot] = values[word] << _SCORE_SHIFT | slots[slot] & (_KEY | _FORCED << _SCORE_SHIFT)
+        slots[slot] = values[word] << _SCORE_SHIFT | slots[slot] & (_KEY | _LONGER | _FORCED << _SCORE_SHIFT)
     return filled
 
 
@@ -339,6 +343,12 @@ def score_index(entry: np.uint64) -> int:
 def is_forced(entry: np.uint64) -> bool:
     """Return whether an entry is a word that must be split into its characters."""
     return bool(entry >> _SCORE_SHIFT >= _FORCED)
+
+
+@compiled_helper
+def has_longer(entry: np.uint64) -> bool:
+    """Return whether the table has longer prefixes that begin with the prefix of an entry."""
+    return bool(entry & _LONGER)
 
 
 @compiled_helper

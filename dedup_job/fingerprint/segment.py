@@ -39,6 +39,7 @@ from dedup_job.fingerprint.dictionary import (
     Tables,
     find_entry,
     find_slot,
+    has_longer,
     home_of,
     is_forced,
     score_index,
@@ -150,6 +151,8 @@ def _find_best_path(
                 # Of equal sums the longer word wins.
                 if not is_word or total >= best:
                     is_word, best, best_end = True, total, end
+            if not has_longer(entry):
+                break
             node = slot + FIRST_SLOT
         sums[start], ends[start] = best, best_end
 

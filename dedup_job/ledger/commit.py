@@ -218,14 +218,13 @@ class Ledger(LeasedLedger):
         a promoted record is refused as well, its copies are tried in order, one at a time, until the target
         accepts one.  A try costs one insertion; the result of all tries is stored as one more amended plan.
         """
-        promotions = Promotions(stored.plan)
-        rows, is_first, is_stored = stored.plan.rows(*COPYING_ACTIONS), True, True
+        failed, left = self._write(stored, records, stored.plan.rows(*COPYING_ACTIONS), target, ())
+        if not failed and not records.landed:
+            return stored
+        promotions, is_first, is_stored = Promotions(stored.plan), True, True
         absent: set[bytes] | None = None
         checked = time.monotonic()
-        while True:
-            failed, left = self._write(stored, records, rows, target, absent or ())
-            if not failed:
-                break
+        while failed:
             promoted = promotions.lose(failed)
             rows = sorted(left + promoted)
             # Before a changed record is inserted, an accepted plan must have the digest of its new version.
@@ -234,8 +233,7 @@ class Ledger(LeasedLedger):
             if is_stored:
                 plan = as_arriving(stored.plan, records, failed)
                 stored = self._amend(stored, replace(plan, verdicts=promotions.verdicts))
-                continue
-            if absent is None:
+            elif absent is None:
                 # One lookup for all copies: a lookup for each refused copy would double the cost of a try.
                 behind = [*promoted, *promotions.next_candidates(promoted)]
                 absent = target.absent([stored.plan.ids[row] for row in behind])
@@ -243,6 +241,7 @@ class Ledger(LeasedLedger):
                 # This raises if another run has taken the lease: that run may decide otherwise.
                 self.deadline(stored.id)
                 checked = time.monotonic()
+            failed, left = self._write(stored, records, rows, target, absent or ())
         verdicts = promotions.verdicts
         # A copy that a killed run inserted in its tries may be in the target already.  If the target now
         # accepts an earlier copy, both copies are there, and both are kept.

@@ -193,6 +193,7 @@ def test_an_empty_text_is_left_to_the_cleaner() -> None:
         ({"pages": [["a"], ["b", "c"]]}, "pages.1.1", "c"),
         ({"pages": {"1": "a"}}, "pages.1", "a"),
         ({"pages": list("abcdefghijkl")}, "pages.10", "k"),
+        ({"page": {"$ref": "c", "$id": 1, "body": "a"}}, "page.body", "a"),
     ],
 )
 def test_a_path_walks_documents_and_lists(record: dict[str, Any], path: str, text: str) -> None:
