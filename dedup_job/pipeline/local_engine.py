@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from dedup_job.errors import NO_MEMORY, StorageFull
 from dedup_job.fingerprint.recipe import Recipe
+from dedup_job.native.compiled import leave_out_scipy
 from dedup_job.pipeline import worker_process
 from dedup_job.pipeline.compile_code import ensure_compiled
 from dedup_job.pipeline.fork_server import fork_server
@@ -49,6 +50,7 @@ class LocalEngine:
         self._capacity = capacity
 
     def __enter__(self) -> LocalEngine:
+        leave_out_scipy()
         # Before workers start: each of them would compile the same.
         ensure_compiled()
         self._pool = Pool(self._recipe, self._capacity.workers, fork_server())

@@ -9,6 +9,7 @@ import ast
 import socket
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from multiprocessing import forkserver, resource_tracker
@@ -138,6 +139,30 @@ def test_numba_keeps_machine_code_in_the_folder_that_it_is_told() -> None:
         f"{NUMBA} does not look at `numba.config.CACHE_DIR` when a function is decorated: machine code "
         "is kept where a changed helper does not make it anew; see native/compiled.py"
     )
+
+
+def test_numba_loads_no_scipy_when_told_so() -> None:
+    program = """
+        import sys
+        from dedup_job.native.arrays import Ragged
+        from dedup_job.native.compiled import leave_out_scipy
+        if sys.argv[1] == "leave out":
+            leave_out_scipy()
+        Ragged.empty(1).take([0])
+        is_loaded = "scipy.linalg" in sys.modules
+        import scipy.linalg
+        print(is_loaded)
+    """
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program), choice],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
+        for choice in ("load", "leave out")
+    ]
+    assert answers == ["True", "False"], f"{NUMBA} loads scipy at another moment; see native/compiled.py"
 
 
 def unreachable_port() -> int:
