@@ -216,7 +216,8 @@ class Ledger(LeasedLedger):
 
         The first refusals are stored as an amended plan before another record is inserted in their place.  If
         a promoted record is refused as well, its copies are tried in order, one at a time, until the target
-        accepts one.  A try costs one insertion; the result of all tries is stored as one more amended plan.
+        accepts one.  A try costs one insertion on the primary; the result of all tries is stored as one more
+        amended plan, which never relies on an insertion that no majority has (see `Target.insert`).
         """
         failed, left = self._write(stored, records, stored.plan.rows(*COPYING_ACTIONS), target, ())
         if not failed and not records.landed:

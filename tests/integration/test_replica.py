@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -284,16 +284,22 @@ def test_indexes_of_records_and_rows_are_built_while_a_member_is_down(
     assert (copied.built, dict(copied.refused)) == (["data_1"], {})
 
 
+def set_replication(members: Iterable[Member], mode: str) -> None:
+    """Make these members answer but fall behind (`alwaysOn`), or replicate again (`off`)."""
+    for member in members:
+        member.command("configureFailPoint", "stopReplProducer", mode=mode)
+
+
 def stop_replication(replica_set: LocalReplicaSet) -> Member:
     """Stop one secondary, and let the other one answer but fall behind: there is a primary all the time."""
     down, behind = replica_set.secondaries()
     down.stop(signal.SIGKILL)
-    behind.command("configureFailPoint", "stopReplProducer", mode="alwaysOn")
+    set_replication([behind], "alwaysOn")
     return behind
 
 
 def replicate(replica_set: LocalReplicaSet, behind: Member) -> None:
-    behind.command("configureFailPoint", "stopReplProducer", mode="off")
+    set_replication([behind], "off")
     replica_set.whole()
 
 
@@ -338,8 +344,7 @@ def test_a_ledger_that_no_majority_has_is_not_waited_for_forever(
 def test_a_record_that_an_election_may_still_undo_is_not_read(
     set_job: Job, replica_set: LocalReplicaSet
 ) -> None:
-    for member in replica_set.secondaries():
-        member.command("configureFailPoint", "stopReplProducer", mode="alwaysOn")
+    set_replication(replica_set.secondaries(), "alwaysOn")
     try:
         pages = set_job.source.with_options(write_concern=WriteConcern(1), read_concern=ReadConcern("local"))
         pages.insert_one({"data": "在多数成员得到它之前，这条记录还不算数。"})
@@ -350,8 +355,46 @@ def test_a_record_that_an_election_may_still_undo_is_not_read(
 
         assert report.counts.read == RECORDS
     finally:
+        set_replication(replica_set.members, "off")
+
+
+def test_a_copy_that_only_a_lost_primary_accepted_is_not_taken_for_inserted(
+    set_job: Job, replica_set: LocalReplicaSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The target refuses copies 1 to 4; an election undoes the insertion of copy 5."""
+    set_job.source.delete_many({})
+    text = "".join(record["data"] for record in generate(1, seed=8))
+    copies = [{"_id": n, "data": text} | ({"is_right": True} if n == 5 else {}) for n in range(1, 9)]
+    set_job.source.insert_many(copies)
+    set_job.database.create_collection("unique", validator={"is_right": True})
+    found: list[int] = []
+
+    def stop_secondaries(_: object) -> None:
+        set_replication(replica_set.secondaries(), "alwaysOn")
+
+    def lose_primary(_: object) -> None:
         for member in replica_set.members:
-            member.command("configureFailPoint", "stopReplProducer", mode="off")
+            with member.client() as client:
+                found.append(client[set_job.database.name]["unique"].count_documents({}))
+        secondaries = replica_set.secondaries()
+        replica_set.kill_primary()
+        set_replication(secondaries, "off")
+
+    # Insertions 3 to 5 are tries of the copies 3 to 5; the sixth is copy 5 again.
+    moments = Moments({("insert", 5): stop_secondaries, ("insert", 6): lose_primary})
+    install(monkeypatch, moments)
+
+    try:
+        set_job.decide("backfill")
+    finally:
+        replica_set.whole()
+        set_replication(replica_set.members, "off")
+
+    assert not moments.due
+    assert sorted(found) == [0, 0, 1]
+    assert set_job.target.distinct("_id") == [5]
+    assert set_job.ledger("exceptions").distinct("_id") == [1, 2, 3, 4]
+    assert set_job.ledger("dropped").distinct("keeper") == [5]
 
 
 def test_elections_at_random_moments_of_a_run_lose_and_double_nothing(replica_set: LocalReplicaSet) -> None:

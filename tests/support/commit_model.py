@@ -66,6 +66,12 @@ class World(NamedTuple):
     removed: tuple[int, int] | None = None
     # Whether the target no longer refuses records.
     takes_all: bool = False
+    # Records that the primary inserted, and that no majority has: an election undoes their insertion.
+    unsure: frozenset[int] = frozenset()
+
+    def acknowledged(self) -> World:
+        """Return the world after a majority acknowledged a write: it has all earlier writes, too."""
+        return self._replace(target=self.target | self.unsure, unsure=frozenset())
 
     def plan(self, plan_id: PlanId | None) -> Plan | None:
         return next((plan for key, plan in self.plans if key == plan_id), None)
@@ -131,6 +137,7 @@ class Protocol:
         in_turn: Copies of refused records are tried one after another, not all at once.
         keeps_landed: A record that a killed run inserted in such a try is kept, even if the target would
             accept the record before it now.
+        confirms: A record that the primary alone accepted in a try is inserted again, with a majority.
     """
 
     fenced: bool = True
@@ -148,6 +155,7 @@ class Protocol:
     checks_places: bool = True
     in_turn: bool = True
     keeps_landed: bool = True
+    confirms: bool = True
 
 
 @dataclass(frozen=True)
@@ -190,7 +198,9 @@ class Model:
                 if inner[0]:
                     break
                 then = inner[2]
-            yield name, after, then
+            # All commands but tries wait for a majority.
+            is_acknowledged = name and not name.startswith("try")
+            yield name, after.acknowledged() if is_acknowledged else after, then
 
     def _step(self, world: World, process: Process, me: int) -> Iterator[Step]:
         step: Callable[[World, Process, int], Iterator[Step]] = getattr(self, "_" + process.at)
@@ -297,18 +307,32 @@ class Model:
         if process.due:
             record, *rest = process.due
             process = process._replace(due=tuple(rest))
-            is_refused = record in self.refused and not world.takes_all
-            if record in self.adopted or (is_refused and record not in world.target):
+            if self._refuses(world, record):
                 process = process._replace(failed=(*process.failed, (record, "refused")))
             else:
                 world = world._replace(target=world.target | {record})
             yield f"insert {record}", world, process
         elif process.tries and (promoted := self._promoted(process)):
-            yield "", world, process._replace(due=promoted, known=len(process.failed))
+            at = "try" if len(promoted) == 1 else "land"
+            yield "", world, process._replace(at=at, due=promoted, known=len(process.failed))
         else:
             is_over = not process.failed and not self._both(process)
             at = _first(self.protocol, process, "note_dropped") if is_over else "store_amended"
             yield "", world, process._replace(at=at)
+
+    def _try(self, world: World, process: Process, me: int) -> Iterator[Step]:
+        (record,) = process.due
+        tried = process._replace(at="land")
+        if self._refuses(world, record):
+            tried = tried._replace(due=(), failed=(*process.failed, (record, "refused")))
+        else:
+            world = world._replace(unsure=world.unsure | {record} - world.target)
+            tried = tried._replace(due=process.due if self.protocol.confirms else ())
+        yield f"try {record}", world, tried
+
+    def _refuses(self, world: World, record: int) -> bool:
+        is_refused = record in self.refused and not world.takes_all
+        return record in self.adopted or (is_refused and record not in world.target | world.unsure)
 
     def _promoted(self, process: Process) -> tuple[int, ...]:
         """Return the records that replace the records refused in this round."""
@@ -593,6 +617,7 @@ class Mishaps:
         drops: Times the target is dropped.
         removals: Records deleted from the target.
         easings: Times the target stops refusing records.
+        elections: Elections that undo the writes of the primary that no majority has.
     """
 
     kills: int = 2
@@ -600,6 +625,7 @@ class Mishaps:
     drops: int = 0
     removals: int = 0
     easings: int = 0
+    elections: int = 0
 
 
 @dataclass(frozen=True)
@@ -661,6 +687,9 @@ def _moves(model: Model, state: State) -> Iterator[tuple[str, State]]:
         yield "target dropped", (dropped, processes, replace(left, drops=left.drops - 1))
     if left.easings:
         yield "target eased", (world._replace(takes_all=True), processes, replace(left, easings=0))
+    if left.elections and world.unsure:
+        undone = world._replace(unsure=frozenset())
+        yield "election", (undone, processes, replace(left, elections=left.elections - 1))
     if left.removals:
         kept = {entry[0] for plan in chain(world, world.head.last) for entry in plan.of("U")}
         for record in sorted(kept & world.target):

@@ -24,7 +24,8 @@ def _of(command: Command, target: str) -> Iterator[str]:
         return
     collection = command.body[command.name]
     if (command.name, collection) == ("insert", target):
-        yield from (f"insert {record['_id']}" for record in command.documents)
+        step = "try" if command.body["writeConcern"] == {"w": 1} else "insert"
+        yield from (f"{step} {record['_id']}" for record in command.documents)
         return
     place = collection.removeprefix(f"{target}.dedup.")
     match command.name, place:

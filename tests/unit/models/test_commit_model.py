@@ -92,7 +92,11 @@ def test_a_plan_of_a_killed_run_drops_nothing_for_a_keeper_that_went_meanwhile()
 COPIES = Model({1: "A", 2: "A", 3: "A", 4: "A", 5: "A"}, refused=frozenset({1, 2}), chunk=4)
 
 
-@pytest.mark.parametrize("mishaps", [Mishaps(kills=2, losses=0), Mishaps(kills=1, losses=1)], ids=str)
+@pytest.mark.parametrize(
+    "mishaps",
+    [Mishaps(kills=2, losses=0), Mishaps(kills=1, losses=1), Mishaps(kills=1, losses=0, elections=1)],
+    ids=str,
+)
 def test_copies_that_are_refused_in_a_row_break_no_promise_whatever_happens(mishaps: Mishaps) -> None:
     assert search(COPIES, mishaps).finished > 1_000
     *_, target, dropped, exceptions = outcome(COPIES.undisturbed)
@@ -102,10 +106,20 @@ def test_copies_that_are_refused_in_a_row_break_no_promise_whatever_happens(mish
 def test_copies_of_a_refused_record_cost_an_insertion_each_and_one_more_plan() -> None:
     model = replace(COPIES, refused=frozenset({1, 2, 3}))
     first = ["take", "clean", "store", "accept", "insert 1", "store", "accept", "forget"]
-    assert is_path(model, [[*first, "insert 2", "insert 3", "insert 4", "store", "accept", "forget"]])
-    again = ["take", "insert 2", "store", "accept", "forget", "insert 3", "insert 4"]
-    assert is_path(model, [[*first, "insert 2", "insert 3"], again])
+    assert is_path(model, [[*first, "insert 2", "try 3", "try 4", "insert 4", "store", "accept", "forget"]])
+    again = ["take", "insert 2", "store", "accept", "forget", "insert 3", "try 4"]
+    assert is_path(model, [[*first, "insert 2", "try 3"], again])
     assert not is_path(model, [[*first, "insert 3"]])
+
+
+def test_a_try_that_the_primary_alone_accepts_is_repeated_before_anything_relies_on_it() -> None:
+    first = ["take", "clean", "store", "accept", "insert 1", "store", "accept", "forget"]
+    assert is_path(COPIES, [[*first, "insert 2", "try 3", "insert 3", "store", "accept", "forget"]])
+    assert not is_path(COPIES, [[*first, "insert 2", "try 3", "store"]])
+
+    election = Mishaps(kills=0, losses=0, elections=1)
+    with pytest.raises(Violation, match="a record below the watermark is not in the target"):
+        search(replace(COPIES, protocol=Protocol(confirms=False)), election)
 
 
 def test_copies_of_a_refused_record_that_are_all_tried_at_once_are_copied_twice() -> None:
