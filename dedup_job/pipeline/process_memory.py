@@ -9,6 +9,7 @@ import resource
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from dedup_job.errors import StorageFull
 
@@ -32,6 +33,30 @@ OWN_SPACE, OWN_DATA, OWN_THREADS = 480 << 20, 224 << 20, 16
 USUAL_STACK = 8 << 20
 # Open files of the main process, and further files for each worker.
 OWN_FILES, WORKER_FILES = 40, 6
+
+
+class GroupVersion(NamedTuple):
+    """Where a version of Linux control groups keeps the memory of a group.
+
+    Attributes:
+        root: Folder below `GROUPS`.
+        controller: Its name in /proc/self/cgroup.
+        limit: File with the limit.
+        usage: File with the bytes in use.
+        cached: Name in `memory.stat` of cached files, of the group and of the groups below it.
+    """
+
+    root: str
+    controller: str
+    limit: str
+    usage: str
+    cached: str
+
+
+GROUP_VERSIONS = (
+    GroupVersion("memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    GroupVersion("", "", "memory.max", "memory.current", "inactive_file"),
+)
 
 
 def resident_bytes(pid: int) -> int | None:
@@ -69,7 +94,8 @@ def available_bytes() -> int | None:
 
     This is the smallest of the machine's available memory and the room in each control group.
     """
-    rooms = [_in_machine("MemAvailable") or None, *map(_in_group, _groups())]
+    rooms = [_in_machine("MemAvailable") or None]
+    rooms += [_in_group(version, folder) for version in GROUP_VERSIONS for folder in _group_folders(version)]
     return min((room for room in rooms if room is not None), default=None)
 
 
@@ -81,24 +107,27 @@ def _in_machine(name: str) -> int:
     return 0
 
 
-def _groups() -> Iterator[Path]:
+def _group_folders(version: GroupVersion) -> Iterator[Path]:
     """Yield the folders of this process's control group and of its ancestors."""
-    with suppress(OSError):
+    root = GROUPS / version.root
+    with suppress(OSError, ValueError):
         for line in (PROC / "self" / "cgroup").read_text().splitlines():
-            if line.startswith("0::"):
-                folder = GROUPS / line[3:].lstrip("/")
-                yield from (one for one in (folder, *folder.parents) if one.is_relative_to(GROUPS))
+            _, controllers, path = line.split(":", 2)
+            if version.controller in controllers.split(","):
+                folder = root / path.lstrip("/")
+                yield from (one for one in (folder, *folder.parents) if one.is_relative_to(root))
 
 
-def _in_group(folder: Path) -> int | None:
+def _in_group(version: GroupVersion, folder: Path) -> int | None:
     """Return the bytes that a control group can still allocate; None without a limit."""
     with suppress(OSError, ValueError, KeyError):
-        # Without a limit the file has the word "max", which raises ValueError.
-        most = int((folder / "memory.max").read_text())
+        # Without a limit, the file of version 2 has the word "max", which raises ValueError. Version 1 has a
+        # number larger than any memory.
+        most = int((folder / version.limit).read_text())
         lines = (folder / "memory.stat").read_text().splitlines()
         held = {name: int(value) for name, value in map(str.split, lines)}
         # The kernel can free cached files.
-        return max(0, most - int((folder / "memory.current").read_text()) + held["inactive_file"])
+        return max(0, most - int((folder / version.usage).read_text()) + held[version.cached])
     return None
 
 

@@ -97,6 +97,40 @@ def test_what_is_free_is_the_least_of_the_machines_and_of_what_the_groups_allow(
     assert available_bytes() == 0
 
 
+def test_the_limits_of_groups_of_the_first_version_count_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here a group without a limit has a number that no machine reaches, and folders are below `memory`."""
+    monkeypatch.setattr(process_memory, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(process_memory, "GROUPS", tmp_path / "cgroup")
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    inner = tmp_path / "cgroup" / "memory" / "docker" / "4711"
+    inner.mkdir(parents=True)
+    groups = "12:cpu,cpuacct:/docker/4711\n4:memory:/docker/4711\n1:name=systemd:/docker/4711\n0::/\n"
+    (tmp_path / "proc" / "self" / "cgroup").write_text(groups)
+    for folder, most in ((inner, 3_000_000), (inner.parent, 9_223_372_036_854_771_712)):
+        (folder / "memory.limit_in_bytes").write_text(f"{most}\n")
+        (folder / "memory.usage_in_bytes").write_text("1000000\n")
+        (folder / "memory.stat").write_text("inactive_file 7\ntotal_inactive_file 400000\n")
+    assert available_bytes() == 2_400_000
+
+
+def test_in_a_container_of_the_first_version_the_limit_is_in_the_root_of_the_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path in /proc is the host's, and has no folder in the container."""
+    monkeypatch.setattr(process_memory, "PROC", tmp_path / "proc")
+    monkeypatch.setattr(process_memory, "GROUPS", tmp_path / "cgroup")
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "proc" / "self" / "cgroup").write_text("4:memory:/docker/4711\n")
+    root = tmp_path / "cgroup" / "memory"
+    root.mkdir(parents=True)
+    (root / "memory.limit_in_bytes").write_text("3000000")
+    (root / "memory.usage_in_bytes").write_text("1000000")
+    (root / "memory.stat").write_text("total_inactive_file 0\n")
+    assert available_bytes() == 2_000_000
+
+
 def test_on_this_machine_something_is_free() -> None:
     free = available_bytes()
     assert free is not None
