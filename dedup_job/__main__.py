@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import os
@@ -35,6 +36,8 @@ from dedup_job.report import logs
 # Bytes.  With a larger value, records of many sizes fragment this process's memory.
 LARGE = 4 << 20
 LOG = logging.getLogger(logs.NAME)
+# Errors of a stream that is closed, or is a file on a full or broken disk; they name no file.
+UNWRITABLE = (errno.EBADF, errno.ENOSPC, errno.EDQUOT, errno.EIO)
 # Set when the signal that ended the run is logged.
 IS_LOGGED = Event()
 
@@ -63,13 +66,16 @@ def main() -> NoReturn:
 
 
 def _open_streams() -> None:
-    """Open closed standard streams as /dev/null, so that no connection or file gets their numbers."""
+    """Open closed standard streams as /dev/null, so that no connection or file gets their numbers.
+
+    A report that is written to a closed stdout fails, as if the stream were still closed.
+    """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
             # `open` returns the lowest free number, which is this stream's.
-            os.open(os.devnull, os.O_RDWR)
+            os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_RDWR)
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
 
@@ -105,6 +111,8 @@ def _run() -> int:
         hint = f"; see {context.command_path} --help" if context else ""
         return _log_failure(f"{_without_addresses(error.format_message())}{hint}", UsageError.exit_code)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in UNWRITABLE and error.filename is None:
+            return _log_failure(f"stdout cannot be written: {error.strerror}", StorageFull.exit_code)
         done = getattr(error, "done", {})
         return _log_failure(_message(error), exit_code_of(error), done=done, trace=_trace(error))
 

@@ -17,6 +17,7 @@ import pytest
 from scripts.bench.corpus import generate
 from tests.support.faulty_runs import install
 from tests.support.job import PROGRAM, ROOT, Job
+from tests.support.refusals import told
 from tests.support.waiting import HANG_SECONDS
 
 
@@ -66,9 +67,21 @@ def test_a_reader_that_is_gone_does_not_change_the_exit_code(filled: Job) -> Non
 
 
 @pytest.mark.long
-def test_a_command_without_stdout_ends_as_any_other(filled: Job) -> None:
+def test_a_report_on_a_closed_stdout_has_its_exit_code(filled: Job) -> None:
     with started(filled, subprocess.DEVNULL, lambda: os.close(1)) as process:
-        assert ended(process) == (0, [])
+        code, (line,) = ended(process)
+    assert code == 74
+    assert line.endswith(" the work is done, but its report cannot be written: Bad file descriptor")
+    assert exit_codes(filled) == [0]
+
+
+@pytest.mark.parametrize("stdout", ["", "/dev/full"], ids=["closed", "full"])
+def test_help_that_cannot_be_printed_has_its_exit_code(stdout: str) -> None:
+    shell = f"exec {sys.executable} -m dedup_job --help >{stdout or '&-'}"
+    done = subprocess.run(["sh", "-c", shell], capture_output=True, text=True, cwd=ROOT)
+    code, line = told(done)
+    assert code == 74
+    assert "dedup-job: stdout cannot be written: " in line
 
 
 if Path("/dev/full").exists():
@@ -114,9 +127,10 @@ CLOSED = {"stdin": 0, "stdout": 1, "stderr": 2}
 @pytest.mark.long
 @pytest.mark.parametrize("closed", [["stderr"], ["stdout"], [*CLOSED]], ids="+".join)
 @pytest.mark.parametrize("command", ["backfill", "run", "report", "status", "verify", "reconcile"])
-def test_a_command_whose_streams_are_closed_ends_as_any_other(
+def test_a_command_whose_streams_are_closed_does_its_work(
     filled: Job, monkeypatch: pytest.MonkeyPatch, command: str, closed: list[str]
 ) -> None:
+    """Only without stdout it has another exit code, as nobody gets its report."""
     if command not in ("backfill", "report"):
         install(monkeypatch)
         filled.decide("backfill")
@@ -135,8 +149,13 @@ def test_a_command_whose_streams_are_closed_ends_as_any_other(
         timeout=HANG_SECONDS,
     )
 
-    assert (done.returncode, failures(done.stderr.decode().splitlines())) == (0, [])
-    assert bool(done.stdout) == ("stdout" not in closed)
+    lines = failures(done.stderr.decode().splitlines())
+    if "stdout" in closed:
+        assert (done.returncode, done.stdout, len(lines)) == (74, b"", 0 if "stderr" in closed else 1)
+    else:
+        assert (done.returncode, lines) == (0, [])
+        assert done.stdout
+    assert exit_codes(filled) == ([] if command == "report" else [0] * (1 + (command == "run")))
 
 
 @pytest.mark.long
