@@ -118,7 +118,7 @@ class RunSummary:
             )
         lines.append(
             f"  {self.seconds:,.1f} s, {self.docs_per_second:,.0f} documents/s, "
-            f"peak memory {peak_rss_mb():,.0f} MB"
+            f"peak memory of the main process {peak_rss_mb():,.0f} MB"
         )
         lines.append(f"  recipe {self.recipe[:12]}: {self.about}".rstrip(": "))
         if self.index:
