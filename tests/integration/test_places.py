@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,9 +30,11 @@ from tests.support.aged_ledger import aged, head
 from tests.support.command_recorder import Recorder
 from tests.support.faulty_runs import Action, Moments, install
 from tests.support.job import RAW, Job
+from tests.support.kill_in_process import commands_of, killed, killed_after_setting
 from tests.support.late_records import POOL
 from tests.support.refusals import told
 from tests.support.restore_cases import restore
+from tests.support.strict_targets import differences
 from tests.support.undo_cases import kinds, undo
 
 
@@ -324,6 +327,32 @@ def test_what_was_restored_from_one_backup_is_gone_on_with_when_a_person_says_so
 
     assert moved(quick).counts.read == 1
     assert quick.decide("run").counts.read == 0
+
+
+@pytest.mark.longest
+@pytest.mark.parametrize("name", ["pages", "unique", "unique.dedup.head", "unique.dedup.plans"])
+def test_a_run_after_a_move_that_is_killed_anywhere_is_finished_by_the_next(
+    quick: Job, another_job: Callable[[], Job], name: str
+) -> None:
+    def prepared() -> Job:
+        """A job with a backfill, new records, a pending plan, and a collection in another's place."""
+        other = another_job()
+        other.decide("backfill")
+        other.source.insert_many([{"_id": 100 + n, "text": POOL[30 + n]} for n in range(3)])
+        killed_after_setting("pending", partial(other.decide, "run"))
+        assert head(other)["pending"]
+        again(other, name)
+        return other
+
+    first = prepared()
+    commands = commands_of(partial(moved, first))
+    undisturbed = first.outcome()
+
+    for number in range(1, commands, 5):
+        other = prepared()
+        killed(partial(moved, other), number)
+        moved(other)
+        assert (other.outcome(), differences(other)) == (undisturbed, []), f"killed after command {number}"
 
 
 def test_a_clock_that_runs_ahead_hides_no_record(quick: Job, monkeypatch: pytest.MonkeyPatch) -> None:
