@@ -1,56 +1,82 @@
-"""Forecast time, memory and disk of a backfill from rates measured on a sample."""
+"""Forecast time, memory and disk of a backfill: what a sample took, scaled to the collection."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from math import inf
-
-from dedup_job.analysis.duplicate_rate import SampledCopies, ShareRange
-from dedup_job.index.shingle_cache import ENTRY_BYTES
+from typing import Any
 
 # A commit is not measured, because an estimate writes nothing.  Assumed instead: writes per chunk, each a
 # round trip and a flush of the journal to a solid-state disk; and the rate at which records reach the target.
 WRITES_PER_CHUNK, FLUSH_SECONDS, BYTES_PER_SECOND = 6, 0.004, 60e6
-# Those of these writes that happen while the next chunk is decided.
-LATER = 3
+# Bytes in memory of a text's digest, and of a key with its share of the map's directory.
+DIGEST_BYTES, KEY_BYTES = 16, 7
+# Bytes on disk of a row in `dropped` (135, compressed to a quarter) and of its entry in an index.
+DROPPED_ROW_BYTES = 135 * 0.25 + 32
+# With fewer pairs of copies than this in the sample, the largest share is a guess.
+FEW_PAIRS = 10
+
+HOUR, MINUTE = 3600, 60
+MB, GB = 1 << 20, 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """The machine that the job runs on.
+class DroppedShare:
+    """The share of all records that a backfill drops.
 
     Attributes:
-        workers: Processes that fingerprint.
-        cores: Processors.
-        shared: Whether the MongoDB server runs on the same processors.
+        low: The share of the sample: copies that are in the sample together with their original.
+        high: The same, with the pairs of copies scaled to the number of pairs in the collection.  A group of
+            copies has more pairs than copies, so this is too high for large groups.
+        pairs: Pairs of copies that are far apart in the collection and both in the sample.
     """
 
-    workers: int
-    cores: int
-    shared: bool
+    low: float
+    high: float
+    pairs: int
+
+
+def dropped_share(records: int, stretches: Sequence[Sequence[bytes]], sampled: int) -> DroppedShare:
+    """Return which share of a collection a backfill drops, by a sample.
+
+    Copies next to each other are as frequent in a stretch of the sample as in the collection.  Copies far
+    apart are rare in a sample: it has (sampled / records)^2 of their pairs.
+
+    >>> dropped_share(1_000, [[b"a", b"a", b"b"], [b"b", b"c"]], 10)
+    DroppedShare(low=0.2, high=1.0, pairs=1)
+
+    Args:
+        records: Records of the collection.
+        stretches: The keeper of each record that can be compared, by stretch.
+        sampled: Records of the sample, including those that cannot be compared.
+    """
+    distinct = [set(stretch) for stretch in stretches]
+    occurrences = Counter(keeper for stretch in distinct for keeper in stretch)
+    low = (sum(map(len, stretches)) - len(occurrences)) / sampled
+    pairs = sum(count * (count - 1) // 2 for count in occurrences.values())
+    together = sum(map(len, stretches)) - sum(map(len, distinct))
+    high = (together + pairs * records / sampled) / sampled
+    return DroppedShare(low, max(low, min(1.0, high)) if sampled < records else low, pairs)
 
 
 @dataclass(frozen=True, slots=True)
-class Costs:
-    """Measured costs, in seconds; per record unless it says otherwise.
+class Seconds:
+    """Measured times, in seconds.
 
     Attributes:
-        start: Once for a run: starting the workers.
-        read: The server's time for a page, divided by its records.
-        alone: Fingerprinting by one worker that has the machine to itself.
-        together: Fingerprinting by all workers at once, divided by all their records.
-        ship: The main process's part in fingerprinting.
-        decide: Adding, lookup, comparison and keeping, when half of the collection is decided.
-        round_trip: One round trip to the server, per chunk of records.
+        start: To start the workers, once.
+        read: To read a record.
+        work: To fingerprint and decide a record, with all workers.
+        busy: Processor time of this process in `work`; near `work` if deciding is the limit.
+        round_trip: To the server and back.
     """
 
     start: float
     read: float
-    alone: float
-    together: float
-    ship: float
-    decide: float
+    work: float
+    busy: float
     round_trip: float
 
 
@@ -62,27 +88,19 @@ class Sizes:
         record: As the server sends it.
         stored: On disk, with its entry in the `_id` index.
         plan: Its part of a plan on disk.
-        dropped: The ledger's row about a duplicate, on disk.
-        shingles: Shingles of a text, when sent and when cached.
-        process: The whole main process before it has read anything.
-        worker: One whole worker, with its part of the memory it shares with other workers; None if the system
-            does not report it.
-        keepers: The whole index of all distinct texts.
+        shingles: Its shingles, when sent and when cached.
+        text: A distinct text in the index.
+        process: The main process before the backfill.
+        worker: A worker with its share of shared memory; None if the system does not report it.
     """
 
     record: float
     stored: float
     plan: float
-    dropped: float
     shingles: float
+    text: float
     process: int
     worker: int | None
-    keepers: int
-
-    @property
-    def cached_text(self) -> float:
-        """Bytes of a text in the cache."""
-        return self.shingles + ENTRY_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +108,7 @@ class ResourceLimits:
     """Limits from the settings.
 
     Attributes:
+        workers: Worker processes.
         chunk: Records of a chunk.
         in_flight: Bytes of records in flight.
         cache: Bytes of cached shingles.
@@ -97,6 +116,7 @@ class ResourceLimits:
         bytes_per_second: Read rate.
     """
 
+    workers: int
     chunk: int
     in_flight: int
     cache: int
@@ -105,102 +125,50 @@ class ResourceLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class SampleStatistics:
-    """Statistics of a sample.
+class Forecast:
+    """Time, memory and disk of a backfill of the whole collection on this machine.
+
+    Memory and disk are for the share that the sample drops; they are less if the collection drops more.
 
     Attributes:
         source: Name of the collection.
-        records: Records of the collection, approximately.
-        read: Records of the sample.
+        records: Its records, approximately.
+        sampled: Records of the sample.
         stretches: Stretches of consecutive records that the sample consists of.
-        judged: Share of the sample that can be judged.
-        copies: Duplicates in the sample.
-        near: Share of the duplicates that are not exact.
-        wrong: Probability that a keeper is a candidate for a record that is no duplicate of it.
+        distinct: Share of the sample's records that have a text of their own, kept or not.
+        dropped: The share that is dropped.
+        seconds_each: Measured times.
+        sizes: Measured sizes.
+        limits: Limits from the settings.
+        warnings: What the first records make a run warn of.
     """
 
     source: str
     records: int
-    read: int
+    sampled: int
     stretches: int
-    judged: float
-    copies: SampledCopies
-    near: float
-    wrong: float
-
-    @property
-    def dropped(self) -> ShareRange:
-        """Share of all records that a backfill drops."""
-        of_judged = self.copies.dropped()
-        return ShareRange(
-            *(self.judged * share for share in (of_judged.low, of_judged.likely, of_judged.high))
-        )
-
-    @property
-    def unique(self) -> float:
-        """Likely number of records that are kept or copied."""
-        return self.records * (1 - self.dropped.likely)
-
-    @property
-    def texts(self) -> float:
-        """Likely number of distinct texts; texts of near-duplicates count, because the index holds them."""
-        return self.records * (self.judged - self.dropped.likely * (1 - self.near))
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """Time, memory and disk of a backfill of the whole collection on this machine."""
-
-    sampled: SampleStatistics
-    machine: Machine
-    costs: Costs
+    distinct: float
+    dropped: DroppedShare
+    seconds_each: Seconds
     sizes: Sizes
     limits: ResourceLimits
     warnings: Sequence[str] = ()
 
     @property
-    def dropped(self) -> ShareRange:
-        """Share of all records that a backfill drops."""
-        return self.sampled.dropped
-
-    @property
-    def reread(self) -> float:
-        """Keepers' texts that are read again per record, because their shingles are no longer cached.
-
-        A near duplicate is compared with one keeper, and further keepers may be candidates without a match.
-        """
-        cached = self.limits.cache / max(1.0, self.sizes.cached_text * self.sampled.unique)
-        compared = self.dropped.likely * self.sampled.near + self.sampled.wrong * self.sampled.unique / 2
-        return max(0.0, 1 - cached) * compared
-
-    @property
-    def commit(self) -> float:
+    def write(self) -> float:
         """Seconds to commit a record; assumed, not measured."""
-        written = (1 - self.dropped.likely) * self.sizes.record / BYTES_PER_SECOND
-        return WRITES_PER_CHUNK * (self.costs.round_trip + FLUSH_SECONDS) / self.limits.chunk + written
-
-    @property
-    def deciding(self) -> float:
-        """Seconds per record in the process that decides and commits."""
-        costs = self.costs
-        later = LATER * (costs.round_trip + FLUSH_SECONDS) / self.limits.chunk
-        decided = costs.ship + costs.decide + self.reread * (costs.read + costs.alone)
-        return max(decided, later) + self.commit - later
+        trips = WRITES_PER_CHUNK * (self.seconds_each.round_trip + FLUSH_SECONDS) / self.limits.chunk
+        return trips + (1 - self.dropped.low) * self.sizes.record / BYTES_PER_SECOND
 
     @property
     def bounds(self) -> dict[str, float]:
         """Seconds per record, by each step or limit that may be the slowest."""
-        costs, machine = self.costs, self.machine
-        # Every record is read and fingerprinted once, and keepers that are no longer cached again.
-        readings = 1 + self.reread
-        server = readings * costs.read + self.commit
-        fingerprinting = readings * costs.together
-        busy = costs.decide + fingerprinting * min(machine.workers, machine.cores)
+        times = self.seconds_each
+        # This process decides and writes.  While it is busy, the workers wait for it.
+        slower = "deciding" if times.busy > 0.8 * times.work else "the workers"
         return {
-            "reading": costs.read,
-            "deciding": self.deciding,
-            "the workers": fingerprinting,
-            "the processors": (busy + (server if machine.shared else 0.0)) / machine.cores,
+            "reading": times.read,
+            slower: times.work + self.write,
             "max_docs_per_second": 1 / self.limits.records_per_second,
             "max_mb_per_second": self.sizes.record / self.limits.bytes_per_second,
         }
@@ -213,42 +181,107 @@ class Forecast:
     @property
     def seconds(self) -> float:
         """Seconds that the run takes."""
-        return self.costs.start + self.sampled.records * max(self.bounds.values())
+        return self.seconds_each.start + self.records * max(self.bounds.values())
 
     @property
     def memory(self) -> dict[str, int]:
         """Bytes of memory, by use."""
-        sizes, unique = self.sizes, self.sampled.unique
+        sizes, limits = self.sizes, self.limits
         # Two chunks for each worker, and the one that is being decided.
-        chunks = 2 * self.machine.workers + 1
-        ahead = min(self.limits.in_flight, chunks * self.limits.chunk * sizes.record)
-        shipped = ahead / sizes.record * sizes.shingles if sizes.record else 0.0
+        ahead = min(limits.in_flight, (2 * limits.workers + 1) * limits.chunk * sizes.record)
         return {
             "process": sizes.process,
-            "index": sizes.keepers,
-            "cache": int(min(self.limits.cache, unique * sizes.cached_text)),
-            "in_flight": int(ahead + shipped),
-            "workers": (sizes.worker or 0) * self.machine.workers,
+            "index": int(self.records * self.distinct * sizes.text),
+            "cache": int(min(limits.cache, self.records * (1 - self.dropped.low) * sizes.shingles)),
+            "in_flight": int(ahead * (1 + sizes.shingles / max(1.0, sizes.record))),
+            "workers": (sizes.worker or 0) * limits.workers,
         }
 
     @property
     def disk(self) -> dict[str, int]:
         """Bytes on disk, by use, without the journal and the oplog."""
-        records, sizes = self.sampled.records, self.sizes
+        sizes, low = self.sizes, self.dropped.low
         return {
-            "target": int(records * (1 - self.dropped.likely) * sizes.stored),
-            "ledger": int(records * (sizes.plan + self.dropped.likely * sizes.dropped)),
+            "target": int(self.records * (1 - low) * sizes.stored),
+            "ledger": int(self.records * (sizes.plan + low * DROPPED_ROW_BYTES)),
         }
 
     @property
     def rates(self) -> dict[str, float]:
         """Records per second, by step."""
-        costs = self.costs
-        seconds: Mapping[str, float] = {
-            "reading": costs.read,
-            "fingerprinting": costs.together,
-            "fingerprinting_one_worker": costs.alone,
-            "deciding": costs.decide,
-            "committing": self.commit,
+        times = self.seconds_each
+        steps = {"reading": times.read, "fingerprinting_and_deciding": times.work, "writing": self.write}
+        return {name: 1 / seconds if seconds else inf for name, seconds in steps.items()}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the forecast as one JSON object, in seconds, bytes, and records per second."""
+        return {
+            "source": self.source,
+            "records": self.records,
+            "sampled": self.sampled,
+            "stretches": self.stretches,
+            "seconds": round(self.seconds, 1),
+            "docs_per_second": round(1 / max(self.bounds.values()), 1),
+            "limited_by": self.limit,
+            "bounds": {name: round(1 / seconds, 1) for name, seconds in self.bounds.items() if seconds},
+            "memory": self.memory,
+            "disk": self.disk,
+            "dropped": {"low": round(self.dropped.low, 4), "high": round(self.dropped.high, 4)},
+            "pairs_apart": self.dropped.pairs,
+            "workers": self.limits.workers,
+            "rates": {name: None if rate == inf else round(rate, 1) for name, rate in self.rates.items()},
+            "sizes": {name: value and round(value, 1) for name, value in asdict(self.sizes).items()},
+            **({"warnings": list(self.warnings)} if self.warnings else {}),
         }
-        return {name: 1 / cost if cost else inf for name, cost in seconds.items()}
+
+    def as_text(self) -> str:
+        """Return the forecast as text."""
+        memory, disk, rates, workers = self.memory, self.disk, self.rates, self.limits.workers
+        own = sum(size for name, size in memory.items() if name != "workers")
+        each = f"; plus {workers} workers of {format_bytes(self.sizes.worker)}" if self.sizes.worker else ""
+        return "\n".join(
+            [
+                f"estimate: a backfill of {self.source}, "
+                f"about {self.records:,} records of {format_bytes(self.sizes.record)}",
+                *(f"  WARNING: {warning}" for warning in self.warnings),
+                f"  sample    {self.sampled:,} records in {self.stretches:,} "
+                f"{'stretch' if self.stretches == 1 else 'stretches'}",
+                f"  time      {format_duration(self.seconds)}, "
+                f"{1 / max(self.bounds.values()):,.0f} documents/s; limited by {self.limit}",
+                f"  memory    {format_bytes(own)}, {format_bytes(memory['index'])} of them the index, "
+                f"{format_bytes(memory['cache'])} the cache{each}",
+                f"  disk      {format_bytes(sum(disk.values()))}: "
+                f"target {format_bytes(disk['target'])}, ledger {format_bytes(disk['ledger'])}; "
+                "without journal and oplog",
+                f"  dropped   {self._dropped_line()}",
+                f"  measured, documents/s: reading {rates['reading']:,.0f}, "
+                f"fingerprinting and deciding {rates['fingerprinting_and_deciding']:,.0f}",
+                f"  assumed, as nothing is written: writing {rates['writing']:,.0f}, with {WRITES_PER_CHUNK} "
+                f"writes per chunk at {FLUSH_SECONDS * 1000:.0f} ms and {BYTES_PER_SECOND / 1e6:.0f} MB/s",
+            ]
+        )
+
+    def _dropped_line(self) -> str:
+        low, high, pairs = 100 * self.dropped.low, 100 * self.dropped.high, self.dropped.pairs
+        if self.sampled >= self.records:
+            return f"{low:.1f} %: the sample has all records"
+        most = f"up to {high:.1f} %" if pairs >= FEW_PAIRS else "more"
+        return (
+            f"{low:.1f} % in the sample, as memory and disk assume; {most} in the collection, if copies are "
+            "far apart (`report` counts them)"
+        )
+
+
+def format_bytes(nbytes: float | None) -> str:
+    """Return a number of bytes as text: GB, MB or bytes."""
+    nbytes = nbytes or 0
+    if nbytes >= GB:
+        return f"{nbytes / GB:,.1f} GB"
+    return f"{nbytes / MB:,.0f} MB" if nbytes >= MB else f"{nbytes:,.0f} bytes"
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration as text: hours, minutes or seconds."""
+    if seconds >= HOUR:
+        return f"{seconds / HOUR:,.1f} hours"
+    return f"{seconds / MINUTE:,.0f} minutes" if seconds >= 5 * MINUTE else f"{seconds:,.0f} seconds"

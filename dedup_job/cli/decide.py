@@ -179,7 +179,6 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
     """
     settings, output = prepare_settings(config, options)
     preload_workers(settings)
-    from dedup_job.analysis.forecast_text import forecast_json, forecast_text
     from dedup_job.commands.estimate import estimate
     from dedup_job.pipeline.context import Context
     from dedup_job.report.progress import Progress
@@ -189,7 +188,7 @@ def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
         Progress("estimate", sample, "docs") as progress,
     ):
         forecast = estimate(context, sample, progress.advance)
-    output.show(forecast_text(forecast), forecast_json(forecast))
+    output.show(forecast.as_text(), forecast.as_json())
     return 0
 
 

@@ -12,8 +12,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from dedup_job import __version__
-from dedup_job.analysis.forecast import Forecast
-from dedup_job.analysis.forecast_text import format_bytes
+from dedup_job.analysis.forecast import Forecast, format_bytes
 from dedup_job.commands.estimate import estimate
 from dedup_job.commands.report import read_checked_head
 from dedup_job.commands.status import describe_lease
@@ -139,7 +138,7 @@ def check_room(
 
 def _disk_bytes_to_come(forecast: Forecast, head: Head | None) -> int:
     """Return the bytes that undecided records will take."""
-    decided = head.counts.read / forecast.sampled.records if head and forecast.sampled.records else 0.0
+    decided = head.counts.read / forecast.records if head and forecast.records else 0.0
     return int(sum(forecast.disk.values()) * max(0.0, 1 - decided))
 
 

@@ -179,11 +179,6 @@ class Source:
         self._pace.spend(len(page), sum(map(len, page)))
         return Batch([id_of(raw) for raw in page], page)
 
-    def is_on_this_machine(self) -> bool:
-        """Return whether all known servers have a loopback address."""
-        nodes = self._collection.client.nodes
-        return bool(nodes) and all(host in ("localhost", "127.0.0.1", "::1") for host, _ in nodes)
-
     def has_only_object_ids(self) -> bool:
         """Return whether every `_id` is an ObjectId."""
         # Ids of one type sort together, so the smallest and the largest id are enough.

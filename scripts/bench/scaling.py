@@ -103,7 +103,7 @@ def measure(length: int, copies: int, commands: Commands, args: argparse.Namespa
         parent_alone(commands.settings)
         forget(client)
         parent = parent_alone(commands.settings)
-    alone = told["rates"]["fingerprinting_one_worker"]
+    alone = told["rates"]["fingerprinting_and_deciding"]
     simulated = [min(parent.rate, workers * alone) for workers in SIMULATED]
     row(length, copies, count, *rates, alone, parent.rate, parent.cpu, parent.rate / alone, *simulated)
 

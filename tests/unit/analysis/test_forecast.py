@@ -3,30 +3,31 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from dedup_job.analysis.duplicate_rate import SampledCopies
-from dedup_job.analysis.forecast import Costs, Forecast, Machine, ResourceLimits, SampleStatistics, Sizes
-from dedup_job.analysis.forecast_text import forecast_json, forecast_text, format_bytes, format_duration
-from dedup_job.index.shingle_cache import ENTRY_BYTES
+from dedup_job.analysis.forecast import (
+    DROPPED_ROW_BYTES,
+    Forecast,
+    ResourceLimits,
+    Seconds,
+    Sizes,
+    dropped_share,
+    format_bytes,
+    format_duration,
+)
 
 MB = 1 << 20
-HALF = SampledCopies.of(1_000_000, [[b"%d" % (number // 2) for number in range(1_000)]] * 1)
 FORECAST = Forecast(
-    sampled=SampleStatistics("shop.pages", 1_000_000, 1_000, 50, 1.0, HALF, near=0.5, wrong=0.0),
-    machine=Machine(workers=4, cores=8, shared=False),
-    costs=Costs(start=2.0, read=1e-5, alone=1e-3, together=2.5e-4, ship=1e-5, decide=3e-5, round_trip=1e-3),
-    sizes=Sizes(
-        record=1_000,
-        stored=600,
-        plan=50,
-        dropped=70,
-        shingles=800,
-        process=100 * MB,
-        worker=90 * MB,
-        keepers=40 * MB,
-    ),
-    limits=ResourceLimits(chunk=1_000, in_flight=256 * MB, cache=4_000 * MB),
+    source="shop.pages",
+    records=1_000_000,
+    sampled=1_000,
+    stretches=50,
+    distinct=0.8,
+    dropped=dropped_share(1_000_000, [[b"%d" % (number // 2) for number in range(1_000)]], 1_000),
+    seconds_each=Seconds(start=2.0, read=1e-5, work=2.5e-4, busy=1e-5, round_trip=1e-3),
+    sizes=Sizes(record=1_000, stored=600, plan=50, shingles=800, text=128, process=100 * MB, worker=90 * MB),
+    limits=ResourceLimits(workers=4, chunk=1_000, in_flight=256 * MB, cache=4_000 * MB),
 )
 
 
@@ -34,111 +35,93 @@ def changed(part: str, **values: object) -> Forecast:
     return replace(FORECAST, **{part: replace(getattr(FORECAST, part), **values)})  # type: ignore[arg-type]
 
 
-def test_workers_that_are_busy_all_the_time_limit_the_run() -> None:
+def test_the_time_is_that_of_the_sample_and_of_the_writes_it_did_not_make() -> None:
+    assert FORECAST.write == pytest.approx(6 * 0.005 / 1_000 + 0.5 * 1_000 / 60e6)
     assert FORECAST.limit == "the workers"
-    assert FORECAST.seconds == pytest.approx(2 + 250)
+    assert FORECAST.seconds == pytest.approx(2 + 1_000_000 * (2.5e-4 + FORECAST.write))
 
 
 @pytest.mark.parametrize(
     ("forecast", "limit", "seconds"),
     [
-        (changed("costs", decide=1e-3), "deciding", None),
-        (changed("costs", round_trip=0.1), "deciding", None),
-        (changed("costs", read=1e-3), "reading", None),
-        (changed("machine", cores=4, shared=True), "the processors", None),
+        (changed("seconds_each", work=1e-3, busy=9e-4), "deciding", None),
+        (changed("seconds_each", work=1e-3, busy=7e-4), "the workers", None),
+        (changed("seconds_each", read=1e-3), "reading", 1_000),
         (changed("limits", records_per_second=100.0), "max_docs_per_second", 10_000),
         (changed("limits", bytes_per_second=10_000.0), "max_mb_per_second", 100_000),
     ],
 )
-def test_what_takes_longest_limits_the_run(forecast: Forecast, limit: str, seconds: float | None) -> None:
+def test_the_slowest_step_or_limit_limits_the_run(
+    forecast: Forecast, limit: str, seconds: float | None
+) -> None:
     assert forecast.limit == limit
     assert forecast.seconds > FORECAST.seconds
     if seconds is not None:
         assert forecast.seconds == pytest.approx(seconds + 2)
 
 
-def test_each_bound_is_the_sum_of_its_parts() -> None:
-    forecast = replace(changed("limits", cache=0), machine=Machine(workers=16, cores=8, shared=True))
-    costs, again, commit = FORECAST.costs, forecast.reread, forecast.commit
-    assert again > 0
-    assert commit == pytest.approx(6 * 0.005 / 1_000 + (1 - FORECAST.dropped.likely) * 1_000 / 60e6)
-    assert forecast.bounds == pytest.approx(
-        {
-            "reading": costs.read,
-            "deciding": max(costs.ship + costs.decide + again * (costs.read + costs.alone), 3 * 0.005 / 1_000)
-            + (commit - 3 * 0.005 / 1_000),
-            "the workers": (1 + again) * costs.together,
-            "the processors": (1 + again) * costs.together
-            + (costs.decide + (1 + again) * costs.read + commit) / 8,
-            "max_docs_per_second": 0.0,
-            "max_mb_per_second": 0.0,
-        }
-    )
-
-
-def test_a_server_on_the_same_processors_takes_from_them() -> None:
-    alone, beside = (changed("machine", cores=4, shared=shared) for shared in (False, True))
-    server = FORECAST.costs.read + FORECAST.commit
-    assert beside.bounds["the processors"] - alone.bounds["the processors"] == pytest.approx(server / 4)
-
-
-def test_a_text_that_is_not_at_hand_is_read_and_fingerprinted_again() -> None:
-    assert FORECAST.reread == 0
-    without_cache = changed("limits", cache=0)
-    assert without_cache.reread == pytest.approx(FORECAST.dropped.likely * 0.5)
-    assert without_cache.bounds["the workers"] == pytest.approx(
-        FORECAST.bounds["the workers"] * (1 + without_cache.reread)
-    )
-    crowded = replace(without_cache, sampled=replace(FORECAST.sampled, wrong=1e-5))
-    assert crowded.reread - without_cache.reread == pytest.approx(1e-5 * FORECAST.sampled.unique / 2)
-
-
 def test_memory_and_disk_add_up_and_keep_to_the_limits() -> None:
-    unique = FORECAST.sampled.unique
     assert FORECAST.memory == {
         "process": 100 * MB,
-        "index": 40 * MB,
-        "cache": int(unique * (800 + ENTRY_BYTES)),
+        "index": 800_000 * 128,
+        "cache": 500_000 * 800,
         "in_flight": 9 * 1_000 * (1_000 + 800),
         "workers": 4 * 90 * MB,
     }
     assert changed("limits", cache=7 * MB).memory["cache"] == 7 * MB
     assert changed("limits", in_flight=MB).memory["in_flight"] == int(MB * 1.8)
-    assert FORECAST.disk["target"] == int(unique * 600)
-    assert FORECAST.disk["ledger"] == int(1_000_000 * (50 + FORECAST.dropped.likely * 70))
+    assert FORECAST.disk == {
+        "target": 500_000 * 600,
+        "ledger": int(1_000_000 * (50 + 0.5 * DROPPED_ROW_BYTES)),
+    }
 
 
-def test_the_texts_of_near_duplicates_are_remembered_beside_those_that_are_kept() -> None:
-    assert FORECAST.dropped.likely == pytest.approx(0.5)
-    assert FORECAST.sampled.texts == pytest.approx(1_000_000 * 0.75)  # a quarter are exact copies
-    assert changed("sampled", near=1.0).sampled.texts == pytest.approx(1_000_000)
-    assert changed("sampled", near=0.0).sampled.texts == pytest.approx(FORECAST.sampled.unique)
-    assert changed("sampled", judged=0.5).sampled.texts == pytest.approx(1_000_000 * (0.5 - 0.125))
+def sampled_stretches(groups: np.ndarray, size: int, seed: int) -> list[list[bytes]]:
+    """50 stretches of a collection, given the group of each record."""
+    starts = np.random.default_rng(seed).choice(len(groups) * 50 // size, 50, replace=False) * (size // 50)
+    return [[b"%d" % group for group in groups[start : start + size // 50]] for start in starts]
 
 
-def test_records_that_cannot_be_judged_are_never_dropped() -> None:
-    half = changed("sampled", judged=0.5)
-    assert half.dropped.likely == pytest.approx(FORECAST.dropped.likely / 2)
+@pytest.mark.parametrize("distance", [3, 40, 50_000])
+def test_the_true_share_is_between_the_two_ends_wherever_the_copies_are(distance: int) -> None:
+    """Each record of the second half of a block is a copy of the one that many records before it."""
+    number = np.arange(100_000)
+    groups = np.where(number // distance % 2, number - distance, number)
+    shares = [dropped_share(100_000, sampled_stretches(groups, 10_000, seed), 10_000) for seed in range(20)]
+    assert np.mean([share.low for share in shares]) <= 0.5
+    # Not quite: the number of pairs in a sample varies, and the last block may have no copies.
+    assert np.mean([share.high for share in shares]) >= 0.45
 
 
-def test_the_text_says_what_is_known_of_duplicates_and_what_would_say_more() -> None:
-    assert (
-        "only 0 groups of duplicates occur more than once in the sample; for a closer estimate: --sample"
-        in forecast_text(FORECAST)
+def test_the_largest_share_is_close_where_copies_come_in_pairs_and_too_high_in_large_groups() -> None:
+    rng = np.random.default_rng(1)
+    pairs = rng.permutation(np.arange(100_000) // 2)
+    crowd = np.where(rng.random(100_000) < 0.5, rng.integers(20, size=100_000), np.arange(100_000))
+    assert dropped_share(100_000, sampled_stretches(pairs, 20_000, 2), 20_000).high == pytest.approx(
+        0.5, abs=0.05
     )
-    whole = changed("sampled", records=1_000, copies=replace(HALF, records=1_000))
-    assert "50.0 %: the sample has all records" in forecast_text(whole)
-    pairs = SampledCopies.of(10_000, [[b"%d" % (n + 700 * s) for n in range(1_000)] for s in range(2)])
-    text = forecast_text(changed("sampled", records=10_000, copies=pairs))
-    assert "300 groups occur more than once in the sample" in text
+    share = dropped_share(100_000, sampled_stretches(crowd, 20_000, 2), 20_000)
+    assert (share.low, share.high) == (pytest.approx(0.5, abs=0.02), 1.0)
+
+
+def test_records_that_cannot_be_compared_are_never_dropped() -> None:
+    stretches = [[b"a", b"a"]]
+    assert dropped_share(4, stretches, 4).low == dropped_share(4, stretches, 4).high == 0.25
+    assert dropped_share(1, [[]], 1).high == 0.0
+
+
+def test_the_text_says_what_is_known_of_duplicates() -> None:
+    assert "50.0 % in the sample, as memory and disk assume; more in the collection" in FORECAST.as_text()
+    assert "50.0 %: the sample has all records" in replace(FORECAST, records=1_000).as_text()
+    many = changed("dropped", high=0.75, pairs=10)
+    assert "up to 75.0 % in the collection" in many.as_text()
 
 
 def test_the_json_object_is_json_without_infinities() -> None:
-    values = json.loads(json.dumps(forecast_json(FORECAST), allow_nan=False))
-    assert values["seconds"] == 252.0
-    assert values["rates"]["fingerprinting_one_worker"] == 1_000
-    nothing = changed("costs", read=0.0)
-    assert json.loads(json.dumps(forecast_json(nothing), allow_nan=False))["rates"]["reading"] is None
+    values = json.loads(json.dumps(FORECAST.as_json(), allow_nan=False))
+    assert values["rates"]["fingerprinting_and_deciding"] == 4_000
+    nothing = changed("seconds_each", read=0.0)
+    assert json.loads(json.dumps(nothing.as_json(), allow_nan=False))["rates"]["reading"] is None
 
 
 def test_sizes_and_times_are_told_in_words() -> None:
@@ -147,8 +130,8 @@ def test_sizes_and_times_are_told_in_words() -> None:
         "3 MB",
         "2.5 GB",
     ]
-    assert [format_duration(12), format_duration(900), format_duration(9_000)] == [
-        "12 seconds",
-        "15 minutes",
+    assert [format_duration(40), format_duration(600), format_duration(9_000)] == [
+        "40 seconds",
+        "10 minutes",
         "2.5 hours",
     ]
