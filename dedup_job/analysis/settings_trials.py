@@ -1,21 +1,22 @@
-"""Which near duplicates of a sample other band shapes and thresholds would find."""
+"""Which near duplicates of a sample the present settings find, and which other ones would find."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import comb
+from math import comb, sqrt
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dedup_job.analysis.forecast import KEY_BYTES
 from dedup_job.analysis.match_conditions import segments_searched
 from dedup_job.analysis.scores import Score, Share, TunedSettings, wilson
-from dedup_job.analysis.similar_pairs import SimilarPairs, similar_pairs, similarities
 from dedup_job.fingerprint.bands import band_keys
-from dedup_job.fingerprint.recipe import Matching
-from dedup_job.index.candidate_index import FOUND, CandidateIndex
+from dedup_job.fingerprint.recipe import PROFILES, Matching
+from dedup_job.index.candidate_index import CandidateIndex
+from dedup_job.index.similarity import ShingleSets, similarities_at_least, similarity_at_least
 from dedup_job.native.arrays import Ragged
 from dedup_job.native.compiled import compiled
 from dedup_job.records import Fingerprints
@@ -28,16 +29,11 @@ BAND_RADII = (12, 16, 20, 64)
 THRESHOLDS = (0.0, 0.7, 0.8, 0.9)
 # A recall that is lower by at most this much counts as equal.
 AS_GOOD = 0.002
-# Other settings are worth a change if they cost at most this share of the present ones.
-WORTH = 0.9
-
-# Nanoseconds: each record without any key; adding a key and searching for it in a large index; comparing a
-# cached text; reading a text again that is not cached.
-RECORD_COST, KEY_COST, TEXT_COST, READ_COST = 50_000, 300, 5_000, 100_000
-# Texts that the cache holds, approximately.
-CACHED_TEXTS = 150_000
-# Bytes of a key in memory, with its share of the map's directory.
-KEY_BYTES = 7
+# With fewer pairs than this nothing is suggested.
+FEW_PAIRS = 30
+MOST_RECORDS = 20_000
+# Subtracted from bounds, so that a product like 0.7 * 10 that comes out too large excludes no pair.
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +80,13 @@ class TextSample:
             shingles=prints.shingles.take(rows),
         )
 
-    def candidates(self, setting: TunedSettings) -> SimilarPairs:
+    def count_near_duplicates(self, at: float) -> int:
+        """Return how many pairs of texts have a similarity of `at` or more, by comparing all pairs."""
+        if not 0 < at <= 1:
+            raise ValueError(f"at must be greater than 0 and at most 1, not {at}")
+        return int(_count_pairs(self.shingles.offsets, self.shingles.values, at))
+
+    def candidates(self, setting: TunedSettings) -> CandidatePairs:
         """Return the pairs that the index finds with some settings: they share a key and are near enough."""
         keys = band_keys(self.shingles, setting.bands, setting.rows)
         matching = Matching(setting.radius, setting.bands, setting.rows, setting.band_radius)
@@ -97,9 +99,26 @@ class TextSample:
         # Each pair once: a run sees only earlier texts.
         ascending = ascending[left[ascending] < right[ascending]]
         left, right = left[ascending], right[ascending]
-        return SimilarPairs(
-            left, right, similarities(self.shingles.offsets, self.shingles.values, left, right)
-        )
+        sets = ShingleSets(self.shingles.offsets, self.shingles.values)
+        return CandidatePairs(left, right, similarities_at_least(sets, left, sets, right, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class CandidatePairs:
+    """Pairs of texts, `left` before `right`, in ascending order of right and then left.
+
+    Attributes:
+        left: int64, shape (n,).
+        right: int64, shape (n,).
+        similarity: float64, shape (n,), Jaccard similarity of their shingle sets.
+    """
+
+    left: npt.NDArray[np.int64]
+    right: npt.NDArray[np.int64]
+    similarity: npt.NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +126,11 @@ class BandResult:
     """The candidates in a sample with one set of keys.
 
     Attributes:
-        setting: The keys; `min_similarity` is the least similarity of near-duplicates.
+        setting: The keys; `min_similarity` is the least similarity of near duplicates.
         bits: Bits of a fingerprint.
-        found: Near-duplicates that are candidates, as pairs of distinct texts.
-        missed: Near-duplicates that are no candidates.
-        wrong: Candidates that are no near-duplicates.
+        found: Near duplicates that are candidates, as pairs of distinct texts.
+        missed: Near duplicates that are no candidates.
+        wrong: Candidates that are no near duplicates.
         texts: Distinct texts of the sample.
     """
 
@@ -124,18 +143,14 @@ class BandResult:
 
     @property
     def recall(self) -> Share:
-        """Share of the near-duplicates that are candidates."""
+        """Share of the near duplicates that are candidates."""
         return wilson(self.found, self.found + self.missed)
-
-    @property
-    def keys(self) -> int:
-        """Number of keys of a text."""
-        return segments_searched(self.bits, self.setting.radius) + self.setting.bands
 
     @property
     def nbytes(self) -> int:
         """Bytes in memory of a text: its fingerprint and its keys."""
-        return self.bits // 8 + 1 + KEY_BYTES * self.keys
+        keys = segments_searched(self.bits, self.setting.radius) + self.setting.bands
+        return self.bits // 8 + 1 + KEY_BYTES * keys
 
     @property
     def compared(self) -> float:
@@ -144,17 +159,8 @@ class BandResult:
 
     @property
     def in_vain(self) -> float:
-        """Average number of candidates of a text that are no near-duplicates."""
+        """Average number of candidates of a text that are no near duplicates."""
         return self.wrong / max(1, self.texts)
-
-    def cost(self, records: int) -> float:
-        """Return the cost of a record in a collection of this size, in nanoseconds.
-
-        Comparisons in vain grow with the collection, until each key returns as many candidates as it may.
-        """
-        in_vain = min(self.in_vain * records / max(1, self.texts), FOUND * self.keys)
-        text_cost = TEXT_COST + READ_COST * max(0.0, 1 - CACHED_TEXTS / max(1, records))
-        return RECORD_COST + KEY_COST * self.keys + text_cost * in_vain
 
     def as_json(self) -> dict[str, Any]:
         """Return the result as JSON values."""
@@ -188,20 +194,28 @@ class ThresholdResult:
         return {"min_similarity": self.min_similarity, **self.score.as_json(), "dropped": self.dropped}
 
 
-def count_near_duplicates(sample: TextSample, at: float) -> int:
-    """Return how many pairs of texts have a similarity of `at` or more."""
-    return len(similar_pairs(sample.shingles, at))
-
-
 def bands_to_try(present: TunedSettings, bits: int) -> list[TunedSettings]:
-    """Return the keys to try: the present ones, no bands, and each shape of bands with each band radius."""
+    """Return the keys to try: the present ones, each profile's, and each shape with each band radius."""
     settings = {
         replace(present, bands=bands, rows=rows, band_radius=limit * bits // 64)
         for bands, rows in SHAPES
         for limit in BAND_RADII
     }
-    settings |= {present, replace(present, bands=0)}
+    settings |= {present, *_profiles(present, bits).values()}
     return sorted(settings, key=lambda setting: (setting.bands, setting.rows, setting.band_radius))
+
+
+def _profiles(present: TunedSettings, bits: int) -> dict[str, TunedSettings]:
+    """Return the bands of each profile."""
+    return {
+        name: replace(
+            present,
+            bands=profile.matching.bands,
+            rows=profile.matching.rows,
+            band_radius=profile.matching.band_radius * bits // 64,
+        )
+        for name, profile in PROFILES.items()
+    }
 
 
 def try_bands(sample: TextSample, settings: Iterable[TunedSettings], pairs: int) -> Iterator[BandResult]:
@@ -209,8 +223,8 @@ def try_bands(sample: TextSample, settings: Iterable[TunedSettings], pairs: int)
 
     Args:
         sample: The sample.
-        settings: The keys; pairs as similar as their `min_similarity` are near-duplicates.
-        pairs: Near-duplicates in the sample.
+        settings: The keys; pairs as similar as their `min_similarity` are near duplicates.
+        pairs: Near duplicates in the sample.
     """
     for setting in settings:
         candidates = sample.candidates(setting)
@@ -228,8 +242,8 @@ def try_thresholds(
     Args:
         sample: The sample.
         present: The present settings.
-        at: Least similarity of near-duplicates.
-        pairs: Near-duplicates in the sample.
+        at: Least similarity of near duplicates.
+        pairs: Near duplicates in the sample.
     """
     candidates = sample.candidates(present)
     for level in sorted({*THRESHOLDS, at, present.min_similarity}):
@@ -241,26 +255,177 @@ def try_thresholds(
         yield ThresholdResult(level, Score(hits, wrong, pairs - hits, rejected), int(dropped.sum()))
 
 
-def choose_bands(tried: Sequence[BandResult], records: int, present: TunedSettings) -> BandResult | None:
-    """Return the cheapest keys whose recall is about the highest.
+@dataclass(frozen=True, slots=True)
+class TunedSample:
+    """A sample, and what the tried settings find in it.
+
+    Attributes:
+        source: Name of the collection.
+        sample: The sample.
+        stretches: Stretches of consecutive records that the sample consists of.
+        at: Least similarity of near duplicates.
+        present: The present settings.
+        pairs: Near duplicates in the sample, as pairs of distinct texts.
+        rows: Results of several shapes of bands.
+        levels: Results of several values of `min_similarity`.
+    """
+
+    source: str
+    sample: TextSample
+    stretches: int
+    at: float
+    present: TunedSettings
+    pairs: int
+    rows: Sequence[BandResult]
+    levels: Sequence[ThresholdResult]
+
+    @classmethod
+    def of(
+        cls, source: str, sample: TextSample, stretches: int, at: float, present: TunedSettings
+    ) -> TunedSample:
+        """Try all settings on a sample."""
+        pairs = sample.count_near_duplicates(at)
+        tried = bands_to_try(replace(present, min_similarity=at), sample.width)
+        rows = list(try_bands(sample, tried, pairs))
+        levels = list(try_thresholds(sample, present, at, pairs))
+        return cls(source, sample, stretches, at, present, pairs, rows, levels)
+
+    @property
+    def best(self) -> BandResult | None:
+        """The suggested keys, or None if the sample has too few near duplicates.
+
+        The present keys, unless others find more than chance explains; then those of a profile likewise;
+        then the smallest whose recall is about the highest, and of these the ones with fewest comparisons.
+        """
+        most = max(self.rows, key=lambda row: row.found, default=None)
+        if most is None or not most.found or self.pairs < FEW_PAIRS:
+            return None
+        present = replace(self.present, min_similarity=self.at)
+        rows = {row.setting: row for row in self.rows}
+        for setting in (present, *_profiles(present, self.sample.width).values()):
+            row = rows.get(setting)
+            if row and (row.recall.value or 0.0) >= (most.recall.low or 0.0):
+                return row
+        least = (most.recall.value or 0.0) - AS_GOOD
+        good = [row for row in self.rows if (row.recall.value or 0.0) >= least]
+        return min(good, key=lambda row: (row.nbytes, row.wrong))
+
+    @property
+    def named_rows(self) -> dict[str, BandResult]:
+        """The rows for people, by name: the present keys, each profile's, and the suggested ones."""
+        present = replace(self.present, min_similarity=self.at)
+        names: dict[TunedSettings, list[str]] = {present: ["present"]}
+        for name, setting in _profiles(present, self.sample.width).items():
+            names.setdefault(setting, []).append(name)
+        if self.best:
+            names.setdefault(self.best.setting, []).append("suggested")
+        rows = {row.setting: row for row in self.rows}
+        return {", ".join(some): rows[setting] for setting, some in names.items()}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all results as one JSON object."""
+        return {
+            "source": self.source,
+            "read": self.sample.read,
+            "stretches": self.stretches,
+            "texts": len(self.sample),
+            "same_text": self.sample.same_text,
+            "unchecked": self.sample.unchecked,
+            "at": self.at,
+            "pairs": self.pairs,
+            "present": asdict(self.present),
+            "best": asdict(self.best.setting) if self.best else None,
+            "rows": [row.as_json() for row in self.rows],
+            "levels": [level.as_json() for level in self.levels],
+        }
+
+    def as_text(self) -> str:
+        """Return the results that matter, and the suggested settings, as text."""
+        sample, radius = self.sample, self.present.radius
+        segments = segments_searched(sample.width, radius)
+        found_by = f"{segments} segments find" if segments else "a comparison with every text finds"
+        stretches = "1 stretch" if self.stretches == 1 else f"{self.stretches} stretches"
+        return "\n".join(
+            [
+                *self._warning(),
+                f"tune: {sample.read:,} records of {self.source}, in {stretches}: {len(sample):,} different "
+                f"texts, {sample.same_text:,} exact copies, {sample.unchecked:,} unchecked",
+                f"  {self.pairs:,} pairs of near duplicates: similarity {self.at:g} or more",
+                "",
+                f"  {'keys':27}  bands  rows  band_radius  recall  compared  in vain  bytes",
+                *(_band_line(name, row) for name, row in self.named_rows.items()),
+                "",
+                "  recall: the share of the pairs that are found. For each text: comparisons with other",
+                "  texts; those in vain; bytes in memory of its fingerprint and keys. --json has more bands.",
+                f"  In addition to the bands, {found_by} all fingerprints within radius {radius}.",
+                "",
+                "  min_similarity        recall  precision  dropped",
+                *map(self._level_line, self.levels),
+                "",
+                "  with the present keys; dropped texts, without exact copies",
+                *self._advice(),
+            ]
+        )
+
+    def _warning(self) -> list[str]:
+        """Return what to say first: that the sample has too few pairs."""
+        if self.pairs >= FEW_PAIRS:
+            return []
+        pairs = f"only {self.pairs} pair{'s' * (self.pairs != 1)}" if self.pairs else "no pair"
+        # The number of pairs grows with the square of the sample.
+        size = max(5_000, int(self.sample.read * sqrt(FEW_PAIRS / max(1, self.pairs))))
+        more = f"; try --sample {min(MOST_RECORDS, size)}" if self.sample.read < MOST_RECORDS else ""
+        return [f"the sample has {pairs} of near duplicates, too few to choose settings by{more}", ""]
+
+    def _level_line(self, level: ThresholdResult) -> str:
+        name = f"{level.min_similarity or 'none'}" + (
+            " (present)" if level.min_similarity == self.present.min_similarity else ""
+        )
+        shares = f"{_share(level.score.recall.value)}  {_share(level.score.precision.value):>9}"
+        return f"  {name:20}  {shares}  {level.dropped:>7,}"
+
+    def _advice(self) -> list[str]:
+        if self.best is None:
+            return []
+        lines = ["", f"suggested, with a recall of {self.best.recall} (95 % interval):", ""]
+        lines.append(self.best.setting.as_toml())
+        if self.best.setting != self.present:
+            lines += ["", "a target made with other settings must be rebuilt with these"]
+        return lines
+
+
+def _band_line(name: str, row: BandResult) -> str:
+    setting = row.setting
+    limit = "any" if setting.band_radius >= row.bits else setting.band_radius
+    shape = f"{setting.rows:>4}  {limit:>11}" if setting.bands else f"{'-':>4}  {'-':>11}"
+    return (
+        f"  {name:27}  {setting.bands:>5}  {shape}  {_share(row.recall.value)}  {row.compared:>8,.2f}  "
+        f"{row.in_vain:>7,.2f}  {row.nbytes:>5}"
+    )
+
+
+def _share(value: float | None) -> str:
+    return f"{'-':>6}" if value is None else f"{value:.4f}"
+
+
+@compiled
+def _count_pairs(offsets: npt.NDArray[np.int64], values: npt.NDArray[np.uint32], at: float) -> int:
+    """Return how many pairs of rows have similarity `at` or more, by comparing all.
 
     Args:
-        tried: Results of several sets of keys.
-        records: Size of the whole collection.
-        present: The present keys, which win if others save little and find no more than chance explains.
-
-    Returns:
-        The result of the suggested keys, or None if nothing was found.
+        offsets: Offsets of a `Ragged` with a set in each row.
+        values: Its values.
+        at: Least similarity.
     """
-    most = max(tried, key=lambda row: row.found, default=None)
-    if most is None or not most.found:
-        return None
-    highest, low = most.recall.value or 0.0, most.recall.low or 0.0
-    good = [row for row in tried if (row.recall.value or 0.0) >= highest - AS_GOOD]
-    cheapest = min(good, key=lambda row: (row.cost(records), row.nbytes))
-    now = next((row for row in tried if row.setting == present), cheapest)
-    is_enough = (now.recall.value or 0.0) >= low and now.cost(records) * WORTH <= cheapest.cost(records)
-    return now if is_enough else cheapest
+    count = 0
+    for right in range(len(offsets) - 1):
+        one = values[offsets[right] : offsets[right + 1]]
+        for left in range(right):
+            other = values[offsets[left] : offsets[left + 1]]
+            # The smaller set has all shared values, at most.
+            if min(len(one), len(other)) >= at * max(len(one), len(other)) - ROUNDING:
+                count += similarity_at_least(one, other, at) >= at
+    return count
 
 
 @compiled

@@ -94,15 +94,15 @@ def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
     type=click.IntRange(2, 20_000),
     default=5_000,
     show_default=True,
-    help="Number of records to read.",
+    help="Records to read, in stretches across the collection.",
 )
 @THRESHOLD_OPTION
 @common_options
 def tune(config: Path, sample: int, at: float, **options: Any) -> int:
     """Show what other settings would find.
 
-    The first records of the collection are compared with each other; the table shows how many of their near
-    duplicates each shape of bands, and each threshold, would find.  Writes nothing to MongoDB.
+    All texts of a sample are compared with each other; the table shows how many of their near duplicates the
+    present settings, each profile, and each threshold would find.  Writes nothing to MongoDB.
 
     \b
     Example:

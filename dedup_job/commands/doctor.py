@@ -323,12 +323,8 @@ def _check_ledger(checks: CheckRunner, context: Context) -> Head | None:
 
 def _check_fields(checks: CheckRunner, context: Context) -> dict[str, Any]:
     """Return the kinds of values in the fields of a sample; warn if few of its records can be judged."""
-    try:
-        raws = read_sample(context, FIELDS_FROM).batch.raws[:FIELDS_FROM]
-    except NotPermitted:
-        # The user may not ask for the collection's size, which spreads a sample over all of it.
-        batches = first_records(context.source.batches(Window()), FIELDS_FROM)
-        raws = [raw for batch in batches for raw in batch.raws]
+    sample = read_sample(context, FIELDS_FROM, context.source.estimated_count())
+    raws = sample.batch.raws[:FIELDS_FROM]
     of_settings = {path: _count_kinds(path, raws) for path in context.settings.source.fields}
     others = ((path, dict(kinds.most_common())) for path, kinds in count_field_kinds(raws).items())
     reasons = context.recipe.reader.texts(raws)[1]

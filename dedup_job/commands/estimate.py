@@ -24,12 +24,13 @@ from dedup_job.analysis.match_conditions import segments_searched
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.ledger.plan_format import COLUMNS, PlanId, StoredPlan, pack
 from dedup_job.mongo.id_window import Window
+from dedup_job.mongo.source import Storage
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import UncheckedGuard, WarningList
 from dedup_job.pipeline.local_engine import LocalEngine
 from dedup_job.pipeline.process_memory import family, peak_bytes, resident_bytes
-from dedup_job.pipeline.sample import CollectionSample, read_sample
+from dedup_job.pipeline.sample import CollectionSample, read_sample, sample_size
 from dedup_job.records import BACKFILL, Action, Plan
 from dedup_job.report.progress import Advance
 from dedup_job.report.run_summary import peak_rss_mb
@@ -71,7 +72,8 @@ def estimate(context: Context, records: int | None, advance: Advance) -> Forecas
     Raises:
         ConfigError: If there is nothing to sample.
     """
-    sample = read_sample(context, records)
+    storage = context.source.storage()
+    sample = read_sample(context, records or sample_size(storage), storage.records)
     read = measure_reading(context, sample)
     with context.engine() as engine:
         trial = try_sample(context, engine, sample, advance)
@@ -94,7 +96,7 @@ def estimate(context: Context, records: int | None, advance: Advance) -> Forecas
         seconds_each=Seconds(trial.start, read, trial.seconds, trial.busy, _measure_round_trip(context)),
         sizes=Sizes(
             record=sample.batch.nbytes / len(sample),
-            stored=_bytes_on_disk(sample),
+            stored=_bytes_on_disk(sample, storage),
             plan=_plan_bytes(trial.plans),
             shingles=trial.shingle_bytes / len(sample),
             text=_text_bytes(context.recipe, sample),
@@ -167,9 +169,8 @@ def _plan_bytes(plans: Sequence[Plan]) -> float:
     return nbytes / sum(map(len, plans))
 
 
-def _bytes_on_disk(sample: CollectionSample) -> float:
+def _bytes_on_disk(sample: CollectionSample, storage: Storage) -> float:
     """Return the bytes per record on disk, compressed as in the source, with its entry in the `_id` index."""
-    storage = sample.storage
     record = sample.batch.nbytes / len(sample)
     return record * storage.stored / max(1, storage.nbytes) + storage.ids / max(1, storage.records)
 

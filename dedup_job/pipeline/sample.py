@@ -29,14 +29,12 @@ class CollectionSample:
 
     Attributes:
         count: Estimated number of records in the whole collection.
-        storage: Size of the whole collection.
         batch: The records.
         stretch: The number of each record's stretch.
         pages: Ids outside of the stretches, where pages can be read that are not cached yet.
     """
 
     count: int
-    storage: Storage
     batch: Batch
     stretch: Sequence[int]
     pages: Sequence[bytes]
@@ -58,21 +56,19 @@ def sample_size(storage: Storage) -> int:
     return max(STRETCHES, int(min(wanted, MOST_BYTES / max(1.0, record_bytes))))
 
 
-def read_sample(context: Context, records: int | None) -> CollectionSample:
+def read_sample(context: Context, wanted: int, count: int) -> CollectionSample:
     """Read a sample; if the collection has less than twice as many records, read all of them.
 
     Args:
         context: The open connections.
-        records: Records to read; None for a number that suits the collection.
+        wanted: Records to read.
+        count: Estimated number of records in the whole collection, whatever the filter.
 
     Raises:
         ConfigError: If the source has no records.
     """
-    storage = context.source.storage()
-    wanted = records or sample_size(storage)
-    tried = min(storage.records, min(STRETCHES, wanted) * DRAWN_PER_STRETCH)
+    tried = min(count, min(STRETCHES, wanted) * DRAWN_PER_STRETCH)
     drawn = context.source.draw_ids(tried) if tried else []
-    count = storage.records
     if tried and context.settings.source.condition:
         # Ids are drawn from all records; the share of them that the filter matches scales the count.
         count = round(count * len(drawn) / tried)
@@ -96,7 +92,6 @@ def read_sample(context: Context, records: int | None) -> CollectionSample:
         raise ConfigError(f"{context.source_name}: no records to sample; check [source] filter")
     return CollectionSample(
         count=count,
-        storage=storage,
         batch=Batch(order, [rows[raw_id][1] for raw_id in order]),
         stretch=[rows[raw_id][0] if count > len(order) else 0 for raw_id in order],
         pages=drawn[:: max(1, len(drawn) // PAGES)],

@@ -6,6 +6,9 @@
 DIR/SET/docs.jsonl.gz has the records of a set (`_id`, `data`); the generated records are made up. With
 `--together` all sets are also one collection, in random order. Memory is the peak of the process and its
 workers together; disk is the size of target and ledger that the server reports at the end.
+
+`--simulate` prints what samples say about duplicates in collections whose copies lie in several ways, without
+texts or a server.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pymongo import MongoClient
 
+from dedup_job.analysis.forecast import dropped_share
 from scripts.bench.corpus import generate
 from scripts.bench.measure import DATABASE, MB, Commands, documents, fill, job_commands, numbers, row, table
 from scripts.dev.local_mongod import open_server
@@ -62,6 +67,41 @@ def compare(name: str, commands: Commands, workers: str, client: MongoClient[dic
     row(name, "seconds for the estimate itself", tried.seconds, "", "")
 
 
+RECORDS, SAMPLED, STRETCHES, SAMPLES = 1_000_000, 6_000, 50, 20
+
+
+def simulate() -> None:
+    """Print a row for each made-up collection of a million records: the true share, and what samples say."""
+    rng, number = np.random.default_rng(7), np.arange(RECORDS)
+
+    def with_copies(share: float, originals: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return np.where(rng.random(RECORDS) < share, originals, number)
+
+    table("copies of a million records", "true share, %", "share of the sample", "scaled pairs")
+    for name, groups in (
+        ("30 % copies, anywhere", with_copies(0.3, rng.integers(RECORDS, size=RECORDS))),
+        ("5 % copies, anywhere", with_copies(0.05, rng.integers(RECORDS, size=RECORDS))),
+        ("half are copies of 20 pages", with_copies(0.5, -1 - rng.integers(20, size=RECORDS))),
+        ("half are copies of 20,000 pages", with_copies(0.5, -1 - rng.integers(20_000, size=RECORDS))),
+        ("30 % copies, of the record before", with_copies(0.3, number - number % 2)),
+    ):
+        length, lows, highs = SAMPLED // STRETCHES, [], []
+        for _ in range(SAMPLES):
+            starts = rng.choice(RECORDS // length, STRETCHES, replace=False) * length
+            stretches = [
+                [b"%d" % group for group in groups[start : start + length].tolist()] for start in starts
+            ]
+            share = dropped_share(RECORDS, stretches, SAMPLED)
+            lows.append(100 * share.low)
+            highs.append(100 * share.high)
+        true = 100 * (1 - len(np.unique(groups)) / RECORDS)
+        row(
+            name,
+            true,
+            *(f"{np.median(some):.1f} ({min(some):.1f} to {max(some):.1f})" for some in (lows, highs)),
+        )
+
+
 def main() -> None:
     """Run the benchmark and print its table."""
     parser = argparse.ArgumentParser(
@@ -73,7 +113,11 @@ def main() -> None:
     parser.add_argument("--generated", type=numbers, default=[50_000])
     parser.add_argument("--workers", default="2")
     parser.add_argument("--quick", action="store_true", help="10,000 generated records alone")
+    parser.add_argument("--simulate", action="store_true")
     args = parser.parse_args()
+    if args.simulate:
+        simulate()
+        return
     if args.quick:
         args.generated, args.data = [10_000], None
     table("collection", "figure", "foretold", "taken", "off by")

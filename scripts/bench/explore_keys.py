@@ -22,7 +22,7 @@ import numpy as np
 from bson import encode
 
 from dedup_job.analysis.scores import TunedSettings
-from dedup_job.analysis.settings_trials import TextSample, count_near_duplicates, try_bands
+from dedup_job.analysis.settings_trials import TextSample, try_bands
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
 from dedup_job.records import Fingerprints
@@ -74,7 +74,7 @@ def main() -> None:
     for name in args.sets:
         raws = [encode(record) for record in records_of(name, args.data, args.records)]
         sample = sampled(fingerprint, raws)
-        samples[name] = sample, count_near_duplicates(sample, AT)
+        samples[name] = sample, sample.count_near_duplicates(AT)
     table("bands x rows", "distance", *(f"{name}: {pairs:,} pairs" for name, (_, pairs) in samples.items()))
     for (bands, each), limit in product(SHAPES, LIMITS):
         setting = replace(TunedSettings.of(Matching()), bands=bands, rows=each, band_radius=limit)

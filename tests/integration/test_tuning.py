@@ -18,7 +18,7 @@ from pymongo import MongoClient
 
 from dedup_job import config
 from dedup_job.analysis.label_evaluation import LabelledPair, read_pairs
-from dedup_job.analysis.tune_tables import TuneTables
+from dedup_job.analysis.settings_trials import TunedSample
 from dedup_job.commands.evaluate import evaluate
 from dedup_job.commands.tune import tune
 from dedup_job.errors import ConfigError
@@ -35,7 +35,7 @@ def evaluated(job: Job, pairs: list[LabelledPair]) -> Any:
         return evaluate(context, pairs)
 
 
-def tuned(job: Job, records: int = 5_000) -> TuneTables:
+def tuned(job: Job, records: int = 5_000) -> TunedSample:
     with Context(config.check_settings(job.tables, "test")) as context:
         return tune(context, records, 0.8, lambda _: None)
 
@@ -148,7 +148,7 @@ def test_tune_prints_a_table_and_settings_that_work_and_changes_nothing(job: Job
 
     assert done.returncode == 0, done.stderr
     assert all(" progress mode=" in line for line in done.stderr.splitlines())
-    assert "the first 250 records" in done.stdout
+    assert f"tune: 300 records of {job.database.name}.pages, in 1 stretch: " in done.stdout
     assert job.hash() == before
     chosen = tomllib.loads(done.stdout[done.stdout.index("[match]") :].split("\n\na target")[0])
     job.tables.update(chosen)

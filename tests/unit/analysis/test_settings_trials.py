@@ -7,19 +7,21 @@ from itertools import combinations
 import numpy as np
 import pytest
 from bson import encode
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dedup_job.analysis import settings_trials
+from dedup_job.analysis.forecast import KEY_BYTES
 from dedup_job.analysis.scores import Score, TunedSettings
 from dedup_job.analysis.settings_trials import (
     BAND_RADII,
-    CACHED_TEXTS,
-    KEY_BYTES,
+    FEW_PAIRS,
     SHAPES,
     BandResult,
     TextSample,
     ThresholdResult,
+    TunedSample,
 )
-from dedup_job.analysis.tune_tables import TuneTables
 from dedup_job.fingerprint.bands import band_keys
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
@@ -115,13 +117,11 @@ def test_a_sample_keeps_the_first_of_equal_texts_in_the_order_of_decision() -> N
 @pytest.mark.parametrize("bits", [64, 128])
 def test_the_grid_holds_the_present_keys_wherever_they_lie(bits: int) -> None:
     usual = settings_trials.bands_to_try(replace(PRESENT, band_radius=bits // 4), bits)
-    assert len(usual) == len(SHAPES) * len(BAND_RADII) + 1  # no bands
+    assert len(usual) == len(SHAPES) * len(BAND_RADII) + 2  # the default, and no bands
     odd = replace(PRESENT, bands=7, rows=2, band_radius=9)
     assert len(settings_trials.bands_to_try(odd, bits)) == len(usual) + 1
     assert odd in settings_trials.bands_to_try(odd, bits)
     assert max(one.band_radius for one in usual) == bits
-    segments_alone = replace(PRESENT, bands=0)
-    assert len(settings_trials.bands_to_try(segments_alone, bits)) == len(usual)
 
 
 @pytest.mark.long
@@ -129,7 +129,7 @@ def test_what_keys_find_is_what_comparing_all_finds(
     sample: TextSample, rows: list[BandResult], true_pairs: set[tuple[int, int]]
 ) -> None:
     assert len(true_pairs) > 50
-    assert settings_trials.count_near_duplicates(sample, AT) == len(true_pairs)
+    assert sample.count_near_duplicates(AT) == len(true_pairs)
     for row in rows:
         found = candidates(sample, row.setting)
         assert (row.found, row.wrong) == (len(found & true_pairs), len(found - true_pairs)), row.setting
@@ -232,49 +232,59 @@ def test_a_key_takes_as_many_bytes_as_the_index_holds_for_it() -> None:
         bits = rng.integers(1 << 64, size=(5_000, 1), dtype=np.uint64)
         keys = rng.integers(1 << 32, size=(5_000, 8), dtype=np.uint32)
         index.add(bits, np.ones(5_000, bool), keys)
-    assert row().keys == 12
-    assert row(replace(PRESENT, bands=0)).keys == 4
-    assert row(replace(PRESENT, radius=4)).keys == 8  # without segments all are compared
-    parts = index.parts
-    assert (parts["segments"] + parts["bands"]) / count / row().keys == pytest.approx(KEY_BYTES, rel=0.25)
     assert row().nbytes == 9 + 12 * KEY_BYTES
+    assert row(replace(PRESENT, bands=0)).nbytes == 9 + 4 * KEY_BYTES
+    # Without segments all fingerprints are compared.
+    assert row(replace(PRESENT, radius=4)).nbytes == 9 + 8 * KEY_BYTES
+    parts = index.parts
+    assert (parts["segments"] + parts["bands"]) / count / 12 == pytest.approx(KEY_BYTES, rel=0.25)
 
 
-def test_the_best_keys_cost_least_of_those_that_find_as_much() -> None:
-    few, many, poor = (replace(PRESENT, bands=bands) for bands in (4, 60, 1))
-    tried = [row(poor, 90, 10), row(few, 999, 1), row(many, 1000)]
-    assert settings_trials.choose_bands(tried, 10**7, poor) == tried[1]
-    assert settings_trials.choose_bands([tried[0], tried[2]], 10**7, poor) == tried[2]
+def tuned(
+    sample: TextSample, rows: list[BandResult], pairs: int, present: TunedSettings = PRESENT
+) -> TunedSample:
+    levels = list(settings_trials.try_thresholds(sample, present, AT, pairs))
+    return TunedSample("shop.pages", sample, 50, AT, present, pairs, rows, levels)
 
 
-def test_the_present_keys_stay_where_others_save_little() -> None:
-    fewer = replace(PRESENT, bands=4)
-    tried = [row(fewer), row()]
-    assert settings_trials.choose_bands(tried, 10**7, PRESENT) == tried[1]
-    assert settings_trials.choose_bands(tried, 10**7, replace(PRESENT, bands=5)) == tried[0]
+def best(*rows: BandResult, pairs: int = 1_000) -> BandResult | None:
+    return tuned(NO_SHINGLES, list(rows), pairs).best
+
+
+def test_the_smallest_keys_are_suggested_of_those_that_find_as_much() -> None:
+    few, many, more = (replace(PRESENT, bands=bands) for bands in (9, 60, 20))
+    present, good = row(found=900, missed=100), row(few, 999, 1)
+    assert best(present, good, row(many, 1_000)) == good
+    assert best(present, row(many, 1_000), row(more, 997, 3)) == row(many, 1_000)
+
+
+def test_the_keys_of_a_profile_are_suggested_before_smaller_ones() -> None:
+    default, smaller = replace(PRESENT, bands=9, band_radius=18), replace(PRESENT, bands=9, rows=3)
+    rows = [row(found=900, missed=100), row(smaller, 1_000), row(default, 999, 1)]
+    assert best(*rows) == rows[2]
+    assert best(*rows[:2]) == rows[1]
+
+
+def test_of_equally_small_keys_those_with_the_fewest_comparisons_are_suggested() -> None:
+    loose, sharp = (replace(PRESENT, bands=9, band_radius=radius) for radius in (64, 16))
+    present = row(found=900, missed=100)
+    assert best(present, row(loose, 1_000, wrong=500), row(sharp, 1_000, wrong=5)) == row(
+        sharp, 1_000, wrong=5
+    )
 
 
 def test_the_present_keys_stay_where_chance_may_explain_that_others_find_more() -> None:
     more = replace(PRESENT, bands=10)
     few, many = ([row(missed=n, found=100 * n - n), row(more, found=100 * n)] for n in (1, 100))
-    assert settings_trials.choose_bands(few, 10**6, PRESENT) == few[0]
-    assert settings_trials.choose_bands(many, 10**6, PRESENT) == many[1]
+    assert best(*few) == few[0]
+    assert best(*many) == many[1]
 
 
-def test_texts_compared_in_vain_count_as_the_collection_grows_and_keys_bound_them() -> None:
-    loose, sharp = row(replace(PRESENT, rows=2), wrong=1_000), row(wrong=10)
-    for small in (100, 5_000):
-        assert settings_trials.choose_bands([loose, sharp], small, loose.setting) == loose
-    assert settings_trials.choose_bands([loose, sharp], 10**6, loose.setting) == sharp
-    assert sharp.cost(10**6) > sharp.cost(CACHED_TEXTS) > sharp.cost(5_000)
-    assert loose.cost(10**12) == pytest.approx(loose.cost(10**11), rel=1e-4)
-    assert loose.cost(10**12) < loose.cost(0) + FOUND * loose.keys * 200_000
-
-
-def test_nothing_is_best_where_nothing_is_to_be_found() -> None:
-    assert settings_trials.choose_bands([row(found=0)], 100, PRESENT) is None
-    assert settings_trials.choose_bands([row(found=0, missed=3)], 100, PRESENT) is None
-    assert settings_trials.choose_bands([], 100, PRESENT) is None
+def test_nothing_is_suggested_where_little_is_to_be_found() -> None:
+    assert best(row(found=0)) is None
+    assert best(row(found=0, missed=300)) is None
+    assert best(row(found=29), pairs=FEW_PAIRS - 1) is None
+    assert best(row(found=30), pairs=FEW_PAIRS) is not None
 
 
 def test_a_form_filled_in_often_does_not_bring_all_its_pairs() -> None:
@@ -284,41 +294,32 @@ def test_a_form_filled_in_often_does_not_bring_all_its_pairs() -> None:
     assert len(sample.candidates(PRESENT)) < FOUND * 300
 
 
-def tuned(
-    sample: TextSample, rows: list[BandResult], pairs: int, present: TunedSettings = PRESENT
-) -> TuneTables:
-    levels = list(settings_trials.try_thresholds(sample, present, AT, pairs))
-    return TuneTables(sample, AT, present, 10**7, pairs, rows, levels)
-
-
-def test_the_table_marks_the_present_and_the_best_settings(
+def test_the_table_shows_the_present_settings_the_profiles_and_the_suggested_ones(
     sample: TextSample, rows: list[BandResult], true_pairs: set[tuple[int, int]]
 ) -> None:
     told = tuned(sample, rows, len(true_pairs))
     text = told.as_text()
     lines = text.splitlines()
     assert max(map(len, lines)) <= 110
-    present, level = (line for line in lines if line.startswith(">"))
-    assert present[2:].split()[:3] == ["8", "4", "16"]
-    assert level[2:].split()[0] == "0.8"
-    assert sum("*" in line[:2] for line in lines) == 1
+    assert list(told.named_rows) == ["present, suggested", "default", "thorough", "classic"]
+    present = next(line for line in lines if line.startswith("  present, suggested"))
+    assert present.split()[2:5] == ["8", "4", "16"]
+    assert any(line.split()[:2] == ["0.8", "(present)"] for line in lines)
     assert "4 segments find all fingerprints within radius 3" in text
     assert told.best is not None
     assert told.best.setting.as_toml() in text
 
 
-def test_settings_whose_level_is_another_are_marked_too(
+def test_settings_without_a_threshold_are_shown_too(
     sample: TextSample, rows: list[BandResult], true_pairs: set[tuple[int, int]]
 ) -> None:
     told = tuned(sample, rows, len(true_pairs), replace(PRESENT, min_similarity=0.0)).as_text()
-    present, level = (line for line in told.splitlines() if line.startswith(">"))
-    assert present[2:].split()[:3] == ["8", "4", "16"]
-    assert level[2:].split()[0] == "none"
+    assert "none (present)" in told
     assert "min_similarity = 0.8" in told
     assert "must be rebuilt" in told
 
 
-def test_the_table_as_values_holds_every_row(
+def test_the_json_object_has_every_row(
     sample: TextSample, rows: list[BandResult], true_pairs: set[tuple[int, int]]
 ) -> None:
     told = tuned(sample, rows, len(true_pairs)).as_json()
@@ -334,10 +335,49 @@ def test_the_table_as_values_holds_every_row(
     }  # fmt: skip
 
 
-def test_few_pairs_are_said_to_be_few() -> None:
-    def text(pairs: int) -> str:
-        return tuned(NO_SHINGLES, [row(found=pairs)], pairs).as_text()
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (29, "the sample has only 29 pairs of near duplicates, too few to choose settings by"),
+        (1, "the sample has only 1 pair of near duplicates, too few"),
+        (0, "the sample has no pair of near duplicates, too few"),
+        (30, "tune: "),
+    ],
+)
+def test_few_pairs_are_said_first(pairs: int, message: str, rows: list[BandResult]) -> None:
+    text = tuned(NO_SHINGLES, [replace(one, found=pairs, missed=0) for one in rows], pairs).as_text()
+    assert text.startswith(message)
+    assert ("suggested" in text) == (pairs >= 30)
 
-    assert "only 29 pairs" in text(29)
-    assert "pairs alone" not in text(30)
-    assert "the sample has no near-duplicates" in text(0)
+
+def texts_of(*sets: set[int]) -> TextSample:
+    shingles = Ragged(
+        np.cumsum([0, *map(len, sets)], dtype=np.int64),
+        np.array([value for row in sets for value in sorted(row)], np.uint32),
+    )
+    return TextSample(0, 0, 0, np.zeros((len(sets), 1), np.uint64), np.ones(len(sets), bool), shingles)
+
+
+@given(
+    st.lists(st.sets(st.integers(0, 12) | st.integers(2**32 - 3, 2**32 - 1)), max_size=25),
+    st.sampled_from([0.05, 0.3, 1 / 3, 0.5, 0.6, 2 / 3, 0.7, 0.8, 0.9, 1.0]),
+)
+def test_near_duplicates_are_counted_as_with_sets_of_python(rows: list[set[int]], at: float) -> None:
+    expected = sum(
+        len(one & other) >= at * len(one | other) for one, other in combinations(rows, 2) if one | other
+    )
+    assert texts_of(*rows).count_near_duplicates(at) == expected
+
+
+@pytest.mark.parametrize("size", [3, 5, 10, 15, 20, 25, 50, 100])
+@pytest.mark.parametrize("at", [0.6, 0.7, 0.8, 0.9])
+def test_a_pair_exactly_at_the_threshold_is_counted(size: int, at: float) -> None:
+    """One set inside the other, so that their similarity is the share of the smaller in the greater."""
+    shared = next(count for count in range(size + 1) if count / size >= at)
+    assert texts_of(set(range(size)), set(range(size - shared, size))).count_near_duplicates(at) == 1
+
+
+@pytest.mark.parametrize("at", [0.0, -0.1, 1.1, float("nan")])
+def test_a_threshold_out_of_range_is_refused(at: float) -> None:
+    with pytest.raises(ValueError, match="greater than 0"):
+        texts_of({1}).count_near_duplicates(at)

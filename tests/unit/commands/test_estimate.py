@@ -35,7 +35,7 @@ class RecordingEngine:
 @pytest.mark.parametrize("workers", [1, 2, 64])
 def test_a_trial_decides_each_record_of_its_sample_once(count: int, workers: int) -> None:
     raws = [b"%d" % number for number in range(count)]
-    sample = CollectionSample(count, Storage(count, count, count, count), Batch(raws, raws), [0] * count, [])
+    sample = CollectionSample(count, Batch(raws, raws), [0] * count, [])
     keepers = Keepers(RECIPE, 1 << 20, KeeperRefetch(lambda _: [], lambda _: Fingerprints.join([])))
     context: Any = SimpleNamespace(
         settings=SimpleNamespace(

@@ -54,9 +54,10 @@ MADE_OF_OTHERS = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
-from dedup_job.analysis.similar_pairs import similarities
-offsets, values = np.array([0, 1, 3]), np.array([1, 1, 2], np.uint32)
-print(similarities(offsets, values, np.array([0]), np.array([1])).item())
+from dedup_job.analysis.settings_trials import _count_pairs
+# Similarities 1/3, 1/3 and 0.
+offsets, values = np.array([0, 2, 4, 6]), np.array([1, 2, 1, 3, 3, 4], np.uint32)
+print(_count_pairs(offsets, values, 0.4), _count_pairs(offsets, values, 0.3))
 """
 
 
@@ -69,19 +70,19 @@ def kept_code(package: Path) -> dict[Path, int]:
 @pytest.mark.long
 def test_machine_code_is_made_anew_when_a_module_that_it_is_made_of_has_changed(tmp_path: Path) -> None:
     package = installed(tmp_path / "site")
-    assert used(package, MADE_OF_OTHERS) == "0.5"
+    assert used(package, MADE_OF_OTHERS) == "0 2"
     assert kept_code(package)
 
     helper = package / "index" / "similarity.py"
     helper.write_text(helper.read_text().replace("return (total", "return 7 + (total"))
 
-    assert used(package, MADE_OF_OTHERS) == "7.5"
+    assert used(package, MADE_OF_OTHERS) == "2 2"
 
 
 @pytest.mark.long
 def test_a_change_that_keeps_size_and_time_of_a_file_counts_too(tmp_path: Path) -> None:
     package = installed(tmp_path / "site")
-    assert used(package, MADE_OF_OTHERS) == "0.5"
+    assert used(package, MADE_OF_OTHERS) == "0 2"
 
     helper = package / "index" / "similarity.py"
     before = helper.stat()
@@ -89,7 +90,7 @@ def test_a_change_that_keeps_size_and_time_of_a_file_counts_too(tmp_path: Path) 
     os.utime(helper, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert helper.stat().st_size == before.st_size
 
-    assert used(package, MADE_OF_OTHERS) == "0.2"
+    assert used(package, MADE_OF_OTHERS) == "0 3"
 
 
 REPLACED_MEANWHILE = """
@@ -117,7 +118,7 @@ def test_a_change_where_no_code_is_compiled_makes_none_anew(tmp_path: Path) -> N
     used(package, MADE_OF_OTHERS)
     kept = kept_code(package)
     (package / "errors.py").write_text((package / "errors.py").read_text() + "\n")
-    assert used(package, MADE_OF_OTHERS) == "0.5"
+    assert used(package, MADE_OF_OTHERS) == "0 2"
     assert kept_code(package) == kept
 
 
@@ -159,7 +160,7 @@ def test_machine_code_is_kept_while_nothing_changes(tmp_path: Path) -> None:
     package = installed(tmp_path / "site")
     used(package, MADE_OF_OTHERS)
     kept = kept_code(package)
-    assert used(package, MADE_OF_OTHERS) == "0.5"
+    assert used(package, MADE_OF_OTHERS) == "0 2"
     assert kept_code(package) == kept
 
 
