@@ -22,7 +22,6 @@ from dedup_job.audit.audit_checks import (
     check_numbers,
     check_records,
 )
-from dedup_job.audit.audit_reader import LedgerDecision
 from dedup_job.audit.audit_session import (
     AuditSession,
     check_unmoved,
@@ -33,6 +32,7 @@ from dedup_job.audit.audit_session import (
     read_restored,
     target_name,
 )
+from dedup_job.audit.plan_document import LedgerDecision
 from dedup_job.audit.sqlite_store import AuditDatabase, Position
 from dedup_job.ledger.rows import id_of_row
 from dedup_job.mongo.id_window import since
@@ -79,16 +79,16 @@ def _enter_plans(audit: AuditSession) -> None:
         return
     plans = read_chain(audit)
     for number in range(position.after or 0, len(plans)):
-        statement = read_plan(audit, plans, number)
+        plan = read_plan(audit, plans, number)
         with audit.book.page():
-            if statement is not None:
-                is_adopted = statement.mode == ADOPT
+            if plan is not None:
+                is_adopted = plan.mode == ADOPT
                 enter = audit.book.enter_adopted if is_adopted else audit.book.enter_decisions
-                enter(statement.decisions)
-                if statement.mode == BACKFILL:
-                    audit.book.enter_last_id(statement.until)
+                enter(plan.decisions)
+                if plan.mode == BACKFILL:
+                    audit.book.enter_last_id(plan.until)
             audit.book.move("plans", Position(number + 1))
-        audit.advance(len(statement.decisions) if statement is not None else 0)
+        audit.advance(len(plan.decisions) if plan is not None else 0)
     audit.book.move("plans", Position(len(plans), is_finished=True))
 
 
@@ -236,10 +236,10 @@ def _enter_some_plans(audit: AuditSession, records: int) -> bool:
     sample: list[LedgerDecision] = []
     for number in dice.sample(range(len(plans)), len(plans)):
         remaining = records - len(sample)
-        statement = read_plan(audit, plans, number) if remaining else None
-        if statement is not None and statement.mode != ADOPT:
-            count = min(remaining, of_each, len(statement.decisions))
-            sample += dice.sample(statement.decisions, count)
+        plan = read_plan(audit, plans, number) if remaining else None
+        if plan is not None and plan.mode != ADOPT:
+            count = min(remaining, of_each, len(plan.decisions))
+            sample += dice.sample(plan.decisions, count)
             audit.advance(count)
     audit.book.enter_decisions(sorted(sample, key=attrgetter("place")))
     return first is not None and first.mode == ADOPT
