@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import altair as alt
@@ -11,7 +12,6 @@ import vl_convert
 from markupsafe import Markup
 
 from dedup_job.html.contents import PageContents, WeightedLength
-from dedup_job.html.timeline import TimelineBin
 
 # The size on a phone; the page scales the charts.
 WIDTH, HEIGHT = 400, 150
@@ -42,7 +42,7 @@ def draw_all(contents: PageContents) -> dict[str, Markup | None]:
         "distances": (contents.distances, draw_distances),
         "sizes": (contents.sizes, draw_sizes),
         "lengths": (contents.kept_lengths or contents.dropped_lengths, draw_lengths),
-        "timeline": (contents.in_order, draw_timeline),
+        "timeline": (contents.timeline, draw_timeline),
     }
     return {name: draw(contents) if data else None for name, (data, draw) in charts.items()}
 
@@ -149,28 +149,36 @@ def draw_lengths(contents: PageContents) -> Markup:
 
 
 def draw_timeline(contents: PageContents) -> Markup:
-    """Draw the share of dropped records by the time in their ids, otherwise along the order of decision."""
-    unit, stretches = contents.in_time
-    if stretches:
-        rows = list(_share_rows(stretches, lambda moment: moment.strftime("%Y-%m-%dT%H:%M:%SZ")))
-        title, scale = f"time in the ids, by {unit}", {"type": "utc"}
-        x: Any = alt.X("from:T", title=title, axis=_label_axis(), scale=scale)
-        return _draw_twice(_share_chart(rows, x, alt.X2("to:T")))
-    rows = list(_share_rows(contents.in_order, lambda place: place))
-    x = alt.X("from:Q", title="records, in the order of decision", axis=_count_axis(), scale={"nice": False})
-    return _draw_twice(_share_chart(rows, x, alt.X2("to:Q")))
-
-
-def _share_chart(rows: Sequence[Mapping[str, Any]], x: Any, x2: Any) -> Any:
-    y = alt.Y("share:Q", title="share that goes", axis=alt.Axis(format=".0%", **_plain_axis()))
+    """Draw the share of dropped records along the collection: by the time in its ids, otherwise in order."""
+    is_timed = isinstance(contents.timeline[0].start, datetime)
+    rows = [
+        {
+            "from": _edge_as_json(stretch.start),
+            "to": _edge_as_json(stretch.end),
+            "share": stretch.dropped / max(1, stretch.records),
+        }
+        for stretch in contents.timeline
+    ]
+    if is_timed:
+        x: Any = alt.X("from:T", title="time in the ids", axis=_label_axis(), scale={"type": "utc"})
+        x2 = alt.X2("to:T")
+    else:
+        title = "records, in the order of decision"
+        x = alt.X("from:Q", title=title, axis=_count_axis(), scale={"nice": False})
+        x2 = alt.X2("to:Q")
     chart = alt.Chart(alt.InlineData(values=rows), height=HEIGHT)
-    return chart.mark_rect(color=COLOURS["near"]).encode(x=x, x2=x2, y=y, y2=alt.Y2Datum(0))
+    return _draw_twice(
+        chart.mark_rect(color=COLOURS["near"]).encode(
+            x=x,
+            x2=x2,
+            y=alt.Y("share:Q", title="share that goes", axis=alt.Axis(format=".0%", **_plain_axis())),
+            y2=alt.Y2Datum(0),
+        )
+    )
 
 
-def _share_rows(stretches: Sequence[TimelineBin], to_json: Callable[[Any], Any]) -> Iterator[dict[str, Any]]:
-    for stretch in stretches:
-        share = stretch.dropped / max(1, stretch.records)
-        yield {"from": to_json(stretch.start), "to": to_json(stretch.end), "share": share}
+def _edge_as_json(edge: datetime | int) -> str | int:
+    return edge.strftime("%Y-%m-%dT%H:%M:%SZ") if isinstance(edge, datetime) else edge
 
 
 def _bar_chart(rows: Sequence[Mapping[str, Any]], name: str, counted: str, title: str, colour: str) -> Any:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
-from dedup_job.html.timeline import TimelineBin
 from dedup_job.records import Counts
 from dedup_job.report.differences import TextGap, TextPiece
 
@@ -134,6 +134,23 @@ class SampleSize:
 
 
 @dataclass(frozen=True, slots=True)
+class CollectionStretch:
+    """A stretch of the collection.
+
+    Attributes:
+        start: Its first moment, or the place of its first record in the order of decision.
+        end: Its end, exclusive.
+        records: Number of its records.
+        dropped: Number of these that are dropped.
+    """
+
+    start: datetime | int
+    end: datetime | int
+    records: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
 class PageContents:
     """Everything that the page shows.
 
@@ -152,8 +169,7 @@ class PageContents:
         group_count: Number of groups.
         kept_lengths: Lengths of kept texts.
         dropped_lengths: Lengths of dropped texts.
-        in_order: Records and drops along the order of decision.
-        in_time: The name of a unit of time, and records and drops by the time in the ids.
+        timeline: Records and drops along the collection.
         numbers: Near duplicates that differ from their keeper in a number; None if no texts were compared.
         thresholds: The effects of higher thresholds, the present one first.
         pairs: The pairs to show, the least similar first.
@@ -178,8 +194,7 @@ class PageContents:
     group_count: EstimatedCount
     kept_lengths: Sequence[WeightedLength]
     dropped_lengths: Sequence[WeightedLength]
-    in_order: Sequence[TimelineBin]
-    in_time: tuple[str, Sequence[TimelineBin]]
+    timeline: Sequence[CollectionStretch]
     numbers: EstimatedCount | None
     thresholds: Sequence[ShownThreshold]
     pairs: Sequence[ShownPair]

@@ -12,6 +12,7 @@ import pytest
 
 from dedup_job.html import charts, render
 from dedup_job.html.contents import (
+    CollectionStretch,
     EstimatedCount,
     FieldValue,
     PageContents,
@@ -29,7 +30,6 @@ from dedup_job.html.render import (
     show_invisible,
     show_invisible_plain,
 )
-from dedup_job.html.timeline import TimelineBin
 from dedup_job.records import Counts
 from dedup_job.report.differences import cut_excerpt, diff_texts
 from tests.support.browser import browser, opened
@@ -67,8 +67,7 @@ def page_of(pairs: Sequence[ShownPair], name: str = "shop.pages") -> PageContent
         group_count=EstimatedCount(16, 16, 16),
         kept_lengths=[(5, 1.0), (900, 2.0)],
         dropped_lengths=[(10_000, 3.0), (0, 1.0)],
-        in_order=[TimelineBin(0, 50, 50, 20), TimelineBin(50, 103, 53, 10)],
-        in_time=("", []),
+        timeline=[CollectionStretch(0, 50, 50, 20), CollectionStretch(50, 103, 53, 10)],
         numbers=EstimatedCount(9, 7.4, 11.2),
         thresholds=[
             ShownThreshold(0.8, 0, EstimatedCount(0, 0, 0)),
@@ -188,7 +187,7 @@ def test_where_numbers_are_told_apart_nothing_is_said_of_them() -> None:
 def test_a_page_without_near_duplicates_is_a_page(counts: Counts) -> None:
     contents = replace(
         page_of([]), counts=counts, similarities=[0] * 101, distances={}, sizes={}, kept_lengths=[],
-        dropped_lengths=[], in_order=[], numbers=None, thresholds=[], groups=[], places=[], sampled=[],
+        dropped_lengths=[], timeline=[], numbers=None, thresholds=[], groups=[], places=[], sampled=[],
     )  # fmt: skip
     read = Reader(render_page(contents))
     assert "About this page" in read.text

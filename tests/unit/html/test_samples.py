@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+from bson import encode
+from bson.objectid import ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.html.samples import GroupReservoir, Reservoir
+from dedup_job.html.samples import STRETCHES, GroupReservoir, Reservoir, Timeline
 
 
 @given(st.integers(0, 6), st.integers(0, 40))
@@ -61,3 +64,48 @@ def test_the_number_of_groups_is_what_the_share_says() -> None:
     for keeper in range(10_000):
         groups.add(b"%d" % keeper, b"duplicate", None)
     assert len(groups.drawn) / groups.share == pytest.approx(10_000, rel=0.2)
+
+
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def object_id(moment: datetime) -> bytes:
+    return encode({"_id": ObjectId.from_datetime(moment)})
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=300), max_size=12))
+def test_the_timeline_cuts_the_order_of_decision_into_at_most_sixty_stretches_that_add_up(
+    batches: list[list[bool]],
+) -> None:
+    timeline = Timeline()
+    for flags in batches:
+        timeline.add([b"id"] * len(flags), np.array(flags))
+    stretches = timeline.stretches()
+    every = [flag for flags in batches for flag in flags]
+    assert len(stretches) <= STRETCHES
+    for stretch in stretches:
+        assert isinstance(stretch.start, int)
+        assert isinstance(stretch.end, int)
+        assert stretch.records == stretch.end - stretch.start
+        assert stretch.dropped == sum(every[stretch.start : stretch.end])
+    assert sum(stretch.records for stretch in stretches) == len(every)
+
+
+def test_the_timeline_of_ids_with_times_has_times() -> None:
+    timeline = Timeline()
+    days = [FIRST + timedelta(days=day) for day in range(5)]
+    for day in days:
+        timeline.add([object_id(day), object_id(day + timedelta(hours=5))], np.array([False, True]))
+    stretches = timeline.stretches()
+    assert [stretch.start for stretch in stretches[:-1]] == days[:-1]
+    assert sum(stretch.dropped for stretch in stretches) == 5
+
+
+def test_ids_without_times_or_not_in_their_order_have_a_timeline_by_position() -> None:
+    later = FIRST + timedelta(days=1)
+    for ids in ([encode({"_id": 1})] * 2, [object_id(FIRST), encode({"_id": "a"})], [object_id(FIRST)] * 3,
+                [object_id(later), object_id(FIRST)]):  # fmt: skip
+        timeline = Timeline()
+        for raw_id in ids:
+            timeline.add([raw_id], np.zeros(1, bool))
+        assert [stretch.start for stretch in timeline.stretches()] == list(range(len(ids)))
