@@ -116,13 +116,13 @@ def report(
     from dedup_job.commands.report import DryRun, dry_run, observe_both, report_past_run
     from dedup_job.html import build
     from dedup_job.pipeline.context import Context
-    from dedup_job.report import report_samples
+    from dedup_job.report import evidence
+    from dedup_job.report.evidence import PairsFile
     from dedup_job.report.monitoring import MonitoredRun
-    from dedup_job.report.pairs_file import PairsFile
     from dedup_job.report.progress import Progress
 
     with MonitoredRun(settings, keeps_metrics=False) if run is None else nullcontext():
-        collected = report_samples.Evidence(
+        collected = evidence.Evidence(
             settings.report.samples, settings.report.groups, build.GROUPS if file else 0
         )
         page = build.Page(file, collected.largest) if file else None
@@ -140,11 +140,11 @@ def report(
                 summary = report_past_run(context, run, observe)
             else:
                 summary = dry_run(context, DryRun(mode, fresh, limit, consent_from(options)), observe)
-            shown = report_samples.evidence_json(collected, context.text_beginnings)
+            shown = evidence.evidence_json(collected, context.text_beginnings)
             if page:
                 page.write(context, summary, is_done=run is not None)
         values = {**summary.as_json(), "evidence": shown}
-        text = f"{summary.as_text()}\n{report_samples.evidence_text(shown)}"
+        text = f"{summary.as_text()}\n{evidence.evidence_text(shown)}"
         if file:
             values["page"] = str(file)
             text += f"\n\n  page in {file}"

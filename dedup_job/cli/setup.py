@@ -203,7 +203,7 @@ def examine(config: Path, **options: Any) -> int:
       dedup-job doctor -c shop.toml
     """
     from dedup_job.commands.doctor import doctor
-    from dedup_job.report import doctor_text as page
+    from dedup_job.report import status_text as page
     from dedup_job.report.progress import Progress
 
     settings, output = load_reporting_settings(config, options)

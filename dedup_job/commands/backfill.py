@@ -10,15 +10,18 @@ from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
-from dedup_job.mongo.id_window import Window
 from dedup_job.mongo.ids import IdSet
-from dedup_job.mongo.pages import prefetch
+from dedup_job.mongo.pages import Window, prefetch
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import Guards, WarningList, check_first_records, stop_run
 from dedup_job.pipeline.job import Observe, commit_in_parts, make_plan
-from dedup_job.pipeline.prior_decisions import PriorDecisions, interrupted_runs, warn_missing_keepers
-from dedup_job.pipeline.source_scan import SourceScan
+from dedup_job.pipeline.prior_decisions import (
+    PriorDecisions,
+    SourceScan,
+    interrupted_runs,
+    warn_missing_keepers,
+)
 from dedup_job.pipeline.uncompared_records import skip_records
 from dedup_job.records import ADOPT, UNIQUE, Action, Counts, Plan, Verdict
 from dedup_job.report.run_summary import RunSummary

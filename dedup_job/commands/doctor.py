@@ -20,13 +20,12 @@ from dedup_job.config import Settings
 from dedup_job.errors import DedupError, LeaseHeld, NotPermitted, StorageFull, Unreachable
 from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.head import Head
-from dedup_job.mongo.address import read
 from dedup_job.mongo.client import RetryPolicy, connect
 from dedup_job.mongo.collection_checks import collation_of
-from dedup_job.mongo.id_window import Window
+from dedup_job.mongo.connection import read_address
+from dedup_job.mongo.pages import Window
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.mongo.rights import NEEDS, RUN, Rights, Users
-from dedup_job.mongo.server import Server, free_bytes
+from dedup_job.mongo.server import NEEDS, RUN, Rights, Server, Users, free_bytes
 from dedup_job.pipeline.context import Context, first_records
 from dedup_job.pipeline.fork_server import fork_server
 from dedup_job.pipeline.guards import FIRST_RECORDS, UncheckedGuard, stop_run
@@ -237,7 +236,7 @@ def _connect(checks: CheckRunner, settings: Settings, stack: ExitStack, name: st
     what, limits = f"the {name} server", settings.limits
     retry = RetryPolicy(limits.patience_seconds, limits.read_seconds)
     client = stack.enter_context(connect(uri, name, limits.connect_seconds, retry, limits.allow_plaintext))
-    address, server = read(what, uri), Server.of(client, what, retry)
+    address, server = read_address(what, uri), Server.of(client, what, retry)
     secured = "TLS" if address.is_encrypted else "not encrypted"
     lag = f", majority {server.lag:.0f} s behind" if server.lag else ""
     hosts = ", ".join(address.hosts)

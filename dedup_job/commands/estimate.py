@@ -23,7 +23,7 @@ from dedup_job.analysis.forecast import (
 from dedup_job.analysis.match_conditions import segments_searched
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.ledger.plan_format import COLUMNS, PlanId, StoredPlan, pack
-from dedup_job.mongo.id_window import Window
+from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Storage
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context

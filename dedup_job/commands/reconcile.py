@@ -18,8 +18,8 @@ from dedup_job.ledger.overrides import Override, copies
 from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.replaced_decisions import EarlierDecision, EarlierDecisions
-from dedup_job.mongo.id_window import Window
 from dedup_job.mongo.ids import IdSet, with_equals
+from dedup_job.mongo.pages import Window
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.local_engine import LocalEngine
 from dedup_job.records import (

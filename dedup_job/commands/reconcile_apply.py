@@ -22,7 +22,7 @@ from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.plan_format import Before
 from dedup_job.ledger.replaced_decisions import PAGE, EarlierDecision
 from dedup_job.ledger.run_history import RunId
-from dedup_job.mongo.id_window import Window
+from dedup_job.mongo.pages import Window
 from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context

@@ -12,15 +12,19 @@ from dedup_job.ledger.compatibility import Consent, check_filter, check_fits, ch
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
-from dedup_job.mongo.id_window import Window
+from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import ReadOnlyTarget, Target
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context, first_records
 from dedup_job.pipeline.guards import Guards, InterruptedCounts, WarningList, check_first_records
 from dedup_job.pipeline.job import Observe
-from dedup_job.pipeline.prior_decisions import PriorDecisions, interrupted_runs, warn_missing_keepers
-from dedup_job.pipeline.source_scan import SourceScan
+from dedup_job.pipeline.prior_decisions import (
+    PriorDecisions,
+    SourceScan,
+    interrupted_runs,
+    warn_missing_keepers,
+)
 from dedup_job.records import BACKFILL, COPYING_ACTIONS, NIGHTLY, Batch, Counts, Plan, digests
 from dedup_job.report.run_summary import RunSummary
 

@@ -23,8 +23,7 @@ from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.client import RetryPolicy, connect
-from dedup_job.mongo.id_window import Window
-from dedup_job.mongo.pages import MAX_KEY, BatchSize
+from dedup_job.mongo.pages import MAX_KEY, BatchSize, Window
 from dedup_job.mongo.rate_limit import Pace, Rates
 from dedup_job.mongo.source import Source
 from dedup_job.pipeline.context import Context

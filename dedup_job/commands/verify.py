@@ -17,6 +17,7 @@ from dedup_job.audit.audit_checks import (
     OF_KEEPERS,
     RECORDS,
     RESTORE,
+    VerifyResult,
     check_head,
     check_ledger,
     check_numbers,
@@ -35,12 +36,11 @@ from dedup_job.audit.audit_session import (
 from dedup_job.audit.plan_document import LedgerDecision
 from dedup_job.audit.sqlite_store import AuditDatabase, Position
 from dedup_job.ledger.rows import id_of_row
-from dedup_job.mongo.id_window import since
 from dedup_job.mongo.ids import HEAD, OBJECT_ID, id_of
+from dedup_job.mongo.pages import since
 from dedup_job.pipeline.context import Context
 from dedup_job.records import ADOPT, BACKFILL, chunked
 from dedup_job.report.progress import Advance
-from dedup_job.report.verify_results import VerifyResult
 
 
 def verify(context: Context, state: Path | None, advance: Advance) -> VerifyResult:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from dedup_job.analysis.match_conditions import SharedKeys
 from dedup_job.analysis.scores import wilson
-from dedup_job.analysis.threshold_effects import estimate_effect
 from dedup_job.errors import ConfigError
 from dedup_job.html.contents import (
     EstimatedCount,
@@ -24,14 +23,14 @@ from dedup_job.html.contents import (
     ShownThreshold,
     WeightedLength,
 )
-from dedup_job.html.reread_records import RecordReader, RereadPair, RereadRecord
+from dedup_job.html.reread_records import RecordReader, RereadPair, RereadRecord, estimate_effect
 from dedup_job.html.samples import STEPS, PageSamples
 from dedup_job.mongo.ids import extended
 from dedup_job.pipeline.context import Context
 from dedup_job.records import Batch, Plan
 from dedup_job.report.differences import cut_excerpt, diff_texts
+from dedup_job.report.evidence import DuplicatePair, LargestGroups
 from dedup_job.report.files import check_file, replace_file
-from dedup_job.report.report_samples import DuplicatePair, LargestGroups
 from dedup_job.report.run_summary import RunSummary
 from dedup_job.report.terminal import format_id
 

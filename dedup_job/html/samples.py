@@ -18,7 +18,7 @@ import xxhash
 
 from dedup_job.html.contents import CollectionStretch
 from dedup_job.records import Action, Batch, Counts, Plan
-from dedup_job.report.report_samples import DuplicatePair, LargestGroups
+from dedup_job.report.evidence import DuplicatePair, LargestGroups
 
 T = TypeVar("T")
 # Number of hash values.

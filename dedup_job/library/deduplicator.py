@@ -16,8 +16,7 @@ import numpy.typing as npt
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.index.keepers import BatchTexts, KeeperRef, KeeperRefetch, Keepers
-from dedup_job.library.keys import Key, key_of, raw_id
-from dedup_job.library.keywords import Keywords, as_json, recipe_of
+from dedup_job.library.arguments import Key, Keywords, as_json, key_of, raw_id, recipe_of
 from dedup_job.library.snapshot import Saved, damaged, kept_texts, read, write
 from dedup_job.native.arrays import Ragged, append_rows
 from dedup_job.pipeline import job

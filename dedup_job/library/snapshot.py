@@ -22,8 +22,7 @@ import numpy.typing as npt
 from bson.errors import BSONError
 
 from dedup_job.errors import ConfigError, StateError
-from dedup_job.library.keys import key_of, raw_id
-from dedup_job.library.keywords import as_json, deciding_of
+from dedup_job.library.arguments import as_json, deciding_of, key_of, raw_id
 from dedup_job.native.arrays import Ragged
 from dedup_job.records import PlanTexts, RawIds
 

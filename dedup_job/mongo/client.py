@@ -28,9 +28,14 @@ from pymongo.errors import (
 )
 
 from dedup_job.errors import ConfigError, DedupError, NotPermitted, StorageFull, Unreachable
-from dedup_job.mongo.address import EXPECTED, Address, check_loopback, read
-from dedup_job.mongo.connection_errors import describe_failure
-from dedup_job.mongo.timeout_client import TimeoutClient
+from dedup_job.mongo.connection import (
+    EXPECTED,
+    Address,
+    TimeoutClient,
+    check_loopback,
+    describe_failure,
+    read_address,
+)
 from dedup_job.signals import SHUTDOWN
 
 # Transient errors: the same command may succeed when it is sent again.
@@ -149,7 +154,7 @@ def connect(
         Unreachable: If no primary answers.
     """
     what = f"the {name} server"
-    address = read(what, uri)
+    address = read_address(what, uri)
     if address.read_preference != "primary":
         raise ConfigError(
             f"{what}: remove readPreference from the connection string; only a primary has all records"

@@ -12,8 +12,7 @@ from pymongo.errors import OperationFailure
 
 from dedup_job.mongo.client import is_refused, name_of_refusal
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.mongo.rights import Rights
-from dedup_job.mongo.server import STANDALONE, kind_of_deployment
+from dedup_job.mongo.server import STANDALONE, Rights, kind_of_deployment
 
 REASONS: Mapping[int | None, str] = {
     11000: "unique, and several records have the same value",

@@ -13,9 +13,8 @@ from pymongo.collection import Collection
 from dedup_job.errors import NotPermitted
 from dedup_job.mongo.client import RetryPolicy
 from dedup_job.mongo.id_lookup import Lookup
-from dedup_job.mongo.id_window import Window
 from dedup_job.mongo.ids import id_of, value
-from dedup_job.mongo.pages import IDS, WHOLE, BatchSize, Pages, named_filter_errors
+from dedup_job.mongo.pages import IDS, WHOLE, BatchSize, Pages, Window, named_filter_errors
 from dedup_job.mongo.rate_limit import Pace
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.records import Batch

@@ -21,8 +21,7 @@ from dedup_job.mongo import collection_checks
 from dedup_job.mongo.client import RetryPolicy, connect
 from dedup_job.mongo.collection_checks import Places
 from dedup_job.mongo.copy_indexes import Indexes
-from dedup_job.mongo.id_window import Window, rest_of_backfill, since
-from dedup_job.mongo.pages import BatchSize, Pages, check_condition
+from dedup_job.mongo.pages import BatchSize, Pages, Window, check_condition, rest_of_backfill, since
 from dedup_job.mongo.rate_limit import Pace, Rates
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source

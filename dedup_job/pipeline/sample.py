@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from dedup_job.errors import ConfigError
-from dedup_job.mongo.id_window import Window
+from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Storage
 from dedup_job.pipeline.context import Context, first_records
 from dedup_job.records import Batch

@@ -24,7 +24,7 @@ from pymongo import MongoClient
 
 from dedup_job import config
 from dedup_job.commands.backfill import decide
-from dedup_job.mongo.id_window import Window
+from dedup_job.mongo.pages import Window
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.local_engine import LocalEngine
 from dedup_job.records import Batch, Fingerprints

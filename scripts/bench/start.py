@@ -28,7 +28,7 @@ from dedup_job.index.keepers import KeeperRefetch, Keepers
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.plan_format import PlanId, StoredPlan, pack
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.mongo.id_window import Window, since
+from dedup_job.mongo.pages import Window, since
 from dedup_job.pipeline import process_memory
 from dedup_job.pipeline.prior_decisions import load_keepers
 from dedup_job.records import BACKFILL, UNIQUE, Counts, Plan

@@ -15,7 +15,7 @@ from dedup_job.commands import reconcile_apply as applying
 from dedup_job.commands.reconcile import SourceComparison, compare_with_source
 from dedup_job.errors import LeaseHeld
 from dedup_job.mongo import client
-from dedup_job.mongo.timeout_client import TimeoutClient
+from dedup_job.mongo.connection import TimeoutClient
 from dedup_job.pipeline import prior_decisions
 from dedup_job.pipeline.context import Context
 from tests.support.apply_cases import (

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from dedup_job import config
+from dedup_job.audit.audit_checks import VerifyResult
 from dedup_job.commands import status, verify
 from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.mongo.source import Source
 from dedup_job.pipeline.context import Context
 from dedup_job.report.status_text import status_text
-from dedup_job.report.verify_results import VerifyResult
 from tests.support.aged_ledger import aged, head
 from tests.support.apply_cases import up_to_date
 from tests.support.faulty_runs import install

@@ -15,7 +15,7 @@ from dedup_job.commands.list import ListingQuery, list_decisions
 from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.commands.status import status
 from dedup_job.ledger.rows import Selection
-from dedup_job.mongo.timeout_client import TimeoutClient
+from dedup_job.mongo.connection import TimeoutClient
 from dedup_job.pipeline.context import Context
 from tests.support.apply_cases import decided as decide_all
 from tests.support.apply_cases import differences, overtake, up_to_date

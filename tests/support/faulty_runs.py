@@ -11,7 +11,7 @@ import pytest
 from pymongo import monitoring
 
 from dedup_job.mongo import client
-from dedup_job.mongo.timeout_client import TimeoutClient
+from dedup_job.mongo.connection import TimeoutClient
 from tests.support.inline_engine import without_workers
 
 Action = Callable[[monitoring.CommandStartedEvent], object]

@@ -15,7 +15,7 @@ import pytest
 from pymongo import monitoring
 
 from dedup_job.mongo import client
-from dedup_job.mongo.timeout_client import TimeoutClient
+from dedup_job.mongo.connection import TimeoutClient
 
 COUNTED = {"find", "insert", "update", "delete", "findAndModify", "listCollections", "aggregate"}
 

@@ -15,7 +15,7 @@ from pymongo import monitoring
 
 from dedup_job.ledger import head, leased_ledger
 from dedup_job.mongo import client
-from dedup_job.mongo.timeout_client import TimeoutClient
+from dedup_job.mongo.connection import TimeoutClient
 from tests.support.kill_in_process import COUNTED
 
 Event = monitoring.CommandStartedEvent

@@ -30,7 +30,7 @@ from dedup_job.fingerprint.idf import jieba_idf_path
 from dedup_job.html import charts
 from dedup_job.index.similarity import jaccard
 from dedup_job.mongo.client import members_answer
-from dedup_job.mongo.connection_errors import describe_failure
+from dedup_job.mongo.connection import describe_failure
 from dedup_job.native.compiled import CACHE_FOLDER, compiled_helper, compiled_inline, popcount, prefetch
 from dedup_job.records import Counts
 
@@ -181,7 +181,7 @@ def test_the_driver_tells_host_by_host_why_no_server_answers() -> None:
         client.admin.command("ping")
     assert describe_failure(caught.value).count("refuses the connection") == 2, (
         f"{PYMONGO} writes `ServerDescription` or its errors otherwise: a run that reaches no "
-        "server does not say why; see SERVER and WORDS in mongo/connection_errors.py. "
+        "server does not say why; see SERVER and WORDS in mongo/connection.py. "
         f"It wrote: {caught.value}"
     )
 

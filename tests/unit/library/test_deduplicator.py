@@ -21,8 +21,8 @@ from dedup_job.config import CleanSettings, MatchSettings, RecipeSettings
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.index.keepers import KeeperRefetch, Keepers
+from dedup_job.library.arguments import Keywords
 from dedup_job.library.deduplicator import BATCH
-from dedup_job.library.keywords import Keywords
 from dedup_job.pipeline import job
 from dedup_job.records import Batch
 from scripts.bench.corpus import Mix, generate

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pymongo.database import Database
 
-from dedup_job.mongo.id_window import Window
 from dedup_job.mongo.ids import IdSet
-from dedup_job.mongo.pages import BatchSize
+from dedup_job.mongo.pages import BatchSize, Window
 from dedup_job.mongo.rate_limit import FIRST_PAGE, SAVED_SECONDS, Bucket, Pace, Rates
 from dedup_job.mongo.source import Source
 from dedup_job.records import Batch

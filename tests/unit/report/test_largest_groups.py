@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dedup_job.report.report_samples import MEMBERS, LargestGroups
+from dedup_job.report.evidence import MEMBERS, LargestGroups
 
 
 def counted(most: int, keepers: Iterable[bytes]) -> LargestGroups[int]:

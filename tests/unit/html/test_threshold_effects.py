@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.analysis.threshold_effects import KeeperGroup, estimate_effect
+from dedup_job.html.reread_records import KeeperGroup, estimate_effect
 
 STEPS = st.integers(80, 100).map(lambda step: step / 100)
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.records import UNIQUE, Action, Batch, KeeperMatch, Plan, Verdict
-from dedup_job.report import report_samples as module
-from dedup_job.report.report_samples import Evidence, evidence_json, evidence_text
+from dedup_job.report import evidence as module
+from dedup_job.report.evidence import Evidence, evidence_json, evidence_text
 
 
 def near(keeper: bytes, similarity: float | None = 0.9) -> Verdict:

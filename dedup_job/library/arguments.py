@@ -1,17 +1,74 @@
-"""The settings of a Deduplicator: keyword arguments, checked and turned into a recipe."""
+"""What callers of a Deduplicator pass: keys, which become BSON ids, and settings, which become a recipe."""
 
 from __future__ import annotations
 
 import difflib
 import os
 from collections.abc import Iterable
+from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Final, Literal, TypeAlias, TypedDict
+from uuid import UUID
+
+from bson import decode, encode
+from bson.binary import UuidRepresentation
+from bson.codec_options import CodecOptions
+from bson.errors import BSONError
+from bson.objectid import ObjectId
 
 from dedup_job.config import CleanSettings, Deciding, MatchSettings, RecipeSettings, Section, check_deciding
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.recipe_from_settings import recipe_for
 from dedup_job.text.fields import Utf8Texts
+
+Key: TypeAlias = str | int | bytes | UUID | ObjectId
+
+# Types that BSON encodes without conversion; subclasses, such as an enum of str, are converted first.
+_KINDS: Final = frozenset({str, int, bytes, UUID, ObjectId})
+_OPTIONS: Final[CodecOptions[dict[str, Any]]] = CodecOptions(uuid_representation=UuidRepresentation.STANDARD)
+
+
+def raw_id(key: Key) -> bytes:
+    """Encode a key as the raw BSON document `{"_id": key}`.
+
+    An integer of numpy or bson gives the same id as an equal int.
+
+    Raises:
+        TypeError: If the key has none of the types of `Key`.
+        ValueError: If BSON cannot store the key: an int of more than 64 bits, or a str with a lone surrogate.
+
+    >>> raw_id(7).hex()
+    '0e000000105f6964000700000000'
+    >>> raw_id(7.0)
+    Traceback (most recent call last):
+        ...
+    TypeError: a key is a str, an int, bytes, a UUID or an ObjectId, not a float
+    """
+    plain = key if type(key) in _KINDS else _plain(key)
+    try:
+        return encode({"_id": plain}, codec_options=_OPTIONS)
+    except (BSONError, OverflowError, UnicodeEncodeError) as error:
+        raise ValueError(f"{key!r} can be no key: {error}") from None
+
+
+def key_of(raw: bytes) -> Key:
+    """Decode a raw id; the inverse of `raw_id`."""
+    return _plain(decode(raw, _OPTIONS)["_id"])
+
+
+def _plain(key: object) -> Key:
+    """Convert a key of a subclass to the type itself; raises TypeError for other types."""
+    # A bool is an Integral, and True would be the same key as 1.
+    if isinstance(key, Integral) and not isinstance(key, bool):
+        return int(key)
+    if isinstance(key, str):
+        return str(key)
+    if isinstance(key, bytes):
+        return bytes(key)
+    if isinstance(key, (UUID, ObjectId)):
+        return key
+    raise TypeError(f"a key is a str, an int, bytes, a UUID or an ObjectId, not a {type(key).__name__}")
+
 
 # The sections of a settings file whose settings are keywords here.
 SECTIONS: dict[str, type[Section]] = {
