@@ -15,13 +15,13 @@ from dedup_job.commands import verify
 from dedup_job.commands.backfill import adopt as adopt_command
 from dedup_job.commands.reconcile import reconcile
 from dedup_job.errors import ConfigError, StateError
-from dedup_job.ledger.commit import Ledger
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.context import Context
 from dedup_job.records import Counts
 from dedup_job.report.run_summary import RunSummary
-from tests.support.foreign_targets import Killed, killed_at, rehearsed, verified
+from tests.support.foreign_targets import rehearsed, verified
 from tests.support.job import RAW, Job
+from tests.support.kill_in_process import free_lease, killed_after_inserting_into, killed_after_setting
 from tests.support.refusals import told
 
 TEXTS = [
@@ -151,18 +151,15 @@ def test_a_dry_run_knows_the_adopted_records(job: Job) -> None:
     assert (counts.unique, counts.exact) == (1, 1)
 
 
-@pytest.mark.parametrize(("step", "number", "lost"), [("_apply", 1, 0), ("_store", 2, 2)])
+@pytest.mark.parametrize(("field", "lost"), [("pending", 0), ("last", 2)])
 def test_an_adoption_that_was_killed_is_finished_before_anything_is_decided(
-    job: Job, monkeypatch: pytest.MonkeyPatch, step: str, number: int, lost: int
+    job: Job, field: str, lost: int
 ) -> None:
     """The target may change in between: only what is there is adopted, as it is."""
     job.set("limits", batch_records=2)
     job.target.insert_many(records(*range(5)))
     job.source.insert_many([{"_id": 10 + n, "text": TEXTS[n]} for n in range(6)])
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, step, killed_at(number, getattr(Ledger, step)))
-        with pytest.raises(Killed):
-            adopt(job)
+    killed_after_setting(field, lambda: adopt(job))
 
     assert "adopt" in refusal(job, "run")
     job.target.delete_one({"_id": lost})
@@ -316,16 +313,12 @@ def test_an_equal_id_of_another_type_is_a_conflict(job: Job) -> None:
     assert refused == {0: "conflict", 1: "unique_index"}
 
 
-def test_a_timestamp_that_the_server_sets_is_told_once_and_counts_as_landed(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_timestamp_that_the_server_sets_is_told_once_and_counts_as_landed(job: Job) -> None:
     job.set("limits", batch_records=2)
     job.source.insert_many(records(*range(5)))
     job.source.update_many({}, {"$set": {"at": Timestamp(0, 0), "inner": {"at": Timestamp(0, 0)}}})
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "_advance", killed_at(1, Ledger._advance))
-        with pytest.raises(Killed):
-            job.decide("backfill")
+    killed_after_inserting_into("unique", lambda: job.decide("backfill"))
+    free_lease(job)
 
     done = job.command("backfill")
 

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 from bson import Binary, ObjectId, Timestamp
 
-from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.plan_format import unpack
 from dedup_job.mongo.ids import value
-from tests.support.foreign_targets import Killed, killed_at
 from tests.support.job import RAW, Job
+from tests.support.kill_in_process import free_lease, killed_after_inserting_into, killed_after_setting
 from tests.support.late_records import POOL
 from tests.support.undo_cases import kinds
 
@@ -105,15 +104,12 @@ def test_updates_and_deletions_of_decided_records_change_nothing(job: Job, seed:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("mode", ["backfill", "run"])
 def test_what_changes_between_decision_and_commit_is_kept_as_it_is_then(
-    job: Job, monkeypatch: pytest.MonkeyPatch, mode: str, seed: int
+    job: Job, mode: str, seed: int
 ) -> None:
     """A run is killed when its plan is final and not carried out; records change; a run finishes it."""
     rng = Random(f"{mode} {seed}")
     job.source.insert_many([{"_id": n, "text": rng.choice(POOL[:10])} for n in range(30)])
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "_apply", killed_at(1, Ledger._apply))
-        with pytest.raises(Killed):
-            job.decide(mode)
+    killed_after_setting("pending", lambda: job.decide(mode))
     deleted = set(rng.sample(range(30), 8))
     job.source.delete_many({"_id": {"$in": list(deleted)}})
     edited = set(rng.sample(range(30), 8)) - deleted
@@ -137,14 +133,12 @@ def test_what_changes_between_decision_and_commit_is_kept_as_it_is_then(
 
 @pytest.mark.parametrize("times", [{"at": EMPTY}, {"at": EMPTY, "other": Timestamp(5, 6), "third": EMPTY}])
 def test_a_record_whose_time_the_server_set_has_landed_though_the_source_has_it_no_more(
-    job: Job, monkeypatch: pytest.MonkeyPatch, times: dict[str, Timestamp]
+    job: Job, times: dict[str, Timestamp]
 ) -> None:
     """Killed between insertion and advance; then the source's records are deleted."""
     job.source.insert_many([{"_id": n, "text": POOL[n % 4], **times} for n in range(8)])
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "_close_plan", killed_at(1, Ledger._close_plan))
-        with pytest.raises(Killed):
-            job.decide("backfill")
+    killed_after_inserting_into("unique", lambda: job.decide("backfill"))
+    free_lease(job)
     job.source.delete_many({"_id": {"$lt": 4}})
 
     done = job.command("run", "--json")
@@ -158,19 +152,16 @@ def test_a_record_whose_time_the_server_set_has_landed_though_the_source_has_it_
     assert kinds(job) == []
 
 
-def test_what_a_killed_run_was_refused_counts_for_the_exit_code_of_the_run_that_ends_it(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_killed_run_was_refused_counts_for_the_exit_code_of_the_run_that_ends_it(job: Job) -> None:
     job.set("limits", batch_records=5)
     job.database.create_collection("unique", validator={"bad": {"$exists": False}})
     job.source.insert_many(
         [{"_id": n, "text": POOL[n], **({"bad": 1} if n in (1, 7) else {})} for n in range(20)]
     )
-    for number in (1, 3):
-        with monkeypatch.context() as patch:
-            patch.setattr(Ledger, "_apply", killed_at(number, Ledger._apply))
-            with pytest.raises(Killed):
-                job.decide("backfill")
+    # The second time: the first plan amended, the second accepted and amended, the third accepted.
+    for times in (1, 4):
+        killed_after_setting("pending", lambda: job.decide("backfill"), times)
+    free_lease(job)
 
     done = job.command("run", "--json")
 
@@ -180,14 +171,9 @@ def test_what_a_killed_run_was_refused_counts_for_the_exit_code_of_the_run_that_
     assert job.command("run").returncode == 0, "it is said once"
 
 
-def test_a_vanished_record_whose_id_another_has_in_the_target_is_a_conflict(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_vanished_record_whose_id_another_has_in_the_target_is_a_conflict(job: Job) -> None:
     job.source.insert_many([{"_id": n, "text": POOL[n]} for n in range(4)])
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "_close_plan", killed_at(1, Ledger._close_plan))
-        with pytest.raises(Killed):
-            job.decide("backfill")
+    killed_after_inserting_into("unique", lambda: job.decide("backfill"))
     job.source.delete_one({"_id": 2})
     job.target.update_one({"_id": 2}, {"$set": {"mine": 1}})
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pymongo import monitoring
 
 from dedup_job.mongo import client
 from dedup_job.mongo.connection import TimeoutClient
+from tests.support.job import Job
 
 COUNTED = {"find", "insert", "update", "delete", "findAndModify", "listCollections", "aggregate"}
 
@@ -56,7 +58,7 @@ class Mortal(monitoring.CommandListener):
 
 
 @contextmanager
-def mortal(listener: Mortal) -> Iterator[None]:
+def mortal(listener: monitoring.CommandListener) -> Iterator[None]:
     """Let connections that are opened in this block die with the listener."""
     with pytest.MonkeyPatch.context() as patch, ExitStack() as connections:
 
@@ -81,14 +83,27 @@ def killed(work: Callable[[], object], number: int) -> None:
     _die(work, Mortal(lambda sent, event: sent == number))
 
 
-def killed_after_setting(name: str, work: Callable[[], object]) -> None:
-    """Call a function, and die after a value of the head is set."""
+def killed_after_setting(name: str, work: Callable[[], object], times: int = 1) -> None:
+    """Call a function, and die after a value of the head is set for this number of times."""
+    left = count(times, -1)
 
     def sets(_: int, event: monitoring.CommandStartedEvent) -> bool:
         update: Any = event.command.get("update")
-        return event.command_name == "findAndModify" and bool(update[0]["$set"].get(name, {}).get("$literal"))
+        if event.command_name != "findAndModify" or not update[0]["$set"].get(name, {}).get("$literal"):
+            return False
+        return next(left) == 1
 
     _die(work, Mortal(sets))
+
+
+def free_lease(job: Job) -> None:
+    """Free the lease of a killed process for commands outside of the test's process, which has not ended."""
+    job.ledger("head").update_one({}, {"$set": {"lease": None}})
+
+
+def killed_after_inserting_into(collection: str, work: Callable[[], object]) -> None:
+    """Call a function, and die after it first inserts records into a collection."""
+    _die(work, Mortal(lambda _, event: event.command.get("insert") == collection))
 
 
 def _die(work: Callable[[], object], listener: Mortal) -> None:
