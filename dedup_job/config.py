@@ -229,7 +229,7 @@ class LimitSettings(Section):
     in_flight_mb: int = Field(256, ge=1)
     record_seconds: float = Field(5.0, gt=0)
     connect_seconds: float = Field(10.0, gt=0)
-    patience_seconds: float = Field(120.0, gt=0)
+    retry_seconds: float = Field(120.0, gt=0)
     read_seconds: float = Field(600.0, gt=0, le=86_400)
     max_docs_per_second: float | None = Field(None, gt=0)
     max_mb_per_second: float | None = Field(None, gt=0)

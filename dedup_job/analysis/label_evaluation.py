@@ -280,7 +280,7 @@ class Evaluation:
         return sorted(wrong, key=lambda judged: -judged.similarity)[:MOST_ERRORS]
 
     @property
-    def asked(self) -> LabelAdvice | None:
+    def advice(self) -> LabelAdvice | None:
         """The threshold that fits the labels best; None without judged pairs of both labels.
 
         With pairs of one label only, the lowest or the highest threshold would fit best.
@@ -298,7 +298,7 @@ class Evaluation:
             **score.as_json(),
             "worst_false_alarms": [judged.as_json() for judged in self.false_alarms],
             "worst_misses": [judged.as_json() for judged in self.misses],
-            "asked": self.asked.as_json() if self.asked else None,
+            "advice": self.advice.as_json() if self.advice else None,
             "settings": asdict(self.setting),
             "recipe": self.recipe,
         }
@@ -319,8 +319,8 @@ class Evaluation:
         ]
         lines += _list_errors("found but labelled different, the least similar first", self.false_alarms)
         lines += _list_errors("not found but labelled the same, the most similar first", self.misses)
-        if self.asked:
-            lines += ["", self.asked.as_text()]
+        if self.advice:
+            lines += ["", self.advice.as_text()]
         else:
             lines += [
                 "",

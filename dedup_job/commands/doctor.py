@@ -234,7 +234,7 @@ def _connect_both(checks: CheckRunner, settings: Settings, stack: ExitStack) -> 
 def _connect(checks: CheckRunner, settings: Settings, stack: ExitStack, name: str, uri: str) -> Any:
     """Return a client that `stack` closes; note the server's version, kind, hosts and encryption."""
     what, limits = f"the {name} server", settings.limits
-    retry = RetryPolicy(limits.patience_seconds, limits.read_seconds)
+    retry = RetryPolicy(limits.retry_seconds, limits.read_seconds)
     client = stack.enter_context(connect(uri, name, limits.connect_seconds, retry, limits.allow_plaintext))
     address, server = read_address(what, uri), Server.of(client, what, retry)
     secured = "TLS" if address.is_encrypted else "not encrypted"
@@ -242,9 +242,7 @@ def _connect(checks: CheckRunner, settings: Settings, stack: ExitStack, name: st
     hosts = ", ".join(address.hosts)
     checks.note(f"{name} server", f"MongoDB {server.version}, {server.kind} at {hosts}, {secured}{lag}")
     if name == "target":
-        checks.run_check(
-            "write concern", lambda: _check_write_concern(checks, server, limits.patience_seconds)
-        )
+        checks.run_check("write concern", lambda: _check_write_concern(checks, server, limits.retry_seconds))
     return client
 
 
@@ -253,7 +251,7 @@ def _check_write_concern(checks: CheckRunner, server: Server, seconds: float) ->
     if server.lag > seconds:
         raise Unreachable(
             f"the target server: its majority is {server.lag:,.0f} s behind the primary, and a run waits "
-            f"[limits] patience_seconds = {seconds:g} for it; are most members up, and do they keep up?"
+            f"[limits] retry_seconds = {seconds:g} for it; are most members up, and do they keep up?"
         )
     checks.note("write concern", "a majority and its journals, whatever the connection string says")
 
@@ -263,7 +261,7 @@ def _check_rights(checks: CheckRunner, settings: Settings, servers: Connections)
     if not servers.are_open:
         return []
     source, target = settings.source, settings.target
-    retry = RetryPolicy(settings.limits.patience_seconds, settings.limits.read_seconds)
+    retry = RetryPolicy(settings.limits.retry_seconds, settings.limits.read_seconds)
     rights = checks.run_check(
         "rights",
         lambda: (

@@ -11,7 +11,7 @@ from dedup_job.commands.lookup import fetch_duplicates, fetch_keepers, open_ledg
 from dedup_job.config import javascript_in, parse_filter
 from dedup_job.errors import UsageError
 from dedup_job.fingerprint.shingles import NUMBER_PATTERN, comparable_text
-from dedup_job.ledger.rows import Decided, Selection
+from dedup_job.ledger.rows import DecisionRow, Selection
 from dedup_job.pipeline.context import Context
 from dedup_job.records import digest
 from dedup_job.report.decision_lines import ListedRecord
@@ -100,7 +100,7 @@ def list_decisions(context: Context, query: ListingQuery) -> Iterator[list[Liste
             return
 
 
-def _add_texts(context: Context, query: ListingQuery, rows: Sequence[Decided]) -> Iterator[ListedRecord]:
+def _add_texts(context: Context, query: ListingQuery, rows: Sequence[DecisionRow]) -> Iterator[ListedRecord]:
     if not (query.with_texts or query.numbers_only):
         yield from map(ListedRecord, rows)
         return

@@ -9,7 +9,7 @@ from dedup_job.commands.find import read_lines
 from dedup_job.errors import ConfigError, UsageError
 from dedup_job.ledger.compatibility import check_fits
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.rows import Decided
+from dedup_job.ledger.rows import DecisionRow
 from dedup_job.mongo.ids import readings
 from dedup_job.mongo.target import ReadOnlyTarget
 from dedup_job.pipeline.context import Context, RecordLookup
@@ -29,11 +29,11 @@ def open_ledger_reader(context: Context) -> LedgerReader:
     return reader
 
 
-def read_portions(pages: Iterator[list[bytes]]) -> Iterator[list[Decided]]:
+def read_portions(pages: Iterator[list[bytes]]) -> Iterator[list[DecisionRow]]:
     """Decode raw rows; yield at most 200 at a time, so that their texts can be fetched together."""
     for page in pages:
         for rows in chunked(page, ROWS_AT_ONCE):
-            yield list(map(Decided.read, rows))
+            yield list(map(DecisionRow.read, rows))
 
 
 def fetch_duplicates(context: Context, ids: Sequence[bytes]) -> Iterator[tuple[bytes, str]]:

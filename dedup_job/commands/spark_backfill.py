@@ -40,7 +40,7 @@ from dedup_job.pipeline.local_engine import Capacity
 from dedup_job.pipeline.prior_decisions import interrupted_runs
 from dedup_job.records import BACKFILL, Batch, Counts, Plan, RawIds
 from dedup_job.report.run_summary import RunSummary
-from dedup_job.spark.commit_verdicts import Carrying, carry_out
+from dedup_job.spark.commit_verdicts import CommitJob, commit_verdicts
 from dedup_job.spark.session import Cluster, session
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class SourceReading:
     def batches(self, range_: SourceRange) -> Iterator[Batch]:
         """Yield the records of a range, in order."""
         settings, limits = self.settings.source, self.settings.limits
-        retry = RetryPolicy(limits.patience_seconds, limits.read_seconds)
+        retry = RetryPolicy(limits.retry_seconds, limits.read_seconds)
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
         rates = Rates(
             (limits.max_docs_per_second or inf) / self.share,
@@ -224,7 +224,7 @@ class _Backfill:
             of_earlier_runs = [raw_id for raw_id, text in keepers.items() if text < first]
             return context.target.absent(keepers) | self._find_altered(of_earlier_runs)
 
-        carrying = Carrying(
+        commit_job = CommitJob(
             expected=map(rows, chunks(rest, context.settings.limits.batch_records)),
             records=context.source.records,
             gone=find_gone,
@@ -232,7 +232,7 @@ class _Backfill:
             observe=self.observe,
             deviations=deviations,
         )
-        return carry_out(carrying)
+        return commit_verdicts(commit_job)
 
     def _find_altered(self, ids: Sequence[bytes]) -> set[bytes]:
         """Return the keepers whose records differ between source and target, or are in the target only."""

@@ -121,7 +121,7 @@ KEY = {"_id": "head"}
 
 
 @dataclass(frozen=True, slots=True)
-class Undoing:
+class UndoProgress:
     """The progress of an undo; nothing is decided until it has finished.
 
     Attributes:
@@ -137,7 +137,7 @@ class Undoing:
     left: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, stored: Mapping[str, Any]) -> Undoing:
+    def read(cls, stored: Mapping[str, Any]) -> UndoProgress:
         """Read the progress from the head."""
         return cls(stored["run"], stored["plans"], read_counts(stored["counts"]), dict(stored["left"]))
 
@@ -184,7 +184,7 @@ class Head:
     last: PlanId | None
     next: int
     counts: Counts
-    undo: Undoing | None = None
+    undo: UndoProgress | None = None
     adopting: bool = False
     looked: datetime | None = None
     filter: str | None = None
@@ -214,7 +214,7 @@ class Head:
             covered=stored["covered"],
             next=stored["next"],
             counts=read_counts(stored["counts"]),
-            undo=Undoing.read(stored["undo"]) if stored.get("undo") else None,
+            undo=UndoProgress.read(stored["undo"]) if stored.get("undo") else None,
             adopting=stored.get("adopting", False),
             looked=stored.get("looked"),
             filter=stored.get("filter"),

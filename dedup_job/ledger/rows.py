@@ -174,7 +174,7 @@ ORDERS = ("id", "similarity", "distance", "at", "keeper")
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecisionRow:
     """A decision in a row of `dropped` or `exceptions`.
 
     Attributes:

@@ -12,7 +12,7 @@ from typing import Any
 from dedup_job.errors import StateError, Unreachable, UsageError
 from dedup_job.ledger.apply_plan import ALTERED, is_as_judged
 from dedup_job.ledger.commit import Ledger
-from dedup_job.ledger.head import Undoing
+from dedup_job.ledger.head import UndoProgress
 from dedup_job.ledger.overrides import PASS
 from dedup_job.ledger.plan_format import StoredPlan, counts_key
 from dedup_job.ledger.rows import left_row, row_key, row_keys
@@ -127,12 +127,12 @@ class UndoRun:
         return UndoBackup(self.ledger.collection("aside"))
 
     @property
-    def _progress(self) -> Undoing:
+    def _progress(self) -> UndoProgress:
         undo = self.ledger.current_head.undo
         assert undo is not None
         return undo
 
-    def undo(self, run: str, observe: Callable[[Plan], object]) -> Undoing:
+    def undo(self, run: str, observe: Callable[[Plan], object]) -> UndoProgress:
         """Undo the last run that decided something, or resume its undo.
 
         Args:
@@ -171,7 +171,7 @@ class UndoRun:
                 break
             later[link.run] = None
         check_newest(run, later, has_decided)
-        self.ledger.swap({"pending": None, "undo": None}, {"undo": Undoing(run).key})
+        self.ledger.swap({"pending": None, "undo": None}, {"undo": UndoProgress(run).key})
 
     def _newest_plan(self) -> StoredPlan | None:
         """Return the run's newest plan; an adoption's plan is only undone together with its adoption."""
@@ -294,7 +294,7 @@ class UndoRun:
         now_left = Counter(done.left) + Counter(left.values())
         # An adoption decides nothing.
         counts = Counts() if _is_adopted(stored) else stored.plan.counts
-        further = Undoing(done.run, done.plans + 1, done.counts + counts, now_left)
+        further = UndoProgress(done.run, done.plans + 1, done.counts + counts, now_left)
         after: dict[str, Any] = {
             "last": stored.previous.key if stored.previous else None,
             "next": stored.id.number,
@@ -312,7 +312,7 @@ class UndoRun:
                 return self.ledger.plan(link.id).last_id
         return None
 
-    def _finish(self) -> Undoing:
+    def _finish(self) -> UndoProgress:
         """Bring back the fields of the head from before the run, and end the undo."""
         done, ledger = self._progress, self.ledger
         row = ledger.run(done.run) or {}

@@ -17,7 +17,7 @@ from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.index.keepers import BatchTexts, KeeperRef, KeeperRefetch, Keepers
 from dedup_job.library.arguments import Key, Keywords, as_json, key_of, raw_id, recipe_of
-from dedup_job.library.snapshot import Saved, damaged, kept_texts, read, write
+from dedup_job.library.snapshot import Snapshot, damaged, kept_texts, read, write
 from dedup_job.native.arrays import Ragged, append_rows
 from dedup_job.pipeline import job
 from dedup_job.pipeline.worker_process import fingerprints_of
@@ -261,34 +261,34 @@ class Deduplicator:
             self._kept.update((key, text) for key, verdict, text in found if verdict.match is None)
         return {key: match for key, verdict, _ in found if (match := _match(verdict))}
 
-    def _saved(self) -> Saved:
+    def _saved(self) -> Snapshot:
         """Return everything that a file needs to hold."""
         keys = RawIds.of(map(raw_id, self._kept))
-        stands = np.fromiter(self._kept.values(), np.int64, len(self._kept))
-        ids, is_kept = kept_texts(keys, stands, len(self._entered))
+        text_numbers = np.fromiter(self._kept.values(), np.int64, len(self._kept))
+        ids, is_kept = kept_texts(keys, text_numbers, len(self._entered))
         standing = np.flatnonzero(is_kept)
         known = [known.sets for known in self._keepers.shingles(standing.tolist())]
-        return Saved(
+        return Snapshot(
             settings=self._settings,
             recipe=self._recipe.settings,
             keys=keys,
-            stands=stands,
+            text_numbers=text_numbers,
             texts=self._entered.texts(ids, is_kept),
             shingles=Ragged.join(known) if known else Ragged.empty(0),
         )
 
-    def _take(self, saved: Saved) -> None:
+    def _take(self, saved: Snapshot) -> None:
         """Restore the saved state, after the keepers have loaded its texts."""
         self._entered.extend(saved.texts, np.arange(len(saved.texts)))
         standing = np.flatnonzero(saved.texts.is_kept)
         self._keepers.cache_shingles(standing, saved.shingles)
         # `load_plan` has added the first keeper of each text; further keepers are added here.
-        is_first = np.zeros(len(saved.stands), np.bool_)
-        is_first[np.unique(saved.stands, return_index=True)[1]] = True
-        others = np.flatnonzero(~is_first & (saved.stands >= 0))
-        again = BatchTexts(saved.stands[others], np.zeros(len(others), np.bool_))
+        is_first = np.zeros(len(saved.text_numbers), np.bool_)
+        is_first[np.unique(saved.text_numbers, return_index=True)[1]] = True
+        others = np.flatnonzero(~is_first & (saved.text_numbers >= 0))
+        again = BatchTexts(saved.text_numbers[others], np.zeros(len(others), np.bool_))
         self._keepers.keep(again, np.ones(len(others), np.bool_), saved.keys.take(others))
-        self._kept = dict(zip(map(key_of, saved.keys), saved.stands.tolist(), strict=True))
+        self._kept = dict(zip(map(key_of, saved.keys), saved.text_numbers.tolist(), strict=True))
 
 
 def _batches(pairs: Iterable[tuple[Key, str]]) -> Iterator[tuple[dict[Key, bytes], list[bytes]]]:

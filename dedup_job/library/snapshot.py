@@ -35,14 +35,15 @@ HEADER_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class Snapshot:
     """The state of a deduplicator.
 
     Attributes:
         settings: The keywords it was created with, as JSON values.
         recipe: The settings of its recipe.
         keys: Raw ids of the k kept records, in the order they were added.
-        stands: int64, shape (k,), number of each kept record's text; -1 for a text that cannot be compared.
+        text_numbers: int64, shape (k,), number of each kept record's text; -1 for a text that cannot be
+            compared.
         texts: All n distinct texts that were added, in order; its `ids` and `is_kept` are the results of
             `kept_texts`.
         shingles: Shingle sets of the texts that have a keeper, ordered by number.
@@ -51,7 +52,7 @@ class Saved:
     settings: Mapping[str, Any]
     recipe: Mapping[str, Any]
     keys: RawIds
-    stands: npt.NDArray[np.int64]
+    text_numbers: npt.NDArray[np.int64]
     texts: PlanTexts
     shingles: Ragged
 
@@ -83,7 +84,7 @@ def _layout(sizes: _Sizes) -> dict[str, tuple[str, tuple[int, ...]]]:
     return {
         "key_ends": ("<i8", (sizes.keys + 1,)),
         "keys": ("u1", (sizes.key_bytes,)),
-        "stands": ("<i8", (sizes.keys,)),
+        "text_numbers": ("<i8", (sizes.keys,)),
         "bits": ("<u8", (sizes.texts, sizes.words)),
         "has_fingerprint": ("?", (sizes.texts,)),
         "bands": ("<u4", (sizes.texts, sizes.bands)),
@@ -94,13 +95,13 @@ def _layout(sizes: _Sizes) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def kept_texts(
-    keys: RawIds, stands: npt.NDArray[np.int64], count: int
+    keys: RawIds, text_numbers: npt.NDArray[np.int64], count: int
 ) -> tuple[RawIds, npt.NDArray[np.bool_]]:
     """Find the first keeper of each text.
 
     Args:
         keys: Raw ids of the k kept records.
-        stands: int64, shape (k,), number of each record's text; -1 for none.
+        text_numbers: int64, shape (k,), number of each record's text; -1 for none.
         count: Number of texts.
 
     Returns:
@@ -108,7 +109,7 @@ def kept_texts(
         A text without a keeper gets an arbitrary id.
     """
     # `np.unique` returns the first index of each number, so this is the first keeper.
-    kept, first = np.unique(stands, return_index=True)
+    kept, first = np.unique(text_numbers, return_index=True)
     kept, first = kept[kept >= 0], first[kept >= 0]
     is_kept = np.zeros(count, np.bool_)
     is_kept[kept] = True
@@ -117,7 +118,7 @@ def kept_texts(
     return keys.take(row) if len(keys) else RawIds.of(b"" for _ in row), is_kept
 
 
-def write(path: Path, saved: Saved) -> None:
+def write(path: Path, saved: Snapshot) -> None:
     """Write a file atomically: to a temporary file beside it, which then replaces it.
 
     Raises:
@@ -127,7 +128,7 @@ def write(path: Path, saved: Saved) -> None:
     columns: dict[str, npt.NDArray[Any]] = {
         "key_ends": saved.keys.offsets,
         "keys": saved.keys.values,
-        "stands": saved.stands,
+        "text_numbers": saved.text_numbers,
         "bits": texts.bits,
         "has_fingerprint": texts.has_fingerprint,
         "bands": texts.keys,
@@ -160,7 +161,7 @@ def write(path: Path, saved: Saved) -> None:
     partial.replace(path)
 
 
-def read(path: Path) -> Saved:
+def read(path: Path) -> Snapshot:
     """Read a file, and check everything in it.
 
     Raises:
@@ -179,7 +180,7 @@ def damaged(path: Path) -> StateError:
     return StateError(f"{path}: not a saved deduplicator of this version, or damaged")
 
 
-def _saved(file: BufferedReader) -> Saved:
+def _saved(file: BufferedReader) -> Snapshot:
     """Read and check an open file; raises ValueError and other errors of parsing if it is damaged."""
     size = os.fstat(file.fileno()).st_size
     line = file.readline(min(size, HEADER_BYTES))
@@ -202,12 +203,12 @@ def _saved(file: BufferedReader) -> Saved:
     _require(file.read(CHECKSUM_BYTES) == checksum.digest(), "the checksum is right")
     _check(columns)
     keys = RawIds(columns["key_ends"], columns["keys"])
-    ids, is_kept = kept_texts(keys, columns["stands"], sizes.texts)
+    ids, is_kept = kept_texts(keys, columns["text_numbers"], sizes.texts)
     texts = PlanTexts(
         ids, columns["bits"], columns["has_fingerprint"], columns["bands"], columns["digests"], is_kept
     )
     shingles = Ragged(columns["shingle_ends"], columns["shingles"])
-    return Saved(settings, recipe, keys, columns["stands"], texts, shingles)
+    return Snapshot(settings, recipe, keys, columns["text_numbers"], texts, shingles)
 
 
 def _check(columns: Mapping[str, npt.NDArray[Any]]) -> None:
@@ -221,9 +222,12 @@ def _check(columns: Mapping[str, npt.NDArray[Any]]) -> None:
     _require(_ascends_in_rows(shingle_ends, columns["shingles"]), "the shingles of a text ascend")
     _require((columns["has_fingerprint"].view(np.uint8) <= 1).all(), "a flag is 0 or 1")
     _require(columns["digests"].any(axis=1).all(), "each text has a digest")
-    stands, texts = columns["stands"], len(columns["digests"])
-    _require(((stands >= -1) & (stands < texts)).all(), "a kept record has an existing text")
-    _require(len(np.unique(stands[stands >= 0])) == len(shingle_ends) - 1, "each kept text has shingles")
+    text_numbers, texts = columns["text_numbers"], len(columns["digests"])
+    _require(((text_numbers >= -1) & (text_numbers < texts)).all(), "a kept record has an existing text")
+    _require(
+        len(np.unique(text_numbers[text_numbers >= 0])) == len(shingle_ends) - 1,
+        "each kept text has shingles",
+    )
     keys = list(RawIds(key_ends, columns["keys"]))
     _require(len(set(keys)) == len(keys), "no key comes twice")
     _require(all(raw_id(key_of(raw)) == raw for raw in keys), "keys are written as `raw_id` does")

@@ -78,7 +78,7 @@ class Context:
 
     def _open(self) -> None:
         settings, limits = self.settings, self.settings.limits
-        self.retry = RetryPolicy(limits.patience_seconds, limits.read_seconds)
+        self.retry = RetryPolicy(limits.retry_seconds, limits.read_seconds)
         with ExitStack() as stack:
             how = (limits.connect_seconds, self.retry, limits.allow_plaintext)
             source_client = stack.enter_context(connect(settings.source_uri(), "source", *how))

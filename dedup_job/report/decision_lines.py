@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Any
 
-from dedup_job.ledger.rows import Decided
+from dedup_job.ledger.rows import DecisionRow
 from dedup_job.mongo.ids import extended
 from dedup_job.report.differences import TextGap, TextPiece, describe_gap, mark_difference
 from dedup_job.report.terminal import fit_cell, format_id, wrap_text
@@ -31,7 +31,7 @@ class ListedRecord:
         keeper_text: The text of its keeper, None if the keeper was deleted or there is none.
     """
 
-    row: Decided
+    row: DecisionRow
     text: str | None = None
     keeper_text: str | None = None
 
@@ -122,7 +122,7 @@ class GroupMember:
         parts: The differences to its keeper's text, None if either record was deleted.
     """
 
-    row: Decided
+    row: DecisionRow
     parts: Sequence[TextPiece | TextGap] | None
 
     def as_json(self) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def cut_before_difference(first: str, second: str) -> tuple[str, str]:
     return f"…{first[start : start + MAX_SHOWN]}", f"…{second[start : start + MAX_SHOWN]}"
 
 
-def _row_as_json(row: Decided) -> dict[str, Any]:
+def _row_as_json(row: DecisionRow) -> dict[str, Any]:
     values = {"id": extended(row.id), "verdict": row.verdict, "reason": row.reason}
     if row.keeper is not None:
         match = {"distance": row.distance, "similarity": row.similarity}
@@ -161,7 +161,7 @@ def _row_as_json(row: Decided) -> dict[str, Any]:
     return {**values, "run": row.run, "at": row.at.isoformat(timespec="seconds")}
 
 
-def _row_as_text(row: Decided) -> str:
+def _row_as_text(row: DecisionRow) -> str:
     record = format_id(extended(row.id))
     if row.keeper is None:
         return f"{record}: {row.verdict}, {row.reason}, run {row.run}"

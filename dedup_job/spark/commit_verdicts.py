@@ -15,8 +15,8 @@ from dedup_job.spark.planned_verdicts import Deviations, ExpectedRows, SparkDeci
 
 
 @dataclass(frozen=True, slots=True)
-class Carrying:
-    """Everything that `carry_out` needs to commit the planned verdicts.
+class CommitJob:
+    """Everything that `commit_verdicts` needs to commit the planned verdicts.
 
     Attributes:
         expected: The planned verdicts in order, in pieces that are committed together.
@@ -50,7 +50,7 @@ class Fetched(NamedTuple):
     gone: ExpectedRows
 
 
-def carry_out(job: Carrying) -> Counts:
+def commit_verdicts(job: CommitJob) -> Counts:
     """Commit the planned verdicts batch by batch, and decide again where a plan no longer holds.
 
     A record that was deleted since it was fingerprinted is skipped, as if it had been deleted before.  A
@@ -87,7 +87,7 @@ def planned(rows: ExpectedRows, hashes: npt.NDArray[np.uint64], decision: SparkD
     return Plan(rows.ids, decision.verdicts, rows.bits, rows.has_fingerprint, rows.keys, rows.digests, hashes)
 
 
-def _fetched(job: Carrying) -> Iterator[Fetched]:
+def _fetched(job: CommitJob) -> Iterator[Fetched]:
     """Re-read the records of the planned verdicts, in order."""
     for rows in job.expected:
         places = {raw_id: row for row, raw_id in enumerate(rows.ids)}
@@ -102,7 +102,7 @@ def _fetched(job: Carrying) -> Iterator[Fetched]:
             yield Fetched(rows.take(np.arange(0)), Batch((), ()), rows.take(np.arange(done, len(rows))))
 
 
-def _decided(rows: ExpectedRows, is_changed: npt.NDArray[np.bool_], job: Carrying) -> SparkDecision:
+def _decided(rows: ExpectedRows, is_changed: npt.NDArray[np.bool_], job: CommitJob) -> SparkDecision:
     """Decide the records of a batch, using only keepers that are still valid."""
     own = set(rows.ids)
     # Without an invalid keeper, a record may match another keeper, which has to be checked as well.

@@ -122,7 +122,7 @@ MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
         "in_flight_mb": ("memory for records that were read and not yet committed", "128"),
         "record_seconds": ("processor time for a record; more, twice, makes it `poison`", "10"),
         "connect_seconds": ("timeout of a connection or an answer", "30"),
-        "patience_seconds": ("how long a server that fails is retried before exit code 69", "600"),
+        "retry_seconds": ("how long a server that fails is retried before exit code 69", "600"),
         "read_seconds": ("the server ends a read that takes longer", "1800"),
         "max_docs_per_second": ("read rate", "500"),
         "max_mb_per_second": ("read rate", "5"),

@@ -151,9 +151,9 @@ def test_labels_are_set_by_keyboard_kept_saved_and_read_by_evaluate(reported: Jo
     told = json.loads(done.stdout)
     assert told["pairs"] == 4
     similarities = [float(one.get_attribute("data-similarity")) for one in tab.locator(".pair").all()[:5]]
-    assert told["asked"]["wrong_now"] == told["false_alarms"] == 2
-    assert told["asked"]["pairs"] == 4
-    assert told["asked"]["up_to"] in (*[pytest.approx(one, abs=1e-4) for one in similarities], 1.0)
+    assert told["advice"]["wrong_now"] == told["false_alarms"] == 2
+    assert told["advice"]["pairs"] == 4
+    assert told["advice"]["up_to"] in (*[pytest.approx(one, abs=1e-4) for one in similarities], 1.0)
     assert " fits these labels best: " in reported.command("evaluate", "--pairs", str(file)).stdout
     tab.click("#pair-1 [data-label=different]")
     assert tab.inner_text("#bar-says") == "4 labelled: 2 same, 1 different, 1 unsure"

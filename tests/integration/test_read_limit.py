@@ -54,7 +54,7 @@ def in_context(job: Job, work: Callable[[Context], Any]) -> None:
 def test_every_read_of_every_command_has_a_time_limit(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     reads = Reads()
     install(monkeypatch, reads)
-    job.set("limits", read_seconds=77.0, patience_seconds=5.0)
+    job.set("limits", read_seconds=77.0, retry_seconds=5.0)
     decide_all(job)
     overtake(job)
     up_to_date(job)
@@ -82,7 +82,7 @@ def test_a_cursor_that_waits_for_its_reader_is_not_ended(job: Job) -> None:
 
 
 def test_a_condition_that_never_ends_is_ended_by_the_server(job: Job) -> None:
-    job.set("limits", read_seconds=0.5, patience_seconds=0.5)
+    job.set("limits", read_seconds=0.5, retry_seconds=0.5)
     job.source.insert_many([{"_id": n, "text": "一段足够长的文字，两条记录都有。" * 3} for n in range(2)])
     job.decide("backfill")
     code, line = told(job.command("list", "--where", ENDLESS, "--allow-js"))

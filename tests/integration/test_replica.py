@@ -198,13 +198,13 @@ def test_a_lasting_fault_ends_the_run_and_the_next_one_finishes(
     def begin(_: object) -> None:
         fail(replica_set, "alwaysOn", failCommands=[command], **fault)
 
-    set_job.set("limits", patience_seconds=1.0)
+    set_job.set("limits", retry_seconds=1.0)
     install(monkeypatch, Moments({(step, 3): begin}))
     with pytest.raises(error):
         set_job.decide("backfill")
 
     fail(replica_set, "off")
-    set_job.set("limits", patience_seconds=120.0)
+    set_job.set("limits", retry_seconds=120.0)
     set_job.decide("backfill")
     check(set_job, expected)
 
@@ -230,7 +230,7 @@ def test_a_run_waits_for_a_majority_that_comes_back(
 def test_without_a_majority_a_run_ends_when_its_patience_does_and_says_why(
     set_job: Job, expected: Any, replica_set: LocalReplicaSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_job.set("limits", patience_seconds=5.0)  # longer than a primary needs to notice that it is alone
+    set_job.set("limits", retry_seconds=5.0)  # longer than a primary needs to notice that it is alone
     moments = Moments({("accept", 2): lambda _: lose_majority(replica_set)})
     install(monkeypatch, moments)
 
@@ -242,7 +242,7 @@ def test_without_a_majority_a_run_ends_when_its_patience_does_and_says_why(
         set_job.decide("backfill")  # now from its beginning
 
     replica_set.whole()
-    set_job.set("limits", patience_seconds=120.0)
+    set_job.set("limits", retry_seconds=120.0)
     set_job.decide("backfill")
     check(set_job, expected)
 
@@ -256,7 +256,7 @@ def test_a_primary_that_falls_silent_is_given_up_and_the_next_one_serves(
     set_job: Job, expected: Any, replica_set: LocalReplicaSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its connections stay open, so nothing but the missing heartbeat tells: to other members as well."""
-    set_job.set("limits", patience_seconds=180.0)  # one of which may wait for it for a minute
+    set_job.set("limits", retry_seconds=180.0)  # one of which may wait for it for a minute
     moments = Moments({("accept", 3): lambda _: replica_set.primary().pause()})
     install(monkeypatch, moments)
 
@@ -308,13 +308,13 @@ def test_a_write_that_no_majority_acknowledges_is_not_waited_for_forever(
 ) -> None:
     behind: list[Member] = []
     moments = Moments({("accept", 3): lambda _: behind.append(stop_replication(replica_set))})
-    set_job.set("limits", patience_seconds=2.0)
+    set_job.set("limits", retry_seconds=2.0)
     install(monkeypatch, moments)
     with pytest.raises(Unreachable, match="no majority acknowledged in time"):
         set_job.decide("backfill")
 
     replicate(replica_set, *behind)
-    set_job.set("limits", patience_seconds=120.0)
+    set_job.set("limits", retry_seconds=120.0)
     set_job.decide("backfill")
     check(set_job, expected)
 
@@ -329,14 +329,14 @@ def test_a_ledger_that_no_majority_has_is_not_waited_for_forever(
             if f"unique.dedup.{name}" != missing:
                 set_job.database.create_collection(f"unique.dedup.{name}")
     behind = stop_replication(replica_set)
-    set_job.set("limits", patience_seconds=2.0)
+    set_job.set("limits", retry_seconds=2.0)
     with pytest.raises(Unreachable, match="no majority acknowledged in time"):
         set_job.decide("backfill")
     with pytest.raises(Unreachable, match=r"no majority acknowledged in time|MaxTimeMSExpired"):
         set_job.decide("backfill")
 
     replicate(replica_set, behind)
-    set_job.set("limits", patience_seconds=120.0)
+    set_job.set("limits", retry_seconds=120.0)
     set_job.decide("backfill")
     check(set_job, expected)
 

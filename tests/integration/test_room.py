@@ -140,7 +140,7 @@ def test_a_bad_line_makes_a_run_slow_and_changes_nothing(
 
 @pytest.mark.long
 def test_records_as_large_as_a_document_can_be_are_copied_dropped_verified_and_undone(job: Job) -> None:
-    job.set("limits", batch_records=1000, patience_seconds=60.0)
+    job.set("limits", batch_records=1000, retry_seconds=60.0)
     job.source.insert_one(of_most_bytes({"_id": 1, "text": TEXT}))
     job.source.insert_one(of_most_bytes({"_id": 2, "text": TEXT}))
     job.source.insert_one(of_most_bytes({"_id": 3, "text": ""}))

@@ -87,7 +87,7 @@ def is_clean(said: str, job: Job | None = None) -> bool:
     ],
 )
 def test_a_connection_string_that_does_not_work(job: Job, run: Run, uri: str, code: int) -> None:
-    job.set("limits", connect_seconds=0.2, patience_seconds=0.2, allow_plaintext=False)
+    job.set("limits", connect_seconds=0.2, retry_seconds=0.2, allow_plaintext=False)
     ended, said = run(uri.format(quote_plus(CANARY)))
     assert ended == code
     assert said.count("dedup-job: ") + said.count('"level": "error"') == 1  # a line, or an object
@@ -118,7 +118,7 @@ FORMS = (
 def test_no_four_characters_of_a_password_are_in_what_a_command_says(
     job: Job, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    job.set("limits", connect_seconds=0.02, patience_seconds=0.02)
+    job.set("limits", connect_seconds=0.02, retry_seconds=0.02)
     monkeypatch.chdir(job.folder)
     Path("pairs.tsv").write_text("1\t2\t1\n")
     drawn = Random(command)

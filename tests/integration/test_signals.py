@@ -137,7 +137,7 @@ def without_server(filled: Job, how: signal.Signals, grace: str = "5") -> Iterat
             client["lost"]["pages"].insert_many(list(generate(50, seed=11)))
         filled.set("source", database="lost")
         filled.set("target", database="lost")
-        filled.set("limits", patience_seconds=HOUR, connect_seconds=HOUR)
+        filled.set("limits", retry_seconds=HOUR, connect_seconds=HOUR)
         filled.uri = server.uri
         with halted(filled, 25, grace) as process:
             os.kill(server.pid, how)

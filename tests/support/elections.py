@@ -128,7 +128,7 @@ def _restless_run(job: Job, replica_set: LocalReplicaSet) -> Tally:
 def _job(database: Database[Any], uri: str, folder: Path, records: int) -> Job:
     job = Job(database, uri, folder)
     job.set("source", fields=["data"])
-    job.set("limits", batch_records=10, patience_seconds=60.0)
+    job.set("limits", batch_records=10, retry_seconds=60.0)
     database.client.drop_database(database)
     job.source.insert_many(list(generate(records, seed=9)))
     return job

@@ -47,7 +47,7 @@ class Loop:
 
     def run(self, fault: Fault | None = None, hasty: bool = False, records: bool = False) -> Ended:
         """Run the job to its end, with a fault or undisturbed."""
-        limits = {"connect_seconds": 0.3, "patience_seconds": 0.5} if hasty else {}
+        limits = {"connect_seconds": 0.3, "retry_seconds": 0.5} if hasty else {}
         config = self.arena.config_file(limits=limits)
         pid = 0
 

@@ -69,7 +69,7 @@ class Job:
     def hasty(self) -> Iterator[None]:
         """Give up an unreachable server immediately; only for tests whose server is really gone."""
         limits = dict(self.tables["limits"])
-        self.set("limits", connect_seconds=0.3, patience_seconds=0.5)
+        self.set("limits", connect_seconds=0.3, retry_seconds=0.5)
         try:
             yield
         finally:

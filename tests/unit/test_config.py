@@ -143,7 +143,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "recipe": {"hmm": "x", "features": "x", "bits": 7},
     "match": {"radius": 1.5, "min_similarity": 2},
     "engine": {"workers": 5_000},
-    "limits": {"record_seconds": 0, "allow_plaintext": "yes", "patience_seconds": float("inf")},
+    "limits": {"record_seconds": 0, "allow_plaintext": "yes", "retry_seconds": float("inf")},
     "report": {"directory": [1], "sample": 3},
 }
 

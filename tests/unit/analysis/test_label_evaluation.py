@@ -171,7 +171,7 @@ def test_an_evaluation_says_which_threshold_the_labels_ask_for() -> None:
         for line, (similarity, same, unchecked) in enumerate(pairs)
     ]
     evaluation = Evaluation(SETTING, "digest", judged)
-    assert evaluation.as_json()["asked"] == {
+    assert evaluation.as_json()["advice"] == {
         "min_similarity": 0.86, "above": 0.82, "up_to": 0.9, "wrong": 0, "wrong_now": 1, "pairs": 2,
     }  # fmt: skip
     assert "min_similarity = 0.86 fits these labels best: 0 of 2" in evaluation.as_text()
@@ -180,5 +180,5 @@ def test_an_evaluation_says_which_threshold_the_labels_ask_for() -> None:
 @pytest.mark.parametrize("same", [True, False])
 def test_labels_of_one_kind_ask_for_no_threshold(same: bool) -> None:
     evaluation = Evaluation(SETTING, "digest", [judged(line, same, True, line / 10) for line in range(1, 9)])
-    assert evaluation.as_json()["asked"] is None
+    assert evaluation.as_json()["advice"] is None
     assert "no threshold can be advised: label some pairs as the same and some" in evaluation.as_text()

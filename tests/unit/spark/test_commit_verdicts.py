@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dedup_job.records import Action, Batch, Plan, Verdict, digests
-from dedup_job.spark.commit_verdicts import Carrying, carry_out
+from dedup_job.spark.commit_verdicts import CommitJob, commit_verdicts
 from dedup_job.spark.planned_verdicts import Deviations, ExpectedMatch, ExpectedRows
 
 BATCH = 5
@@ -114,10 +114,12 @@ class World:
     removed: set[bytes] = field(default_factory=set)
     plans: list[Plan] = field(default_factory=list)
 
-    def carry_out(self, rows: ExpectedRows, deviations: Deviations | None = None) -> Deviations:
+    def commit_verdicts(self, rows: ExpectedRows, deviations: Deviations | None = None) -> Deviations:
         parts = [rows.take(np.arange(at, min(at + BATCH, len(rows)))) for at in range(0, len(rows), BATCH)]
         deviations = deviations or Deviations()
-        carry_out(Carrying(parts, self.records, self.taken_out, self.commit, lambda *_: None, deviations))
+        commit_verdicts(
+            CommitJob(parts, self.records, self.taken_out, self.commit, lambda *_: None, deviations)
+        )
         return deviations
 
     def records(self, ids: Sequence[bytes]) -> list[Batch]:
@@ -176,7 +178,7 @@ def raw(number: int, is_changed: bool = False) -> bytes:
 @pytest.mark.parametrize("seed", range(20))
 def test_what_was_expected_is_what_deciding_in_order_gives(seed: int) -> None:
     collection, world = Collection.drawn(Random(seed)), World()
-    deviations = world.carry_out(collection.expected())
+    deviations = world.commit_verdicts(collection.expected())
     assert world.ended() == collection.keepers()
     assert not deviations.standing
 
@@ -187,14 +189,14 @@ def test_what_does_not_land_is_decided_around_as_in_order(seed: int) -> None:
     collection = Collection.drawn(rng)
     gone = frozenset(number for number in range(40) if rng.random() < 0.1)
     world = World(gone, frozenset(number for number in range(40) if rng.random() < 0.02 * (seed % 3)))
-    world.carry_out(collection.expected())
+    world.commit_verdicts(collection.expected())
     assert world.ended() == collection.keepers(gone, world.failing)
 
 
 def test_a_record_that_is_another_by_now_is_copied_and_stands_for_nothing() -> None:
     collection = Collection([0, 0, 2, 0], {0: [], 2: []})
     world = World(changed=frozenset({0}))
-    world.carry_out(collection.expected())
+    world.commit_verdicts(collection.expected())
     assert world.ended() == ["unchecked", 1, 2, 1]
     assert world.plans[0].verdicts[0].reason == "changed"
 
@@ -202,13 +204,13 @@ def test_a_record_that_is_another_by_now_is_copied_and_stands_for_nothing() -> N
 def test_a_keeper_that_somebody_took_out_of_the_target_stands_for_nothing() -> None:
     collection = Collection([0, 1, 2, 3, 4, 0, 6, 0], {**{n: [] for n in range(5)}, 6: [(1, 0), (2, 3)]})
     world = World(removed={raw_id(0)})
-    world.carry_out(collection.expected())
+    world.commit_verdicts(collection.expected())
     assert world.ended() == [0, 1, 2, 3, 4, 5, 5, 5]
 
 
 def test_a_duplicate_is_told_with_its_distance_and_similarity() -> None:
     collection, world = Collection([0, 1, 1, 0], {0: [], 1: [(3, 0)]}), World()
-    world.carry_out(collection.expected())
+    world.commit_verdicts(collection.expected())
     told = [(verdict.reason, verdict.match) for verdict in world.plans[0].verdicts[1:]]
     assert [(reason, match and (match.distance, match.similarity)) for reason, match in told] == [
         ("near", (3, 0.9)),
