@@ -44,7 +44,7 @@ test-newest:
 	$(NEWEST)/bin/python -m pytest --quiet --numprocesses $(PROCESSES) --dist worksteal -m "not long and not longest"
 
 test-mongo7: install
-	$(BIN)/python -m scripts.dev.local_mongod7 -- $(PYTEST) tests/integration
+	$(BIN)/python -m scripts.dev.local_mongod7 -- $(PYTEST) tests/integration tests/slow
 
 lint: install
 	$(BIN)/ruff format --check
