@@ -267,8 +267,8 @@ class Forecast:
             return f"{low:.1f} %: the sample has all records"
         most = f"up to {high:.1f} %" if pairs >= FEW_PAIRS else "more"
         return (
-            f"{low:.1f} % in the sample, as memory and disk assume; {most} in the collection, if copies are "
-            "far apart (`report` counts them)"
+            f"{low:.1f} % in the sample, as memory and disk assume; {most} in the collection,\n"
+            "            if copies are far apart: `report` counts them"
         )
 
 
