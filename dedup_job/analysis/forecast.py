@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
 
+from dedup_job.report.terminal import format_bytes, format_duration
+
 # A commit is not measured, because an estimate writes nothing.  Assumed instead: writes per chunk, each a
 # round trip and a flush of the journal to a solid-state disk; and the rate at which records reach the target.
 WRITES_PER_CHUNK, FLUSH_SECONDS, BYTES_PER_SECOND = 6, 0.004, 60e6
@@ -17,9 +19,6 @@ DIGEST_BYTES, KEY_BYTES = 16, 7
 DROPPED_ROW_BYTES = 135 * 0.25 + 32
 # With fewer pairs of copies than this in the sample, the largest share is a guess.
 FEW_PAIRS = 10
-
-HOUR, MINUTE = 3600, 60
-MB, GB = 1 << 20, 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,18 +269,3 @@ class Forecast:
             f"{low:.1f} % in the sample, as memory and disk assume; {most} in the collection,\n"
             "            if copies are far apart: `report` counts them"
         )
-
-
-def format_bytes(nbytes: float | None) -> str:
-    """Return a number of bytes as text: GB, MB or bytes."""
-    nbytes = nbytes or 0
-    if nbytes >= GB:
-        return f"{nbytes / GB:,.1f} GB"
-    return f"{nbytes / MB:,.0f} MB" if nbytes >= MB else f"{nbytes:,.0f} bytes"
-
-
-def format_duration(seconds: float) -> str:
-    """Return a duration as text: hours, minutes or seconds."""
-    if seconds >= HOUR:
-        return f"{seconds / HOUR:,.1f} hours"
-    return f"{seconds / MINUTE:,.0f} minutes" if seconds >= 5 * MINUTE else f"{seconds:,.0f} seconds"

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from dedup_job import __version__
-from dedup_job.analysis.forecast import Forecast, format_bytes
+from dedup_job.analysis.forecast import Forecast
 from dedup_job.commands.estimate import estimate
 from dedup_job.commands.report import read_checked_head
 from dedup_job.commands.status import describe_lease
@@ -32,6 +32,7 @@ from dedup_job.pipeline.guards import FIRST_RECORDS, UncheckedGuard, stop_run
 from dedup_job.pipeline.process_memory import available_bytes
 from dedup_job.pipeline.sample import read_sample
 from dedup_job.report.progress import Advance
+from dedup_job.report.terminal import format_bytes
 from dedup_job.text.fields import TEXT, TextFields, count_field_kinds
 
 T = TypeVar("T")

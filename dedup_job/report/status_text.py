@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dedup_job.report.terminal import fit_cell, format_id, hang, wrap_text
+from dedup_job.report.terminal import fit_cell, format_duration, format_id, hang, wrap_text
 
-UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
 NUMBERS = ("read", "unique", "duplicate")
 
 
@@ -57,7 +56,7 @@ def _describe_scan(at: str | None, seconds: float | None) -> str:
     """Return when the source was last scanned."""
     if at is None or seconds is None:
         return "never: no run has scanned the whole source yet"
-    return f"{at}, {duration(seconds)} ago"
+    return f"{at}, {format_duration(seconds)} ago"
 
 
 def _describe_lease(lease: Mapping[str, Any] | None) -> str:
@@ -68,10 +67,10 @@ def _describe_lease(lease: Mapping[str, Any] | None) -> str:
     if lease["holder_alive"] is False:
         return f"free: {holder} is gone"
     if not lease["held"]:
-        return f"free: the lease of {holder} expired {duration(-lease['seconds_left'])} ago"
+        return f"free: the lease of {holder} expired {format_duration(-lease['seconds_left'])} ago"
     # `None` if the holder runs on another machine, where its process cannot be checked.
     alive = "" if lease["holder_alive"] is None else ", which is alive"
-    return f"held by {holder}{alive}, for {duration(lease['seconds_left'])} more unless renewed"
+    return f"held by {holder}{alive}, for {format_duration(lease['seconds_left'])} more unless renewed"
 
 
 def _run_table(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -106,16 +105,6 @@ def _format_number(value: int | Mapping[str, int] | None) -> str:
 
 def _sum(parts: Mapping[str, int]) -> int:
     return sum(parts.values())
-
-
-def duration(seconds: float) -> str:
-    """Return a time in the largest unit with a value of at least two.
-
-    >>> duration(5), duration(119), duration(120), duration(200_000)
-    ('5 seconds', '119 seconds', '2 minutes', '2 days')
-    """
-    name, size = next((unit for unit in UNITS if seconds >= 2 * unit[1]), UNITS[-1])
-    return f"{seconds / size:.0f} {name}"
 
 
 STATES = {"ok": "ok", "warning": "warning", "fault": "FAULT"}

@@ -10,6 +10,8 @@ from typing import Any
 
 # Columns.
 WIDTH = 110
+UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
+MB, GB = 1 << 20, 1 << 30
 # Lines of Chinese may break anywhere.
 WORD = re.compile(r" ?[!-~]{1,60}|.")
 
@@ -123,3 +125,21 @@ def fit_cell(text: str, width: int) -> str:
 def display_width(text: str) -> int:
     """Return how many columns of a terminal a text takes: Chinese characters take two."""
     return sum(1 + (unicodedata.east_asian_width(char) in "WF") for char in text)
+
+
+def format_duration(seconds: float) -> str:
+    """Return a time in the largest unit with a value of at least two.
+
+    >>> [format_duration(seconds) for seconds in (5, 119, 120, 200_000)]
+    ['5 seconds', '119 seconds', '2 minutes', '2 days']
+    """
+    name, size = next((unit for unit in UNITS if seconds >= 2 * unit[1]), UNITS[-1])
+    return f"{seconds / size:.0f} {name}"
+
+
+def format_bytes(nbytes: float | None) -> str:
+    """Return a number of bytes as text: GB, MB or bytes."""
+    nbytes = nbytes or 0
+    if nbytes >= GB:
+        return f"{nbytes / GB:,.1f} GB"
+    return f"{nbytes / MB:,.0f} MB" if nbytes >= MB else f"{nbytes:,.0f} bytes"

@@ -13,8 +13,6 @@ from dedup_job.analysis.forecast import (
     Seconds,
     Sizes,
     dropped_share,
-    format_bytes,
-    format_duration,
 )
 
 MB = 1 << 20
@@ -122,16 +120,3 @@ def test_the_json_object_is_json_without_infinities() -> None:
     assert values["rates"]["fingerprinting_and_deciding"] == 4_000
     nothing = changed("seconds_each", read=0.0)
     assert json.loads(json.dumps(nothing.as_json(), allow_nan=False))["rates"]["reading"] is None
-
-
-def test_sizes_and_times_are_told_in_words() -> None:
-    assert [format_bytes(512), format_bytes(3 * MB), format_bytes(2.5 * (1 << 30))] == [
-        "512 bytes",
-        "3 MB",
-        "2.5 GB",
-    ]
-    assert [format_duration(40), format_duration(600), format_duration(9_000)] == [
-        "40 seconds",
-        "10 minutes",
-        "2.5 hours",
-    ]
