@@ -22,7 +22,9 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from dedup_job.config_errors import describe_errors
 from dedup_job.errors import ConfigError, UsageError
@@ -146,10 +148,15 @@ class SourceSettings(Section):
 
 
 class TargetSettings(Section):
-    """`[target]`: the collection for unique records; the ledger is stored beside it."""
+    """`[target]`: the collection for unique records; the ledger is stored beside it.
+
+    Without copies there is no such collection, and the names only say where the ledger is stored.
+    """
 
     database: DatabaseName
     collection: CollectionName
+    # The alias is the name in the file; pydantic has a method `copy`.
+    has_copies: bool = Field(True, alias="copy")
     uri_file: File | None = None
 
 
@@ -241,6 +248,20 @@ class LimitSettings(Section):
     max_vanished_share: float = Field(0.5, ge=0, le=1)
 
 
+class MarkSettings(Section):
+    """`[mark]`: the field that `mark` writes into dropped records of the source."""
+
+    field: Name = "dedup"
+    auto: bool = False
+
+    @field_validator("field")
+    @classmethod
+    def _is_one_field(cls, value: str) -> str:
+        if "." in value or value.startswith("$") or value == "_id":
+            raise ValueError("the name of a field of the record itself, without dots and $")
+        return value
+
+
 class ReportSettings(Section):
     """`[report]`: where reports are saved, what they show, and which monitoring is notified."""
 
@@ -274,7 +295,18 @@ class Settings(Deciding):
     target: TargetSettings
     engine: EngineSettings = EngineSettings()
     limits: LimitSettings = LimitSettings()
+    mark: MarkSettings = MarkSettings()
     report: ReportSettings = ReportSettings()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _store_ledger_beside_source(cls, table: Any) -> Any:
+        """Without copies, the ledger is stored beside the source unless `[target]` names another place."""
+        source, target = (table.get(name) for name in ("source", "target"))
+        if not isinstance(source, dict) or not isinstance(target, dict) or target.get("copy") is not False:
+            return table
+        place = {name: source[name] for name in ("database", "collection") if name in source}
+        return {**table, "target": {**place, **target}}
 
     # Settings that the environment or the command line changes, as "match.min_similarity (--set)".
     _overrides: tuple[str, ...] = PrivateAttr(())
@@ -346,13 +378,18 @@ class SettingOverride:
     origin: str
 
 
+def keys_of(section: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the settings of a section, by their names in the file."""
+    return {info.alias or name: info for name, info in section.model_fields.items()}
+
+
 def setting_variables() -> dict[str, tuple[str, str]]:
     """Return the section and key of each setting, by the name of its environment variable."""
     return {
         f"DEDUP_{section}_{key}".upper(): (section, key)
         for section, field in Settings.model_fields.items()
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
-        for key in field.annotation.model_fields
+        for key in keys_of(field.annotation)
     }
 
 
@@ -395,9 +432,14 @@ def check_settings(table: dict[str, Any], name: str, folder: Path = Path()) -> S
         ConfigError: In one line that says what to correct.
     """
     try:
-        return Settings.model_validate(table, context={"folder": folder})
+        settings = Settings.model_validate(table, context={"folder": folder})
     except ValidationError as error:
         raise ConfigError(f"{name}: {describe_errors(error, Settings)}") from None
+    if settings.mark.field in {path.partition(".")[0] for path in settings.source.fields}:
+        raise ConfigError(
+            f"{name}: [mark] field: {settings.mark.field} has the text that is judged; name another field"
+        )
+    return settings
 
 
 def check_deciding(table: dict[str, Any]) -> Deciding:

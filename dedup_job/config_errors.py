@@ -78,7 +78,7 @@ def _find_similar_key(details: ErrorDetails, tables: type[BaseModel]) -> str | N
 def _list_keys(path: Sequence[int | str], tables: type[BaseModel]) -> list[str]:
     """Return the keys of the section that a path is in; for the path of a section, all sections."""
     *_, innermost = _walk_models(path[:-1], tables)
-    return list(innermost.model_fields)
+    return [info.alias or name for name, info in innermost.model_fields.items()]
 
 
 def _describe_expected(details: ErrorDetails, tables: type[BaseModel]) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dedup_job.audit.audit_session import AuditSession, hash_records
 from dedup_job.ledger.apply_plan import is_as_judged
 from dedup_job.ledger.plan_format import counts_key
 from dedup_job.mongo.ids import extended
+from dedup_job.pipeline.context import Context
+from dedup_job.records import digest
 from dedup_job.report.run_summary import peak_rss_mb
 from dedup_job.report.terminal import format_row
 
@@ -241,8 +243,29 @@ RECORDS = (
         of_sample=False,
     ),
 )
+# Without copies the source itself has the kept records, beside the dropped ones; its owner may delete or
+# change any of them, which matters only where another record was dropped for it.
+KEEPER_MEANS = {
+    "keeper_missing": "a dropped record whose keeper is no longer in the source: `sync` decides it again",
+    "keeper_altered": "a dropped record whose keeper's text has changed: `sync` decides it again",
+}
+OF_A_TARGET = ("missing", "altered", "foreign", "duplicate_in_target")
+WITHOUT_COPIES = tuple(
+    replace(kind, means=KEEPER_MEANS.get(kind.name, kind.means))
+    for kind in RECORDS
+    if kind.name not in OF_A_TARGET
+)
+KEEPERS_ALTERED = """SELECT DISTINCT k.id AS id FROM decided d JOIN decided k ON k.id = d.keeper
+    JOIN target t ON t.id = k.id WHERE d.action = 1 AND t.hash != k.hash"""
+
 # Asked of a keeper's own decision, which a sample may lack.
 OF_KEEPERS = tuple(kind for kind in RECORDS if kind.name in ("keeper_not_kept", "keeper_later"))
+
+
+def checks_of_records(context: Context) -> tuple[Check, ...]:
+    """Return the checks of single records that fit the settings."""
+    return RECORDS if context.target.holds_copies else WITHOUT_COPIES
+
 
 # Records shown of each kind of difference.
 SAMPLES = 5
@@ -283,10 +306,15 @@ def check_numbers(audit: AuditSession) -> Iterator[AuditDifference]:
     counts, reader = audit.head.counts, audit.reader
     unchecked, refused = sum(counts.unchecked.values()), sum(counts.refused.values())
     restored = reader.restored()
-    # A conflict means that the target has a foreign record with the id, and it counts like any other.
-    conflicts = counts.refused.get("conflict", 0)
-    kept = counts.unique + unchecked + conflicts + restored + len(audit.context.undo_leftovers())
-    expected = {None: kept, "dropped": counts.duplicate - restored, "exceptions": unchecked + refused}
+    expected: dict[str | None, int] = {
+        "dropped": counts.duplicate - restored,
+        "exceptions": unchecked + refused,
+    }
+    if audit.context.target.holds_copies:
+        # A conflict means that the target has a foreign record with the id, and it counts like any other.
+        conflicts = counts.refused.get("conflict", 0)
+        left = len(audit.context.undo_leftovers())
+        expected[None] = counts.unique + unchecked + conflicts + restored + left
     wrong = [
         {"collection": name or "the target", "records": size, "ledger": number}
         for name, number in expected.items()
@@ -298,7 +326,10 @@ def check_numbers(audit: AuditSession) -> Iterator[AuditDifference]:
 
 def check_records(audit: AuditSession, kinds: Iterable[Check]) -> Iterator[AuditDifference]:
     """Yield the differences that the queries find, each with its first records."""
-    _accept_server_times(audit)
+    if audit.context.target.holds_copies:
+        _accept_server_times(audit)
+    else:
+        _accept_same_texts(audit)
     for kind in kinds:
         count, ids = audit.book.answer(kind.question, SAMPLES)
         if count and kind in (MISSING, ALTERED):
@@ -315,6 +346,19 @@ def _accept_server_times(audit: AuditSession) -> None:
                 raw_id
                 for raw_id, raw in records.items()
                 if is_as_judged(raw, audit.book.hash_of(raw_id) or b"")
+            )
+
+
+def _accept_same_texts(audit: AuditSession) -> None:
+    """Mark keepers in the source as unaltered that changed, but not in their text."""
+    reader = audit.context.recipe.reader
+    for ids in audit.book.pages(KEEPERS_ALTERED, IDS_AT_ONCE):
+        for records in audit.context.source.fetch(ids):
+            texts, _ = reader.texts([*records.values()])
+            audit.book.mark_unaltered(
+                raw_id
+                for raw_id, text in zip(records, texts, strict=True)
+                if digest(text.encode("utf-8", "surrogatepass")) == audit.book.text_digest_of(raw_id)
             )
 
 

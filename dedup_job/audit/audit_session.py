@@ -18,7 +18,7 @@ from dedup_job.ledger.plan_format import PlanId
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.rows import row_keys
 from dedup_job.mongo.ids import id_of, portions, selector
-from dedup_job.mongo.pages import BatchSize, Pages
+from dedup_job.mongo.pages import Pages
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.pipeline.context import Context
 from dedup_job.records import digest
@@ -74,14 +74,6 @@ class AuditReader(LedgerReader):
             raise StateError(f"plan {plan_id.number} left the ledger meanwhile; verify again")
         return read_plan_document(packed)
 
-    def target(self, records: int) -> Pages:
-        """Return a reader of the target, with at most this many records per page."""
-        return Pages(self._target_collection, lambda: BatchSize(records, 8 << 20))
-
-    @property
-    def _target_collection(self) -> RetryingCollection:
-        return RetryingCollection(self._database[self._target], "the target", self._retry)
-
     def rows(self, name: str) -> Pages:
         """Return a reader of one of the ledger's collections: dropped, exceptions or overrides."""
         return Pages(self.collection(name))
@@ -103,7 +95,8 @@ class AuditReader(LedgerReader):
     def size(self, name: str | None) -> int:
         """Return the exact number of rows in one of the ledger's collections; None is the target itself."""
         # With the hint, the server counts the _id index and reads no documents.
-        collection = self._target_collection if name is None else self.collection(name)
+        target = RetryingCollection(self._database[self._target], "the target", self._retry)
+        collection = target if name is None else self.collection(name)
         return collection.count_documents({}, hint="_id_")
 
 
@@ -147,11 +140,6 @@ def check_unmoved(audit: AuditSession) -> None:
         raise LeaseHeld("a run changed this target during the verification; verify again")
 
 
-def target_name(context: Context) -> str:
-    """Return the full name of the target."""
-    return f"{context.settings.target.database}.{context.settings.target.collection}"
-
-
 def read_fitting_head(context: Context, reader: LedgerReader) -> Head:
     """Return the state of the ledger.
 
@@ -161,7 +149,7 @@ def read_fitting_head(context: Context, reader: LedgerReader) -> Head:
     """
     head = reader.head()
     if head is None:
-        raise ConfigError(f"[target]: {target_name(context)} has no ledger; nothing was decided for it yet")
+        raise ConfigError(f"[target]: {context.target_name} has no ledger; nothing was decided for it yet")
     origin = context.origin
     check_fits(head, origin)
     check_filter(head, origin)
@@ -184,10 +172,11 @@ def _digest_of_state(context: Context, head: Head) -> str:
     """Return a digest of everything that must be equal for an audit to be resumed."""
     # Without user and password, which may change.
     server = context.settings.target_uri().rpartition("@")[2]
+    target = context.settings.target
     last = head.last.key if head.last else None
     key = [
         server,
-        target_name(context),
+        f"{target.database}.{target.collection}",
         context.source_name,
         context.settings.source.filter,
         head.fence,

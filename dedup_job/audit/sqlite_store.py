@@ -313,8 +313,15 @@ class AuditDatabase:
 
     def hash_of(self, raw_id: bytes) -> bytes | None:
         """Return the hash of the judged version of a record; None if it was not decided."""
-        rows = self._query("SELECT hash FROM decided WHERE id = ?", as_key(raw_id))
-        return next((judged for (judged,) in rows), None)
+        return self._column_of("hash", raw_id)
+
+    def text_digest_of(self, raw_id: bytes) -> bytes | None:
+        """Return the digest of the judged text of a record; None if it was not decided."""
+        return self._column_of("digest", raw_id)
+
+    def _column_of(self, column: str, raw_id: bytes) -> bytes | None:
+        rows = self._query(f"SELECT {column} FROM decided WHERE id = ?", as_key(raw_id))
+        return next((value for (value,) in rows), None)
 
     def _query(self, question: str, *values: Any) -> Iterator[Any]:
         with _name_errors():

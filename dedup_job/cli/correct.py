@@ -1,4 +1,4 @@
-"""The commands undo, restore, verify and reconcile."""
+"""The commands mark, undo, restore, verify and reconcile."""
 
 from __future__ import annotations
 
@@ -15,9 +15,54 @@ from dedup_job.cli.options import (
     common_options,
     consent_from,
     prepare_settings,
+    rate_options,
     write_lines,
 )
 from dedup_job.errors import StateError, UsageError
+
+
+@commands.command()
+@click.option("--clear", is_flag=True, help="Take all marks away.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, without doing it.")
+@rate_options
+@common_options
+def mark(config: Path, clear: bool, yes: bool, dry_run: bool, **options: Any) -> int:
+    """Mark duplicates in the source.
+
+    Writes a field into each dropped record of the source: its keeper, the similarity, the reason and the run.
+    The name of the field is [mark] field, by default dedup.  The rest of a record stays as it is, and other
+    records are not touched.  Marks count neither when records are judged nor when they are compared.
+
+    \b
+    Examples:
+      dedup-job mark -c shop.toml --dry-run
+      dedup-job mark -c shop.toml --yes
+      dedup-job mark -c shop.toml --clear
+    """
+    if clear and dry_run:
+        raise UsageError("--clear and --dry-run do not go together")
+    settings, output = prepare_settings(config, options)
+    from dedup_job.commands.mark import clear_marks, preview_marks
+    from dedup_job.commands.mark import mark as write_marks
+    from dedup_job.pipeline.context import Context
+    from dedup_job.report.progress import Progress
+
+    with Context(settings) as context:
+        reader = context.ledger_reader()
+        head = reader.head()
+        total = head.counts.read if head else None
+        if dry_run:
+            with Progress("mark", total) as progress:
+                done = preview_marks(context, progress.advance)
+        else:
+            what = "take the marks away from" if clear else "mark the dropped records of"
+            if not yes:
+                _confirm(f"{what} {context.source_name}", "change the source?")
+            with Progress("mark", total) as progress:
+                done = (clear_marks if clear else write_marks)(context, progress.advance)
+    output.show(done.as_text(), done.as_json())
+    return 0
 
 
 @commands.command()

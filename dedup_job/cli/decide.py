@@ -210,6 +210,10 @@ def _adopt(settings: Any, options: dict[str, Any]) -> None:
 def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
     """Run a backfill or a nightly run, and publish its report."""
     settings, output = load_reporting_settings(config, options)
+    for name in ("adopt", "copy_indexes"):
+        if options.get(name) and not settings.target.has_copies:
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} needs a target; with [target] copy = false there is none")
     preload_workers(settings)
     from dedup_job.commands.backfill import decide
     from dedup_job.commands.status import ledger_progress
@@ -235,9 +239,16 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
             if options.get("copy_indexes"):
                 log.info("building indexes")
                 summary = replace(summary, indexes=context.indexes.copy())
+            text, values = summary.as_text(), summary.as_json()
+            if settings.mark.auto:
+                from dedup_job.commands.mark import mark
+
+                with Progress("mark", None) as progress:
+                    marked = mark(context, progress.advance, only_new=True)
+                text, values = f"{text}\n{marked.as_text()}", {**values, "mark": marked.as_json()}
             progress_of_ledger = ledger_progress(context) if watch.wants_metrics else None
         # Metrics come last, because `publish_report` may raise, which monitoring must see as a failure.
-        publish_report(output, settings, summary, summary.as_text(), summary.as_json())
+        publish_report(output, settings, summary, text, values)
         if progress_of_ledger is not None:
             watch.done(summary, progress_of_ledger)
     return summary.exit_code

@@ -25,7 +25,7 @@ from dedup_job.mongo.collection_checks import collation_of
 from dedup_job.mongo.connection import read_address
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.mongo.server import NEEDS, RUN, Rights, Server, Users, free_bytes
+from dedup_job.mongo.server import COPY_INDEXES, NEEDS, RUN, Rights, Server, Users, free_bytes
 from dedup_job.pipeline.context import Context, first_records
 from dedup_job.pipeline.fork_server import fork_server
 from dedup_job.pipeline.guards import FIRST_RECORDS, UncheckedGuard, stop_run
@@ -194,6 +194,7 @@ def doctor(settings: Settings, advance: Advance) -> dict[str, Any]:
     if settings.overrides:
         checks.note("settings", f"not from the file: {', '.join(settings.overrides)}")
     shown: dict[str, Any] = {}
+    beside = f"{settings.target.database}.{settings.target.collection}"
     with ExitStack() as stack:
         servers = _connect_both(checks, settings, stack)
         shown["commands"] = _check_rights(checks, settings, servers)
@@ -213,7 +214,8 @@ def doctor(settings: Settings, advance: Advance) -> dict[str, Any]:
             shown["room"] = check_room(checks, context, servers, head, advance)
     return {
         "source": f"{settings.source.database}.{settings.source.collection}",
-        "target": f"{settings.target.database}.{settings.target.collection}",
+        "target": beside if settings.target.has_copies else None,
+        "ledger": f"{beside}.dedup",
         "versions": {
             "dedup-job": __version__,
             "Python": platform.python_version(),
@@ -276,8 +278,11 @@ def _check_rights(checks: CheckRunner, settings: Settings, servers: Connections)
     )
     if rights is None:
         return []
-    users = Users(*rights, (source.database, source.collection), (target.database, target.collection))
-    lacking = {need.commands: users.lacking(need) for need in NEEDS}
+    places = (source.database, source.collection), (target.database, target.collection)
+    users = Users(*rights, *places, target.has_copies)
+    # Without copies there is no target that indexes could be copied to.
+    needs = [need for need in NEEDS if target.has_copies or need.commands != COPY_INDEXES]
+    lacking = {need.commands: users.lacking(need) for need in needs}
     checks.run_check("rights", lambda: _check_run_is_permitted(checks, users, lacking[RUN]))
     return [{"commands": name, "allowed": not lack, "lacking": lack} for name, lack in lacking.items()]
 
@@ -299,9 +304,10 @@ def _check_source(checks: CheckRunner, context: Context, settings: Settings, ser
     collation = collation_of(RetryingCollection(source, "the source", context.retry))
     checks.note("source", f"{context.source_name}: about {context.source.estimated_count():,} records")
     checks.note("recipe", f"{context.recipe.digest[:12]}: {context.recipe.about}")
-    checks.note(
-        "collation", f"{collation}, of the source; the target has the same, or will be created with it"
-    )
+    if settings.target.has_copies:
+        checks.note(
+            "collation", f"{collation}, of the source; the target has the same, or will be created with it"
+        )
 
 
 def _check_ledger(checks: CheckRunner, context: Context) -> Head | None:
@@ -310,7 +316,8 @@ def _check_ledger(checks: CheckRunner, context: Context) -> Head | None:
     head = read_checked_head(context, reader, Consent())
     context.check_no_foreign_records(head)
     if head is None:
-        checks.note("ledger", f"none yet; {context.target_name} is empty or does not exist")
+        copies = f"; {context.target_name} is empty or does not exist" if context.target.holds_copies else ""
+        checks.note("ledger", f"none yet{copies}")
         return None
     lease = describe_lease(head, reader.now())
     if lease is not None and lease["held"]:

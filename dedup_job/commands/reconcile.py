@@ -335,7 +335,7 @@ class OutdatedScan:
         failed -= gone | set(overtaken.vanished)
         restored = copies(overtaken.overrides)
         earlier = {
-            plan.ids[row]: _earlier_decision(stored, row, restored, adopted)
+            plan.ids[row]: _earlier_decision(stored, row, restored, adopted, self.context.target.holds_copies)
             for row in sorted(gone | handed_on | refused | failed)
         }
         outdated.again.add(earlier, moved)
@@ -397,7 +397,11 @@ class OutdatedScan:
 
 
 def _earlier_decision(
-    stored: StoredPlan, row: int, restored: Mapping[bytes, bytes], adopted: Collection[bytes]
+    stored: StoredPlan,
+    row: int,
+    restored: Mapping[bytes, bytes],
+    adopted: Collection[bytes],
+    has_copies: bool,
 ) -> EarlierDecision:
     """Return a plan's decision on a record.
 
@@ -406,11 +410,12 @@ def _earlier_decision(
         row: The record's row in it.
         restored: Hashes of the inserted versions of restored records, by id.
         adopted: Ids of the target's own records, which the job did not insert.
+        has_copies: Whether the job inserts records into a target at all.
     """
     plan, raw_id = stored.plan, stored.plan.ids[row]
     verdict, copy = plan.verdicts[row], None
     # A restored record may be adopted, too: after the ledger was lost and the target adopted.
-    if raw_id not in adopted:
+    if has_copies and raw_id not in adopted:
         copy = restored.get(raw_id)
         if copy is None and verdict.action in COPYING_ACTIONS:
             copy = plan.hashes[row].tobytes()

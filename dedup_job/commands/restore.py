@@ -17,6 +17,7 @@ from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.rows import id_of_row
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.ids import SHOWABLE, extended, id_of, readings, selector, with_equals
+from dedup_job.mongo.marks import Marks
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.context import Context
 from dedup_job.records import digest
@@ -50,7 +51,7 @@ def restore(context: Context, given: Sequence[str], why: str) -> RestoreResult:
         ]
         changed = [extended(raw_id) for raw_id in ids_changed_since(ledger, dropped)]
         for record in dropped:
-            restore_record(ledger, record, why, context.target)
+            restore_record(ledger, record, why, context.target, context.marks)
         ids = [extended(id_of_row(record.row)) for record in dropped]
         restored = RestoreResult(this.name, ids, len(given), changed)
         ledger.close({**restored.as_json(), "exit_code": 0})
@@ -123,7 +124,7 @@ def ids_changed_since(reader: LedgerReader, records: Iterable[DroppedRecord]) ->
     return [raw_id for raw_id, hashed in now if (raw_id, hashed) not in judged]
 
 
-def restore_record(ledger: Ledger, record: DroppedRecord, why: str, target: Target) -> None:
+def restore_record(ledger: Ledger, record: DroppedRecord, why: str, target: Target, marks: Marks) -> None:
     """Insert a dropped record into the target, and store that a person decided so.
 
     Args:
@@ -131,6 +132,7 @@ def restore_record(ledger: Ledger, record: DroppedRecord, why: str, target: Targ
         record: The record.
         why: The person's reason; may be empty.
         target: Where it is inserted.
+        marks: Takes its mark away, if the source is marked.
 
     Raises:
         StateError: If the target refuses the record; it stays dropped.
@@ -141,6 +143,8 @@ def restore_record(ledger: Ledger, record: DroppedRecord, why: str, target: Targ
     refused = target.insert([record.raw])
     # If the target was replaced, the record may be nowhere.
     ledger.check_places()
+    if not refused and ledger.current_head.mark is not None:
+        marks.clear([id_of_row(record.row)])
     outdated = "overrides" if refused else "dropped"
     ledger.collection(outdated).delete_many(selector([id_of(record.row)]))
     if refused:

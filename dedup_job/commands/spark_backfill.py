@@ -23,6 +23,7 @@ from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.client import RetryPolicy, connect
+from dedup_job.mongo.marks import MarkField
 from dedup_job.mongo.pages import MAX_KEY, BatchSize, Window
 from dedup_job.mongo.rate_limit import Pace, Rates
 from dedup_job.mongo.source import Source
@@ -79,7 +80,8 @@ class SourceReading:
         )
         with connect(self.uri, "source", limits.connect_seconds, retry, limits.allow_plaintext) as client:
             collection = client[settings.database][settings.collection]
-            source = Source(collection, settings.condition, size, retry, Pace(rates))
+            read = MarkField(self.settings.mark.field).without
+            source = Source(collection, settings.condition, size, retry, Pace(rates), read)
             if not range_.is_one:
                 yield from source.batches(Window(start=range_.start, before=range_.before))
             elif range_.start is not None and (batch := source.stretch(range_.start, 1)).ids == [

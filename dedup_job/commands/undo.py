@@ -31,7 +31,7 @@ def undo(context: Context, run: str, observe: Observe) -> UndoResult:
     this = RunId.new("undo")
     started = time.monotonic()
     with context.open_ledger(this, undo_origin(context, read_head(context))) as ledger:
-        undo_run = UndoRun(ledger, context.source, context.target)
+        undo_run = UndoRun(ledger, context.source, context.target, context.marks)
         done = undo_run.undo(run, lambda plan: observe(Batch(plan.ids, ()), plan))
         undone = UndoResult(this.name, run, done.plans, done.counts, done.left, time.monotonic() - started)
         ledger.close({**undone.as_json(), "exit_code": undone.exit_code})
@@ -92,4 +92,11 @@ def undo_origin(context: Context, head: Head) -> Origin:
 
     An undo does not depend on recipe and filter, so the ledger's own are used, whatever the settings say.
     """
-    return Origin(context.source_name, head.recipe, head.digest, head.filter, context.places.with_servers())
+    return Origin(
+        context.source_name,
+        head.recipe,
+        head.digest,
+        head.filter,
+        context.places.with_servers(),
+        context.target.holds_copies,
+    )

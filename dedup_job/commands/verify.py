@@ -15,13 +15,13 @@ from dedup_job.audit.audit_checks import (
     HEAD_CHECKS,
     NUMBERS,
     OF_KEEPERS,
-    RECORDS,
     RESTORE,
     VerifyResult,
     check_head,
     check_ledger,
     check_numbers,
     check_records,
+    checks_of_records,
 )
 from dedup_job.audit.audit_session import (
     AuditSession,
@@ -31,7 +31,6 @@ from dedup_job.audit.audit_session import (
     read_chain,
     read_plan,
     read_restored,
-    target_name,
 )
 from dedup_job.audit.plan_document import LedgerDecision
 from dedup_job.audit.sqlite_store import AuditDatabase, Position
@@ -63,13 +62,13 @@ def verify(context: Context, state: Path | None, advance: Advance) -> VerifyResu
         differences = check_ledger(audit)
         if not differences:
             _enter_rest(audit)
-            differences = [*check_head(audit), *check_records(audit, RECORDS)]
+            differences = [*check_head(audit), *check_records(audit, checks_of_records(context))]
         decisions, waiting = book.size("decided"), book.size("waiting")
         check_unmoved(audit)
     if state is not None:
         state.unlink(missing_ok=True)
     seconds = time.monotonic() - started
-    return VerifyResult(target_name(context), decisions, True, differences, [], seconds, waiting)
+    return VerifyResult(context.target_name, decisions, True, differences, [], seconds, waiting)
 
 
 def _enter_plans(audit: AuditSession) -> None:
@@ -96,7 +95,7 @@ def _enter_rest(audit: AuditSession) -> None:
     """Add the target, the rows of the ledger, and the undecided ids of the source to the database."""
     book, reader = audit.book, audit.reader
     collections = {name: reader.rows(name).records_after for name in ("dropped", "exceptions")}
-    collections["target"] = reader.target(audit.context.settings.limits.batch_records).records_after
+    collections["target"] = audit.context.kept_pages.records_after
     for name, pages in collections.items():
         _enter_pages(audit, name, pages, partial(_enter_hashed, book, name))
     _enter_pages(
@@ -210,20 +209,21 @@ def verify_sample(context: Context, records: int, advance: Advance) -> VerifyRes
     with closing(AuditDatabase(None)) as book:
         audit = open_audit(context, book, advance)
         has_adopted = _enter_some_plans(audit, records)
-        left_out = [kind for kind in RECORDS if not kind.of_sample or (has_adopted and kind in OF_KEEPERS)]
+        checks = checks_of_records(context)
+        left_out = [kind for kind in checks if not kind.of_sample or (has_adopted and kind in OF_KEEPERS)]
         differences = check_ledger(audit)
         if not differences:
             _enter_rest_of_sample(audit)
             numbers = [] if has_adopted else check_numbers(audit)
             differences = [
                 *numbers,
-                *check_records(audit, [kind for kind in RECORDS if kind not in left_out]),
+                *check_records(audit, [kind for kind in checks if kind not in left_out]),
             ]
         decisions = book.size("decided")
         check_unmoved(audit)
     names = [kind.name for kind in (*HEAD_CHECKS, *([NUMBERS] if has_adopted else []), *left_out)]
     seconds = time.monotonic() - started
-    return VerifyResult(target_name(context), decisions, False, differences, names, seconds)
+    return VerifyResult(context.target_name, decisions, False, differences, names, seconds)
 
 
 def _enter_some_plans(audit: AuditSession, records: int) -> bool:

@@ -57,7 +57,7 @@ def records_now(stored: StoredPlan, source: Source, target: Target) -> CurrentRe
             is_from_before = before and is_as_judged(there[raw_id], before.hash_of(row) or b"")
             if is_as_judged(there[raw_id], plan.hashes[row].tobytes()):
                 raws[row] = there[raw_id]
-                if not is_from_before:
+                if not is_from_before and target.holds_copies:
                     landed.add(row)
             elif not is_from_before:
                 taken.add(row)

@@ -54,8 +54,8 @@ def check_places(head: Head, origin: Origin, consent: Consent = Consent()) -> No
 
 def is_made_from(head: Head, origin: Origin) -> bool:
     """Return whether a new ledger would have the same source, recipe, filter and collections as the head."""
-    now = (origin.source, origin.digest, origin.filter, origin.places)
-    return (head.source, head.digest, head.filter, head.places) == now
+    now = (origin.source, origin.digest, origin.filter, origin.places, origin.has_copies)
+    return (head.source, head.digest, head.filter, head.places, head.has_copies) == now
 
 
 def check_fits(head: Head, origin: Origin) -> None:
@@ -69,6 +69,14 @@ def check_fits(head: Head, origin: Origin) -> None:
         raise ConfigError(
             f"the target was filled from {head.source}, not from {origin.source}; choose another target "
             "(--moved accepts another collection of the same name, no other name)"
+        )
+    if head.has_copies != origin.has_copies:
+        was, now = (
+            "with" if has_copies else "without" for has_copies in (head.has_copies, origin.has_copies)
+        )
+        raise ConfigError(
+            f"[target] copy: the ledger was made {was} copies, and the settings are for a run {now} copies; "
+            "set copy back, or name another collection in [target]"
         )
     if head.digest != origin.digest:
         names = sorted({*origin.recipe, *head.recipe})

@@ -149,6 +149,26 @@ class UndoProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkProgress:
+    """How far the dropped records of the source are marked.
+
+    Attributes:
+        field: The field of the marks.
+        upto: The records of all plans with lower numbers have their marks.
+        is_complete: Whether the last marking reached the end.
+    """
+
+    field: str
+    upto: int = 0
+    is_complete: bool = False
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The stored form."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
     """The state of a ledger, stored in one document.
 
@@ -171,6 +191,8 @@ class Head:
         counts: Verdicts of all applied plans.
         undo: The undo that was begun and has not finished.
         adopting: Whether an adoption of the target's own records was begun and has not finished.
+        has_copies: Whether unique records are copied to a target.
+        mark: How far the source is marked; None if it has no marks.
     """
 
     source: str
@@ -190,6 +212,8 @@ class Head:
     filter: str | None = None
     seen: datetime | None = None
     places: CollectionIds | None = None
+    has_copies: bool = True
+    mark: MarkProgress | None = None
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Head:
@@ -220,6 +244,8 @@ class Head:
             filter=stored.get("filter"),
             seen=stored.get("seen"),
             places=stored.get("places"),
+            has_copies=stored.get("has_copies", True),
+            mark=MarkProgress(**stored["mark"]) if stored.get("mark") else None,
             **plan_ids,
         )
 
@@ -239,6 +265,7 @@ class Origin:
         digest: Digest of the recipe.
         filter: The source's filter; None if it does not matter.
         places: UUIDs of the collections; None if they do not matter.
+        has_copies: Whether unique records are copied to a target.
     """
 
     source: str
@@ -246,6 +273,7 @@ class Origin:
     digest: str
     filter: str | None = None
     places: CollectionIds | None = None
+    has_copies: bool = True
 
     @property
     def key(self) -> dict[str, Any]:
@@ -256,6 +284,7 @@ class Origin:
             "digest": self.digest,
             "filter": self.filter,
             "places": self.places,
+            "has_copies": self.has_copies,
         }
 
 

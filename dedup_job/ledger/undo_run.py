@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any
@@ -19,12 +19,13 @@ from dedup_job.ledger.rows import left_row, row_key, row_keys
 from dedup_job.ledger.run_history import BEFORE
 from dedup_job.mongo.collection_checks import create_collection
 from dedup_job.mongo.ids import IdSet, id_of, selector
+from dedup_job.mongo.marks import Marks
 from dedup_job.mongo.pages import BatchSize, Pages
 from dedup_job.mongo.record_equality import is_unchanged
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
-from dedup_job.records import ADOPT, APPLY, BACKFILL, COPYING_ACTIONS, Counts, Plan, digest
+from dedup_job.records import ADOPT, APPLY, BACKFILL, COPYING_ACTIONS, Action, Counts, Plan, digest
 
 # The records of a page are in memory together.
 PAGE = BatchSize(5_000, 8 << 20)
@@ -116,11 +117,13 @@ class UndoRun:
         ledger: The ledger, with the lease.
         source: The source.
         target: The target, from which the run's records are removed.
+        marks: Takes the marks of the run's duplicates away, if the source is marked.
     """
 
     ledger: Ledger
     source: Source
     target: Target
+    marks: Marks
 
     @property
     def _backup(self) -> UndoBackup:
@@ -150,8 +153,9 @@ class UndoRun:
         if ledger.current_head.undo is None or ledger.current_head.undo.run != run:
             ledger.recover(self.source, self.target)
             # A user who lacks a privilege learns it before anything is done.
-            self.target.remove([], ledger.deadline())
-            self._backup.prepare(ledger.deadline())
+            if self.target.holds_copies:
+                self.target.remove([], ledger.deadline())
+                self._backup.prepare(ledger.deadline())
             self._begin(run)
         adopted = IdSet.of(
             stored.plan.ids for stored in takewhile(_is_adopted, ledger.plans(ledger.current_head))
@@ -194,14 +198,17 @@ class UndoRun:
             Records that stay in the target, and why.
         """
         ledger, ids, run = self.ledger, stored.plan.ids, stored.run
+        if ledger.current_head.mark is not None:
+            self.marks.clear(ids[row] for row in stored.plan.rows(Action.DUPLICATE))
         self._delete_rows(stored)
         if _is_adopted(stored):
             return {}
         overrides = ledger.overrides(ids)
-        hashes = {raw_id: override.hash for raw_id, override in overrides.items()} | _inserted_hashes(
-            stored.plan
-        )
-        left = self._remove({raw_id: hashes[raw_id] for raw_id in adopted.missing(list(hashes))})
+        hashes, left = dict[bytes, bytes](), dict[bytes, str]()
+        if self.target.holds_copies:
+            restored = {raw_id: override.hash for raw_id, override in overrides.items()}
+            hashes = restored | _inserted_hashes(stored.plan)
+            left = self._remove({raw_id: hashes[raw_id] for raw_id in adopted.missing(list(hashes))})
         # If the target was replaced, the records that stay belong to another collection.
         ledger.check_places()
         now = datetime.now(UTC)
@@ -301,6 +308,10 @@ class UndoRun:
             "counts": counts_key(head.counts - counts),
             "undo": further.key,
         }
+        if head.mark is not None:
+            # Another plan will get this number.
+            upto = min(head.mark.upto, stored.id.number)
+            after["mark"] = replace(head.mark, upto=upto).key
         if stored.mode == BACKFILL:
             after["watermark"] = self._watermark_before(stored)
         self.ledger.swap({"last": stored.id.key, "undo": done.key}, after)

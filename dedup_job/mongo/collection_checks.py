@@ -55,9 +55,10 @@ def _propose_collection(missing: RetryingCollection) -> str:
     found = {about["name"] for about in missing.list_collections({})}
     # Neither ledgers nor the targets of ledgers.
     targets = {LEDGER.sub("", name) for name in found if LEDGER.search(name)}
-    names = sorted(name for name in found - targets if not LEDGER.search(name))
-    if similar := get_close_matches(missing.name, names, 1):
+    no_ledgers = [name for name in found if not LEDGER.search(name)]
+    if similar := get_close_matches(missing.name, no_ledgers, 1):
         return f"did you mean {similar[0]}?"
+    names = sorted(set(no_ledgers) - targets)
     if not names:
         return f"the database {missing.database.name} has no collections: is its name right?"
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
@@ -66,8 +67,7 @@ def _propose_collection(missing: RetryingCollection) -> str:
 
 def check_target(source: RetryingCollection, target: RetryingCollection) -> None:
     """Raise ConfigError if the target is the source, under any name, or does not keep every record."""
-    _check_name("[target]", target)
-    _check_ledger_names(target)
+    check_ledger_place(target)
     about_source, about_target = _describe(source), _describe(target)
     if not about_source or not about_target:
         return
@@ -85,6 +85,12 @@ def check_target(source: RetryingCollection, target: RetryingCollection) -> None
             "ids that are equal in one may differ in the other; choose another, or drop it if it is empty "
             "(the job creates it again)"
         )
+
+
+def check_ledger_place(beside: RetryingCollection) -> None:
+    """Raise ConfigError if no ledger can be stored beside a collection, as its names would be refused."""
+    _check_name("[target]", beside)
+    _check_ledger_names(beside)
 
 
 def create_alike(source: RetryingCollection, target: RetryingCollection) -> None:
@@ -160,8 +166,17 @@ CollectionIds: TypeAlias = Mapping[str, Mapping[str, str]]
 class Places:
     """The present UUIDs of the source, the target and the ledger's collections."""
 
-    def __init__(self, source: RetryingCollection, target: RetryingCollection) -> None:
-        self._source, self._target = source, target
+    def __init__(
+        self, source: RetryingCollection, target: RetryingCollection, has_copies: bool = True
+    ) -> None:
+        """Set the collections.
+
+        Args:
+            source: The source.
+            target: The target; without copies, the collection beside which the ledger is stored.
+            has_copies: Whether unique records are copied to the target.
+        """
+        self._source, self._target, self._has_copies = source, target, has_copies
 
     def prepare(self) -> None:
         """Create the target and the ledger's collections, so that they have UUIDs before the first plan."""
@@ -169,7 +184,8 @@ class Places:
         for part, name in self._in_target.items():
             if part != "target" and name not in existing:
                 self._target.attempt(partial(create_collection, self._target.database[name]))
-        create_alike(self._source, self._target)
+        if self._has_copies:
+            create_alike(self._source, self._target)
 
     def now(self) -> CollectionIds:
         """Return the UUIDs of existing collections, as `{"collections": {"source": ..., "plans": ...}}`."""
@@ -187,7 +203,8 @@ class Places:
     @property
     def _in_target(self) -> dict[str, str]:
         name = self._target.name
-        return {"target": name, **{part: f"{name}.dedup.{part}" for part in OF_LEDGER}}
+        of_ledger = {part: f"{name}.dedup.{part}" for part in OF_LEDGER}
+        return {"target": name, **of_ledger} if self._has_copies else of_ledger
 
 
 def _uuids_by_part(neighbour: RetryingCollection, names: Mapping[str, str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -22,9 +22,15 @@ PIECE_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Looks up records of a collection by id."""
+    """Looks up records of a collection by id.
+
+    Attributes:
+        collection: The collection.
+        read: Called with each raw record that the server returns; returns the record to hand out.
+    """
 
     collection: RetryingCollection
+    read: Callable[[bytes], bytes] = bytes
 
     def pieces(
         self, ids: Iterable[bytes], fields: Sequence[str] = (), nbytes: int = PIECE_BYTES
@@ -92,7 +98,7 @@ class Lookup:
             total = 0
             with records.find(condition, projection).sort("_id", 1) as cursor:
                 for document in cursor:
-                    raw = bytes(document.raw)
+                    raw = self.read(document.raw)
                     found[id_of(raw)] = raw
                     total += len(raw)
                     if total >= nbytes:

@@ -191,11 +191,13 @@ class Pages:
         collection: The collection.
         size: Returns the size of the next page.
         condition: A filter; other records are left out.
+        read: Called with each raw record that the server returns; returns the record to hand out.
     """
 
     collection: RetryingCollection
     size: Callable[[], BatchSize] = lambda: BatchSize(IDS_A_PAGE, 8 << 20)
     condition: Mapping[str, Any] = field(default_factory=dict)
+    read: Callable[[bytes], bytes] = bytes
 
     def records_after(self, after: bytes | None) -> Iterator[list[bytes]]:
         """Yield pages of raw records after this id; None for all records."""
@@ -269,7 +271,7 @@ class Pages:
                 database.cursor_command(dict(command), codec_options=RAW) as cursor,
             ):
                 for document in cursor:
-                    page.append(bytes(document.raw))
+                    page.append(self.read(document.raw))
                     nbytes += len(page[-1])
                     if nbytes >= most and len(page) > 1:
                         break

@@ -200,18 +200,20 @@ class Need:
 
 READING = "report, status, list, group, find, why, explain, evaluate, tune, fit-idf, verify"
 WRITE = ("find", "insert", "update", "remove")
+COPY_INDEXES = "backfill --copy-indexes"
 NEEDS = (
     Need(READING),
     Need("estimate", source=("find", "collStats")),
     Need(RUN, target=("find", "insert"), ledger=WRITE),
     Need(
-        "backfill --copy-indexes",
+        COPY_INDEXES,
         ("find", "listIndexes"),
         ("find", "insert", "listIndexes", "createIndex"),
         WRITE,
     ),
     Need("undo", target=("find", "insert", "remove"), ledger=WRITE),
     Need("reconcile --apply", target=WRITE, ledger=WRITE),
+    Need("mark", source=("find", "update"), ledger=WRITE),
 )
 
 
@@ -223,13 +225,15 @@ class Users:
         source: Privileges of the user of the source's connection.
         target: Privileges of the user of the target's connection.
         source_place: Database and collection of the source.
-        target_place: Database and collection of the target.
+        target_place: Database and collection of the target; the ledger is beside it.
+        has_copies: Whether records are copied to the target, so that privileges on it are needed.
     """
 
     source: Rights
     target: Rights
     source_place: tuple[str, str]
     target_place: tuple[str, str]
+    has_copies: bool = True
 
     def lacking(self, need: Need) -> list[str]:
         """Return a sentence for each missing privilege; one for all collections of the ledger together."""
@@ -245,7 +249,8 @@ class Users:
         # With one user and one database, the source has reported a missing listCollections already.
         if self.source_place[0] != database or self.source != self.target:
             yield from _describe_missing(self.target, ["listCollections"], database)
-        yield from _describe_missing(self.target, need.target, database, collection)
+        if self.has_copies:
+            yield from _describe_missing(self.target, need.target, database, collection)
         parts = (f"{collection}.dedup.{part}" for part in LEDGER_NAMES)
         missing = [
             text for part in parts for text in _describe_missing(self.target, need.ledger, database, part)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -47,6 +47,7 @@ class Source:
         size: BatchSize = BatchSize(),
         retry: RetryPolicy = RetryPolicy(),
         pace: Pace | None = None,
+        read: Callable[[bytes], bytes] = bytes,
     ) -> None:
         """Set the collection and the way it is read.
 
@@ -56,13 +57,14 @@ class Source:
             size: The most records and bytes of a batch.
             retry: How long commands are retried.
             pace: Limits the read rate; None for no limit.
+            read: Called with each raw record that the server returns; returns the record to hand out.
         """
         self._collection = RetryingCollection(collection, "the source", retry)
         self._condition = condition
         self._size = size
-        self._lookup = Lookup(self._collection)
+        self._lookup = Lookup(self._collection, read)
         self._pace = pace or Pace()
-        self._pages = Pages(self._collection, self._paced_size, condition)
+        self._pages = Pages(self._collection, self._paced_size, condition, read)
 
     def batches(self, window: Window) -> Iterator[Batch]:
         """Yield the undecided records of a window in the server's `_id` order."""

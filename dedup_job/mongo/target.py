@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Collection as Known
-from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -35,11 +35,23 @@ class Target:
 
     The server itself changes one value: an empty timestamp, `Timestamp(0, 0)`, in a field of the record
     becomes the time of the insertion.  Such a record counts as inserted, and the log mentions it once.
+
+    Attributes:
+        holds_copies: Whether the job inserts records into it; see `SourceAsTarget`.
     """
 
-    def __init__(self, collection: Collection[Any], retry: RetryPolicy = RetryPolicy()) -> None:
-        self._collection = RetryingCollection(collection, "the target", retry).raw_bson()
-        self._lookup = Lookup(self._collection)
+    holds_copies = True
+    _what = "the target"
+
+    def __init__(
+        self,
+        collection: Collection[Any],
+        retry: RetryPolicy = RetryPolicy(),
+        read: Callable[[bytes], bytes] = bytes,
+    ) -> None:
+        """Set the collection, and how commands are retried; `read` as for a `Source`."""
+        self._collection = RetryingCollection(collection, self._what, retry).raw_bson()
+        self._lookup = Lookup(self._collection, read)
         self._warned_of_times = False
 
     def without_inserts(self) -> Target:
@@ -214,6 +226,35 @@ class _FilledTarget(Target):
 
     def insert(self, records: Sequence[bytes], absent: Known[bytes] = ()) -> dict[int, str]:
         """No-op: every record is already in the target."""
+        return {}
+
+
+class SourceAsTarget(Target):
+    """The source in the place of a target: its kept records are used where they are, and nothing is written.
+
+    Nothing is refused, and no record has two versions.
+    """
+
+    holds_copies = False
+    _what = "the source"
+
+    def holds_others(self, known: Known[bytes]) -> bool:
+        """Return False: all records are the source's own."""
+        return False
+
+    def conflicting(self, records: Iterable[bytes]) -> set[bytes]:
+        """Return no ids: a record cannot differ from itself."""
+        return set()
+
+    def insert(self, records: Sequence[bytes], absent: Known[bytes] = ()) -> dict[int, str]:
+        """No-op: kept records are in the source already."""
+        return {}
+
+    def remove(self, ids: Sequence[bytes], before: datetime) -> None:
+        """No-op: the source keeps records that are dropped."""
+
+    def replace(self, records: Sequence[bytes], before: datetime) -> dict[int, str]:
+        """No-op: the source has the new versions already."""
         return {}
 
 

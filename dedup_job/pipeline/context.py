@@ -21,17 +21,20 @@ from dedup_job.mongo import collection_checks
 from dedup_job.mongo.client import RetryPolicy, connect
 from dedup_job.mongo.collection_checks import Places
 from dedup_job.mongo.copy_indexes import Indexes
+from dedup_job.mongo.marks import MarkField, Marks
 from dedup_job.mongo.pages import BatchSize, Pages, Window, check_condition, rest_of_backfill, since
 from dedup_job.mongo.rate_limit import Pace, Rates
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
-from dedup_job.mongo.target import Target
+from dedup_job.mongo.target import SourceAsTarget, Target
 from dedup_job.pipeline.local_engine import Capacity, LocalEngine
 from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.records import BACKFILL, RECONCILE, Batch, RawIds
 
 # Characters of a text that evidence shows.
 BEGINNING = 60
+# Bytes of a page of records that an audit reads.
+AUDITED_BYTES = 8 << 20
 
 
 class RecordLookup(Protocol):
@@ -55,10 +58,13 @@ class Context:
         retry: How long server commands are retried.
         source: The source, read at the configured rate.
         source_pages: The source's ids, page by page; for audits.
+        kept_pages: The records of the target, or without copies of the source, page by page; for audits.
         source_name: Full name of the source, `database.collection`.
-        target: The target.
-        target_name: Full name of the target.
+        marks: Marks dropped records in the source.
+        target: The target; without copies, the source in its place.
+        target_name: Full name of the target; without copies, of the source.
         target_records: The target, read like a source; for records that were in it before the job.
+        ledger_place: Where the ledger is: its database, the name before `.dedup`, and how to retry.
         places: UUIDs of the source, target and ledger collections.
         indexes: Copies indexes from the source to the target.
         recipe: Everything that affects a verdict.
@@ -78,6 +84,7 @@ class Context:
 
     def _open(self) -> None:
         settings, limits = self.settings, self.settings.limits
+        has_copies = settings.target.has_copies
         self.retry = RetryPolicy(limits.retry_seconds, limits.read_seconds)
         with ExitStack() as stack:
             how = (limits.connect_seconds, self.retry, limits.allow_plaintext)
@@ -93,16 +100,31 @@ class Context:
             self.ledger_place = (target.database, target.name, self.retry)
             self._check_source(source)
             check_condition(source, settings.source.condition)
-            collection_checks.check_target(source, target)
+            if has_copies:
+                collection_checks.check_target(source, target)
+            else:
+                collection_checks.check_ledger_place(target)
             self._stack = stack.pop_all()
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
-        self.source_name, self.target_name = source.full_name, target.full_name
+        self.source_name = source.full_name
+        self.target_name = target.full_name if has_copies else source.full_name
         pace = Pace(Rates(limits.max_docs_per_second or inf, (limits.max_mb_per_second or inf) * (1 << 20)))
-        self.source = Source(source.unretried, settings.source.condition, size, self.retry, pace)
-        self.target = Target(target.unretried, self.retry)
-        self.places = Places(source, target)
+        field = MarkField(settings.mark.field)
+        self.source = Source(
+            source.unretried, settings.source.condition, size, self.retry, pace, field.without
+        )
+        self.marks = Marks(source, field, pace)
+        if has_copies:
+            self.target = Target(target.unretried, self.retry)
+        else:
+            self.target = SourceAsTarget(source.unretried, self.retry, field.without)
+        self.places = Places(source, target, has_copies)
         self.indexes = Indexes(source, target)
         self.source_pages = Pages(source, condition=settings.source.condition)
+        page = BatchSize(limits.batch_records, AUDITED_BYTES)
+        self.kept_pages = (
+            Pages(target, lambda: page) if has_copies else Pages(source, lambda: page, read=field.without)
+        )
         self.target_records = Source(target.unretried, {}, size, self.retry)
         self.recipe: Recipe = make_recipe(settings)
 
@@ -136,6 +158,7 @@ class Context:
             self.recipe.digest,
             filter=self.settings.source.plain_filter,
             places=self.places.with_servers(),
+            has_copies=self.target.holds_copies,
         )
 
     def engine(self) -> LocalEngine:

@@ -120,7 +120,8 @@ def doctor_text(shown: Mapping[str, Any]) -> str:
         shown: The JSON object that `doctor --json` prints.
     """
     versions = ", ".join(f"{name} {number}" for name, number in shown["versions"].items())
-    lines = [f"doctor: from {shown['source']} to {shown['target']}", f"  {versions}"]
+    place = f"to {shown['target']}" if shown["target"] else f"without copies, ledger in {shown['ledger']}.*"
+    lines = [f"doctor: from {shown['source']} {place}", f"  {versions}"]
     for check in shown["checks"]:
         lines += hang(f"  {STATES[check['state']]:<8} {check['about']:<14} ", check["message"])
     lines += _command_lines(shown["commands"])

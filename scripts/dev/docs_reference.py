@@ -24,7 +24,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from dedup_job.cli import commands
-from dedup_job.config import Settings
+from dedup_job.config import Settings, keys_of
 from dedup_job.fingerprint.recipe import PROFILES
 from scripts.dev.docs_settings import INTRODUCTION, MEANINGS, SECTIONS
 
@@ -81,7 +81,7 @@ def settings_page() -> str:
         model = Settings.model_fields[section].annotation
         assert isinstance(model, type)
         assert issubclass(model, BaseModel)
-        rows = [_setting_row(section, key, info) for key, info in model.model_fields.items()]
+        rows = [_setting_row(section, key, info) for key, info in keys_of(model).items()]
         table = "\n".join(["| key | type | default | meaning | example |", "|---|---|---|---|---|", *rows])
         parts.append(f"## `[{section}]`\n\n{SECTIONS[section]}\n\n{table}\n")
     parts.append(_profiles())

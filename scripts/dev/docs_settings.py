@@ -35,6 +35,8 @@ SECTIONS = {
     "each time; `$expr` does most of it.",
     "target": "The collection for the unique records. The ledger is stored beside it, in "
     "`COLLECTION.dedup.*`: [ledger collections](ledger.md).",
+    "mark": "What [`mark`](../how-to/without-a-second-copy.md#mark-the-duplicates) writes into dropped "
+    "records of the source.",
     "clean": "How the text of a record is extracted from HTML: "
     "[exclude boilerplate](../how-to/boilerplate.md).",
     "recipe": "How a text becomes a fingerprint. Keys that are absent have the profile's value: "
@@ -65,12 +67,22 @@ MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
         "uri_file": ("file with the connection string, mode 0600", '"source.uri"'),
     },
     "target": {
-        "database": ("database of the target", '"shop"'),
+        "database": ("database of the target; without copies, of the ledger", '"shop"'),
         "collection": (
-            "collection to fill; views, time series and capped ones are refused",
+            "collection to fill; views, time series and capped ones are refused; "
+            "without copies, the ledger is stored under this name",
             '"pages_unique"',
         ),
+        "copy": (
+            "`false`: copy nothing, and only store which records are duplicates; "
+            "the ledger is then beside the source, unless the two settings above name another place",
+            "false",
+        ),
         "uri_file": ("file with the connection string, mode 0600", '"target.uri"'),
+    },
+    "mark": {
+        "field": ("name of the field that says of what a record is a duplicate", '"duplicate_of"'),
+        "auto": ("also mark what `backfill` and `run` drop, when they end", "true"),
     },
     "clean": {
         "select": ("CSS selectors of the elements that hold the text", '["article", "div.content"]'),

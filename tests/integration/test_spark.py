@@ -106,6 +106,18 @@ def test_spark_decides_as_one_machine_does_and_a_nightly_run_goes_on(
     assert other.outcome() == filled.outcome()
 
 
+def test_without_copies_spark_decides_as_one_machine_with_copies_does(filled: Job) -> None:
+    filled.decide("backfill")
+    bare = filled.without_copies()
+
+    on_spark(bare)
+
+    assert bare.rows("dropped") == filled.rows("dropped")
+    assert bare.rows("exceptions") == filled.rows("exceptions")
+    bare.tables["engine"] = {"workers": 2}
+    assert bare.decide("run").counts.read == 0
+
+
 def test_spark_keeps_both_of_two_texts_with_the_same_xxh3(job: Job) -> None:
     texts = {1: ONE, 2: OTHER, 3: OTHER}
     job.source.insert_many([{"_id": number, "text": text} for number, text in texts.items()])

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +39,10 @@ class Job:
     folder: Path
     forks: Callable[[], Forks] | None = None
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    has_copies: bool = True
 
     def __post_init__(self) -> None:
-        self.tables = {
+        self.tables = self.tables or {
             "source": {"database": self.database.name, "collection": "pages", "fields": ["text"]},
             "target": {"database": self.database.name, "collection": "unique"},
             "limits": {
@@ -60,7 +61,12 @@ class Job:
         return self.database["unique"]
 
     def ledger(self, name: str) -> Collection[Any]:
-        return self.database[f"unique.dedup.{name}"]
+        beside = "unique" if self.has_copies else "pages"
+        return self.database[f"{beside}.dedup.{name}"]
+
+    def without_copies(self) -> Job:
+        """Return a job on the same source that copies nothing; its ledger is beside the source."""
+        return replace(self, has_copies=False, tables=self.tables | {"target": {"copy": False}})
 
     def set(self, section: str, **values: Any) -> None:
         self.tables.setdefault(section, {}).update(values)

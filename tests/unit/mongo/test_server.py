@@ -91,3 +91,24 @@ def test_what_lacks_is_told_as_a_server_tells_it_and_the_ledger_once() -> None:
         "the user lacks the right to listCollections on src",
         "the user lacks the right to find on src.pages",
     ]
+
+
+def test_without_copies_no_right_to_the_target_is_needed() -> None:
+    ledger = [
+        {
+            "resource": {"db": "dst", "collection": f"unique.dedup.{name}"},
+            "actions": ["find", "insert", "update", "remove"],
+        }
+        for name in LEDGER_NAMES
+    ]
+    listing = [
+        {"resource": {"db": name, "collection": ""}, "actions": ["listCollections"]}
+        for name in ("src", "dst")
+    ]
+    source = [{"resource": {"db": "src", "collection": "pages"}, "actions": ["find"]}, listing[0]]
+    rights = Rights("reader", source), Rights("writer", [*ledger, listing[1]])
+    run = next(need for need in NEEDS if need.commands == RUN)
+    places = ("src", "pages"), ("dst", "unique")
+
+    assert Users(*rights, *places, has_copies=False).lacking(run) == []
+    assert len(Users(*rights, *places).lacking(run)) == 1

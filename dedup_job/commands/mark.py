@@ -1,0 +1,163 @@
+"""`mark`: write into each dropped record of the source that it is a duplicate, and of which record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from typing import Self
+
+from dedup_job.commands.undo import read_head, undo_origin
+from dedup_job.errors import ConfigError
+from dedup_job.ledger.compatibility import check_whole
+from dedup_job.ledger.head import Head, MarkProgress
+from dedup_job.ledger.plan_format import StoredPlan
+from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.run_history import RunId
+from dedup_job.mongo.ids import IdSet, extended
+from dedup_job.mongo.marks import Marks, make_mark
+from dedup_job.pipeline.context import Context
+from dedup_job.records import ADOPT, Action
+from dedup_job.report.mark_results import MarkResult
+from dedup_job.report.progress import Advance
+
+
+def mark(context: Context, advance: Advance, only_new: bool = False) -> MarkResult:
+    """Mark the dropped records of the source, and take marks away that no decision asks for.
+
+    It can be killed at any moment; the next call goes on.  Records that changed since they were judged have
+    no mark afterwards.
+
+    Args:
+        context: The open connections.
+        advance: Called with the number of decisions that were looked at since the last call.
+        only_new: Whether to look only at decisions since the last complete marking.
+
+    Raises:
+        ConfigError: If the field holds something else in one of the records, or marks are in another field.
+    """
+    head, started = read_head(context), time.monotonic()
+    check_mark_field(context, head)
+    this = RunId.new("mark")
+    with context.open_ledger(this, undo_origin(context, head)) as ledger:
+        head = ledger.recover(context.source, context.target)
+        progress = head.mark or MarkProgress(context.marks.field.name)
+        is_new_round = progress.is_complete and not only_new
+        progress = replace(progress, upto=0 if is_new_round else progress.upto, is_complete=False)
+        ledger.swap({"pending": None}, {"mark": progress.key})
+        restored = IdSet.of(ledger.overridden_ids())
+        result = MarkResult(this.name, context.source_name, context.marks.field.name)
+        for stored in plans_from(ledger, head, progress.upto):
+            mark_plan(PlanMarks.of(stored, restored), context.marks, result)
+            advance(len(stored.plan))
+            # This raises if another run has taken the lease.
+            noted = replace(progress, upto=stored.id.number + 1)
+            ledger.swap({"pending": None}, {"mark": noted.key})
+        ledger.swap({"pending": None}, {"mark": replace(progress, upto=head.next, is_complete=True).key})
+        result.seconds = time.monotonic() - started
+        ledger.close({**result.as_json(), "exit_code": 0})
+    return result
+
+
+def preview_marks(context: Context, advance: Advance) -> MarkResult:
+    """Count what `mark` would do; writes nothing."""
+    head, reader, started = read_head(context), context.ledger_reader(), time.monotonic()
+    check_whole(head)
+    check_mark_field(context, head)
+    restored = IdSet.of(reader.overridden_ids())
+    result = MarkResult("", context.source_name, context.marks.field.name, is_preview=True)
+    for stored in plans_from(reader, head, 0):
+        due = PlanMarks.of(stored, restored)
+        for found in context.marks.compare(due.marks, due.judged):
+            result.add(len(found.due), found.already, found.changed)
+        advance(len(stored.plan))
+    result.seconds = time.monotonic() - started
+    return result
+
+
+def clear_marks(context: Context, advance: Advance) -> MarkResult:
+    """Take all marks away."""
+    head, started = read_head(context), time.monotonic()
+    this = RunId.new("mark")
+    with context.open_ledger(this, undo_origin(context, head)) as ledger:
+        head = ledger.recover(context.source, context.target)
+        result = MarkResult(this.name, context.source_name, context.marks.field.name)
+        check_field_name(context, head)
+        # From here on, marks may be missing.
+        if head.mark is not None:
+            ledger.swap({"pending": None}, {"mark": MarkProgress(head.mark.field).key})
+        for stored in plans_from(ledger, head, 0):
+            result.cleared += context.marks.clear(stored.plan.ids)
+            advance(len(stored.plan))
+            ledger.check_held()
+        ledger.swap({"pending": None}, {"mark": None})
+        result.seconds = time.monotonic() - started
+        ledger.close({**result.as_json(), "exit_code": 0})
+    return result
+
+
+def check_field_name(context: Context, head: Head) -> None:
+    """Raise ConfigError if the source has marks in another field."""
+    name = context.marks.field.name
+    if head.mark is not None and head.mark.field != name:
+        raise ConfigError(
+            f"[mark] field: the source has its marks in {head.mark.field}, not in {name}; take them away "
+            f"first: dedup-job mark --clear --set mark.field={head.mark.field}"
+        )
+
+
+def check_mark_field(context: Context, head: Head) -> None:
+    """Raise ConfigError if marks are in another field, or the field holds something else in a record."""
+    check_field_name(context, head)
+    other = context.marks.find_other_content() if head.mark is None else None
+    if other is not None:
+        raise ConfigError(
+            f"[mark] field: {context.marks.field.name} holds something else than a mark in record "
+            f"{extended(other)} of {context.source_name}; name another field"
+        )
+
+
+def plans_from(reader: LedgerReader, head: Head, first: int) -> Iterator[StoredPlan]:
+    """Yield the plans from a number on, without those of an adoption, whose records are not of the source."""
+    links = takewhile(lambda link: link.id.number >= first, reader.links(head.last))
+    for link in reversed(list(links)):
+        if link.mode != ADOPT:
+            yield reader.plan(link.id)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMarks:
+    """The marks that the records of a plan should have.
+
+    Attributes:
+        marks: The mark of each dropped record, by raw id.
+        judged: `digest` of the judged version of these records, by raw id.
+        others: Ids of the records that should have no mark.
+    """
+
+    marks: Mapping[bytes, bytes]
+    judged: Mapping[bytes, bytes]
+    others: Sequence[bytes]
+
+    @classmethod
+    def of(cls, stored: StoredPlan, restored: IdSet) -> Self:
+        """Return the marks of a plan; `restored` has the ids of records that a person restored."""
+        plan, kept = stored.plan, restored.among(stored.plan.ids)
+        rows = [row for row in plan.rows(Action.DUPLICATE) if plan.ids[row] not in kept]
+        marks, judged = dict[bytes, bytes](), dict[bytes, bytes]()
+        for row in rows:
+            verdict = plan.verdicts[row]
+            assert verdict.match is not None
+            marks[plan.ids[row]] = make_mark(verdict.match, verdict.reason, stored.run)
+            judged[plan.ids[row]] = plan.hashes[row].tobytes()
+        return cls(marks, judged, [raw_id for raw_id in plan.ids if raw_id not in marks])
+
+
+def mark_plan(due: PlanMarks, marks: Marks, result: MarkResult) -> None:
+    """Mark the dropped records of a plan, take the marks of its other records away, and count both."""
+    for found in marks.compare(due.marks, due.judged):
+        missed = marks.write(found.due, due.marks)
+        result.cleared += marks.clear(found.changed)
+        result.add(len(found.due) - len(missed), found.already, [*found.changed, *missed])
+    result.cleared += marks.clear(due.others)

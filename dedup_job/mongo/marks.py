@@ -1,0 +1,213 @@
+"""Marks: the field that `mark` writes into dropped records of the source, and how reading leaves it out.
+
+A mark is `{keeper, similarity, reason, run}`.  It is no part of a record: wherever a record of the source is
+read, its mark is left out, so a marked collection decides and compares as an unmarked one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bson import encode
+from bson.raw_bson import RawBSONDocument
+from pymongo import UpdateOne
+from pymongo.errors import BulkWriteError
+
+from dedup_job.mongo.id_lookup import Lookup
+from dedup_job.mongo.ids import (
+    DOCUMENT,
+    HEAD,
+    as_field,
+    document,
+    elements,
+    fields,
+    id_of,
+    portions,
+    selector,
+)
+from dedup_job.mongo.rate_limit import Pace
+from dedup_job.mongo.retrying_collection import RetryingCollection
+from dedup_job.mongo.target import record_errors
+from dedup_job.records import RAW, KeeperMatch, digest
+
+NAMES = ("keeper", "similarity", "reason", "run")
+ENDED_NAMES = [name.encode() + b"\0" for name in NAMES]
+# A command may have 16 MiB, and the condition of a mark has the whole record.
+LONGEST_MARKED = 8 << 20
+# Bytes of records in one command.
+COMMAND_BYTES = 8 << 20
+
+
+def make_mark(match: KeeperMatch, reason: str, run: str) -> bytes:
+    """Return the mark of a dropped record as raw BSON.
+
+    Args:
+        match: The keeper, and how similar the record is to it.
+        reason: "exact" or "near".
+        run: Name of the run that dropped it.
+    """
+    about = {"similarity": match.similarity, "reason": reason, "run": run}
+    return document(as_field(match.keeper, "keeper"), elements(encode(about)))
+
+
+@dataclass(frozen=True, slots=True)
+class MarkField:
+    """The field of the marks.
+
+    Attributes:
+        name: Its name.
+    """
+
+    name: str
+
+    def split(self, raw: bytes) -> tuple[bytes, bytes | None]:
+        """Return a raw record without its mark, and the mark; None if it has none.
+
+        >>> from bson import encode
+        >>> mark = {"keeper": 1, "similarity": 0.9, "reason": "near", "run": "r"}
+        >>> record, found = MarkField("dedup").split(encode({"_id": 2, "dedup": mark, "n": 3}))
+        >>> record == encode({"_id": 2, "n": 3}), found == encode(mark)
+        (True, True)
+        >>> MarkField("dedup").split(encode({"_id": 2, "dedup": {"keeper": 1}}))[1] is None
+        True
+        """
+        head = bytes((DOCUMENT,)) + self.name.encode() + b"\0"
+        # Nearly all records end here.
+        if head not in raw:
+            return raw, None
+        for start, value, end in fields(raw):
+            if raw[start:value] == head and _is_mark(raw[value:end]):
+                return document(raw[HEAD:start], raw[end:-1]), raw[value:end]
+        return raw, None
+
+    def without(self, raw: bytes) -> bytes:
+        """Return a raw record without its mark."""
+        return self.split(bytes(raw))[0]
+
+    @property
+    def condition(self) -> Mapping[str, Any]:
+        """The filter for records with a mark."""
+        value = f"${self.name}"
+        names = {"$map": {"input": {"$objectToArray": value}, "in": "$$this.k"}}
+        is_object = {"$eq": [{"$type": value}, "object"]}
+        marked = {"$cond": [is_object, {"$eq": [names, list(NAMES)]}, False]}
+        return {self.name: {"$exists": True}, "$expr": marked}
+
+
+def _is_mark(value: bytes) -> bool:
+    return [value[start + 1 : end] for start, end, _ in fields(value)] == ENDED_NAMES
+
+
+@dataclass(frozen=True, slots=True)
+class MarkComparison:
+    """Some records of the source, compared with the marks that they should have.
+
+    Attributes:
+        due: Raw records to mark, by raw id.
+        already: Number of records that have their mark.
+        changed: Ids of records that changed since they were judged, or are too large for a mark.
+    """
+
+    due: Mapping[bytes, bytes]
+    already: int
+    changed: Sequence[bytes]
+
+
+class Marks:
+    """Writes marks into the source, and takes them away; nothing else in a record is changed.
+
+    Attributes:
+        field: The field of the marks.
+    """
+
+    def __init__(self, source: RetryingCollection, field: MarkField, pace: Pace) -> None:
+        self.field = field
+        self._source = source
+        self._lookup = Lookup(source)
+        self._pace = pace
+
+    def find_other_content(self) -> bytes | None:
+        """Return the raw id of a record whose field holds something else than a mark, or None."""
+        others = {self.field.name: {"$exists": True}, "$nor": [{"$expr": self.field.condition["$expr"]}]}
+        limit = self._source.retry.read_milliseconds
+        found = self._source.raw_bson().find_one(others, {"_id": 1}, max_time_ms=limit)
+        return found and id_of(found.raw)
+
+    def compare(
+        self, marks: Mapping[bytes, bytes], judged: Mapping[bytes, bytes]
+    ) -> Iterator[MarkComparison]:
+        """Compare records with the marks that they should have, some megabytes at a time; writes nothing.
+
+        Records that are no longer in the source are left out.
+
+        Args:
+            marks: The marks, by raw id.
+            judged: `digest` of the judged version of each record, by raw id.
+        """
+        for found in self._lookup.pieces(marks):
+            self._pace.spend(len(found), sum(map(len, found.values())))
+            due, already, changed = dict[bytes, bytes](), 0, list[bytes]()
+            for raw_id in found.keys() & marks.keys():
+                record, mark = self.field.split(found[raw_id])
+                if digest(record) != judged[raw_id] or len(record) > LONGEST_MARKED:
+                    changed.append(raw_id)
+                elif mark == marks[raw_id]:
+                    already += 1
+                else:
+                    due[raw_id] = found[raw_id]
+            yield MarkComparison(due, already, changed)
+
+    def write(self, records: Mapping[bytes, bytes], marks: Mapping[bytes, bytes]) -> list[bytes]:
+        """Mark these raw records where the source still has them, byte for byte.
+
+        Args:
+            records: The raw records, by id.
+            marks: The marks, by id.
+
+        Returns:
+            The ids of the records that were changed or deleted in the meantime, and have no mark.
+        """
+        updates, nbytes, is_complete = list[UpdateOne](), 0, True
+        for raw_id, raw in records.items():
+            same = {"$expr": {"$eq": ["$$ROOT", {"$literal": RawBSONDocument(raw, RAW)}]}}
+            mark = {"$set": {self.field.name: RawBSONDocument(marks[raw_id], RAW)}}
+            updates.append(UpdateOne({"$and": [selector([raw_id]), same]}, mark))
+            nbytes += len(raw)
+            if nbytes > COMMAND_BYTES:
+                is_complete &= self._send(updates)
+                updates, nbytes = [], 0
+        if updates:
+            is_complete &= self._send(updates)
+        return [] if is_complete else self._unmarked(records, marks)
+
+    def clear(self, ids: Iterable[bytes]) -> int:
+        """Take the marks of these records away; return how many had one."""
+        cleared = 0
+        for some in portions(ids):
+            marked = {"$and": [selector(some), self.field.condition]}
+            cleared += self._source.update_many(marked, {"$unset": {self.field.name: ""}}).modified_count
+        return cleared
+
+    def _send(self, updates: Sequence[UpdateOne]) -> bool:
+        """Send updates; return whether each has found its record."""
+
+        def send() -> int:
+            try:
+                return self._source.unretried.bulk_write(updates, ordered=False).matched_count
+            except BulkWriteError as error:
+                # A record that the server refuses to change, as by a validator, has no mark afterwards.
+                record_errors(error)
+                return -1
+
+        return self._source.attempt(send) == len(updates)
+
+    def _unmarked(self, ids: Iterable[bytes], marks: Mapping[bytes, bytes]) -> list[bytes]:
+        """Return the ids of the records that do not have their mark."""
+        unmarked = set(ids)
+        for found in self._lookup.pieces(list(unmarked), [self.field.name]):
+            unmarked -= {
+                raw_id for raw_id, raw in found.items() if self.field.split(raw)[1] == marks.get(raw_id)
+            }
+        return sorted(unmarked)

@@ -1,0 +1,174 @@
+"""`mark` writes into dropped records of the source, changes nothing else, and takes its marks away again."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+import pytest
+
+from dedup_job import config
+from dedup_job.commands.mark import mark
+from dedup_job.pipeline.context import Context
+from scripts.bench.corpus import Mix, generate
+from tests.support.job import RAW, Job
+from tests.support.kill_in_process import commands_of, killed
+from tests.support.undo_cases import undo
+
+RECORDS = list(generate(300, seed=5, mix=Mix(duplicates=0.4, odd=0.05)))
+OTHER = "完全不同的另一段文字，谁也没有见过它。"
+
+
+def records(job: Job) -> dict[Any, bytes]:
+    return {one["_id"]: bytes(one.raw) for one in job.source.with_options(RAW).find()}
+
+
+def marks(job: Job) -> dict[Any, Any]:
+    return {one["_id"]: one["dedup"] for one in job.source.find({"dedup": {"$exists": True}})}
+
+
+def dropped(job: Job) -> dict[Any, Any]:
+    """Return the marks that the ledger asks for, with similarities rounded as there."""
+    names = ("keeper", "similarity", "reason", "run")
+    return {row["_id"]: {name: row[name] for name in names} for row in job.ledger("dropped").find()}
+
+
+def rounded(found: dict[Any, Any]) -> dict[Any, Any]:
+    return {raw_id: {**one, "similarity": round(one["similarity"], 4)} for raw_id, one in found.items()}
+
+
+def answer(job: Job, *arguments: str, code: int = 0) -> Any:
+    done = job.command(*arguments, "--json")
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+def write_marks(job: Job) -> None:
+    with Context(config.check_settings(job.tables, "test")) as context:
+        mark(context, lambda count: None)
+
+
+@pytest.fixture(params=[False, True], ids=["bare", "with copies"])
+def decided(job: Job, request: pytest.FixtureRequest) -> Job:
+    job.set("source", fields=["data"])
+    job.source.insert_many([{**record, "_id": number} for number, record in enumerate(RECORDS)])
+    decided = job if request.param else job.without_copies()
+    decided.decide("backfill")
+    return decided
+
+
+def test_each_dropped_record_is_marked_and_all_else_stays(decided: Job) -> None:
+    before, rows = records(decided), decided.rows("dropped")
+
+    assert answer(decided, "mark", "--dry-run")["marked"] == len(rows)
+    assert records(decided) == before
+    assert answer(decided, "mark", "--yes")["marked"] == len(rows)
+
+    assert rounded(marks(decided)) == dropped(decided)
+    again = answer(decided, "mark", "--yes")
+    assert (again["marked"], again["already"], again["cleared"]) == (0, len(rows), 0)
+    assert answer(decided, "mark", "--clear", "--yes")["cleared"] == len(rows)
+    assert records(decided) == before
+
+
+def test_a_marked_source_decides_and_agrees_as_an_unmarked_one(decided: Job) -> None:
+    rows = decided.rows("dropped")
+    write_marks(decided)
+
+    assert answer(decided, "verify")["differences"] == {}
+    assert answer(decided, "reconcile", "--content")["changed"]["records"] == []
+    decided.source.insert_many([{**record, "_id": 1000 + n} for n, record in enumerate(RECORDS[:40])])
+    assert decided.decide("run").counts.read == 40
+    assert decided.rows("dropped").items() >= rows.items()
+
+
+def test_a_copy_of_a_marked_record_loses_the_mark_that_came_with_it(decided: Job) -> None:
+    write_marks(decided)
+    decided.source.insert_one({"_id": 2000, "data": OTHER, "dedup": next(iter(marks(decided).values()))})
+    decided.decide("run")
+
+    write_marks(decided)
+
+    assert rounded(marks(decided)) == dropped(decided)
+
+
+def test_a_record_that_changed_since_it_was_judged_is_named_and_not_marked(decided: Job) -> None:
+    changed, *_ = dropped(decided)
+    write_marks(decided)
+    decided.source.update_one({"_id": changed}, {"$set": {"views": -1}})
+
+    done = answer(decided, "mark", "--yes")
+
+    assert (done["changed"], done["cleared"]) == ([changed], 1)
+    assert rounded(marks(decided)) == {key: one for key, one in dropped(decided).items() if key != changed}
+
+
+def test_other_content_in_the_field_is_refused_before_anything_is_written(decided: Job) -> None:
+    decided.source.update_one({"_id": 7}, {"$set": {"dedup": {"keeper": 1}}})
+    before = decided.hash()
+
+    done = decided.command("mark", "--yes")
+
+    assert done.returncode == 78
+    assert "dedup holds something else than a mark in record 7" in done.stderr
+    assert decided.hash() == before
+
+
+@pytest.mark.parametrize("name", ["data", "a.b", "$a", "_id"])
+def test_fields_that_cannot_hold_a_mark_are_refused(decided: Job, name: str) -> None:
+    done = decided.command("mark", "--yes", "--set", f"mark.field={name}")
+
+    assert done.returncode == 78
+    assert "[mark] field" in done.stderr
+
+
+def test_marks_stay_in_one_field(decided: Job) -> None:
+    write_marks(decided)
+
+    done = decided.command("mark", "--yes", "--set", "mark.field=other")
+
+    assert done.returncode == 78
+    assert "mark --clear --set mark.field=dedup" in done.stderr
+
+
+def test_restore_and_undo_take_the_marks_away(decided: Job) -> None:
+    before = records(decided)
+    write_marks(decided)
+    restored, *_ = dropped(decided)
+
+    assert decided.command("restore", str(restored)).returncode == 0
+
+    assert restored not in marks(decided)
+    run = decided.ledger("runs").find_one({"mode": "backfill"})
+    assert run is not None
+    undo(decided, run["_id"])
+    assert records(decided) == before
+
+
+def test_later_runs_mark_what_is_new(decided: Job) -> None:
+    decided.set("mark", auto=True)
+    write_marks(decided)
+    decided.source.insert_many([{**record, "_id": 1000 + n} for n, record in enumerate(RECORDS[:40])])
+
+    done = answer(decided, "run")
+
+    assert done["mark"]["marked"] == sum(done["duplicate"].values())
+    assert rounded(marks(decided)) == dropped(decided)
+
+
+def test_a_marking_that_is_killed_anywhere_is_finished_by_the_next(job: Job) -> None:
+    job.set("source", fields=["data"])
+    job.source.insert_many([{**record, "_id": number} for number, record in enumerate(RECORDS[:120])])
+    bare = job.without_copies()
+    bare.decide("backfill")
+    before = records(bare)
+    commands = commands_of(partial(write_marks, bare))
+    whole = records(bare)
+
+    for number in range(1, commands + 1):
+        answer(bare, "mark", "--clear", "--yes")
+        assert records(bare) == before
+        killed(partial(write_marks, bare), number)
+        write_marks(bare)
+        assert records(bare) == whole, f"killed after command {number} of {commands}"
