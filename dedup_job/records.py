@@ -304,9 +304,9 @@ def chunked(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 # Modes of a plan: the kind of run that made it.
 BACKFILL = "backfill"
 NIGHTLY = "run"
-RECONCILE = "reconcile"
+SYNC = "sync"
 # Decides records again, and removes them from the plans that decided them before.
-APPLY = "apply"
+UPDATE = "update"
 # Decides nothing: its records have changed only outside the fields of their text.
 RENEW = "renew"
 # Keeps the target's own records; none of them counts as a decided record of the source.

@@ -31,7 +31,7 @@ FOLDER = HOUSE / ".demo"
 NEXT = """
 What to do next (the server of the demonstration has stopped when you read this; `on` starts it again):
   on=".venv/bin/python scripts/dev/local_mongod.py --dbpath .demo/db --"
-  $on .venv/bin/dedup-job explain {keeper} {dropped} -c {settings}
+  $on .venv/bin/dedup-job compare {keeper} {dropped} -c {settings}
   $on .venv/bin/dedup-job status -c {settings}
   a collection of yours: README.md, "A first report on your collection"
 """

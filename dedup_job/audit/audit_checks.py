@@ -238,7 +238,7 @@ RECORDS = (
     Check(
         "undecided",
         "a record of the source that no plan decided, though by its id runs may have looked past it: "
-        "dedup-job reconcile decides it",
+        "dedup-job sync decides it",
         "SELECT id FROM undecided",
         of_sample=False,
     ),

@@ -1,4 +1,4 @@
-"""The commands mark, undo, restore, verify and reconcile."""
+"""The commands mark, undo, restore and sync."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import click
 
 from dedup_job.cli.options import (
     ALLOW_OPTION,
-    Output,
     commands,
     common_options,
     consent_from,
     prepare_settings,
     rate_options,
-    write_lines,
+    workers_option,
 )
-from dedup_job.errors import StateError, UsageError
+from dedup_job.errors import UsageError
 
 
 @commands.command()
@@ -90,7 +89,7 @@ def undo(config: Path, run: str, yes: bool, dry_run: bool, **options: Any) -> in
     from dedup_job.pipeline.context import Context
     from dedup_job.report.progress import Progress
 
-    settings, output = prepare_settings(config, {**options, "workers": 1})
+    settings, output = prepare_settings(config, options)
     with Context(settings) as context:
         undone = undoing.find_earlier_undo(context, run)
         if undone is None:
@@ -132,7 +131,7 @@ def _check_terminal() -> None:
 def restore(config: Path, records: tuple[str, ...], why: str, **options: Any) -> int:
     """Insert dropped records into the target.
 
-    Later runs keep them.  RECORDS are ids, written as for `explain`; `-` reads them from standard input, one
+    Later runs keep them.  RECORDS are ids, written as for `compare`; `-` reads them from standard input, one
     per line, as `list --ids` prints them.  No record is dropped as a duplicate of a restored record.
 
     \b
@@ -144,7 +143,7 @@ def restore(config: Path, records: tuple[str, ...], why: str, **options: Any) ->
     from dedup_job.commands.restore import restore as put_back
     from dedup_job.pipeline.context import Context
 
-    settings, output = prepare_settings(config, {**options, "workers": 1})
+    settings, output = prepare_settings(config, options)
     given = list[str]()
     for name in records:
         given += read_ids(sys.stdin.fileno()) if name == "-" else [name]
@@ -154,131 +153,48 @@ def restore(config: Path, records: tuple[str, ...], why: str, **options: Any) ->
     return 0
 
 
-@commands.command()
-@click.option("--sample", type=click.IntRange(1), help="Check only this many decisions, chosen at random.")
-@click.option(
-    "--state",
-    type=click.Path(path_type=Path),
-    help="File from which an interrupted verification resumes; deleted at the end.",
-)
-@common_options
-def verify(config: Path, sample: int | None, state: Path | None, **options: Any) -> int:
-    """Check target, ledger and source.
-
-    Exits with 65 if they disagree.  Every decision is re-read, with other code than the job's.  Writes
-    nothing to MongoDB.
-
-    \b
-    Examples:
-      dedup-job verify -c shop.toml --state verify.state
-      dedup-job verify -c shop.toml --sample 100000
-    """
-    from dedup_job.commands.verify import verify as verify_all
-    from dedup_job.commands.verify import verify_sample
-    from dedup_job.pipeline.context import Context
-    from dedup_job.report.progress import Progress
-
-    if sample and state:
-        raise UsageError("--sample has no state; leave out one of the two options")
-    settings, output = prepare_settings(config, options)
-    with (
-        Context(settings) as context,
-        Progress("verify", None, "records") as progress,
-    ):
-        if sample:
-            verified = verify_sample(context, sample, progress.advance)
-        else:
-            verified = verify_all(context, state, progress.advance)
-    output.show(verified.as_text(), verified.as_json())
-    return 0 if verified.agrees else StateError.exit_code
-
-
-@commands.command()
-@click.option(
-    "--content", is_flag=True, help="Compare whole records, not only ids, to find those that changed."
-)
-@click.option(
-    "--ids",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the records that vanished or changed to this file, one JSON object per line.",
-)
-@click.option(
-    "--apply",
-    "is_applied",
-    is_flag=True,
-    help="Update records that changed and remove records that vanished; implies --content.",
-)
-@click.option(
-    "--yes", is_flag=True, help="With --apply: do not ask for confirmation; required without a terminal."
-)
-@click.option("--dry-run", is_flag=True, help="With --apply: show what would be done, without doing it.")
+@commands.command("sync")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, without doing it.")
 @ALLOW_OPTION
+@workers_option
 @common_options
-def reconcile(
-    config: Path, content: bool, ids: Path | None, is_applied: bool, yes: bool, dry_run: bool, **options: Any
-) -> int:
-    """Process records that runs missed.
+def sync_target(config: Path, yes: bool, dry_run: bool, **options: Any) -> int:
+    """Bring the target up to date with the source.
 
-    Also reports decided records that vanished from the source or changed.
+    Decides records again that changed, and removes records that vanished.  Then decides new records, and
+    records that runs missed.  If records changed or vanished, the command shows how many, and asks for
+    confirmation.
 
-    With --apply, the command shows how many records vanished or changed, asks for confirmation, and decides
-    them again.  Exit code 3 means that some records stay in the target because somebody altered them there.
+    Exit code 3 means that some records stay in the target because somebody altered them there, or that the
+    target refused records.
 
     \b
     Examples:
-      dedup-job reconcile -c shop.toml --content --ids changed.jsonl
-      dedup-job reconcile -c shop.toml --apply --dry-run
+      dedup-job sync -c shop.toml --dry-run
+      dedup-job sync -c shop.toml --yes
     """
-    from dedup_job.commands.reconcile import reconcile as compare
+    from dedup_job.commands.outdated_decisions import compare_with_source
+    from dedup_job.commands.sync import finish_interrupted, guard_vanished, preview_sync, sync
     from dedup_job.pipeline.context import Context
     from dedup_job.report.progress import Progress
 
-    if (yes or dry_run) and not is_applied:
-        raise UsageError("--yes and --dry-run are for --apply")
     settings, output = prepare_settings(config, options)
-    if ids is not None:
-        # Written empty first, so that an error comes before hours of work.
-        write_lines(ids, ())
-    if is_applied:
-        return _apply(settings, output, ids, yes, dry_run, consent_from(options))
-    with (
-        Context(settings) as context,
-        Progress("reconcile", None, "records") as progress,
-    ):
-        result = compare(context, content, progress.advance, consent_from(options))
-    if ids is not None:
-        write_lines(ids, result.rows())
-    output.show(result.as_text(), result.as_json())
-    return result.exit_code
-
-
-def _apply(settings: Any, output: Output, ids: Path | None, yes: bool, dry_run: bool, accepted: Any) -> int:
-    """Compare, show the due changes, ask for confirmation, and apply them."""
-    from dedup_job.commands import reconcile_apply
-    from dedup_job.commands.reconcile import compare_with_source
-    from dedup_job.pipeline.context import Context
-    from dedup_job.report.progress import Progress
-
+    accepted = consent_from(options)
     if not (yes or dry_run):
         _check_terminal()
     with Context(settings) as context:
-        refused_before = {} if dry_run else reconcile_apply.finish_interrupted(context, accepted)
-        with Progress("reconcile", None, "records") as progress:
+        refused_before = {} if dry_run else finish_interrupted(context, accepted)
+        with Progress("compare", None, "records") as progress:
             found = compare_with_source(context, progress.advance)
-        due = found.outdated.due
-        reconcile_apply.guard_vanished(
-            found, settings.limits.max_vanished_share, is_noted=dry_run or accepted.allow
-        )
-        if dry_run:
-            output.show(due.as_text(context.target_name), due.as_json())
-            return 0
-        if found.outdated and not yes:
-            _confirm(due.as_text(context.target_name), "apply these changes?")
-        with Progress("apply", None, "records") as progress:
-            result = reconcile_apply.apply_and_decide_missed(
-                context, found, progress.advance, accepted, refused_before
-            )
-    if ids is not None:
-        write_lines(ids, result.rows())
+        guard_vanished(found, settings.limits.max_vanished_share, is_noted=dry_run or accepted.allow)
+        if dry_run or (found.outdated and not yes):
+            due = preview_sync(context, found)
+            if dry_run:
+                output.show(due.as_text(context.target_name), due.as_json())
+                return 0
+            _confirm(due.as_text(context.target_name), "make these changes?")
+        with Progress("sync", None, "records") as progress:
+            result = sync(context, found, progress.advance, accepted, refused_before)
     output.show(result.as_text(), result.as_json())
     return result.exit_code

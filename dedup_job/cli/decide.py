@@ -1,9 +1,8 @@
-"""The commands backfill, run, report and estimate."""
+"""The commands backfill, run and estimate."""
 
 from __future__ import annotations
 
 import logging
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from dedup_job.cli.options import (
     prepare_settings,
     publish_report,
     rate_options,
+    workers_option,
 )
 from dedup_job.errors import UsageError
 
@@ -40,6 +40,7 @@ log = logging.getLogger("dedup_job")
 @ALLOW_OPTION
 @consent_options
 @rate_options
+@workers_option
 @common_options
 def backfill(config: Path, adopt: bool, **options: Any) -> int:
     """Process the whole collection in `_id` order.
@@ -57,106 +58,17 @@ def backfill(config: Path, adopt: bool, **options: Any) -> int:
 @ALLOW_OPTION
 @consent_options
 @rate_options
+@workers_option
 @common_options
 def nightly(config: Path, **options: Any) -> int:
     """Process new records. Safe to run from cron.
 
     \b
-    Example, every night at two:
+    Examples, the second for cron, every night at two:
+      dedup-job run -c shop.toml
       0 2 * * *  dedup-job run -c /etc/dedup/shop.toml --log json
     """
     return _decide("run", config, options)
-
-
-@commands.command()
-@click.option(
-    "--mode",
-    type=click.Choice(["backfill", "run"]),
-    help="Which command to try; default: the one that is due.",
-)
-@click.option("--fresh", is_flag=True, help="Ignore earlier runs.")
-@click.option("--limit", type=click.IntRange(1), help="Read at most this many records.")
-@click.option("--of", "run", help="Report on this past run instead of a dry run.")
-@click.option(
-    "--html", "file", type=click.Path(dir_okay=False, path_type=Path), help="Write an HTML page to this file."
-)
-@click.option(
-    "--pairs",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Write all pairs to this file (.csv or .jsonl).",
-)
-@consent_options
-@rate_options
-@common_options
-def report(
-    config: Path,
-    mode: str | None,
-    fresh: bool,
-    limit: int | None,
-    run: str | None,
-    file: Path | None,
-    pairs: Path | None,
-    **options: Any,
-) -> int:
-    """Show what a backfill or a run would do.
-
-    With --of, shows what a past run did.  With --html, also writes a page, one file for a browser: which
-    records would be dropped, and why.  Writes nothing to MongoDB.
-
-    \b
-    Examples:
-      dedup-job report -c shop.toml --html report.html
-      dedup-job report -c shop.toml --limit 100000 --pairs pairs.csv
-    """
-    if run is not None and (mode or fresh or limit):
-        raise UsageError("--of reports on a past run; leave out --mode, --fresh and --limit")
-    settings, output = load_reporting_settings(config, options)
-    if run is None:
-        preload_workers(settings)
-    from dedup_job.commands.report import DryRun, dry_run, observe_both, report_past_run
-    from dedup_job.html import build
-    from dedup_job.pipeline.context import Context
-    from dedup_job.report import evidence
-    from dedup_job.report.evidence import PairsFile
-    from dedup_job.report.monitoring import MonitoredRun
-    from dedup_job.report.progress import Progress
-
-    with MonitoredRun(settings, keeps_metrics=False) if run is None else nullcontext():
-        collected = evidence.Evidence(
-            settings.report.samples, settings.report.groups, build.GROUPS if file else 0
-        )
-        page = build.Page(file, collected.largest) if file else None
-        with (
-            Context(settings) as context,
-            Progress("report", None if run else limit or context.source.estimated_count()) as progress,
-            PairsFile(pairs) if pairs else nullcontext() as pairs_file,
-        ):
-            observe = observe_both(collected.observe, progress.observe)
-            if page:
-                observe = observe_both(observe, page.observe)
-            if pairs_file:
-                observe = observe_both(observe, pairs_file.observe)
-            if run is not None:
-                summary = report_past_run(context, run, observe)
-            else:
-                summary = dry_run(context, DryRun(mode, fresh, limit, consent_from(options)), observe)
-            shown = evidence.evidence_json(collected, context.text_beginnings)
-            if page:
-                page.write(context, summary, is_done=run is not None)
-        values = {**summary.as_json(), "evidence": shown}
-        text = f"{summary.as_text()}\n{evidence.evidence_text(shown)}"
-        if file:
-            values["page"] = str(file)
-            text += f"\n\n  page in {file}"
-        if pairs_file:
-            values["pairs"] = str(pairs)
-            text += f"\n\n  {pairs_file.count:,} pairs in {pairs}"
-        if run is not None:
-            # The run has saved its own report already.
-            output.show(text, values)
-        else:
-            publish_report(output, settings, summary, text, values)
-    return 0
 
 
 @commands.command("estimate")
@@ -166,6 +78,7 @@ def report(
     help="Records to read; default: depends on the size of the collection.",
 )
 @rate_options
+@workers_option
 @common_options
 def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
     """Forecast time, memory and disk of a backfill.

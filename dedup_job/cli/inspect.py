@@ -1,4 +1,4 @@
-"""The commands explain, why, find, list, group and status."""
+"""The commands compare, why, find, list, group and status."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from dedup_job.cli.options import commands, common_options, preload_workers, pre
 from dedup_job.errors import UsageError
 
 
-@commands.command("explain")
+@commands.command("compare")
 @click.argument("first")
 @click.argument("second")
 @click.option(
     "--settings",
     "others",
     type=click.Path(path_type=Path),
-    help="Explain with the recipe of this settings file instead of the ledger's.",
+    help="Compare with the recipe of this settings file instead of the ledger's.",
 )
 @common_options
-def explain_pair(config: Path, first: str, second: str, others: Path | None, **options: Any) -> int:
+def compare_records(config: Path, first: str, second: str, others: Path | None, **options: Any) -> int:
     """Show why two records match or not.
 
     Also shows where their texts differ.  FIRST counts as decided before SECOND, and no other record as kept.
@@ -33,21 +33,21 @@ def explain_pair(config: Path, first: str, second: str, others: Path | None, **o
 
     \b
     Examples:
-      dedup-job explain -c shop.toml 6650c1d2a1b2c3d4e5f60718 6650c1d2a1b2c3d4e5f60723
-      dedup-job explain -c shop.toml 17 42 --settings stricter.toml
+      dedup-job compare -c shop.toml 6650c1d2a1b2c3d4e5f60718 6650c1d2a1b2c3d4e5f60723
+      dedup-job compare -c shop.toml 17 42 --settings stricter.toml
     """
-    settings, output = prepare_settings(config, {**options, "workers": 1})
+    settings, output = prepare_settings(config, options)
     preload_workers(settings)
-    from dedup_job.commands.explain import explain
+    from dedup_job.commands.compare import compare
     from dedup_job.config import load_settings, with_decisions_of
     from dedup_job.pipeline.context import Context
-    from dedup_job.report import explanation_text as page
+    from dedup_job.report import comparison_text as page
 
     if others is not None:
         settings = with_decisions_of(settings, load_settings(others))
     with Context(settings) as context:
-        shown = explain(context, first, second, str(others) if others else None)
-    output.show(page.explanation_text(shown), shown)
+        shown = compare(context, first, second, str(others) if others else None)
+    output.show(page.comparison_text(shown), shown)
     return 0
 
 
@@ -57,7 +57,7 @@ def explain_pair(config: Path, first: str, second: str, others: Path | None, **o
 def why(config: Path, record: str, **options: Any) -> int:
     """Show the decision on a record.
 
-    RECORD is its id.  Ids are written as for `explain`.
+    RECORD is its id.  Ids are written as for `compare`.
 
     \b
     Example:
@@ -93,7 +93,7 @@ def find_texts(config: Path, file: Path, as_texts: bool, **options: Any) -> int:
       dedup-job find -c shop.toml new.jsonl
       echo "a text" | dedup-job find -c shop.toml --text
     """
-    settings, output = prepare_settings(config, {**options, "workers": 1})
+    settings, output = prepare_settings(config, options)
     # Before the imports, so that the fork server loads its code at the same time.
     preload_workers(settings)
     from dedup_job.commands.find import find, read_lines
@@ -164,7 +164,7 @@ def list_decided(config: Path, ids_only: bool, as_csv: bool, **options: Any) -> 
     from dedup_job.pipeline.context import Context
     from dedup_job.report.decision_lines import CSV_COLUMNS
 
-    settings, output = prepare_settings(config, {**options, "workers": 1})
+    settings, output = prepare_settings(config, options)
     if ids_only + as_csv + output.as_json > 1:
         raise UsageError("--ids, --csv and --json are three forms of output; give only one of them")
     filters = {name: options[name] for name in ("verdict", "reason", "run", "least", "most")}
@@ -191,7 +191,7 @@ def list_decided(config: Path, ids_only: bool, as_csv: bool, **options: Any) -> 
 def show_group(config: Path, keeper: str, **options: Any) -> int:
     """Show the duplicates of a kept record.
 
-    KEEPER is its id, written as for `explain`.  The least similar duplicate comes first.  Text of the keeper
+    KEEPER is its id, written as for `compare`.  The least similar duplicate comes first.  Text of the keeper
     only is shown in [-...-], text of the duplicate only in {+...+}.  With --json, there is one object per
     line, the keeper first.  Writes nothing to MongoDB.
 
@@ -202,7 +202,7 @@ def show_group(config: Path, keeper: str, **options: Any) -> int:
     from dedup_job.commands.group import group
     from dedup_job.pipeline.context import Context
 
-    settings, output = prepare_settings(config, {**options, "workers": 1})
+    settings, output = prepare_settings(config, options)
     with Context(settings) as context:
         kept, members = group(context, keeper)
         is_read = output.stream([(kept.as_text, kept.as_json)])
@@ -229,7 +229,7 @@ def show_status(config: Path, runs: int, **options: Any) -> int:
     from dedup_job.pipeline.context import Context
     from dedup_job.report import status_text as page
 
-    settings, output = prepare_settings(config, {**options, "workers": 1})
+    settings, output = prepare_settings(config, options)
     with Context(settings) as context:
         shown = status.status(context, runs)
     output.show(page.status_text(shown), shown)

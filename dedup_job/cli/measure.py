@@ -7,7 +7,13 @@ from typing import Any
 
 import click
 
-from dedup_job.cli.options import THRESHOLD_OPTION, commands, common_options, prepare_settings
+from dedup_job.cli.options import (
+    THRESHOLD_OPTION,
+    commands,
+    common_options,
+    prepare_settings,
+    workers_option,
+)
 from dedup_job.errors import UsageError
 
 
@@ -21,6 +27,7 @@ from dedup_job.errors import UsageError
     help="Leave out terms in fewer texts than this.",
 )
 @click.option("--limit", type=click.IntRange(1), help="Read at most this many records.")
+@workers_option
 @common_options
 def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **options: Any) -> int:
     """Learn from the collection how rare terms are.
@@ -50,25 +57,26 @@ def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **option
 
 @commands.command()
 @click.option(
-    "--pairs",
+    "--labels",
     type=click.Path(path_type=Path),
     required=True,
     help="File with one pair per line: two ids and a label.",
 )
 @THRESHOLD_OPTION
+@workers_option
 @common_options
-def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
+def evaluate(config: Path, labels: Path, at: float, **options: Any) -> int:
     """Score the settings on labelled pairs.
 
     Prints precision, recall and F1; writes nothing to MongoDB.
 
-    A pair is two ids, written as for `explain`, and a label: 1 or 0, same or different, true or false, or a
+    A pair is two ids, written as for `compare`, and a label: 1 or 0, same or different, true or false, or a
     similarity.  They are separated by tabs or commas, or each line is a JSON object with "id1", "id2" and
     "label".
 
     \b
     Example:
-      dedup-job evaluate -c shop.toml --pairs pairs.csv
+      dedup-job evaluate -c shop.toml --labels labels.csv
     """
     from dedup_job.analysis import label_evaluation
     from dedup_job.commands.evaluate import evaluate as judge
@@ -76,11 +84,11 @@ def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
 
     settings, output = prepare_settings(config, options)
     try:
-        lines = pairs.read_text("utf-8-sig").splitlines()
+        lines = labels.read_text("utf-8-sig").splitlines()
     except OSError as error:
-        raise UsageError(f"{pairs}: {error.strerror}") from None
+        raise UsageError(f"{labels}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{pairs}: not a text file in UTF-8") from None
+        raise UsageError(f"{labels}: not a text file in UTF-8") from None
     read = label_evaluation.read_pairs(lines, at)
     with Context(settings) as context:
         evaluation = judge(context, read)
@@ -97,6 +105,7 @@ def evaluate(config: Path, pairs: Path, at: float, **options: Any) -> int:
     help="Records to read, in stretches across the collection.",
 )
 @THRESHOLD_OPTION
+@workers_option
 @common_options
 def tune(config: Path, sample: int, at: float, **options: Any) -> int:
     """Show what other settings would find.

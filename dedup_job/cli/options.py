@@ -15,24 +15,62 @@ from dedup_job import __version__
 from dedup_job.errors import ConfigError, StorageFull
 from dedup_job.report.terminal import to_json_line
 
+# The commands in the order of `dedup-job --help`.
+SECTIONS = {
+    "Start": ("init", "doctor", "compile"),
+    "Run": ("estimate", "report", "backfill", "run"),
+    "Look": (
+        "status",
+        "history",
+        "list",
+        "group",
+        "why",
+        "compare",
+        "find",
+        "changes",
+        "verify",
+    ),
+    "Correct": ("restore", "undo", "sync"),
+    "Change the source": ("mark",),
+    "Tune": ("tune", "evaluate", "fit-idf"),
+}
 EXAMPLES = """
 \b
 Examples:
-  dedup-job init     -c shop.toml            write a settings file, after some questions
-  dedup-job doctor   -c shop.toml            check connections, privileges, fields, memory and disk
-  dedup-job report   -c shop.toml            show what a backfill would do; writes nothing
-  dedup-job backfill -c shop.toml            process the whole collection; resumes where it stopped
-  dedup-job run      -c shop.toml --json     process new records; safe to run from cron
+  dedup-job init     -c shop.toml      write a settings file, after some questions
+  dedup-job doctor   -c shop.toml      check servers, privileges, fields, memory and disk
+  dedup-job report   -c shop.toml      show what a backfill would do
+  dedup-job backfill -c shop.toml      process the whole collection; resumes where it stopped
+  dedup-job run      -c shop.toml      process new records; safe to run from cron
 
 \b
+Without -c, a command reads the file in DEDUP_CONFIG, or dedup-job.toml.
 Connection strings come from DEDUP_SOURCE_URI and DEDUP_TARGET_URI (default: the same).
-Exit codes: 0 done, 3 done but some records were refused, 5 stopped by a guard: a person must check, 64 usage,
-65 state damaged, 69 MongoDB unreachable, 70 a bug, 74 disk full, 75 another run is in progress,
-77 no permission, 78 configuration, 130/143 stopped by a signal.
+
+\b
+Exit codes:
+   0  done                          70  a bug
+   3  done, some records refused    74  disk full
+   5  stopped by a guard            75  another run is in progress
+  64  usage                         77  no permission
+  65  state damaged                 78  configuration
+  69  MongoDB unreachable     130, 143  stopped by a signal
 """
 
 
-@click.group(epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+class SectionedGroup(click.Group):
+    """A group whose help lists the commands in sections, each with its whole first sentence."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections."""
+        for section, names in SECTIONS.items():
+            summaries = [(name, self.commands[name].get_short_help_str(limit=200)) for name in names]
+            with formatter.section(section):
+                # All sections align, at the width of the longest name.
+                formatter.write_dl([(f"{name:<8}", summary) for name, summary in summaries])
+
+
+@click.group(cls=SectionedGroup, epilog=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="dedup-job")
 def commands() -> None:
     """Remove duplicate and near-duplicate texts from a MongoDB collection.
@@ -94,8 +132,20 @@ class Output:
         return True
 
 
-def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that all commands have."""
+CONFIG_OPTION = click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path),
+    envvar="DEDUP_CONFIG",
+    show_envvar=True,
+    default="dedup-job.toml",
+    show_default=True,
+    help="Settings file (TOML).",
+)
+
+
+def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options for results and log, which all commands have."""
     # In reverse: a decorator that is applied later comes earlier in the help.
     for option in (
         click.option("-v", "--verbose", is_flag=True, help="Log more, with the traceback of an error."),
@@ -112,31 +162,30 @@ def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
             is_flag=True,
             help="Print JSON only: one object, or one per line. Errors are JSON objects too.",
         ),
-        click.option(
-            "--workers",
-            type=click.IntRange(1, 1024),
-            help="Number of worker processes; default: see settings.",
-        ),
-        click.option(
-            "--set",
-            "assignments",
-            multiple=True,
-            metavar="SECTION.KEY=VALUE",
-            help="Change a setting for this command, such as match.min_similarity=0.9; may be repeated.",
-        ),
-        click.option(
-            "-c",
-            "--config",
-            type=click.Path(path_type=Path),
-            envvar="DEDUP_CONFIG",
-            show_envvar=True,
-            default="dedup-job.toml",
-            show_default=True,
-            help="Settings file (TOML).",
-        ),
     ):
         command = option(command)
     return command
+
+
+def common_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of all commands that read the settings file."""
+    assign = click.option(
+        "--set",
+        "assignments",
+        multiple=True,
+        metavar="SECTION.KEY=VALUE",
+        help="Change a setting for this command, such as match.min_similarity=0.9; may be repeated.",
+    )
+    return CONFIG_OPTION(assign(output_options(command)))
+
+
+def workers_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option of commands that start as many workers as the settings say."""
+    return click.option(
+        "--workers",
+        type=click.IntRange(1, 1024),
+        help="Number of worker processes; default: see settings.",
+    )(command)
 
 
 def rate_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -206,8 +255,9 @@ def prepare_settings(config: Path, options: dict[str, Any]) -> tuple[Any, Output
     from dedup_job.pipeline.process_memory import check_least
 
     settings = configuration.load_settings(config, options["assignments"])
-    if options["workers"]:
-        settings = configuration.with_workers(settings, options["workers"])
+    # A command without the option needs one worker at most.
+    if workers := options.get("workers", 1):
+        settings = configuration.with_workers(settings, workers)
     if options.get("engine"):
         settings = configuration.with_engine(settings, options["engine"])
     settings = configuration.with_read_rates(

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dedup_job.cli.options import Output, commands, common_options, load_reporting_settings
+from dedup_job.cli.options import (
+    CONFIG_OPTION,
+    Output,
+    commands,
+    common_options,
+    load_reporting_settings,
+    output_options,
+)
 from dedup_job.commands.init import CollectionName, Draft
 from dedup_job.errors import DedupError, UsageError
 
@@ -28,7 +35,8 @@ SHOWN = 12
 @click.option("--uri-file", type=click.Path(path_type=Path), help="File with the connection string.")
 @click.option("--reports", type=click.Path(path_type=Path), help="Folder for the reports of runs.")
 @click.option("--allow-plaintext", is_flag=True, help="Allow connections without TLS.")
-@common_options
+@CONFIG_OPTION
+@output_options
 def init(
     config: Path,
     source: str | None,
@@ -206,7 +214,8 @@ def examine(config: Path, **options: Any) -> int:
     from dedup_job.report import status_text as page
     from dedup_job.report.progress import Progress
 
-    settings, output = load_reporting_settings(config, options)
+    # Not one worker: `doctor` says how many a run would start.
+    settings, output = load_reporting_settings(config, {**options, "workers": None})
     with Progress("doctor", None, "docs") as progress:
         shown = doctor(settings, progress.advance)
     output.show(page.doctor_text(shown), shown)
@@ -215,8 +224,8 @@ def examine(config: Path, **options: Any) -> int:
 
 
 @commands.command("compile")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def compile_once(as_json: bool) -> int:
+@output_options
+def compile_once(as_json: bool, **_: Any) -> int:
     """Compile once, for an image or a package.
 
     Otherwise the first command after an installation compiles, which takes up to 90 seconds.  The code is

@@ -32,7 +32,7 @@ def decide(context: Context, mode: str, observe: Observe, consent: Consent = Con
 
     Args:
         context: The open connections.
-        mode: "backfill", "run" or "reconcile".
+        mode: "backfill", "run" or "sync".
         observe: Called with each batch and its final plan.
         consent: Changes of filter or collections, and guards, that a person has accepted.
 

@@ -1,4 +1,4 @@
-"""`report`: show the result of a run without running it, or of a past run; writes nothing to MongoDB."""
+"""`report`: show the result of a run without running it; writes nothing to MongoDB."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dedup_job.errors import UsageError
 from dedup_job.index.digest_index import DigestIndex
 from dedup_job.ledger.compatibility import Consent, check_filter, check_fits, check_places, check_whole
 from dedup_job.ledger.head import Head
@@ -147,32 +146,3 @@ def observe_both(first: Observe, second: Observe) -> Observe:
         second(batch, plan)
 
     return observe
-
-
-def report_past_run(context: Context, run: str, observe: Observe) -> RunSummary:
-    """Return the summary of a past run.
-
-    Args:
-        context: The open connections.
-        run: Name of the run.
-        observe: Called with each batch and its plan, in the order of decision; the batches hold ids only.
-
-    Raises:
-        UsageError: If the ledger does not know the run, or it was undone.
-    """
-    reader = context.ledger_reader()
-    head, row = reader.head(), reader.run(run)
-    if head is None or row is None:
-        raise UsageError(f"the ledger knows no run {run!r}; dedup-job status lists the last runs")
-    if "undone" in row:
-        raise UsageError(f"run {run} was undone by {row['undone_by']}: nothing of it is left to report")
-    check_fits(head, context.origin)
-    # Links are read from the newest plan backwards.
-    plan_ids = [link.id for link in reader.links(head.last) if link.run == run]
-    counts = Counts()
-    for plan_id in reversed(plan_ids):
-        plan = reader.plan(plan_id).plan
-        observe(Batch(plan.ids, ()), plan)
-        counts += plan.counts
-    seconds = row.get("seconds") or 0.0
-    return RunSummary(run, row["mode"], counts, seconds, head.digest, context.recipe.about)

@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import groupby, islice
 from typing import Any
 
+from dedup_job.commands.history import format_time, run_json
 from dedup_job.ledger.head import Head, Holder
 from dedup_job.ledger.reader import DECIDING, REPORTED
 from dedup_job.mongo.ids import extended
@@ -15,7 +16,6 @@ from dedup_job.records import is_failure
 from dedup_job.report.run_summary import LedgerProgress
 
 LAST_RUNS = 10
-RUN_KEYS = ("mode", "started", "seconds", "read", "unique", "duplicate", "unchecked", "refused", "exit_code")
 
 
 def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
@@ -44,9 +44,9 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
         "fence": head.fence,
         "plans": head.next,
         "watermark": extended(head.watermark) if head.watermark else None,
-        "covered": _time(head.seen or head.covered),
-        "newest_id": _time(head.covered),
-        "looked": _time(head.looked),
+        "covered": format_time(head.seen or head.covered),
+        "newest_id": format_time(head.covered),
+        "looked": format_time(head.looked),
         **counts.as_json(),
         "failed": sum(count for reason, count in counts.unchecked.items() if is_failure(reason)),
         "restored": reader.count_overridden(),
@@ -102,7 +102,7 @@ def describe_lease(head: Head, now: datetime) -> dict[str, Any] | None:
     return {
         "host": holder.host,
         "pid": holder.pid,
-        "until": _time(until),
+        "until": format_time(until),
         "seconds_left": round((until - now).total_seconds(), 1),
         "holder_alive": is_alive,
         "held": until > now and is_alive is not False,
@@ -117,10 +117,10 @@ def _group_runs(rows: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     for group_key, group in groupby(rows, _group_key):
         newest, *others = group
         if group_key is not None:
-            yield {**_run_json(newest), "alike": len(others)}
+            yield {**run_json(newest), "alike": len(others)}
             continue
         for row in (newest, *others):
-            yield {**_run_json(row), "alike": 0}
+            yield {**run_json(row), "alike": 0}
 
 
 def _group_key(row: Mapping[str, Any]) -> str | None:
@@ -128,16 +128,3 @@ def _group_key(row: Mapping[str, Any]) -> str | None:
     if row["mode"] not in DECIDING or row.get("read") or "undid" in row or row.get("exit_code") is None:
         return None
     return "empty" if row["exit_code"] in REPORTED else "failed"
-
-
-def _run_json(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of `runs` as JSON values; a killed run has only the values from its start."""
-    shown = {"run": row["_id"], **{key: row.get(key) for key in RUN_KEYS}}
-    if shown["seconds"] is None and "ended" in row:
-        shown["seconds"] = round((row["ended"] - row["started"]).total_seconds(), 1)
-    undone = {"undid": row.get("undid"), "undone": _time(row.get("undone"))}
-    return {**shown, "started": _time(row["started"]), **undone}
-
-
-def _time(value: datetime | None) -> str | None:
-    return value.isoformat(timespec="seconds") if value else None

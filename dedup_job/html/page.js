@@ -43,7 +43,7 @@
       `${count(number("unsure"))} unsure`;
   }
 
-  // Save the file that `dedup-job evaluate --pairs` reads.
+  // Save the file that `dedup-job evaluate --labels` reads.
   function save() {
     const lines = [...labels].map(([key, label]) => {
       const [id1, id2] = key.split("\n");

@@ -118,7 +118,7 @@ class StoredPlan:
         id: Id of the plan.
         previous: Id of the plan before it; None for the first plan.
         run: Name of the run that made it.
-        mode: Mode of the plan, such as "backfill" or "apply".
+        mode: Mode of the plan, such as "backfill" or "update".
         at: Time at which it was made, in UTC.
         plan: The verdicts and columns.
         before: Earlier decisions on its records; None if the plan is their first.

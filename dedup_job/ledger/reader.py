@@ -20,12 +20,12 @@ from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import SHOWABLE, id_of
 from dedup_job.mongo.pages import Pages, prefetch
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.records import BACKFILL, NIGHTLY, RECONCILE
+from dedup_job.records import BACKFILL, NIGHTLY, SYNC
 
 PLANS_A_PAGE, PAGE_BYTES = 8, 16 << 20
 # Exit codes of runs that finished and reported all refusals.
 REPORTED = (0, 3)
-DECIDING = (BACKFILL, NIGHTLY, RECONCILE)
+DECIDING = (BACKFILL, NIGHTLY, SYNC)
 MOST_INTERRUPTED = 1_000
 # By the fence, which each run raises: the clock of the machine on which a run started may be wrong.
 NEWEST_FIRST = (("fence", -1), ("started", -1))

@@ -42,7 +42,7 @@ class EarlierDecision:
         number: Number of the plan that decided it.
         verdict: Its verdict.
         copy: Hash of the inserted record; None if the target was given none.
-        has_left: Whether `apply` has removed it from the target since, because of a unique index.
+        has_left: Whether the update has removed it from the target since, because of a unique index.
     """
 
     number: int

@@ -11,11 +11,11 @@ from typing import Any, Self
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import DECIDING, REPORTED
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.records import APPLY, VANISHED
+from dedup_job.records import UPDATE, VANISHED
 
 # Runs whose refusals no later run has reported.
 UNREPORTED: Mapping[str, Any] = {
-    "mode": {"$in": (*DECIDING, APPLY)},
+    "mode": {"$in": (*DECIDING, UPDATE)},
     "exit_code": {"$nin": REPORTED},
     "undone": {"$exists": False},
     "told_by": {"$exists": False},
@@ -75,12 +75,12 @@ class RunRow:
     def refused_before(self) -> Mapping[str, int]:
         """Return the number of refused records, by reason, that no run has reported yet.
 
-        Their runs were killed or failed.  Vanished records that an apply removed are left out.
+        Their runs were killed or failed.  Vanished records that a sync removed are left out.
         """
         runs = self.collection("runs").find(UNREPORTED, {"mode": 1})
         names = [row["_id"] for row in runs if row["_id"] != self.run.name]
-        applies = [row["_id"] for row in runs if row["mode"] == APPLY]
-        removed = {"reason": VANISHED.reason, "run": {"$in": applies}}
+        updates = [row["_id"] for row in runs if row["mode"] == UPDATE]
+        removed = {"reason": VANISHED.reason, "run": {"$in": updates}}
         refused = {"$match": {"run": {"$in": names}, "action": "refused", "$nor": [removed]}}
         by_reason = {"$group": {"_id": "$reason", "records": {"$sum": 1}}}
         rows = self.collection("exceptions")

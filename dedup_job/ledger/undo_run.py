@@ -25,7 +25,7 @@ from dedup_job.mongo.record_equality import is_unchanged
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
-from dedup_job.records import ADOPT, APPLY, BACKFILL, COPYING_ACTIONS, Action, Counts, Plan, digest
+from dedup_job.records import ADOPT, BACKFILL, COPYING_ACTIONS, UPDATE, Action, Counts, Plan, digest
 
 # The records of a page are in memory together.
 PAGE = BatchSize(5_000, 8 << 20)
@@ -334,7 +334,7 @@ class UndoRun:
         before: dict[str, Any] = {name: row.get(name) for name in BEFORE}
         if row.get("mode") == ADOPT:
             before["adopting"] = False
-        if row.get("mode") == APPLY:
+        if row.get("mode") == UPDATE:
             # Its records are undecided now and may have any id, so the next run needs a full scan.
             before["looked"] = None
         ledger.swap({"undo": done.key}, {"undo": None, **before})

@@ -178,7 +178,7 @@ def _covers(resource: Mapping[str, Any], database: str, collection: str) -> bool
 
 
 LEDGER_NAMES = ("head", *OF_LEDGER, "aside")
-RUN = "backfill, run, reconcile, restore"
+RUN = "backfill, run, restore"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class Need:
     ledger: Sequence[str] = ("find",)
 
 
-READING = "report, status, list, group, find, why, explain, evaluate, tune, fit-idf, verify"
+READING = "report, status, list, group, find, why, compare, changes, history, evaluate, tune, fit-idf, verify"
 WRITE = ("find", "insert", "update", "remove")
 COPY_INDEXES = "backfill --copy-indexes"
 NEEDS = (
@@ -212,7 +212,7 @@ NEEDS = (
         WRITE,
     ),
     Need("undo", target=("find", "insert", "remove"), ledger=WRITE),
-    Need("reconcile --apply", target=WRITE, ledger=WRITE),
+    Need("sync", target=WRITE, ledger=WRITE),
     Need("mark", source=("find", "update"), ledger=WRITE),
 )
 

@@ -75,6 +75,13 @@ class Source:
             self._pace.spend(len(page), sum(map(len, page)))
             yield Batch([id_of(raw) for raw in page], page)
 
+    def undecided_ids(self, window: Window) -> Iterator[list[bytes]]:
+        """Yield the ids of the undecided records of a window, in pages, which may be empty."""
+        for page in self._pages.within(window, IDS):
+            # Ids count for the limit on bytes, but not for the limit on records.
+            self._pace.spend(0, sum(map(len, page)))
+            yield window.decided.missing([id_of(raw) for raw in page])
+
     @property
     def waited(self) -> float:
         """Seconds spent waiting for the rate limit so far."""
@@ -205,10 +212,8 @@ class Source:
     def _fetch_undecided(self, window: Window) -> Iterator[Batch]:
         """Scan the ids in the index, and fetch only the undecided records."""
         waiting: list[bytes] = []
-        for page in self._pages.within(window, IDS):
-            # Ids count for the limit on bytes, but not for the limit on records.
-            self._pace.spend(0, sum(map(len, page)))
-            waiting += window.decided.missing([id_of(raw) for raw in page])
+        for ids in self.undecided_ids(window):
+            waiting += ids
             while len(waiting) >= self._size.records:
                 yield from self.records(waiting[: self._size.records])
                 del waiting[: self._size.records]

@@ -29,7 +29,7 @@ from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import SourceAsTarget, Target
 from dedup_job.pipeline.local_engine import Capacity, LocalEngine
 from dedup_job.recipe_from_settings import make_recipe
-from dedup_job.records import BACKFILL, RECONCILE, Batch, RawIds
+from dedup_job.records import BACKFILL, SYNC, Batch, RawIds
 
 # Characters of a text that evidence shows.
 BEGINNING = 60
@@ -228,7 +228,7 @@ class Context:
         """Return the range of source ids that a run of this mode reads, with decided records included."""
         if mode == BACKFILL:
             return rest_of_backfill(head.watermark if head else None)
-        if mode == RECONCILE:
+        if mode == SYNC:
             return Window()
         lookback = self.settings.source.lookback
         return since(head.covered if head else None, lookback, self.source.has_only_object_ids())

@@ -191,7 +191,7 @@ class DropGuard:
         name, duplicates = _shell_word(keeper), list(map(_shell_word, islice(members, MAX_DUPLICATES)))
         self._warn(
             f"{what}, more than [limits] {limit}; duplicates of {name} would be {', '.join(duplicates)}; "
-            f"to see why: dedup-job explain -c FILE {name} {duplicates[0]}"
+            f"to see why: dedup-job compare -c FILE {name} {duplicates[0]}"
         )
 
 
@@ -279,7 +279,7 @@ class Guards:
 def check_vanished(vanished: int, decided: int, max_share: float, warn: Warn) -> None:
     """Warn if too large a share of the decided records vanished; fewer than 1,000 decided are not judged.
 
-    `reconcile --apply` would remove them from the target. If a retention removes fewer, the rest may have
+    `sync` would remove them from the target. If a retention removes fewer, the rest may have
     been lost by accident.
     """
     if decided >= FIRST_RECORDS and vanished > max_share * decided:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from dedup_job.errors import StorageFull, UsageError
 from dedup_job.mongo.ids import extended
@@ -200,10 +200,8 @@ class PairsFile:
         if self._is_csv:
             self._write([COLUMNS])
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the file."""
         with self._raise_storage_full():
             self._file.close()
 

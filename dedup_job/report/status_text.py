@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dedup_job.report.run_table import run_table, sum_values
 from dedup_job.report.terminal import fit_cell, format_duration, format_id, hang, wrap_text
-
-NUMBERS = ("read", "unique", "duplicate")
 
 
 def status_text(shown: Mapping[str, Any]) -> str:
@@ -21,12 +20,14 @@ def status_text(shown: Mapping[str, Any]) -> str:
             f"{shown['target']}: no ledger yet, so nothing is decided; report says what a backfill would do"
         )
     rows = (f"  {label:<11}{value}" for label, value in _progress_rows(shown))
-    return "\n".join([f"{shown['target']}, from {shown['source']}", *rows, *_run_table(shown["runs"])])
+    return "\n".join([f"{shown['target']}, from {shown['source']}", *rows, *run_table(shown["runs"])])
 
 
 def _progress_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield labels and values: how far the ledger is, and who works on it."""
-    duplicate, unchecked, refused = (_sum(shown[name]) for name in ("duplicate", "unchecked", "refused"))
+    duplicate, unchecked, refused = (
+        sum_values(shown[name]) for name in ("duplicate", "unchecked", "refused")
+    )
     lag, watermark, run = shown["lag"], shown["watermark"], shown["undoing"]
     undecided = "none known; the next full scan makes sure"
     if lag["records"] is not None:
@@ -35,7 +36,7 @@ def _progress_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "", f"unique {shown['unique']:,}, duplicate {duplicate:,}"
     yield "", f"unchecked {unchecked:,}, refused {refused:,}, restored {shown['restored']:,}"
     if shown["failed"]:
-        yield "", f"failed {shown['failed']:,} of the unchecked; to try them again: reconcile --apply"
+        yield "", f"failed {shown['failed']:,} of the unchecked; to try them again: sync"
     yield "undecided", undecided
     yield "covered", _describe_scan(shown["covered"], lag["seconds"])
     yield "full scan", _describe_scan(shown["looked"], lag["full_scan_seconds"])
@@ -71,40 +72,6 @@ def _describe_lease(lease: Mapping[str, Any] | None) -> str:
     # `None` if the holder runs on another machine, where its process cannot be checked.
     alive = "" if lease["holder_alive"] is None else ", which is alive"
     return f"held by {holder}{alive}, for {format_duration(lease['seconds_left'])} more unless renewed"
-
-
-def _run_table(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a table of the last runs, newest first, in 80 columns."""
-    yield f"\n  {'run':<21}{'mode':<10}{'seconds':>9}" + "".join(f"{name:>11}" for name in NUMBERS) + " exit"
-    for run in runs:
-        seconds = "-" if run["seconds"] is None else f"{run['seconds']:,.1f}"
-        numbers = "".join(f"{_format_number(run[name]):>11}" for name in NUMBERS)
-        code = "-" if run["exit_code"] is None else run["exit_code"]
-        yield f"  {run['run']:<21}{run['mode']:<10}{seconds:>9}{numbers}{code:>5}"
-        yield from (f"    {note}" for note in _run_notes(run))
-
-
-def _run_notes(run: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the facts about a run that have no column."""
-    if others := [f"{name} {_format_number(run[name])}" for name in ("unchecked", "refused") if run[name]]:
-        yield ", ".join(others)
-    if run["undone"]:
-        yield f"undone {run['undone']}"
-    if run["undid"]:
-        yield f"undid {run['undid']}"
-    if run["alike"]:
-        result = "found nothing new" if run["exit_code"] in (0, 3) else "decided nothing either"
-        yield f"and {run['alike']:,} earlier run{'s' * (run['alike'] != 1)} {result}"
-
-
-def _format_number(value: int | Mapping[str, int] | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value if isinstance(value, int) else _sum(value):,}"
-
-
-def _sum(parts: Mapping[str, int]) -> int:
-    return sum(parts.values())
 
 
 STATES = {"ok": "ok", "warning": "warning", "fault": "FAULT"}

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from dedup_job.records import Counts
+from dedup_job.records import UPDATE, Counts
 from dedup_job.report.terminal import count_row, format_id, join_counts
 
-AFTER_APPLY = (
+AFTER_UPDATE = (
     "  the next run decides all of these records; versions that were in the target before that",
-    "  apply do not come back if the source had changed or deleted them",
+    "  update do not come back if the source had changed or deleted them",
 )
 
 
@@ -70,7 +70,7 @@ class UndoPreview:
                 "removed from target", self.most_removed, "at most: records stay that were changed there,"
             ),
             f"  {'':33}  or that the source no longer has unchanged",
-            *(AFTER_APPLY if self.mode == "apply" else ()),
+            *(AFTER_UPDATE if self.mode == UPDATE else ()),
         ]
         return "\n".join(lines)
 

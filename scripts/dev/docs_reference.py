@@ -24,6 +24,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from dedup_job.cli import commands
+from dedup_job.cli.options import SECTIONS as SECTIONS_OF_COMMANDS
 from dedup_job.config import Settings, keys_of
 from dedup_job.fingerprint.recipe import PROFILES
 from scripts.dev.docs_settings import INTRODUCTION, MEANINGS, SECTIONS
@@ -31,7 +32,7 @@ from scripts.dev.docs_settings import INTRODUCTION, MEANINGS, SECTIONS
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference"
 GENERATED = "<!-- Written by `python -m scripts.dev.docs_reference`; edit the script, not this page. -->"
-SHARED_OPTIONS = ("config", "workers", "as_json", "log_format", "verbose", "help")
+SHARED_OPTIONS = ("config", "assignments", "as_json", "log_format", "verbose", "help")
 
 PROFILE_KEYS: dict[str, tuple[str, ...]] = {
     "match": ("radius", "bands", "rows", "band_radius", "min_similarity", "shingle", "numbers"),
@@ -41,13 +42,13 @@ PROFILE_KEYS: dict[str, tuple[str, ...]] = {
 COMMANDS_INTRODUCTION = """\
 # Commands
 
-Every command takes these options:
+Every command takes these options; `compile` reads no settings:
 
 | option | meaning |
 |---|---|
-| `-c`, `--config FILE` | the settings file; required |
+| `-c`, `--config FILE` | the settings file; default: the file in `DEDUP_CONFIG`, or `dedup-job.toml` |
+| `--set SECTION.KEY=VALUE` | change a setting for this command; may be repeated (not for `init`) |
 | `--json` | print JSON only, also for an error: [JSON](json.md) |
-| `--workers N` | the number of worker processes; default: one per processor |
 | `--log json` | write each line of the log as a JSON object |
 | `-v`, `--verbose` | log more, with the traceback of an error |
 | `-h`, `--help` | show the help of the command |
@@ -91,9 +92,12 @@ def settings_page() -> str:
 def commands_page() -> str:
     """Return the page of the commands: usage, help, options and examples of each."""
     parts = [COMMANDS_INTRODUCTION.replace("# Commands\n", f"# Commands\n\n{GENERATED}\n", 1)]
+    rows = [
+        f"| {section} | {' · '.join(f'[{name}](#{name})' for name in names)} |"
+        for section, names in SECTIONS_OF_COMMANDS.items()
+    ]
+    parts.append("\n".join(["| | commands |", "|---|---|", *rows, ""]))
     names = sorted(commands.commands)
-    links = " · ".join(f"[{name}](#{name})" for name in names)
-    parts.append(f"{links}\n")
     parts += [_command(name, commands.commands[name]) for name in names]
     return "\n".join(parts)
 

@@ -143,7 +143,7 @@ MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
         "max_failed_share": ("guard: share of records on which the job failed", "0.01"),
         "max_drop_share": ("guard: share of records dropped, from 10,000 records on", "0.5"),
         "max_group": ("guard: duplicates of one record", "1000"),
-        "max_vanished_share": ("guard: share of records deleted from the source, for `--apply`", "0.1"),
+        "max_vanished_share": ("guard: share of records deleted from the source, for `sync`", "0.1"),
     },
     "report": {
         "directory": ("folder for the reports of runs, as JSON; default: they are only printed", '"reports"'),

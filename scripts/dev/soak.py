@@ -36,7 +36,7 @@ from tests.support.campaign import Damage, Material, Result, trial
 from tests.support.cluster_campaign import everything, field_of
 from tests.support.commit_model import Mishaps, Model, Violation, search
 from tests.support.elections import elections
-from tests.support.fault_loop import applying, loop
+from tests.support.fault_loop import loop, syncing
 from tests.support.fault_proxy import Kind
 from tests.support.forked_commands import Forks
 from tests.support.process_campaign import Storm, storm
@@ -115,9 +115,9 @@ def nightly(uri: str, count: int, _rng: Random) -> Result:
         return looped.trials(KILLS, max(1, EVERY // count))
 
 
-def apply(uri: str, count: int, rng: Random) -> Result:
-    """Cause every fault at every command, or every n-th command, of a `reconcile --apply`."""
-    with Forks() as forks, applying(uri, forks) as looped:
+def sync(uri: str, count: int, rng: Random) -> Result:
+    """Cause every fault at every command, or every n-th command, of a `sync`."""
+    with Forks() as forks, syncing(uri, forks) as looped:
         every = max(1, EVERY // count)
         result = (
             looped.trials(KILLS, every) + looped.trials(LOSSES, every) + looped.trials([Kind.GONE], every)
@@ -165,7 +165,7 @@ CAMPAIGNS = (
     Campaign("model", "states of the model of the commit protocol", 2, model),
     Campaign("commands", "every command of a backfill, each fault; two kills in a row", EVERY, every_command),
     Campaign("nightly", "killed before and after every command of a nightly run", EVERY, nightly),
-    Campaign("apply", "every command of a `reconcile --apply`, each fault; two kills in a row", EVERY, apply),
+    Campaign("sync", "every command of a `sync`, each fault; two kills in a row", EVERY, sync),
     Campaign("alone", "every command and reply lost, on a standalone server", EVERY, alone),
     Campaign("kills", "`kill -9` at a random moment", 1_000, stormy(process_campaign.kills)),
     Campaign("struck", "the same, of runs without workers", 2_000, struck),

@@ -337,14 +337,14 @@ def test_a_report_writes_all_pairs_that_a_run_then_drops(job: Job, kind: str) ->
     job.set("source", fields=["data"])
     path = job.folder / f"pairs{kind}"
     before = job.hash()
-    done = called(job, "report", "--pairs", str(path))
+    done = called(job, "report", "--save-pairs", str(path))
     assert done.returncode == 0, done.stderr
     assert job.hash() == before
     run = job.decide("backfill").run
     rows = list(job.ledger("dropped").find())
     assert f"{len(rows):,} pairs in {path}" in done.stdout
     text = path.read_text("utf-8")
-    assert called(job, "report", "--of", run, "--pairs", str(path)).returncode == 0
+    assert called(job, "history", run, "--save-pairs", str(path)).returncode == 0
     assert path.read_text("utf-8") == text
     if kind == ".csv":
         pairs = list(csv.DictReader(io.StringIO(text)))
@@ -363,8 +363,8 @@ def test_pairs_of_a_report_can_be_evaluated(job: Job) -> None:
     job.source.insert_many(list(generate(200, mix=Mix(duplicates=0.5))))
     job.set("source", fields=["data"])
     path = str(job.folder / "pairs.csv")
-    assert called(job, "report", "--pairs", path).returncode == 0
-    done = called(job, "evaluate", "--pairs", path, "--json")
+    assert called(job, "report", "--save-pairs", path).returncode == 0
+    done = called(job, "evaluate", "--labels", path, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["recall"]["value"] == 1.0
 
@@ -377,8 +377,8 @@ def test_pairs_of_a_report_can_be_evaluated(job: Job) -> None:
         (["list", "--where", "[1]"], 64, "--where: expected a filter"),
         (["list", "--ids", "--json"], 64, "--ids, --csv and --json are three forms of output"),
         (["list", "--ids", "--csv"], 64, "--ids, --csv and --json are three forms of output"),
-        (["report", "--pairs", "pairs.txt"], 64, ".csv or a .jsonl"),
-        (["report", "--pairs", "no/such/folder/pairs.csv"], 64, "No such file"),
+        (["report", "--save-pairs", "pairs.txt"], 64, ".csv or a .jsonl"),
+        (["report", "--save-pairs", "no/such/folder/pairs.csv"], 64, "No such file"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line_and_a_code(

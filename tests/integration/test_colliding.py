@@ -24,7 +24,7 @@ def test_a_record_that_became_another_with_the_same_xxh3_is_decided_again(job: J
     job.source.insert_one(judged)
     assert job.command("backfill").returncode == 0
     job.source.replace_one({"_id": 1}, changed)
-    assert job.command("reconcile", "--apply", "--yes").returncode == 0
+    assert job.command("sync", "--yes").returncode == 0
     assert list(job.target.find()) == [changed]
     assert job.command("verify").returncode == 0
 

@@ -1,4 +1,4 @@
-"""Records that the job fails on are counted, tried again by `reconcile --apply`, and stop a run if many."""
+"""Records that the job fails on are counted, tried again by `sync`, and stop a run if many."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dedup_job.pipeline import worker_process
 from dedup_job.pipeline.local_engine import POISON
 from dedup_job.records import is_failure
 from tests.support import worker_faults
-from tests.support.apply_cases import A, B, C, differences, dropped, due, exceptions, in_target, up_to_date
 from tests.support.job import Job
+from tests.support.sync_cases import A, B, C, differences, dropped, due, exceptions, in_target, up_to_date
 
 CRASH = f"CRASH {C}"  # a text over which a worker crashes while `fragile.work` is what it does
 
@@ -38,9 +38,9 @@ def test_what_the_job_failed_on_is_decided_by_an_apply(poisoned: Job) -> None:
 
     done = up_to_date(poisoned)
 
-    assert done.applied is not None
-    assert (done.exit_code, done.applied.removed) == (0, 1)
-    assert (done.applied.counts.unique, done.applied.counts.exact) == (1, 1)
+    assert done.updated is not None
+    assert (done.exit_code, done.updated.removed) == (0, 1)
+    assert (done.updated.counts.unique, done.updated.counts.exact) == (1, 1)
     assert in_target(poisoned) == {0: A, 1: CRASH, 2: B}
     assert (dropped(poisoned), exceptions(poisoned)) == ({3: 0, 4: 1, 5: 2}, {})
     assert differences(poisoned) == []
@@ -56,8 +56,8 @@ def test_what_the_job_fails_on_again_stays_a_copy_and_stops_nothing(
 
     done = up_to_date(poisoned)
 
-    assert done.applied is not None
-    assert (done.exit_code, done.applied.counts.unchecked) == (0, {"poison": 2})
+    assert done.updated is not None
+    assert (done.exit_code, done.updated.counts.unchecked) == (0, {"poison": 2})
     assert poisoned.outcome() == before
     assert differences(poisoned) == []
 
@@ -75,9 +75,7 @@ def test_an_apply_stops_where_it_fails_on_records_that_were_judged_before(
 
 def test_status_counts_what_the_job_failed_on(poisoned: Job) -> None:
     assert json.loads(poisoned.command("status", "--json").stdout)["failed"] == 2
-    assert "failed 2 of the unchecked; to try them again: reconcile --apply" in (
-        poisoned.command("status").stdout
-    )
+    assert "failed 2 of the unchecked; to try them again: sync" in (poisoned.command("status").stdout)
     up_to_date(poisoned)
     assert json.loads(poisoned.command("status", "--json").stdout)["failed"] == 0
     assert "failed" not in poisoned.command("status").stdout

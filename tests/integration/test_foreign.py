@@ -13,7 +13,7 @@ from pymongo.errors import OperationFailure
 from dedup_job import config
 from dedup_job.commands import verify
 from dedup_job.commands.backfill import adopt as adopt_command
-from dedup_job.commands.reconcile import reconcile
+from dedup_job.commands.changes import changes
 from dedup_job.errors import ConfigError, StateError
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.context import Context
@@ -385,8 +385,8 @@ def test_an_audit_knows_what_was_adopted(job: Job) -> None:
     with Context(config.check_settings(job.tables, "test")) as context:
         assert verify.verify(context, None, lambda _: None).differences == []
         assert verify.verify_sample(context, 4, lambda _: None).differences == []
-        found = reconcile(context, True, lambda _: None)
-    assert (found.decided, found.missed) == (6, None)
+        found = changes(context, True, lambda _: None)
+    assert (found.decided, found.new, found.missed) == (6, 0, 0)
     assert found.vanished.counts.total() == found.changed.counts.total() == 0
     job.target.delete_one({"_id": 4})
     job.target.update_one({"_id": 3}, {"$set": {"touched": True}})
@@ -426,6 +426,6 @@ def test_nothing_is_dropped_for_an_adopted_record_that_was_restored_before(
     assert verified(job) == []
     # The job did not insert record 2, so it never removes it.
     job.source.delete_one({"_id": 2})
-    assert job.command("reconcile", "--apply", "--yes").returncode == 0
+    assert job.command("sync", "--yes").returncode == 0
     assert list(job.target.find().sort("_id", 1)) == [restored, copy]
     assert verified(job) == []

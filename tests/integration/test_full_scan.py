@@ -14,10 +14,10 @@ from dedup_job.mongo.source import Source
 from dedup_job.pipeline.context import Context
 from dedup_job.report.status_text import status_text
 from tests.support.aged_ledger import aged, head
-from tests.support.apply_cases import up_to_date
 from tests.support.faulty_runs import install
 from tests.support.job import Job
 from tests.support.late_records import POOL
+from tests.support.sync_cases import up_to_date
 
 
 @pytest.fixture(autouse=True)

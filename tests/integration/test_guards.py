@@ -76,16 +76,16 @@ def test_what_writes_nothing_warns_of_it(misspelt: Job, command: str, records: i
     assert json.loads(misspelt.command(command, "--json").stdout)["warnings"]
 
 
-def test_reconcile_is_guarded_too(misspelt: Job) -> None:
+def test_sync_is_guarded_too(misspelt: Job) -> None:
     misspelt.set("limits", max_unchecked_share=1)
     later = list(misspelt.source.find())[100:]
     misspelt.source.delete_many({"_id": {"$in": [record["_id"] for record in later]}})
     assert misspelt.command("backfill").returncode == 0
     misspelt.source.insert_many(later)
     misspelt.set("limits", max_unchecked_share=0.95)
-    assert misspelt.command("reconcile").returncode == 5
+    assert misspelt.command("sync", "--yes").returncode == 5
     assert misspelt.target.count_documents({}) == 100
-    assert misspelt.command("reconcile", "--allow").returncode == 0
+    assert misspelt.command("sync", "--yes", "--allow").returncode == 0
     assert misspelt.target.count_documents({}) == MANY
 
 
@@ -199,13 +199,13 @@ def test_a_source_that_was_emptied_does_not_empty_the_target(job: Job) -> None:
     job.source.delete_many({"_id": {"$gt": 0}})
     before = job.hash()
 
-    done = job.command("reconcile", "--apply", "--yes")
+    done = job.command("sync", "--yes")
 
     assert done.returncode == 5
     assert "999 of 1,000 decided records have vanished from the source" in done.stderr
-    noted = job.command("reconcile", "--apply", "--dry-run", "--json")
+    noted = job.command("sync", "--dry-run", "--json")
     assert (noted.returncode, json.loads(noted.stdout)["take_out"]["not_kept"]) == (0, 0)
     assert "999 of 1,000 decided records have vanished" in noted.stderr
     assert job.hash() == before
-    assert job.command("reconcile", "--apply", "--yes", "--allow").returncode == 0
+    assert job.command("sync", "--yes", "--allow").returncode == 0
     assert job.target.count_documents({}) == 1

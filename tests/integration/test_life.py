@@ -140,7 +140,8 @@ def test_a_whole_life(life: Life) -> None:
     backfill = all_is_decided(life)
     night = a_night_passes(life)
     everything_can_be_looked_at(life)
-    late = what_runs_have_missed_is_found(life)
+    what_runs_have_missed_is_found(life)
+    late = a_full_scan_decides_what_runs_have_missed(life)
     a_record_is_put_back(life)
     runs_are_taken_back(life, backfill, night, late)
     settings_are_measured(life)
@@ -152,17 +153,18 @@ def test_what_changed_and_vanished_in_a_life_is_brought_up_to_date(life: Life) -
     a_night_passes(life)
     what_runs_have_missed_is_found(life)
     before = life.job.hash()
-    assert "there is no terminal to ask on" in life.failed(64, "reconcile", "--apply")
-    due = life.ok("reconcile", "--apply", "--dry-run", "--json").json
+    assert "there is no terminal to ask on" in life.failed(64, "sync")
+    due = life.ok("sync", "--dry-run", "--json").json
     assert due["decide_again"] == {"changed": 3, "handed_on": 1, "refused": 0, "failed": 0}
     assert (due["renew"], due["take_out"]) == (0, {"kept": 1, "not_kept": 2})
+    assert due["undecided"] == 1
     assert life.job.hash() == before
 
-    applied = life.ok("reconcile", "--apply", "--yes", "--json").json["applied"]
+    updated = life.ok("sync", "--yes", "--json").json["updated"]
 
     # The three that changed have one text now, and those are decided first that the target has not got.
-    assert (applied["unique"], applied["duplicate"]) == (2, {"exact": 2, "near": 0})
-    assert (applied["refused"], applied["removed"], applied["stay"]) == ({"vanished": 3}, 2, [])
+    assert (updated["unique"], updated["duplicate"]) == (2, {"exact": 2, "near": 0})
+    assert (updated["refused"], updated["removed"], updated["stay"]) == ({"vanished": 3}, 2, [])
     edited, other, freed = life.exact[1], life.originals[100], life.near[20]
     source = {one["_id"]: one for one in life.job.source.find()}
     kept = {one["_id"]: one for one in life.target.find()}
@@ -172,8 +174,8 @@ def test_what_changed_and_vanished_in_a_life_is_brought_up_to_date(life: Life) -
     assert life.ok("why", str(other["_id"]), "--json").json["keeper"] == {"$oid": str(edited["_id"])}
     assert life.ok("why", str(FIRST), "--json").json["reason"] == "vanished"
     assert life.ok("verify", "--json").json["agrees"] is True
-    assert life.ok("status", "--json").json["runs"][0]["mode"] == "apply"
-    assert life.ok("reconcile", "--apply", "--yes", "--json").json.get("applied") is None
+    assert [run["mode"] for run in life.ok("history", "--json").lines[:2]] == ["sync", "update"]
+    assert life.ok("sync", "--yes", "--json").json.get("updated") is None
 
 
 def settings_are_made(life: Life) -> None:
@@ -211,7 +213,7 @@ def it_is_known_beforehand_what_will_be_done(life: Life) -> None:
     }  # fmt: skip
 
     pairs = life.console.settings.with_name("pairs.csv")
-    told = life.ok("report", "--json", "--pairs", str(pairs)).json
+    told = life.ok("report", "--json", "--save-pairs", str(pairs)).json
     assert counted(told) == (COUNT, ORIGINALS, EXACT, NEAR, UNCHECKED, {})
     with pairs.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -313,31 +315,36 @@ def everything_can_be_looked_at(life: Life) -> None:
     assert answers[1]["verdict"] == "unique"
 
     pair = (str(life.originals[90]["_id"]), str(life.near[10]["_id"]))
-    explained = life.ok("explain", *pair, "--json").json
+    explained = life.ok("compare", *pair, "--json").json
     assert (explained["verdict"], explained["reason"], explained["differences"]["places"]) == (
         "duplicate", "near", 1,
     )  # fmt: skip
     other = life.changed("[limits]", "[match]\nmin_similarity = 1.0\n\n[limits]")
-    strict = life.ok("explain", *pair, "--settings", str(other), "--json").json
+    strict = life.ok("compare", *pair, "--settings", str(other), "--json").json
     assert (strict["verdict"], strict["decided_by"]) == ("unique", ["min_similarity"])
     assert "min_similarity was 0.8 and is 1.0" in life.failed(78, "run", settings=other)
-    assert "undo" in life.failed(78, "explain", *pair, settings=other)
+    assert "undo" in life.failed(78, "compare", *pair, settings=other)
     assert life.job.hash() == before
 
 
-def what_runs_have_missed_is_found(life: Life) -> str:
+def what_runs_have_missed_is_found(life: Life) -> None:
     names = life.console.settings.with_name("ids.jsonl")
-    said = life.ok("reconcile", "--content", "--ids", str(names), "--json").json
+    said = life.ok("changes", "--content", "--ids", str(names), "--json").json
 
-    assert (said["missed"], said["run"]["duplicate"]) == (1, {"exact": 1, "near": 0})
+    assert (said["new"], said["missed"]) == (0, 1)
     told = {name: (said[name]["kept"], said[name]["dropped"]) for name in ("changed", "vanished")}
     assert told == {"changed": (1, 2), "vanished": (1, 2)}
     rows = [json.loads(line) for line in names.read_text("utf-8").splitlines()]
     vanished = {row["id"]["$oid"] for row in rows if row["now"] == "vanished"}
     assert vanished == {str(one["_id"]) for one in (life.originals[0], life.exact[0], life.near[0])}
     assert len(rows) == 6
+
+
+def a_full_scan_decides_what_runs_have_missed(life: Life) -> str:
+    said = life.ok("run", "--set", "source.full_scan_days=0", "--json").json
+    assert counted(said)[:3] == (1, 0, 1)
     assert life.ok("verify", "--json").json["decisions"] == COUNT + NEW + NEW_EXACT + 1
-    run: str = said["run"]["run"]
+    run: str = said["run"]
     return run
 
 
@@ -364,11 +371,10 @@ def runs_are_taken_back(life: Life, backfill: str, night: str, late: str) -> Non
     assert life.target.count_documents({}) == KEPT + 1
     again = life.ok("run", "--json").json
     assert counted(again)[:3] == (NEW + NEW_EXACT, NEW, NEW_EXACT)
-    found = life.ok("reconcile", "--json").json
-    assert found["missed"] == 1
+    late = a_full_scan_decides_what_runs_have_missed(life)
     assert life.ok("verify", "--json").json["agrees"] is True
 
-    for run in (found["run"]["run"], again["run"]):
+    for run in (late, again["run"]):
         assert life.ok("undo", run, "--yes", "--json").json["left"] == {}
     ended = life.console("undo", backfill, "--yes", "--json")
     # What the source has no more, or not any more as it was, stays: nothing could bring it back.
@@ -383,7 +389,7 @@ def settings_are_measured(life: Life) -> None:
     others = zip(life.originals[1:9], life.near[10:18], [0] * 8, strict=True)
     lines = (f"{one['_id']},{other['_id']},{label}\n" for one, other, label in (*same, *others))
     labelled.write_text("".join(lines), "utf-8")
-    scored = life.ok("evaluate", "--pairs", str(labelled), "--json").json
+    scored = life.ok("evaluate", "--labels", str(labelled), "--json").json
     assert (scored["precision"]["value"], scored["recall"]["value"]) == (1.0, 1.0)
     assert life.ok("tune", "--json").json
     table = life.console.settings.with_name("idf.txt")

@@ -77,7 +77,7 @@ def test_a_marked_source_decides_and_agrees_as_an_unmarked_one(decided: Job) -> 
     write_marks(decided)
 
     assert answer(decided, "verify")["differences"] == {}
-    assert answer(decided, "reconcile", "--content")["changed"]["records"] == []
+    assert answer(decided, "changes", "--content")["changed"]["records"] == []
     decided.source.insert_many([{**record, "_id": 1000 + n} for n, record in enumerate(RECORDS[:40])])
     assert decided.decide("run").counts.read == 40
     assert decided.rows("dropped").items() >= rows.items()

@@ -126,7 +126,7 @@ CLOSED = {"stdin": 0, "stdout": 1, "stderr": 2}
 
 @pytest.mark.long
 @pytest.mark.parametrize("closed", [["stderr"], ["stdout"], [*CLOSED]], ids="+".join)
-@pytest.mark.parametrize("command", ["backfill", "run", "report", "status", "verify", "reconcile"])
+@pytest.mark.parametrize("command", ["backfill", "run", "report", "status", "verify", "changes", "history"])
 def test_a_command_whose_streams_are_closed_does_its_work(
     filled: Job, monkeypatch: pytest.MonkeyPatch, command: str, closed: list[str]
 ) -> None:

@@ -145,7 +145,7 @@ def test_labels_are_set_by_keyboard_kept_saved_and_read_by_evaluate(reported: Jo
     file = reported.folder / "labels.jsonl"
     saving.value.save_as(file)
 
-    done = reported.command("evaluate", "--pairs", str(file), "--json")
+    done = reported.command("evaluate", "--labels", str(file), "--json")
 
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -154,7 +154,7 @@ def test_labels_are_set_by_keyboard_kept_saved_and_read_by_evaluate(reported: Jo
     assert told["advice"]["wrong_now"] == told["false_alarms"] == 2
     assert told["advice"]["pairs"] == 4
     assert told["advice"]["up_to"] in (*[pytest.approx(one, abs=1e-4) for one in similarities], 1.0)
-    assert " fits these labels best: " in reported.command("evaluate", "--pairs", str(file)).stdout
+    assert " fits these labels best: " in reported.command("evaluate", "--labels", str(file)).stdout
     tab.click("#pair-1 [data-label=different]")
     assert tab.inner_text("#bar-says") == "4 labelled: 2 same, 1 different, 1 unsure"
 
@@ -189,7 +189,7 @@ def test_a_run_that_was_is_told_from_the_ledger(job: Job) -> None:
     before = job.hash()
     for report in (first, second):
         file = job.folder / f"{report.run}.html"
-        done = job.command("report", "--of", report.run, "--html", str(file), "--json")
+        done = job.command("history", report.run, "--html", str(file), "--json")
         assert done.returncode == 0, done.stderr
         told = json.loads(done.stdout)
         expected = report.as_json()
@@ -212,7 +212,7 @@ def test_a_run_is_shown_as_far_as_its_records_are_still_there(job: Job) -> None:
     job.source.delete_many({"_id": {"$in": [1, 3]}})
     job.source.update_one({"_id": 2}, {"$set": {"text": 7}})
     file = job.folder / "page.html"
-    done = job.command("report", "--of", run, "--html", str(file))
+    done = job.command("history", run, "--html", str(file))
     assert done.returncode == 0, done.stderr
     assert file.read_text("utf-8").count("This record was deleted, or no longer has any text") == 3
 
@@ -220,17 +220,17 @@ def test_a_run_is_shown_as_far_as_its_records_are_still_there(job: Job) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--of", "nonsense"), 64, "the ledger knows no run"),
-        (("--of", "nonsense", "--fresh"), 64, "leave out --mode, --fresh and --limit"),
-        (("--html", "/nowhere/page.html"), 64, "name a file in a folder that exists"),
-        (("--html", "/dev/null/page.html"), 64, "name a file in a folder that exists"),
+        (("history", "nonsense"), 64, "the ledger knows no run"),
+        (("history", "--html", "page.html"), 64, "are for one run"),
+        (("report", "--html", "/nowhere/page.html"), 64, "name a file in a folder that exists"),
+        (("report", "--html", "/dev/null/page.html"), 64, "name a file in a folder that exists"),
     ],
 )
 def test_what_cannot_be_shown_is_refused_at_once(
     job: Job, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
     job.source.insert_one({"_id": 1, "text": "a text"})
-    done = job.command("report", *arguments)
+    done = job.command(*arguments)
     assert done.returncode == code
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -240,7 +240,7 @@ def test_an_undone_run_has_nothing_to_show(job: Job) -> None:
     job.source.insert_one({"_id": 1, "text": "a text"})
     run = job.decide("backfill").run
     assert job.command("undo", run, "--yes").returncode == 0
-    done = job.command("report", "--of", run)
+    done = job.command("history", run)
     assert (done.returncode, "was undone by" in done.stderr) == (64, True)
 
 

@@ -51,7 +51,7 @@ def test_what_a_run_did_is_shown_without_telling_anybody(
     monitor: tuple[str, type[Monitor]],
 ) -> None:
     run = job.decide("backfill").run
-    assert console("report", "--of", run).code == 0
+    assert console("history", run).code == 0
     assert monitor[1].asked == []
 
 

@@ -15,7 +15,7 @@ from pymongo import MongoClient
 from dedup_job import config
 from dedup_job.commands import verify
 from dedup_job.commands.backfill import decide
-from dedup_job.commands.reconcile import reconcile
+from dedup_job.commands.changes import changes
 from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.errors import StateError
 from dedup_job.ledger.compatibility import Consent
@@ -69,7 +69,7 @@ def everything(job: Job) -> list[Callable[[], object]]:
         lambda: job.decide("backfill"),
         lambda: audited(lambda context: dry_run(context, DryRun(), lambda batch, plan: None)),
         lambda: audited(lambda context: verify.verify(context, None, lambda _: None)),
-        lambda: audited(lambda context: reconcile(context, False, lambda _: None)),
+        lambda: audited(lambda context: changes(context, False, lambda _: None)),
     ]
 
 

@@ -17,11 +17,11 @@ from dedup_job.commands.status import status
 from dedup_job.ledger.rows import Selection
 from dedup_job.mongo.connection import TimeoutClient
 from dedup_job.pipeline.context import Context
-from tests.support.apply_cases import decided as decide_all
-from tests.support.apply_cases import differences, overtake, up_to_date
 from tests.support.faulty_runs import install
 from tests.support.job import Job
 from tests.support.refusals import told
+from tests.support.sync_cases import decided as decide_all
+from tests.support.sync_cases import differences, overtake, up_to_date
 from tests.support.undo_cases import undo
 
 READS = {"find", "aggregate", "count", "listCollections"}

@@ -79,12 +79,14 @@ NO_LEDGER, PENDING = 78, 65  # exit codes of `verify`
     [
         "estimate --sample 50",
         "find --text {folder}/pairs.tsv",
-        "explain {first} {second}",
+        "compare {first} {second}",
         "why {first}",
+        "history",
+        "changes --content",
         "status",
         "verify",
         "verify --sample 20",
-        "evaluate --pairs {folder}/pairs.tsv",
+        "evaluate --labels {folder}/pairs.tsv",
         "tune --sample 60",
         "fit-idf --output {folder}/idf.txt",
     ],
@@ -102,6 +104,7 @@ def test_commands_that_only_look_send_only_commands_that_read(
     codes = {
         "verify": {None: NO_LEDGER, "unfinished backfill": PENDING},
         "find": {None: NO_LEDGER},
+        "changes": {None: NO_LEDGER},
     }.get(given[0], {})
     recorder = run(apart, monkeypatch, *given, code=codes.get(prepare, 0))
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pymongo import monitoring
 
-from tests.support.apply_cases import up_to_date
 from tests.support.job import Job
 from tests.support.kill_in_process import Died, Mortal, commands_of, killed, mortal
 from tests.support.strict_targets import differences, refused
+from tests.support.sync_cases import up_to_date
 from tests.support.undo_cases import OTHERS
 
 COPIES = 40

@@ -156,17 +156,17 @@ def test_a_record_that_was_restored_while_it_was_edited_and_edited_back_is_broug
     job.source.update_one({"_id": 2}, {"$set": {"text": TEXT[:30]}})
     restore(job, "2")
     job.source.update_one({"_id": 2}, {"$set": {"text": TEXT}})
-    compared = json.loads(job.command("reconcile", "--content", "--json").stdout)
+    compared = json.loads(job.command("changes", "--content", "--json").stdout)
     assert compared["changed"]["records"] == [{"id": 2, "was": "dropped"}]
 
-    done = job.command("reconcile", "--apply", "--yes")
+    done = job.command("sync", "--yes")
 
     assert done.returncode == 0, done.stderr
     raw = {one["_id"]: one.raw for one in job.source.with_options(RAW).find()}
     assert job.target.with_options(RAW).find_one({"_id": 2}).raw == raw[2]
     assert in_target(job) == [1, 2]
     differences(job, [])
-    assert json.loads(job.command("reconcile", "--content", "--json").stdout)["changed"]["records"] == []
+    assert json.loads(job.command("changes", "--content", "--json").stdout)["changed"]["records"] == []
 
 
 def test_what_cannot_be_restored_is_said_and_nothing_is_changed(job: Job) -> None:

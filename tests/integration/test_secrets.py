@@ -97,10 +97,11 @@ def test_a_connection_string_that_does_not_work(job: Job, run: Run, uri: str, co
 ARGUMENTS = {
     "why": ["1"],
     "group": ["1"],
-    "explain": ["1", "2"],
+    "compare": ["1", "2"],
     "undo": ["a-run"],
     "restore": ["1"],
-    "evaluate": ["--pairs", "pairs.tsv"],
+    "sync": ["--yes"],
+    "evaluate": ["--labels", "pairs.tsv"],
 }
 # Without a terminal `init` looks at no server; `compile` takes no settings file.
 CODES = {"init": (64,), "compile": (64,)}

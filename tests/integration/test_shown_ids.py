@@ -65,7 +65,7 @@ def test_an_id_is_shown_as_the_command_line_takes_it(job: Job, kind: str) -> Non
         return done.stdout
 
     pairs, page = job.folder / "pairs.csv", job.folder / "page.html"
-    report = printed("report", "--pairs", str(pairs), "--html", str(page))
+    report = printed("report", "--save-pairs", str(pairs), "--html", str(page))
     assert f"  {duplicate} for {keeper}: " in report
     assert f"  {keeper} is the keeper of 1 more: " in report
     assert list(csv.reader(pairs.read_text("utf-8").splitlines()))[1][:2] == [keeper, duplicate]
@@ -84,6 +84,6 @@ def test_an_id_is_shown_as_the_command_line_takes_it(job: Job, kind: str) -> Non
     assert json.loads(printed("find", str(asked), "--json"))["keeper"] == value
 
     job.source.update_one({"_id": first}, {"$set": {"n": 1}})
-    assert f"    {keeper}  was kept" in printed("reconcile", "--content")
+    assert f"    {keeper}  was kept" in printed("changes", "--content")
     job.target.delete_one({"_id": first})
     assert f"    {keeper}  source changed" in printed("verify", code=65)

@@ -203,3 +203,26 @@ def test_a_user_who_may_only_read_sees_the_status(tmp_path: Path, monkeypatch: p
         with pytest.raises(NotPermitted):
             undo(job, run)
         assert root.shop.unique.count_documents({}) == 3
+
+
+def test_history_lists_all_runs_and_shows_what_one_did(job: Job) -> None:
+    job.source.insert_many([*texts(0, 3), {"_id": 3, "text": OTHERS[0]}, {"_id": 4, "text": OTHERS[0]}])
+    assert job.command("history").stdout.endswith(".unique: no run yet\n")
+    first = job.decide("backfill").run
+    second = job.decide("run").run
+    assert job.command("undo", second, "--yes").returncode == 64  # it decided nothing
+    assert job.command("undo", first, "--yes").returncode == 0
+    third = job.decide("backfill").run
+
+    header, *lines = job.command("history").stdout.splitlines()
+    listed = [json.loads(line) for line in job.command("history", "--json").stdout.splitlines()]
+
+    assert header.split() == ["run", "mode", "seconds", "read", "unique", "duplicate", "exit"]
+    modes = [(line.split()[0], line.split()[1]) for line in lines]
+    assert modes == [(row["run"], row["mode"]) for row in listed]
+    assert [name for name, mode in modes if mode != "undo"] == [third, second, first]
+    assert f"undid {first}" in lines[1]
+    assert "undone 20" in lines[-1]
+    shown = json.loads(job.command("history", third, "--json").stdout)
+    assert (shown["run"], shown["read"], shown["unique"]) == (third, 5, 3)
+    assert [group["duplicates"] for group in shown["evidence"]["groups"]] == [2]

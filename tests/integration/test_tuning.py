@@ -78,7 +78,7 @@ def test_evaluate_prints_scores_with_intervals_and_changes_nothing(job: Job) -> 
     path = pairs_file(job, pairs)
     before = job.hash()
 
-    done = job.command("evaluate", "--pairs", str(path), "--json")
+    done = job.command("evaluate", "--labels", str(path), "--json")
 
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -123,7 +123,7 @@ def test_a_pair_that_cannot_be_judged_is_named_by_its_line(job: Job, line: str, 
     path = job.folder / "pairs.tsv"
     path.write_text(f"id1\tid2\tlabel\na\tb\t0\n{line}\n")
 
-    done = job.command("evaluate", "--pairs", str(path))
+    done = job.command("evaluate", "--labels", str(path))
 
     assert done.returncode == 64
     assert done.stdout == ""
@@ -134,7 +134,7 @@ def test_a_pair_that_cannot_be_judged_is_named_by_its_line(job: Job, line: str, 
 def test_a_pairs_file_that_cannot_be_read_is_a_usage_error(job: Job) -> None:
     (job.folder / "binary").write_bytes(b"\xff\xfe\x00")
     for name, message in (("absent.tsv", "No such file"), ("binary", "not a text file in UTF-8")):
-        done = job.command("evaluate", "--pairs", str(job.folder / name))
+        done = job.command("evaluate", "--labels", str(job.folder / name))
         assert done.returncode == 64
         assert message in done.stderr
 
@@ -227,7 +227,7 @@ def test_both_work_for_a_user_who_may_only_read(tmp_path: Path) -> None:
             '[source]\ndatabase = "src"\ncollection = "pages"\nfields = ["data"]\n'
             '[target]\ndatabase = "dst"\ncollection = "unique"\n'
         )
-        for arguments in (["tune"], ["evaluate", "--pairs", str(tmp_path / "pairs.csv")]):
+        for arguments in (["tune"], ["evaluate", "--labels", str(tmp_path / "pairs.csv")]):
             done = subprocess.run(
                 [sys.executable, "-m", "dedup_job", *arguments, "-c", str(tmp_path / "job.toml")],
                 capture_output=True, text=True, check=False, cwd=ROOT,

@@ -12,11 +12,11 @@ from pymongo.collection import Collection
 
 from dedup_job.mongo.ids import document, elements, extended, id_of, selector
 from dedup_job.report.terminal import format_id
-from tests.support.apply_cases import EVERY, differences, up_to_date
 from tests.support.faulty_runs import install
 from tests.support.job import RAW, Job
 from tests.support.kill_in_process import killed
 from tests.support.restore_cases import restore
+from tests.support.sync_cases import EVERY, differences, up_to_date
 from tests.support.undo_cases import OTHERS, undo
 
 A, B, C, D, E = OTHERS[:5]
@@ -100,7 +100,7 @@ def test_records_with_values_that_cannot_be_decoded_are_brought_up_to_date_and_t
         work()
         assert differences(job) == []
     check_end(job, odd)
-    *_, last = job.ledger("runs").find({"mode": "apply"}).sort("started", 1)
+    *_, last = job.ledger("runs").find({"mode": "update"}).sort("started", 1)
 
     undo(job, last["_id"])
 

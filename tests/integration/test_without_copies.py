@@ -131,7 +131,7 @@ def test_edits_and_deletions_are_brought_into_the_ledger(bare: Job) -> None:
     bare.source.update_one({"_id": 7}, {"$set": {"views": -1}})
     before = source_hash(bare)
 
-    done = bare.command("reconcile", "--apply", "--yes", "--json")
+    done = bare.command("sync", "--yes", "--json")
 
     assert done.returncode == 0, done.stderr
     assert bare.ledger("dropped").find_one({"_id": dropped}, {"keeper": 1}) != {
@@ -140,7 +140,7 @@ def test_edits_and_deletions_are_brought_into_the_ledger(bare: Job) -> None:
     }
     assert answer(bare, "verify")["differences"] == {}
     assert source_hash(bare) == before
-    fresh = bare.command("reconcile", "--apply", "--dry-run", "--json")
+    fresh = bare.command("sync", "--dry-run", "--json")
     assert fresh.returncode == 0
 
 

@@ -15,7 +15,7 @@ from scripts.dev.local_mongod import LocalMongod
 from tests.support.campaign import Damage, Material, Result
 from tests.support.commit_model import Model, is_path
 from tests.support.commit_steps import steps
-from tests.support.fault_loop import KILLED, REFUSED, Loop, applying, loop
+from tests.support.fault_loop import KILLED, REFUSED, Loop, loop, syncing
 from tests.support.fault_proxy import Fault, Kind
 from tests.support.forked_commands import Forks
 
@@ -45,14 +45,12 @@ def sampled(looped: Loop, kind: Kind, times: int = 1) -> Result:
 
 @pytest.fixture(scope="module")
 def applied(mongo_uri: str, forks: Forks) -> Iterator[Loop]:
-    with applying(mongo_uri, forks) as made:
+    with syncing(mongo_uri, forks) as made:
         yield made
 
 
 @pytest.mark.parametrize("kind", [Kind.KILLED_BEFORE, Kind.KILLED_AFTER, GONE, Kind.REPLY_LOST])
-def test_an_apply_that_is_disturbed_at_a_command_is_ended_by_doing_it_again(
-    applied: Loop, kind: Kind
-) -> None:
+def test_a_sync_that_is_disturbed_at_a_command_is_ended_by_doing_it_again(applied: Loop, kind: Kind) -> None:
     assert sampled(applied, kind) == Result(TRIALS)
 
 

@@ -33,7 +33,7 @@ def test_the_demonstration_shows_two_pairs_and_lines_that_work_and_says_what_it_
         assert re.search(r"^  near, similarity 0\.[89]\d\d$", said, re.MULTILINE)
         assert len(re.findall(r"^    (?:kept   |dropped) +[0-9a-f]{24}  \S", said, re.MULTILINE)) == 4
         lines = re.findall(r"^  \$on \.venv/bin/dedup-job (.*)$", said, re.MULTILINE)
-        assert [line.split()[0] for line in lines] == ["explain", "status"]
+        assert [line.split()[0] for line in lines] == ["compare", "status"]
         for line in lines:
             command = [sys.executable, "-m", "dedup_job", *shlex.split(line)]
             done = subprocess.run(

@@ -60,7 +60,7 @@ def held_by_all(job: Job, kinds: Sequence[Kind]) -> dict[str, int]:
     most["run"] = held(job, "run")
     assert job.target.count_documents({}) == len(texts)
     assert job.ledger("dropped").count_documents({"reason": "near"}) == len(texts)
-    most["verify"], most["reconcile"] = held(job, "verify"), held(job, "reconcile", "--content")
+    most["verify"], most["changes"] = held(job, "verify"), held(job, "changes", "--content")
     for name in ("run", "backfill"):
         row = job.ledger("runs").find_one({"mode": name})
         assert row is not None

@@ -77,7 +77,7 @@ def test_source_and_target_may_be_of_two_versions(
     kept = from_target["shop"]["unique"].find_one()
     job.source.update_one({"_id": kept["_id"]}, {"$set": {"data": TEXT}})
     run(job, "run", target=target.uri)
-    run(job, "reconcile", "--apply", "--yes", target=target.uri)
+    run(job, "sync", "--yes", target=target.uri)
     assert from_target["shop"]["unique"].find_one({"_id": kept["_id"]}) == {**kept, "data": TEXT}
     run(job, "verify", target=target.uri)
     indexes = from_target["shop"]["unique"].index_information()

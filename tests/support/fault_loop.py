@@ -171,12 +171,12 @@ def loop(uri: str, forks: Forks, material: Material = SMALL, mode: str = "backfi
 
 
 @contextmanager
-def applying(uri: str, forks: Forks, material: Material = SMALL) -> Iterator[Loop]:
-    """Return a loop of `reconcile --apply`, with a backfill before the source changed."""
+def syncing(uri: str, forks: Forks, material: Material = SMALL) -> Iterator[Loop]:
+    """Return a loop of `sync`, with a backfill before the source changed."""
     with loop(uri, forks, material) as decided:
         before = decided.arena.snapshot()
         decided.arena.overtake(Random(5))
-        made = replace(decided, command=("reconcile", "--apply", "--yes"), before=before)
+        made = replace(decided, command=("sync", "--yes"), before=before)
         ended = made.run()
         assert ended.code in (DONE, REFUSED), ended
         yield replace(made, commands=made.wire.sent, state=made.arena.state())

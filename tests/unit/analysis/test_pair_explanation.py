@@ -20,9 +20,9 @@ from dedup_job.analysis.pair_explanation import (
     explanation_json,
     find_flipped_bits,
 )
-from dedup_job.commands.explain import LONGEST, describe_differences
+from dedup_job.commands.compare import LONGEST, describe_differences
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.report.explanation_text import HEAVIEST, explanation_text
+from dedup_job.report.comparison_text import HEAVIEST, comparison_text
 from dedup_job.report.terminal import WIDTH
 from scripts.bench.corpus import samples
 from tests.support.recipes import recipe_of
@@ -47,7 +47,7 @@ def explained(texts: Sequence[str], chosen: Recipe) -> dict[str, Any]:
     return {
         **explanation_json((first, second), prints, chosen),
         "differences": None if any(prints.reasons) else describe_differences(*cleaned),
-        "explained_by": {"settings": None, "ledger_recipe": None},
+        "compared_by": {"settings": None, "ledger_recipe": None},
     }
 
 
@@ -61,7 +61,7 @@ def test_each_difference_is_shown_wherever_it_is() -> None:
     assert shown["places"] == 2
     told = [part for part in shown["parts"] if "first" in part]
     assert told == [{"first": "海鸥", "second": "鸽子"}, {"first": "", "second": "更多"}]
-    page = explanation_text(explained([first, second], RECIPES["default"]))
+    page = comparison_text(explained([first, second], RECIPES["default"]))
     assert "the texts differ in 2 places: " in page
     assert "一只[-海鸥-]{+鸽子+}" in "".join(line.removeprefix("  | ") for line in page.splitlines())
 
@@ -91,7 +91,7 @@ def test_texts_that_are_the_same_differ_nowhere_and_show_their_beginning() -> No
 
 def test_the_rule_that_failed_is_named_in_the_first_line() -> None:
     def line(first: str, second: str, name: str = "default") -> str:
-        return explanation_text(explained([first, second], RECIPES[name])).splitlines()[0]
+        return comparison_text(explained([first, second], RECIPES[name])).splitlines()[0]
 
     assert line(LONG, f"<p>{LONG}</p>") == "exact duplicate: the cleaned texts are the same"
     assert line(LONG, LONG + "。续").startswith("near duplicate: all 9 bands are the same, within 18 bits")
@@ -116,8 +116,8 @@ def test_texts_that_are_similar_and_share_no_key_say_so() -> None:
     assert shown["decided_by"] == ["radius", "bands"]
     assert shown["shared_keys"] == {"segments": [], "bands": []}
     assert shown["similarity"] >= 0.8
-    assert explanation_text(shown).startswith("no match: the fingerprints are 64 bits apart")
-    assert "none of 9 bands is the same" in " ".join(explanation_text(shown).split())
+    assert comparison_text(shown).startswith("no match: the fingerprints are 64 bits apart")
+    assert "none of 9 bands is the same" in " ".join(comparison_text(shown).split())
 
 
 def test_the_chance_of_the_present_bands_is_shown_where_there_are_bands() -> None:
@@ -125,9 +125,9 @@ def test_the_chance_of_the_present_bands_is_shown_where_there_are_bands() -> Non
     assert shown["band_chance"] == pytest.approx(1 - (1 - shown["similarity"] ** 4) ** 8, abs=1e-3)
     assert (
         f"{shown['band_chance']:.4f}  that texts this similar share one of 9 bands of 4"
-        in explanation_text(shown)
+        in comparison_text(shown)
     )
-    assert "bands of" not in explanation_text(explained([LONG, OTHER], RECIPES["classic"]))
+    assert "bands of" not in comparison_text(explained([LONG, OTHER], RECIPES["classic"]))
 
 
 def test_containment_tells_which_text_is_part_of_which() -> None:
@@ -142,7 +142,7 @@ def test_the_settings_that_decided_are_shown() -> None:
     assert shown["settings"]["radius"] == 0
     assert shown["settings"]["min_similarity"] == 0.7
     assert shown["recipe"] == RECIPES["narrow"].digest
-    assert f"recipe {RECIPES['narrow'].digest[:12]}: " in explanation_text(shown)
+    assert f"recipe {RECIPES['narrow'].digest[:12]}: " in comparison_text(shown)
 
 
 def columns(line: str) -> int:
@@ -155,14 +155,14 @@ def test_no_line_is_wider_than_a_terminal(name: str) -> None:
     for texts in ([LONG * 5, OTHER * 5], [wide, LONG], ["", LONG], [wide, wide + "x" * 300]):
         shown = explained(texts, RECIPES[name])
         shown["records"][0]["id"] = "\u202e\x9b识别" * 100  # an id is not cleaned
-        lines = explanation_text(shown).split("\n")
+        lines = comparison_text(shown).split("\n")
         assert max(map(columns, lines)) <= WIDTH
         assert all(line.isprintable() for line in lines)
 
 
 def test_long_lists_of_terms_are_cut_for_people_alone() -> None:
     shown = explained([LONG * 3, OTHER * 3], RECIPES["default"])
-    text = explanation_text(shown)
+    text = comparison_text(shown)
     assert len(shown["terms"]) > HEAVIEST
     assert f"and {len(shown['terms']) - HEAVIEST:,} more" in text
     assert shown["terms"][HEAVIEST - 1]["term"] in text

@@ -14,7 +14,7 @@ from dedup_job.ledger.replaced_decisions import EarlierDecision, EarlierDecision
 from dedup_job.mongo import spilled_id_list
 from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.records import CONFLICT, UNIQUE, UNIQUE_INDEX, Action, Verdict
-from dedup_job.report.reconcile_results import MOST_LISTED, AffectedRecords
+from dedup_job.report.changes_results import MOST_LISTED, AffectedRecords
 
 IDS = [encode({"_id": value}) for value in (7, "a", {"n": 1.0}, "b" * 3_000, b"\0")]
 MISSING = Verdict(Action.UNCHECKED, "missing")
@@ -97,7 +97,7 @@ def fill_tally(count: int) -> AffectedRecords:
 
 @pytest.mark.parametrize(("fill", "most"), [(fill_decisions, 2), (fill_tally, 2)])
 def test_memory_does_not_grow_with_the_number_of_ids(fill: Callable[[int], object], most: float) -> None:
-    """SQLite's own memory is not counted here; scripts/bench/apply_memory.py weighs the whole process."""
+    """SQLite's own memory is not counted here; scripts/bench/sync_memory.py weighs the whole process."""
 
     def held(count: int) -> int:
         tracemalloc.start()

@@ -1,4 +1,4 @@
-"""`explain`: show why two records match or not, and where their texts differ."""
+"""`compare`: show why two records match or not, and where their texts differ."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LONGEST = 300
 MOST = 20_000
 
 
-def explain(context: Context, first: str, second: str, other_settings: str | None = None) -> dict[str, Any]:
-    """Explain why two records match or not, as JSON values.
+def compare(context: Context, first: str, second: str, other_settings: str | None = None) -> dict[str, Any]:
+    """Compare two records: why they match or not, as JSON values.
 
     Args:
         context: The open connections.
         first: Id of the earlier record.
         second: Id of the later record.
-        other_settings: Name of the settings file that explains them instead of the ledger's recipe.
+        other_settings: Name of the settings file whose recipe is used instead of the ledger's.
 
     Raises:
         UsageError: If one of the records does not exist, or both are the same record.
@@ -53,7 +53,7 @@ def explain(context: Context, first: str, second: str, other_settings: str | Non
     return {
         **pair_explanation.explanation_json((records[0], records[1]), prints, context.recipe),
         "differences": None if any(prints.reasons) else describe_differences(*texts),
-        "explained_by": {
+        "compared_by": {
             "settings": other_settings,
             "ledger_recipe": head.digest if head and not head.is_empty else None,
         },

@@ -1,21 +1,19 @@
-"""Results of `reconcile`, with and without `--apply`, as text and JSON."""
+"""The result of `sync`, and of its dry run, as text and JSON."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from dedup_job.mongo.ids import extended
 from dedup_job.mongo.spilled_id_list import IdList
-from dedup_job.records import VANISHED, Action, Counts
+from dedup_job.records import UPDATE, VANISHED, Counts
+from dedup_job.report.changes_results import SAMPLES, AffectedRecords
 from dedup_job.report.run_summary import RunSummary
-from dedup_job.report.terminal import count_row, format_id, format_row, join_counts, more_row
+from dedup_job.report.terminal import count_row, format_id, join_counts, more_row
 
-# Ids shown as text.
-SAMPLES = 5
 # Ids in JSON, which is also stored as a row of the ledger, with at most 16 MiB.
 MAX_STAY_LISTED = 100
 
@@ -33,6 +31,7 @@ class OutdatedCounts:
         kept: Vanished records that are in the target.
         others: Vanished records that are not in the target.
         occupied: Refused records that stay refused: the target still has another record with the `_id`.
+        undecided: Records that are new, or that runs missed.
     """
 
     renewed: int
@@ -43,6 +42,7 @@ class OutdatedCounts:
     kept: int
     others: int
     occupied: int = 0
+    undecided: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the numbers as JSON values."""
@@ -56,6 +56,7 @@ class OutdatedCounts:
             },
             "take_out": {"kept": self.kept, "not_kept": self.others},
             "still_refused": self.occupied,
+            "undecided": self.undecided,
         }
 
     def as_text(self, target: str) -> str:
@@ -69,10 +70,11 @@ class OutdatedCounts:
             ("vanished", self.kept, "will be removed from the target"),
             ("", self.others, "are not in the target"),
             ("still refused", self.occupied, "the target has another record with the same _id"),
+            ("decided", self.undecided, "new, or missed by runs"),
         ]
         return "\n".join(
             [
-                f"reconcile would bring {target} up to date:",
+                f"sync would bring {target} up to date:",
                 *(count_row(*row, width=16) for row in rows),
                 "records that others changed in the target stay unchanged",
             ]
@@ -80,8 +82,8 @@ class OutdatedCounts:
 
 
 @dataclass(frozen=True, slots=True)
-class ApplyResult:
-    """The changes that `reconcile --apply` made.
+class UpdateResult:
+    """The update of outdated decisions by a `sync`.
 
     Attributes:
         run: The run's name; `undo` takes it, to undo the new decisions.
@@ -112,7 +114,7 @@ class ApplyResult:
         """Return the changes as one JSON object."""
         return {
             "run": self.run,
-            "mode": "apply",
+            "mode": UPDATE,
             "renewed": self.renewed,
             **self.counts.as_json(),
             "removed": self.removed,
@@ -132,7 +134,7 @@ class ApplyResult:
         }
         verdicts = ", ".join(f"{name} {count:,}" for name, count in numbers.items() if count)
         lines = [
-            f"apply {self.run}: {self.target} is up to date",
+            f"update {self.run}: {self.target} is up to date",
             count_row("renewed", self.renewed),
             count_row("decided again", counts.read, verdicts),
             count_row("removed from target", self.removed),
@@ -145,95 +147,21 @@ class ApplyResult:
         return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
 
 
-# Records in JSON.
-MOST_LISTED = 1_000
-KEPT, DROPPED, REFUSED = "kept", "dropped", "refused"
-OUTCOMES = {
-    Action.UNIQUE: KEPT,
-    Action.UNCHECKED: KEPT,
-    Action.DUPLICATE: DROPPED,
-    Action.REFUSED: REFUSED,
-}
-CHANGED_IDS = {
-    KEPT: "the target has their old version",
-    DROPPED: "their new text may be missing from the target",
-    REFUSED: "not in the target",
-}
-VANISHED_IDS = {
-    KEPT: "the target still has them",
-    DROPPED: "their keepers still represent them",
-    REFUSED: "not in the target",
-}
-
-
-class AffectedRecords:
-    """Decided records that changed, or that vanished, and the earlier decision about each.
-
-    A record takes a byte of memory here; ids are on disk where they are many.
-    """
-
-    def __init__(self) -> None:
-        self._ids = IdList()
-        self._actions = bytearray()
-
-    def add(self, records: Iterable[tuple[bytes, Action]]) -> None:
-        """Add records, given as raw ids with their decisions."""
-        records = list(records)
-        self._ids.extend(raw_id for raw_id, _ in records)
-        self._actions += bytes(action for _, action in records)
-
-    @property
-    def counts(self) -> Counter[str]:
-        """The number of records by decision."""
-        counts = Counter[str]()
-        for action, fate in OUTCOMES.items():
-            counts[fate] += self._actions.count(action)
-        # The unary plus removes zeros.
-        return +counts
-
-    def rows(self, most: int | None = None) -> Iterator[dict[str, Any]]:
-        """Yield all records, or the first `most`, as JSON values."""
-        pairs = zip(self._ids, self._actions, strict=True)
-        for raw_id, action in islice(pairs, most):
-            yield {"id": extended(raw_id), "was": OUTCOMES[Action(action)]}
-
-    def as_json(self) -> dict[str, Any]:
-        """Return counts and the first records as JSON values."""
-        counts = self.counts
-        records = list(self.rows(MOST_LISTED))
-        return {**{fate: counts[fate] for fate in (KEPT, DROPPED, REFUSED)}, "records": records}
-
-    def lines(self, name: str, meanings: dict[str, str]) -> list[str]:
-        """Return counts and the first records as lines of text.
-
-        Args:
-            name: What happened to the records.
-            meanings: What that means for the target, by decision.
-        """
-        counts = self.counts
-        return [
-            count_row(name, counts.total(), width=10),
-            *(f"    {fate} {counts[fate]:,}: {note}" for fate, note in meanings.items() if counts[fate]),
-            *(f"    {format_row(row)}" for row in self.rows(SAMPLES)),
-            *more_row(counts.total(), SAMPLES, "    ", "--ids FILE lists all"),
-        ]
-
-
 @dataclass(frozen=True, slots=True)
-class ReconcileResult:
-    """The result of `reconcile`.
+class SyncResult:
+    """The result of `sync`.
 
     Attributes:
         source: The source's name.
         decided: Number of records that were decided before.
-        missed: The report of the run that decided missed records; None if there were none.
-        changed: Records that differ from their decided version; None if contents were not compared.
+        missed: The report of the run that decided new and missed records; None if there were none.
+        changed: Records that differed from their decided version; always known after a sync.
         vanished: Decided records that are no longer in the source.
         seconds: How long it took.
-        applied: The changes that `--apply` made; None if it was not given, or nothing was outdated.
+        updated: The update of outdated decisions; None if nothing was outdated.
         refused_before: Records that the target refused in earlier runs that did not report them, by reason.
-        still_refused: Number of records that `--apply` did not try again, because the target still has
-            another record with the `_id`.
+        still_refused: Number of records that were not tried again, because the target still has another
+            record with the `_id`.
     """
 
     source: str
@@ -242,14 +170,14 @@ class ReconcileResult:
     changed: AffectedRecords | None
     vanished: AffectedRecords
     seconds: float
-    applied: ApplyResult | None = None
+    updated: UpdateResult | None = None
     refused_before: Mapping[str, int] = field(default_factory=dict)
     still_refused: int = 0
 
     @property
     def exit_code(self) -> int:
         """0, or 3 if the target refuses something, or a copy that others changed stays there."""
-        codes = [result.exit_code for result in (self.missed, self.applied) if result is not None]
+        codes = [result.exit_code for result in (self.missed, self.updated) if result is not None]
         return max([*codes, 3 if self.refused_before or self.still_refused else 0])
 
     def as_json(self) -> dict[str, Any]:
@@ -259,32 +187,25 @@ class ReconcileResult:
             "decided": self.decided,
             "missed": self.missed.counts.read if self.missed else 0,
             "run": self.missed.as_json() if self.missed else None,
-            "changed": self.changed.as_json() if self.changed else None,
+            "changed": None if self.changed is None else self.changed.as_json(),
             "vanished": self.vanished.as_json(),
-            **({"applied": self.applied.as_json()} if self.applied else {}),
+            **({"updated": self.updated.as_json()} if self.updated else {}),
             **({"refused_before": dict(self.refused_before)} if self.refused_before else {}),
             **({"still_refused": self.still_refused} if self.still_refused else {}),
             "seconds": round(self.seconds, 3),
         }
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield all records that changed or vanished, as JSON values."""
-        for name, tally in (("changed", self.changed), ("vanished", self.vanished)):
-            for row in tally.rows() if tally else ():
-                yield {**row, "now": name}
-
     def as_text(self) -> str:
         """Return the result as text."""
-        lines = [f"reconcile {self.source}: {self.decided:,} records were decided"]
-        lines.append(count_row("missed", self.missed.counts.read if self.missed else 0, width=10))
-        # The meanings describe a target that is not up to date, so they are wrong after `--apply`.
+        lines = [f"sync {self.source}: {self.decided:,} records were decided"]
+        lines.append(count_row("new or missed", self.missed.counts.read if self.missed else 0, width=14))
         if self.changed is not None:
-            lines += self.changed.lines("changed", {} if self.applied else CHANGED_IDS)
-        lines += self.vanished.lines("vanished", {} if self.applied else VANISHED_IDS)
+            lines += self.changed.lines("changed", width=14)
+        lines += self.vanished.lines("vanished", width=14)
         if self.refused_before:
             lines.append(f"  refused in earlier interrupted runs: {join_counts(self.refused_before)}")
         if self.still_refused:
             note = "the target has another record with the same _id"
-            lines.append(count_row("still refused", self.still_refused, note))
+            lines.append(count_row("still refused", self.still_refused, note, width=14))
         lines.append(f"  {self.seconds:,.1f} s")
-        return "\n".join([*lines, *(result.as_text() for result in (self.applied, self.missed) if result)])
+        return "\n".join([*lines, *(result.as_text() for result in (self.updated, self.missed) if result)])

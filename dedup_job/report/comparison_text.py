@@ -1,4 +1,4 @@
-"""`explain` as text."""
+"""`compare` as text."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ HEAVIEST = 15
 TERM_WIDTH = 32
 
 
-def explanation_text(shown: Mapping[str, Any]) -> str:
+def comparison_text(shown: Mapping[str, Any]) -> str:
     """Return the explanation of two records, in lines of at most 110 columns.
 
     Args:
-        shown: The JSON object that `explain --json` prints.
+        shown: The JSON object that `compare --json` prints.
     """
     lines = [*_verdict_lines(shown), *_settings_lines(shown), ""]
     for name, record in zip(("first", "second"), shown["records"], strict=True):
@@ -56,17 +56,17 @@ def _verdict_lines(shown: Mapping[str, Any]) -> Iterator[str]:
 
 def _settings_lines(shown: Mapping[str, Any]) -> Iterator[str]:
     """Name the settings that explain the verdict, if they are not the ledger's."""
-    explained_by = shown["explained_by"]
-    if explained_by["settings"] is None:
+    compared_by = shown["compared_by"]
+    if compared_by["settings"] is None:
         return
-    recipe = explained_by["ledger_recipe"]
+    recipe = compared_by["ledger_recipe"]
     if recipe is None:
         ledger = "nothing is decided yet"
     elif recipe == shown["recipe"]:
         ledger = "which decide as the ledger's recipe does"
     else:
         ledger = f"which decide differently from the ledger's recipe {recipe[:12]}"
-    yield from wrap_text(f"by the settings of {explained_by['settings']}; {ledger}")
+    yield from wrap_text(f"by the settings of {compared_by['settings']}; {ledger}")
 
 
 def _record_lines(name: str, record: Mapping[str, Any]) -> Iterator[str]:

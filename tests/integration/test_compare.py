@@ -1,4 +1,4 @@
-"""Two records explained, and what the ledger says of one, on a real server."""
+"""Two records compared, and what the ledger says of one, on a real server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bson.int64 import Int64
 from pymongo import MongoClient
 
 from dedup_job import config
-from dedup_job.commands.explain import explain
+from dedup_job.commands.compare import compare
 from dedup_job.commands.why import why
 from dedup_job.errors import ConfigError, UsageError
 from dedup_job.pipeline.context import Context
@@ -31,7 +31,7 @@ OTHER = "山谷里的小学今年只剩下十二名学生，老师每天走七�
 
 def explained(job: Job, first: str, second: str) -> dict[str, Any]:
     with Context(config.with_workers(config.check_settings(job.tables, "test"), 1)) as context:
-        return explain(context, first, second)
+        return compare(context, first, second)
 
 
 def answered(job: Job, given: str) -> dict[str, Any]:
@@ -61,13 +61,13 @@ def test_the_command_says_it_in_lines_that_fit_and_writes_nothing(job: Job) -> N
     job.decide("backfill")
     before = job.hash()
 
-    done = job.command("explain", "1", "2")
+    done = job.command("compare", "1", "2")
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("near duplicate: ")
     assert "the texts differ in 1 place: " in done.stdout
     assert "[-海鸥-]{+鸽子+}" in done.stdout
-    told = json.loads(job.command("explain", "1", "2", "--json").stdout)
+    told = json.loads(job.command("compare", "1", "2", "--json").stdout)
     assert told["decided_by"] == ["radius", "bands", "min_similarity"]
     assert told["shared_keys"]["segments"]
     assert told["shared_keys"]["bands"]
@@ -93,7 +93,7 @@ def test_by_another_settings_file_it_tells_how_it_would_be(job: Job, tmp_path: P
 
     def told(text: str) -> str:
         other.write_text(text, "utf-8")
-        done = job.command("explain", "1", "2", "--settings", str(other))
+        done = job.command("compare", "1", "2", "--settings", str(other))
         assert done.returncode == 0, done.stderr
         return " ".join(done.stdout.split("\n\n")[0].split())
 
@@ -106,10 +106,10 @@ def test_by_another_settings_file_it_tells_how_it_would_be(job: Job, tmp_path: P
     assert "at least 0.99 is needed" in stricter
     assert "which decide differently from the ledger's recipe" in stricter
     assert titles.startswith("no match: ")
-    shown = json.loads(job.command("explain", "1", "2", "--json").stdout)
-    assert shown["explained_by"]["ledger_recipe"] == shown["recipe"]
-    assert (shown["explained_by"]["settings"], shown["differences"]["places"]) == (None, 1)
-    done = job.command("explain", "1", "2", "--settings", str(tmp_path / "none.toml"))
+    shown = json.loads(job.command("compare", "1", "2", "--json").stdout)
+    assert shown["compared_by"]["ledger_recipe"] == shown["recipe"]
+    assert (shown["compared_by"]["settings"], shown["differences"]["places"]) == (None, 1)
+    done = job.command("compare", "1", "2", "--settings", str(tmp_path / "none.toml"))
     assert (done.returncode, done.stderr.count("\n")) == (78, 1)
 
 
@@ -172,7 +172,7 @@ def test_an_unknown_id_is_a_usage_error(job: Job, given: str) -> None:
 
 def test_an_unknown_id_and_one_id_twice_end_with_one_line_and_code_64(job: Job) -> None:
     job.source.insert_one({"_id": "a", "text": LONG})
-    for arguments in (("why", "nobody"), ("explain", "a", "nobody"), ("explain", "a", "a"), ("explain", "a")):
+    for arguments in (("why", "nobody"), ("compare", "a", "nobody"), ("compare", "a", "a"), ("compare", "a")):
         done = job.command(*arguments)
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (64, "", 1), done.stderr
 
@@ -188,13 +188,13 @@ def test_a_record_that_is_only_in_the_target_is_explained_too(job: Job) -> None:
     assert shown["verdict"] == "duplicate"
 
 
-def test_a_record_without_text_is_explained_by_its_reason(job: Job) -> None:
+def test_a_record_without_text_is_compared_by_its_reason(job: Job) -> None:
     job.source.insert_many([{"_id": 1, "text": LONG}, {"_id": 2}])
 
     shown = explained(job, "1", "2")
 
     assert (shown["verdict"], shown["reason"]) == ("unchecked", "missing")
-    assert job.command("explain", "2", "1").stdout.startswith(
+    assert job.command("compare", "2", "1").stdout.startswith(
         "no match: the first cannot be judged (missing)"
     )
 
@@ -310,4 +310,4 @@ def test_both_commands_work_for_a_user_who_may_only_read(tmp_path: Path) -> None
         told(server.uri, "backfill")
         assert told(reader, "why", "1").startswith("1: unique")
         assert told(reader, "why", "2").startswith("2: duplicate")
-        assert told(reader, "explain", "1", "2").startswith("near duplicate: ")
+        assert told(reader, "compare", "1", "2").startswith("near duplicate: ")

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.apply_model import Protocol, search
 from tests.support.commit_model import Violation
+from tests.support.sync_model import Protocol, search
 
 
 @pytest.mark.long

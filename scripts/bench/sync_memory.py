@@ -1,10 +1,10 @@
-"""Measure the memory of `reconcile --apply` by the number of changed records.
+"""Measure the memory of `sync` by the number of changed records.
 
 The first table measures the whole command: every record of a collection gets another text, is compared and
 decided again. The second table measures only the memory beside the index of texts, for numbers of records
 that a whole run would take too long for.
 
-    python -m scripts.bench.apply_memory [--quick]
+    python -m scripts.bench.sync_memory [--quick]
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pymongo.collection import Collection
 from dedup_job.ledger.replaced_decisions import EarlierDecision, EarlierDecisions
 from dedup_job.mongo.ids import IdSet
 from dedup_job.records import UNIQUE, Action
-from dedup_job.report.reconcile_results import AffectedRecords
+from dedup_job.report.changes_results import AffectedRecords
 from scripts.bench.measure import row, table
 from scripts.dev.local_mongod import LocalMongod
 
@@ -68,10 +68,10 @@ def weigh(uri: str, count: int) -> int:
         fill(database["pages"], count)
         run(uri, "backfill", "-c", str(settings))
         database["pages"].update_many({}, [{"$set": {"text": {"$concat": ["$text", " again"]}}}])
-        ended = run(uri, "reconcile", "--apply", "--yes", "--json", "-c", str(settings))
+        ended = run(uri, "sync", "--yes", "--json", "-c", str(settings))
         told = json.loads(ended.stdout)
         decided = sum(told["changed"][fate] for fate in ("kept", "dropped", "refused"))
-        assert decided == told["applied"]["read"] == count, told
+        assert decided == told["updated"]["read"] == count, told
         client.drop_database(database)
         return int(ended.stderr.splitlines()[-1])
 
@@ -79,7 +79,7 @@ def weigh(uri: str, count: int) -> int:
 def run(uri: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command in this program, which prints its peak memory at the end."""
     environment = {**os.environ, "DEDUP_SOURCE_URI": uri, "DEDUP_TARGET_URI": uri}
-    command = [sys.executable, "-m", "scripts.bench.apply_memory", "--as", "job", *arguments]
+    command = [sys.executable, "-m", "scripts.bench.sync_memory", "--as", "job", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
 
 
@@ -117,7 +117,7 @@ def main() -> None:
     print()
     table("records changed", "held beside the index of texts, MB")
     for count in HELD[:1] if args.quick else HELD:
-        command = [sys.executable, "-m", "scripts.bench.apply_memory", "--as", "held", str(count)]
+        command = [sys.executable, "-m", "scripts.bench.sync_memory", "--as", "held", str(count)]
         told = subprocess.run(command, capture_output=True, text=True, check=True)
         row(count, round(int(told.stdout) / MEGABYTE))
 

@@ -1,4 +1,4 @@
-"""A model of `reconcile --apply` as a state machine, searched exhaustively, with kills and other writers.
+"""A model of `sync` as a state machine, searched exhaustively, with kills and other writers.
 
 A record has a text and a version of it (`a0`); records with the same text are duplicates. The source has
 changed since the records were decided: one record vanished, one has another text, both have unchanged

@@ -1,4 +1,4 @@
-"""Collections and checks shared by the tests of `reconcile --apply`."""
+"""Collections and checks shared by the tests of `sync`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from typing import Any
 
 from dedup_job import config
-from dedup_job.commands import reconcile_apply as applying
+from dedup_job.commands import sync as syncing
 from dedup_job.commands import verify
-from dedup_job.commands.reconcile import compare_with_source
+from dedup_job.commands.outdated_decisions import compare_with_source
 from dedup_job.pipeline.context import Context
-from dedup_job.report.reconcile_results import ReconcileResult
+from dedup_job.report.sync_results import SyncResult
 from tests.support.job import Job
 from tests.support.restore_cases import restore
 from tests.support.undo_cases import OTHERS
@@ -20,13 +20,11 @@ EVERY = int(os.environ.get("DEDUP_TEST_EVERY", "13"))
 A, B, C, D, E, F, G, H, I, J = OTHERS[:10]  # noqa: E741
 
 
-def up_to_date(job: Job) -> ReconcileResult:
+def up_to_date(job: Job) -> SyncResult:
     with Context(config.check_settings(job.tables, "test")) as context:
-        refused_before = applying.finish_interrupted(context)
+        refused_before = syncing.finish_interrupted(context)
         found = compare_with_source(context, lambda number: None)
-        return applying.apply_and_decide_missed(
-            context, found, lambda number: None, refused_before=refused_before
-        )
+        return syncing.sync(context, found, lambda number: None, refused_before=refused_before)
 
 
 def due(job: Job) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`reconcile --apply` where records are large, oddly named, refused, or change in the wrong moment."""
+"""`sync` where records are large, oddly named, refused, or change in the wrong moment."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ import pytest
 from pymongo import monitoring
 
 from dedup_job import config
-from dedup_job.commands import reconcile_apply as applying
-from dedup_job.commands.reconcile import SourceComparison, compare_with_source
+from dedup_job.commands import sync as syncing
+from dedup_job.commands.outdated_decisions import SourceComparison, compare_with_source
 from dedup_job.errors import LeaseHeld
 from dedup_job.mongo import client
 from dedup_job.mongo.connection import TimeoutClient
 from dedup_job.pipeline import prior_decisions
 from dedup_job.pipeline.context import Context
-from tests.support.apply_cases import (
+from tests.support.faulty_runs import install
+from tests.support.job import Job
+from tests.support.kill_in_process import commands_of, killed, killed_after_setting
+from tests.support.stopped_process import Event
+from tests.support.sync_cases import (
     A,
     B,
     C,
@@ -34,10 +38,6 @@ from tests.support.apply_cases import (
     exceptions,
     up_to_date,
 )
-from tests.support.faulty_runs import install
-from tests.support.job import Job
-from tests.support.kill_in_process import commands_of, killed, killed_after_setting
-from tests.support.stopped_process import Event
 from tests.support.undo_cases import OTHERS, undo
 
 
@@ -69,8 +69,8 @@ def test_records_that_were_decided_in_another_order_than_their_ids_are_read_whol
 
     done = up_to_date(job)
 
-    assert done.applied is not None
-    assert (done.applied.counts.unique, done.applied.counts.refused) == (7, {})
+    assert done.updated is not None
+    assert (done.updated.counts.unique, done.updated.counts.refused) == (7, {})
     check_each_text_once(job)
 
 
@@ -80,7 +80,7 @@ def test_a_record_that_changes_after_it_was_copied_unchecked_is_brought_up_to_da
     job.source.update_one({"_id": 1}, {"$set": {"text": C}})
     job.decide("backfill")
     assert exceptions(job) == {1: ("unchecked", "changed")}
-    assert up_to_date(job).applied is None
+    assert up_to_date(job).updated is None
     job.source.update_one({"_id": 1}, {"$set": {"text": D}})
 
     up_to_date(job)
@@ -174,7 +174,7 @@ def test_what_the_target_refused_is_tried_again_once_it_takes_it(job: Job) -> No
     validated(job, {})
     assert up_to_date(job).exit_code == 0
     check_each_text_once(job)
-    assert up_to_date(job).applied is None
+    assert up_to_date(job).updated is None
 
 
 def test_what_was_refused_for_another_record_of_its_id_is_tried_again_when_that_is_gone(job: Job) -> None:
@@ -184,7 +184,7 @@ def test_what_was_refused_for_another_record_of_its_id_is_tried_again_when_that_
     job.source.update_many({"_id": 1}, {"$set": {"text": C}})
     assert up_to_date(job).exit_code == 3
     assert exceptions(job) == {1: ("refused", "conflict")}
-    assert up_to_date(job).applied is None
+    assert up_to_date(job).updated is None
     job.target.delete_one({"_id": 1})
 
     assert up_to_date(job).exit_code == 0
@@ -206,11 +206,11 @@ def test_records_that_swap_a_value_that_is_unique_are_both_in_the_target(job: Jo
 
     done = up_to_date(job)
 
-    assert done.applied is not None
-    assert (done.exit_code, done.applied.removed) == (3 if is_killed else 0, 0), (
+    assert done.updated is not None
+    assert (done.exit_code, done.updated.removed) == (3 if is_killed else 0, 0), (
         "a killed one's refusal is told"
     )
-    assert is_killed or (done.applied.counts.unique, done.applied.counts.refused) == (2, {})
+    assert is_killed or (done.updated.counts.unique, done.updated.counts.refused) == (2, {})
     check_each_text_once(job)
 
 
@@ -226,8 +226,8 @@ def test_fields_with_a_dollar_are_brought_up_to_date(job: Job) -> None:
 
     done = up_to_date(job)
 
-    assert done.applied is not None
-    assert (done.exit_code, done.applied.renewed, done.applied.counts.unique) == (0, 1, 1)
+    assert done.updated is not None
+    assert (done.exit_code, done.updated.renewed, done.updated.counts.unique) == (0, 1, 1)
     check_each_text_once(job)
 
 
@@ -252,7 +252,7 @@ def test_a_run_that_was_at_work_during_the_comparison_ends_an_apply(
             job.decide("run")
         assert dropped(job) == {5: 1}
         with pytest.raises(LeaseHeld, match="changed this target during the comparison"):
-            applying.apply_and_decide_missed(context, found[0], lambda number: None)
+            syncing.sync(context, found[0], lambda number: None)
 
     up_to_date(job)
 
@@ -351,10 +351,10 @@ def test_an_apply_says_what_the_target_still_refuses_for_another_record_with_the
     job.source.insert_one({"_id": 7.0, "text": C})
     assert job.decide("run").counts.refused == {"conflict": 1}
 
-    told = job.command("reconcile", "--apply", "--yes", "--json")
+    told = job.command("sync", "--yes", "--json")
 
     assert told.returncode == 3, told.stderr
     assert json.loads(told.stdout)["still_refused"] == 1
     assert job.target.find_one({"_id": 7}) == {"_id": 7, "text": B}
-    shown = job.command("reconcile", "--apply", "--dry-run").stdout
+    shown = job.command("sync", "--dry-run").stdout
     assert "still refused               1  the target has another record with the same _id" in shown

@@ -1,4 +1,4 @@
-"""`reconcile --apply` brings up to date what changed in the source, and takes out what vanished from it."""
+"""`sync` brings up to date what changed in the source, and takes out what vanished from it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from bson import encode
 from pymongo import MongoClient, monitoring
 
 from dedup_job import __main__, config
-from dedup_job.commands import reconcile_apply as applying
+from dedup_job.commands import sync as syncing
 from dedup_job.commands import verify
 from dedup_job.commands.backfill import adopt
-from dedup_job.commands.reconcile import compare_with_source
+from dedup_job.commands.outdated_decisions import compare_with_source
 from dedup_job.commands.why import why
 from dedup_job.errors import LeaseHeld, NotPermitted, StateError, UsageError
 from dedup_job.mongo import client
@@ -30,7 +30,11 @@ from dedup_job.mongo.connection import TimeoutClient
 from dedup_job.pipeline.context import Context
 from scripts.bench.corpus import generate
 from scripts.dev.local_mongod import LocalMongod
-from tests.support.apply_cases import (
+from tests.support.faulty_runs import install
+from tests.support.job import LEDGER, RAW, Job
+from tests.support.kill_in_process import commands_of, killed
+from tests.support.stopped_process import Event, hurry_removals, sleep_past_removals, stopped
+from tests.support.sync_cases import (
     EVERY,
     A,
     B,
@@ -51,10 +55,6 @@ from tests.support.apply_cases import (
     overtake,
     up_to_date,
 )
-from tests.support.faulty_runs import install
-from tests.support.job import LEDGER, RAW, Job
-from tests.support.kill_in_process import commands_of, killed
-from tests.support.stopped_process import Event, hurry_removals, sleep_past_removals, stopped
 from tests.support.undo_cases import OTHERS, state, undo
 
 Make = Callable[[], Job]
@@ -95,36 +95,36 @@ def check_up_to_date(job: Job) -> None:
 def test_what_changed_is_decided_again_and_what_vanished_leaves_the_target(overtaken: Job) -> None:
     assert due(overtaken) == {
         "renew": 2, "decide_again": {"changed": 5, "handed_on": 6, "refused": 0, "failed": 0},
-        "take_out": {"kept": 2, "not_kept": 1}, "still_refused": 0,
+        "take_out": {"kept": 2, "not_kept": 1}, "still_refused": 0, "undecided": 0,
     }  # fmt: skip
 
     done = up_to_date(overtaken)
 
     check_up_to_date(overtaken)
-    assert done.applied is not None
-    told = done.applied.as_json()
+    assert done.updated is not None
+    told = done.updated.as_json()
     assert (told["renewed"], told["unique"], told["duplicate"]) == (2, 5, {"exact": 4, "near": 0})
     assert (told["refused"], told["unchecked"]) == ({"vanished": 3}, {"restored": 2})
     assert (told["removed"], told["stay"], done.exit_code) == (3, [], 0)
     again = up_to_date(overtaken)
-    assert (again.applied, again.changed and again.changed.counts, again.vanished.counts) == (None, {}, {})
+    assert (again.updated, again.changed and again.changed.counts, again.vanished.counts) == (None, {}, {})
 
 
 @pytest.mark.long
 def test_each_command_tells_the_new_decisions(overtaken: Job) -> None:
-    applied = up_to_date(overtaken).applied
-    assert applied is not None
-    run = applied.run
+    updated = up_to_date(overtaken).updated
+    assert updated is not None
+    run = updated.run
 
     assert [asked(overtaken, "0")[name] for name in ("verdict", "reason", "run")] == [
         "refused", "vanished", run,
     ]  # fmt: skip
-    assert [asked(overtaken, "1")[name] for name in ("verdict", "run", "mode")] == ["unique", run, "apply"]
+    assert [asked(overtaken, "1")[name] for name in ("verdict", "run", "mode")] == ["unique", run, "update"]
     assert asked(overtaken, "2")["keeper"] == 1
     assert "changed_since" not in asked(overtaken, "3") | asked(overtaken, "5")
     assert (asked(overtaken, "16")["verdict"], asked(overtaken, "16")["reason"]) == ("unchecked", "restored")
     status = json.loads(overtaken.command("status", "--json").stdout)
-    assert status["runs"][0]["mode"] == "apply"
+    assert status["runs"][0]["mode"] == "update"
     assert (status["read"], status["refused"]) == (20, {"vanished": 3})
     rows = overtaken.command("list", "--ids", "--run", run).stdout.splitlines()
     assert set(rows) == {"2", "10", "13", "20"}
@@ -136,7 +136,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def whole_state(job: Job) -> Any:
-    """Return what an apply leaves: as `state`, and the decisions in their order, of whatever run."""
+    """Return what a sync leaves: as `state`, and the decisions in their order, of whatever run."""
     with Context(config.check_settings(job.tables, "test")) as context:
         reader = context.ledger_reader()
         head = reader.head()
@@ -154,7 +154,7 @@ def whole_state(job: Job) -> Any:
 
 
 @pytest.mark.long
-def test_an_apply_that_is_killed_at_any_moment_is_ended_by_doing_it_again(overtaken: Job, twin: Make) -> None:
+def test_a_sync_that_is_killed_at_any_moment_is_ended_by_doing_it_again(overtaken: Job, twin: Make) -> None:
     whole = twin()
     commands = commands_of(lambda: up_to_date(whole))
     check_up_to_date(whole)
@@ -170,7 +170,7 @@ def test_an_apply_that_is_killed_at_any_moment_is_ended_by_doing_it_again(overta
 
 
 @pytest.mark.longest
-def test_what_a_killed_apply_left_pending_is_finished_by_a_nightly_run_and_by_an_undo(
+def test_what_a_killed_sync_left_pending_is_finished_by_a_nightly_run_and_by_an_undo(
     overtaken: Job, twin: Make
 ) -> None:
     whole = twin()
@@ -197,7 +197,7 @@ def undo_newest(job: Job) -> None:
 
 
 @pytest.mark.longest
-def test_an_apply_that_wakes_when_another_has_ended_it_changes_nothing(
+def test_a_sync_that_wakes_when_another_has_ended_it_changes_nothing(
     overtaken: Job, twin: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hurry_removals(monkeypatch)
@@ -248,17 +248,17 @@ def test_what_records_say_that_have_not_changed_is_in_the_target_at_every_moment
     check_up_to_date(overtaken)
 
 
-def test_an_undone_apply_leaves_its_records_undecided_and_the_next_run_decides_them(overtaken: Job) -> None:
+def test_an_undone_sync_leaves_its_records_undecided_and_the_next_run_decides_them(overtaken: Job) -> None:
     before = overtaken.ledger("head").find_one() or {}
     backfill, nightly = [
         row["_id"] for row in overtaken.ledger("runs").find({"mode": {"$in": ["backfill", "run"]}})
     ]
-    applied = up_to_date(overtaken).applied
-    assert applied is not None
-    said = overtaken.command("undo", applied.run, "--dry-run")
+    updated = up_to_date(overtaken).updated
+    assert updated is not None
+    said = overtaken.command("undo", updated.run, "--dry-run")
     assert "do not come back if the source had changed or deleted them" in said.stdout
 
-    undone = undo(overtaken, applied.run)
+    undone = undo(overtaken, updated.run)
 
     assert (undone.counts.read, undone.left) == (14, {})
     assert in_target(overtaken) == {5: D, 7: E, 17: I, 21: J}
@@ -285,21 +285,21 @@ def test_what_somebody_altered_in_the_target_stays_and_is_named(overtaken: Job) 
     for number in (0, 3, 5, 10):
         overtaken.target.update_one({"_id": number}, {"$set": {"by": "hand"}})
 
-    done = overtaken.command("reconcile", "--apply", "--yes", "--json")
+    done = overtaken.command("sync", "--yes", "--json")
 
     assert done.returncode == 3, done.stderr
     told = json.loads(done.stdout)
-    assert sorted(told["applied"]["stay"]) == [0, 3, 5, 10]
-    assert told["applied"]["refused"] == {"conflict": 3, "vanished": 2}
+    assert sorted(told["updated"]["stay"]) == [0, 3, 5, 10]
+    assert told["updated"]["refused"] == {"conflict": 3, "vanished": 2}
     assert overtaken.target.count_documents({"by": "hand"}) == 4
     there = in_target(overtaken)
     assert {number: there[number] for number in (0, 1, 3, 4, 5, 10)} == {0: A, 1: A, 3: B, 4: B, 5: D, 10: H}
     assert differences(overtaken) == ["altered", "keeper_altered"]  # 5, which is as it was before
-    again = overtaken.command("reconcile", "--apply", "--yes", "--json")
+    again = overtaken.command("sync", "--yes", "--json")
     told = json.loads(again.stdout)
-    assert (again.returncode, told["applied"]["stay"], told["applied"]["read"]) == (3, [5], 0)
-    assert "left unchanged" in overtaken.command("reconcile", "--apply", "--yes").stdout
-    for row in list(overtaken.ledger("runs").find({"mode": "apply"}).sort("started", -1)):
+    assert (again.returncode, told["updated"]["stay"], told["updated"]["read"]) == (3, [5], 0)
+    assert "left unchanged" in overtaken.command("sync", "--yes").stdout
+    for row in list(overtaken.ledger("runs").find({"mode": "update"}).sort("started", -1)):
         with suppress(UsageError):  # those that only renewed decided nothing
             undo(overtaken, row["_id"])
     assert overtaken.target.count_documents({"by": "hand"}) == 4
@@ -315,8 +315,8 @@ def test_a_record_that_is_missing_in_the_target_is_put_there_as_it_is_now(overta
 
     done = up_to_date(overtaken)
 
-    assert done.applied is not None
-    assert (done.exit_code, done.applied.renewed, list(done.applied.stay)) == (0, 2, [])
+    assert done.updated is not None
+    assert (done.exit_code, done.updated.renewed, list(done.updated.stay)) == (0, 2, [])
     check_up_to_date(overtaken)
 
 
@@ -350,9 +350,9 @@ def test_what_the_target_does_not_take_any_more_is_refused_and_a_renewal_leaves_
 
     done = up_to_date(overtaken)
 
-    assert done.applied is not None
-    assert (done.exit_code, done.applied.counts.refused) == (3, {"vanished": 3, "validator": 1})
-    assert list(done.applied.stay) == [encode({"_id": 5})]
+    assert done.updated is not None
+    assert (done.exit_code, done.updated.counts.refused) == (3, {"vanished": 3, "validator": 1})
+    assert list(done.updated.stay) == [encode({"_id": 5})]
     there = in_target(overtaken)
     assert 3 not in there
     assert (there[4], there[5], dropped(overtaken)[6]) == (B, D, 5)
@@ -378,7 +378,7 @@ def test_records_that_change_again_meanwhile_are_decided_as_they_are_then(overta
         overtaken.source.delete_many({"_id": {"$in": [1, 8]}})  # one that was to be kept in its place is gone
         overtaken.source.update_one({"_id": 5}, {"$set": {"text": OTHERS[12]}})  # not to be renewed any more
         overtaken.source.update_one({"_id": 3}, {"$set": {"text": B}})  # as it was
-        applying.apply_and_decide_missed(context, found, lambda number: None)
+        syncing.sync(context, found, lambda number: None)
 
     assert differences(overtaken) == []
     there = in_target(overtaken)
@@ -405,13 +405,13 @@ def test_a_record_that_vanished_and_comes_again_is_decided_again(overtaken: Job)
     assert differences(overtaken) == []
 
 
-def test_a_command_that_wrote_since_the_comparison_ends_an_apply(overtaken: Job) -> None:
+def test_a_command_that_wrote_since_the_comparison_ends_a_sync(overtaken: Job) -> None:
     with Context(config.check_settings(overtaken.tables, "test")) as context:
         found = compare_with_source(context, lambda number: None)
         overtaken.decide("run")
         before = in_target(overtaken)
         with pytest.raises(LeaseHeld, match="changed this target during the comparison"):
-            applying.apply_and_decide_missed(context, found, lambda number: None)
+            syncing.sync(context, found, lambda number: None)
     assert in_target(overtaken) == before
     up_to_date(overtaken)
     check_up_to_date(overtaken)
@@ -428,11 +428,11 @@ def test_what_was_missed_is_decided_against_what_is_up_to_date(overtaken: Job) -
     assert differences(overtaken) == []
 
 
-def test_where_nothing_changed_an_apply_writes_nothing(job: Job) -> None:
+def test_where_nothing_changed_a_sync_writes_nothing(job: Job) -> None:
     decided(job)
     before = job.hash()
-    done = job.command("reconcile", "--apply", "--yes", "--json")
-    assert (done.returncode, "applied" in json.loads(done.stdout)) == (0, False)
+    done = job.command("sync", "--yes", "--json")
+    assert (done.returncode, "updated" in json.loads(done.stdout)) == (0, False)
     assert job.hash() == before
 
 
@@ -446,11 +446,11 @@ def test_all_that_a_ledger_knows_may_change_and_vanish(job: Job) -> None:
 
     done = up_to_date(job)
 
-    assert done.applied is not None
-    assert done.applied.counts.refused == {"vanished": 20}
+    assert done.updated is not None
+    assert done.updated.counts.refused == {"vanished": 20}
     assert (in_target(job), dropped(job), differences(job)) == ({}, {}, [])
     for row in list(
-        job.ledger("runs").find({"mode": {"$in": ["apply", "backfill", "run"]}}).sort("started", -1)
+        job.ledger("runs").find({"mode": {"$in": ["update", "backfill", "run"]}}).sort("started", -1)
     ):
         with suppress(UsageError):  # a run that decided nothing that is left
             undo(job, row["_id"])
@@ -475,7 +475,7 @@ def test_adopted_records_stay_as_they_are_and_stand_for_their_copies(job: Job) -
     assert in_target(job) == {1: A, 2: B, 3: C}
     assert dropped(job) == {5: 1, 6: 2}
     assert exceptions(job) == {1: ("refused", "conflict"), 2: ("refused", "vanished")}
-    assert (done.exit_code, list(done.applied.stay if done.applied else ())) == (3, [encode({"_id": 1})])
+    assert (done.exit_code, list(done.updated.stay if done.updated else ())) == (3, [encode({"_id": 1})])
     assert differences(job) == []
 
 
@@ -527,31 +527,28 @@ def test_who_may_not_replace_or_remove_records_learns_it_before_anything_is_done
         check_up_to_date(job)
 
 
-def test_a_dry_run_of_an_apply_says_what_it_would_do_and_leaves_it(overtaken: Job) -> None:
+def test_a_dry_run_of_a_sync_says_what_it_would_do_and_leaves_it(overtaken: Job) -> None:
     before = overtaken.hash()
-    done = overtaken.command("reconcile", "--apply", "--dry-run")
+    done = overtaken.command("sync", "--dry-run")
     assert done.returncode == 0, done.stderr
     assert re.search(
         r"renewed +2 .*\n +decided again +5 .*\n +6  were .*(\n +0  were .*){2}\n +vanished +2  .*\n +1  are",
         done.stdout,
     )
-    assert json.loads(overtaken.command("reconcile", "--apply", "--dry-run", "--json").stdout) == due(
-        overtaken
-    )
+    assert json.loads(overtaken.command("sync", "--dry-run", "--json").stdout) == due(overtaken)
     assert overtaken.hash() == before
 
 
-def test_without_a_terminal_an_apply_does_nothing_unless_it_is_told_to(overtaken: Job) -> None:
+def test_without_a_terminal_a_sync_does_nothing_unless_it_is_told_to(overtaken: Job) -> None:
     before = overtaken.hash()
-    done = overtaken.command("reconcile", "--apply")
+    done = overtaken.command("sync")
     assert done.returncode == 64
     assert "there is no terminal to ask on: add --yes, or --dry-run" in done.stderr
-    assert overtaken.command("reconcile", "--dry-run").returncode == 64
     assert overtaken.hash() == before
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 64), ("", 64)])
-def test_on_a_terminal_an_apply_says_what_it_will_do_and_asks(
+def test_on_a_terminal_a_sync_says_what_it_will_do_and_asks(
     overtaken: Job,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -561,16 +558,14 @@ def test_on_a_terminal_an_apply_says_what_it_will_do_and_asks(
     typed = io.StringIO(answer)
     monkeypatch.setattr(typed, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stdin", typed)
-    monkeypatch.setattr(
-        sys, "argv", ["dedup-job", "reconcile", "--apply", "-c", str(overtaken.config_file())]
-    )
+    monkeypatch.setattr(sys, "argv", ["dedup-job", "sync", "-c", str(overtaken.config_file())])
     before = in_target(overtaken)
 
     assert __main__._run() == code
 
     said = capsys.readouterr()
-    assert "reconcile would bring" in said.err
-    assert "apply these changes?" in said.err
+    assert "sync would bring" in said.err
+    assert "make these changes?" in said.err
     assert ("nothing was done" in said.err) == (code == 64) == (in_target(overtaken) == before)
     assert A not in said.out + said.err
 

@@ -1,4 +1,4 @@
-"""`reconcile --apply`: bring target and ledger up to date with the source."""
+"""`sync`: bring target and ledger up to date with the source."""
 
 from __future__ import annotations
 
@@ -10,12 +10,8 @@ from types import MappingProxyType
 import numpy as np
 
 from dedup_job.audit.audit_session import read_fitting_head
-from dedup_job.commands.reconcile import (
-    OutdatedDecisions,
-    SourceComparison,
-    decide_missed,
-    make_reconciliation,
-)
+from dedup_job.commands.backfill import decide
+from dedup_job.commands.outdated_decisions import OutdatedDecisions, SourceComparison
 from dedup_job.errors import LeaseHeld
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.compatibility import Consent
@@ -31,10 +27,11 @@ from dedup_job.pipeline.job import Observe
 from dedup_job.pipeline.local_engine import LocalEngine
 from dedup_job.pipeline.prior_decisions import PriorDecisions
 from dedup_job.records import (
-    APPLY,
     CONFLICT,
     COPYING_ACTIONS,
+    SYNC,
     UNIQUE_INDEX,
+    UPDATE,
     VANISHED,
     Batch,
     Counts,
@@ -45,7 +42,7 @@ from dedup_job.records import (
     is_failure,
 )
 from dedup_job.report.progress import Advance
-from dedup_job.report.reconcile_results import ApplyResult, ReconcileResult
+from dedup_job.report.sync_results import OutdatedCounts, SyncResult, UpdateResult
 
 # Stored as the digest of an inserted record if none was inserted.
 NO_HASH = bytes(16)
@@ -63,7 +60,7 @@ def finish_interrupted(context: Context, consent: Consent = Consent()) -> Mappin
     head = read_fitting_head(context, context.ledger_reader())
     if head.pending is None and head.lease is None:
         return {}
-    with context.ledger(RunId.new(APPLY), consent) as ledger:
+    with context.ledger(RunId.new(UPDATE), consent) as ledger:
         ledger.recover(context.source, context.target)
         refused_before = ledger.refused_before()
         ledger.close({"exit_code": 0})
@@ -85,14 +82,20 @@ def guard_vanished(found: SourceComparison, max_share: float, is_noted: bool) ->
     check_vanished(vanished, found.comparison.records, max_share, WarningList() if is_noted else stop_run)
 
 
-def apply_and_decide_missed(
+def preview_sync(context: Context, found: SourceComparison) -> OutdatedCounts:
+    """Return what a sync would do, after counting the undecided records; writes nothing."""
+    undecided = sum(map(len, context.source.undecided_ids(found.rest)))
+    return replace(found.outdated.due, undecided=undecided)
+
+
+def sync(
     context: Context,
     found: SourceComparison,
     advance: Advance,
     consent: Consent = Consent(),
     refused_before: Mapping[str, int] = MappingProxyType({}),
-) -> ReconcileResult:
-    """Decide outdated records again, then decide the records that runs have missed.
+) -> SyncResult:
+    """Decide outdated records again, then decide new records and records that runs have missed.
 
     Args:
         context: The open connections.
@@ -102,55 +105,66 @@ def apply_and_decide_missed(
         refused_before: The result of `finish_interrupted`, for the report.
     """
     started = time.monotonic()
-    applied = apply(context, found, lambda _, plan: advance(len(plan)), consent) if found.outdated else None
-    missed = decide_missed(context, found.rest, advance, consent)
-    seconds = found.seconds + time.monotonic() - started
-    done = make_reconciliation(context, found.comparison, missed, seconds)
-    return replace(
-        done, applied=applied, refused_before=refused_before, still_refused=found.outdated.occupied
+
+    def observe(_: Batch, plan: Plan) -> None:
+        advance(len(plan))
+
+    updated = update(context, found, observe, consent) if found.outdated else None
+    is_rest = any(context.source.undecided_ids(found.rest))
+    decided = decide(context, SYNC, observe, consent) if is_rest else None
+    return SyncResult(
+        context.source_name,
+        found.comparison.records,
+        decided,
+        found.comparison.changed,
+        found.comparison.vanished,
+        found.seconds + time.monotonic() - started,
+        updated,
+        refused_before,
+        found.outdated.occupied,
     )
 
 
-def apply(
+def update(
     context: Context, found: SourceComparison, observe: Observe, consent: Consent = Consent()
-) -> ApplyResult:
+) -> UpdateResult:
     """Decide outdated records again, and update plans whose records changed without a change of text.
 
     Raises:
         LeaseHeld: If another command wrote to the ledger since the comparison.
         GuardStop: If the job fails on too many records.
     """
-    run, started = RunId.new(APPLY), time.monotonic()
+    run, started = RunId.new(UPDATE), time.monotonic()
     with context.ledger(run, consent) as ledger, context.engine() as engine:
         head = ledger.recover(context.source, context.target)
         # Taking the lease has raised the fence by one; a larger difference means another writer.
         if found.outdated.fence is None or head.fence != found.outdated.fence + 1:
-            raise LeaseHeld("another command changed this target during the comparison; reconcile again")
+            raise LeaseHeld("another command changed this target during the comparison; sync again")
         ledger.check_rights(context.target)
         failures = FailureGuard(
             context.settings.limits.max_failed_share, WarningList() if consent.allow else stop_run
         )
-        applying = ApplyRun(context, ledger, engine, found.outdated, observe, failures)
+        updating = UpdateRun(context, ledger, engine, found.outdated, observe, failures)
         keepers = context.keepers(context.target, engine)
         # If a record was refused because of another record with its id, the other record is the target's own.
         conflicts = found.outdated.again.with_verdict(CONFLICT)
         foreign = (RawIds.of(set(page) - context.target.absent(page)) for page in conflicts)
         past = PriorDecisions.read(context, ledger, head, keepers, Window(), found.outdated.texts_of, foreign)
-        renewed = applying.renew()
-        counts = sum((applying.decide_again(ids, past) for ids in found.outdated.in_order), Counts())
-        counts = applying.try_again(past, counts)
+        renewed = updating.renew()
+        counts = sum((updating.decide_again(ids, past) for ids in found.outdated.in_order), Counts())
+        counts = updating.try_again(past, counts)
         ledger.settle()
         seconds = time.monotonic() - started
-        applied = ApplyResult(
-            run.name, context.target_name, renewed, counts, applying.removed, seconds, applying.stay
+        updated = UpdateResult(
+            run.name, context.target_name, renewed, counts, updating.removed, seconds, updating.stay
         )
-        ledger.close({**applied.as_json(), "exit_code": applied.exit_code})
-    return applied
+        ledger.close({**updated.as_json(), "exit_code": updated.exit_code})
+    return updated
 
 
 @dataclass(slots=True)
-class ApplyRun:
-    """The work of one `apply`: decides outdated records again.
+class UpdateRun:
+    """The work of one update: decides outdated records again.
 
     Attributes:
         context: The open connections.
@@ -179,7 +193,7 @@ class ApplyRun:
 
         Returns:
             The number of records. A record whose text has changed since the comparison is left to the next
-            `reconcile`.
+            sync.
         """
         renewed = 0
         for plan_id, outdated in self.outdated.renewed.items():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.bench.apply_memory import weigh
+from scripts.bench.sync_memory import weigh
 
 FEW, MANY = 10_000, 30_000
 MOST = 700  # bytes for each record more: the index of texts, SQLite's memory until that is full, and noise

@@ -1,4 +1,4 @@
-"""`reconcile` decides what runs have missed, and tells what changed or vanished without touching it."""
+"""`changes` counts what is new, missed, changed or vanished and writes nothing; `sync` decides it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from bson import ObjectId
 
 from dedup_job import config
 from dedup_job.commands import verify
-from dedup_job.commands.reconcile import reconcile
+from dedup_job.commands.changes import changes
 from dedup_job.commands.why import why
 from dedup_job.errors import ConfigError
 from dedup_job.pipeline.context import Context
-from dedup_job.report.reconcile_results import ReconcileResult
+from dedup_job.report.changes_results import ChangesResult
 from scripts.bench.corpus import generate
 from tests.support.job import Job
+from tests.support.sync_cases import up_to_date
 
 LATE = ObjectId("0" * 24)
 OLD = ObjectId("650000000000000000000000")  # of 2023
 FUTURE = ObjectId("f48656800123456789abcdef")  # in the year 2100
 
 
-def reconciled(job: Job, *, content: bool = False) -> ReconcileResult:
+def compared(job: Job, *, content: bool = False) -> ChangesResult:
     with Context(config.check_settings(job.tables, "test")) as context:
-        return reconcile(context, content, lambda number: None)
+        return changes(context, content, lambda number: None)
 
 
 def text(number: int) -> str:
@@ -45,36 +46,44 @@ def decided(job: Job) -> Job:
 def test_where_nothing_was_missed_nothing_is_written(decided: Job) -> None:
     before = decided.hash()
 
-    found = reconciled(decided, content=True)
+    found = compared(decided, content=True)
 
-    assert (found.decided, found.missed) == (46, None)
+    assert (found.decided, found.new, found.missed) == (46, 0, 0)
     assert found.changed is not None
     assert (found.changed.counts.total(), found.vanished.counts.total()) == (0, 0)
     assert decided.hash() == before
 
 
-def test_what_a_run_cannot_notice_is_decided_by_a_reconcile(decided: Job) -> None:
+def test_what_a_run_cannot_notice_is_decided_by_a_sync(decided: Job) -> None:
     """One far behind the lookback while another there was deleted: the number of records says nothing."""
     decided.source.delete_one({"_id": OLD})
     decided.source.insert_one({"_id": LATE, "text": text(3)})
     assert decided.decide("run").counts.read == 0
 
-    found = reconciled(decided)
+    before = decided.hash()
+    found = compared(decided)
+    assert (found.new, found.missed) == (0, 1)
+    assert found.vanished.counts == {"kept": 1}
+    assert list(found.vanished.rows()) == [{"id": {"$oid": str(OLD)}, "was": "kept"}]
+    assert decided.hash() == before
 
-    assert found.missed is not None
-    assert (found.missed.counts.read, found.missed.counts.exact) == (1, 1)
+    done = up_to_date(decided)
+
+    assert done.missed is not None
+    assert (done.missed.counts.read, done.missed.counts.exact) == (1, 1)
     row = decided.ledger("dropped").find_one({"_id": LATE})
     assert row is not None
     assert decided.source.find_one({"_id": row["keeper"]}, {"text": 1}) == {
         "_id": row["keeper"],
         "text": text(3),
     }
-    assert found.vanished.counts == {"kept": 1}
-    assert list(found.vanished.rows()) == [{"id": {"$oid": str(OLD)}, "was": "kept"}]
-    assert reconciled(decided).missed is None
-    run = decided.ledger("runs").find_one({"_id": found.missed.run})
+    again = compared(decided, content=True)
+    assert (again.new, again.missed, again.vanished.counts, again.changed and again.changed.counts) == (
+        (0, 0, {}, {})
+    )
+    run = decided.ledger("runs").find_one({"_id": done.missed.run})
     assert run is not None
-    assert (run["mode"], run["exit_code"]) == ("reconcile", 0)
+    assert (run["mode"], run["exit_code"]) == ("sync", 0)
 
 
 def test_an_id_from_the_future_hides_nothing_behind_it(job: Job) -> None:
@@ -86,26 +95,26 @@ def test_an_id_from_the_future_hides_nothing_behind_it(job: Job) -> None:
     job.source.insert_many([{"_id": ObjectId(), "text": text(2)}, {"_id": LATE, "text": text(0)}])
     assert job.decide("backfill").counts.read == 0
 
-    found = reconciled(job)
+    assert (compared(job).new, compared(job).missed) == (1, 1)
+    done = up_to_date(job)
 
-    assert found.missed is not None
-    assert (found.missed.counts.unique, found.missed.counts.exact) == (1, 1)
-    assert reconciled(job).missed is None
+    assert done.missed is not None
+    assert (done.missed.counts.unique, done.missed.counts.exact) == (1, 1)
+    assert compared(job).missed == 0
     job.source.insert_one({"_id": ObjectId(b"\xf5" + bytes(11)), "text": text(4)})
-    assert (again := reconciled(job).missed) is not None
+    assert (compared(job).new, compared(job).missed) == (1, 0)
+    assert (again := up_to_date(job).missed) is not None
     assert again.counts.unique == 1
 
 
 @pytest.mark.parametrize("make", [lambda n: n * 37 % 1000, lambda n: f"k{n * 37 % 1000}", lambda n: {"n": n}])
-def test_ids_that_hold_no_time_are_reconciled_as_well(job: Job, make: Any) -> None:
+def test_ids_that_hold_no_time_are_new_to_the_next_run(job: Job, make: Any) -> None:
     job.source.insert_many([{"_id": make(number), "text": text(number)} for number in range(20)])
     job.decide("backfill")
     job.source.insert_many([{"_id": make(100 + number), "text": text(number)} for number in range(7)])
 
-    found = reconciled(job)
-
-    assert found.missed is not None
-    assert (found.missed.counts.read, found.missed.counts.exact) == (7, 7)
+    assert (compared(job).new, compared(job).missed) == (7, 0)
+    assert job.decide("run").counts.exact == 7
 
 
 def test_changed_records_are_told_by_what_was_decided_of_them(decided: Job) -> None:
@@ -115,14 +124,14 @@ def test_changed_records_are_told_by_what_was_decided_of_them(decided: Job) -> N
     decided.source.update_many({"text": {"$in": [text(30), None]}}, {"$set": {"seen": True}})
     before = decided.hash()
 
-    found = reconciled(decided, content=True)
+    found = compared(decided, content=True)
 
     assert found.changed is not None
     assert found.changed.counts == {"kept": 2, "dropped": 1}
     assert {"id": {"$oid": str(dropped["_id"])}, "was": "dropped"} in found.changed.rows()
-    assert (found.missed, found.vanished.counts.total()) == (None, 0)
+    assert (found.new, found.missed, found.vanished.counts.total()) == (0, 0, 0)
     assert decided.hash() == before
-    assert reconciled(decided).changed is None
+    assert compared(decided).changed is None
 
 
 @pytest.mark.long
@@ -136,7 +145,7 @@ def test_all_that_changed_or_vanished_is_named_in_json_and_in_a_file_and_why_say
     dropped = {row["_id"] for row in decided.ledger("dropped").find()}
     file = decided.folder / "ids.jsonl"
 
-    done = decided.command("reconcile", "--content", "--json", "--ids", str(file))
+    done = decided.command("changes", "--content", "--json", "--ids", str(file))
 
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -150,7 +159,7 @@ def test_all_that_changed_or_vanished_is_named_in_json_and_in_a_file_and_why_say
     rows = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
     assert [{**row, "now": "changed"} for row in told["changed"]["records"]] == rows[: len(changed)]
     assert [{**row, "now": "vanished"} for row in told["vanished"]["records"]] == rows[len(changed) :]
-    assert "and 12 more: --ids FILE lists all" in reconciled(decided, content=True).as_text()
+    assert "and 12 more: --ids FILE lists all" in compared(decided, content=True).as_text()
     with Context(config.check_settings(decided.tables, "test")) as context:
         assert {verdict: why(context, str(one)).get("changed_since") for verdict, one in (
             ("kept", next(one for one in changed if one not in dropped)),
@@ -161,11 +170,9 @@ def test_all_that_changed_or_vanished_is_named_in_json_and_in_a_file_and_why_say
 
 
 def test_a_file_for_the_ids_that_cannot_be_written_is_told_before_anything_is_compared(decided: Job) -> None:
-    decided.source.insert_one({"_id": LATE, "text": text(80)})
-    done = decided.command("reconcile", "--ids", str(decided.folder / "nowhere" / "ids.jsonl"))
+    done = decided.command("changes", "--ids", str(decided.folder / "nowhere" / "ids.jsonl"))
     assert done.returncode == 74
     assert "nowhere/ids.jsonl cannot be written: No such file or directory" in done.stderr
-    assert decided.ledger("plans").count_documents({"mode": "reconcile"}) == 0
 
 
 def test_what_vanished_is_told_alike_with_and_without_the_content(decided: Job) -> None:
@@ -174,14 +181,14 @@ def test_what_vanished_is_told_alike_with_and_without_the_content(decided: Job) 
     decided.source.delete_many({"$or": [{"_id": dropped["_id"]}, {"text": {"$in": [text(20), text(21)]}}]})
 
     for content in (False, True):
-        assert reconciled(decided, content=content).vanished.counts == {"kept": 2, "dropped": 1}
+        assert compared(decided, content=content).vanished.counts == {"kept": 2, "dropped": 1}
 
 
-def test_reconcile_exits_3_when_the_target_refuses_what_was_missed(decided: Job) -> None:
+def test_sync_exits_3_when_the_target_refuses_what_was_missed(decided: Job) -> None:
     decided.database.command("collMod", "unique", validator={"text": {"$ne": text(70)}})
     decided.source.insert_many([{"_id": LATE, "text": text(70)}, {"text": text(71)}])
 
-    done = decided.command("reconcile", "--json", "--content")
+    done = decided.command("sync", "--yes", "--json")
 
     assert done.returncode == 3, done.stderr
     told = json.loads(done.stdout)
@@ -192,38 +199,38 @@ def test_reconcile_exits_3_when_the_target_refuses_what_was_missed(decided: Job)
         assert verify.verify(context, None, lambda number: None).agrees
 
 
-def test_reconcile_for_people_names_ids_and_shows_no_text(decided: Job) -> None:
+def test_changes_for_people_names_ids_and_shows_no_text(decided: Job) -> None:
     decided.source.insert_one({"_id": LATE, "text": text(50)})
     decided.source.update_one({"text": text(30)}, {"$set": {"text": "改写过的文字"}})
 
-    done = decided.command("reconcile", "--content")
+    done = decided.command("changes", "--content")
 
     assert done.returncode == 0, done.stderr
-    assert "missed                1" in done.stdout
+    assert "missed                1  older than a run looks back" in done.stdout
     assert "kept 1: the target has their old version" in done.stdout
     assert "灯塔" not in done.stdout + done.stderr
     assert "改写" not in done.stdout + done.stderr
 
 
 @pytest.mark.long
-def test_a_reconcile_that_is_killed_is_finished_by_the_next_run(job: Job) -> None:
+def test_a_sync_that_is_killed_is_finished_by_the_next_run(job: Job) -> None:
     job.set("source", fields=["data"])
     records = list(generate(200, seed=6))
     job.source.insert_many(records[::2])
     job.decide("backfill")
     job.source.insert_many(records[1::2])
 
-    killed = job.command("reconcile", program=("-m", "tests.support.kill_at_command", "after", "30"))
+    killed = job.command("sync", "--yes", program=("-m", "tests.support.kill_at_command", "after", "30"))
     assert killed.returncode == -9
     job.decide("run")
 
     assert job.target.count_documents({}) + job.ledger("dropped").count_documents({}) == 200
-    assert reconciled(job).missed is None
+    assert (compared(job).new, compared(job).missed) == (0, 0)
     with Context(config.check_settings(job.tables, "test")) as context:
         assert verify.verify(context, None, lambda number: None).agrees
 
 
-def test_without_a_ledger_there_is_nothing_to_reconcile(job: Job) -> None:
+def test_without_a_ledger_there_is_nothing_to_compare(job: Job) -> None:
     job.source.insert_one({"text": "x"})
     with pytest.raises(ConfigError, match="has no ledger"):
-        reconciled(job)
+        compared(job)

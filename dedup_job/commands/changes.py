@@ -1,0 +1,141 @@
+"""`changes`: show which records are new, were missed, changed or vanished; writes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dedup_job.audit.audit_session import hash_records, read_fitting_head
+from dedup_job.ledger.overrides import Override, copies
+from dedup_job.ledger.plan_format import StoredPlan
+from dedup_job.ledger.reader import LedgerReader
+from dedup_job.mongo.ids import IdSet
+from dedup_job.mongo.pages import Window
+from dedup_job.pipeline.context import Context
+from dedup_job.records import ADOPT, NIGHTLY, VANISHED, Action, Plan
+from dedup_job.report.changes_results import AffectedRecords, ChangesResult
+from dedup_job.report.progress import Advance
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Decided records that vanished or changed.
+
+    Attributes:
+        records: Number of compared records.
+        vanished: Records that are no longer in the source.
+        changed: Records that changed; None if only ids are compared.
+    """
+
+    records: int = 0
+    vanished: AffectedRecords = field(default_factory=AffectedRecords)
+    changed: AffectedRecords | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutdatedRows:
+    """Rows of a plan whose records are outdated.
+
+    Attributes:
+        changed: Rows whose record changed; empty if only ids are compared.
+        vanished: Rows whose record is no longer in the source.
+        overrides: Records of the plan that a person restored, by id; empty if only ids are compared.
+    """
+
+    changed: Sequence[int]
+    vanished: Sequence[int]
+    overrides: Mapping[bytes, Override]
+
+
+def changes(context: Context, content: bool, advance: Advance) -> ChangesResult:
+    """Compare the ledger with the source; writes nothing.
+
+    Args:
+        context: The open connections.
+        content: Whether to compare the records, too, and not only their ids.
+        advance: Called with the number of records that were compared since the last call.
+    """
+    started = time.monotonic()
+    reader = context.ledger_reader()
+    head = read_fitting_head(context, reader)
+    compared = Comparison(changed=AffectedRecords() if content else None)
+    plans = compare_plans(context, reader, reader.plans(head), compared, advance)
+    rest = Window().without(stored for stored, _ in plans)
+    # A run reads the ids from here on; ids are raw, and sort as the server sorts them.
+    start = context.window(NIGHTLY, head).start or b""
+    new = missed = 0
+    for ids in context.source.undecided_ids(rest):
+        late = sum(raw_id < start for raw_id in ids)
+        missed += late
+        new += len(ids) - late
+    seconds = time.monotonic() - started
+    return ChangesResult(
+        context.source_name, compared.records, new, missed, compared.changed, compared.vanished, seconds
+    )
+
+
+def compare_plans(
+    context: Context,
+    reader: LedgerReader,
+    plans: Iterable[StoredPlan],
+    compared: Comparison,
+    advance: Advance,
+) -> Iterator[tuple[StoredPlan, OutdatedRows]]:
+    """Yield the plans after comparing each with the source, and add the results to `compared`.
+
+    Plans of an adoption are left out: their records never were in the source.
+    """
+    overridden = IdSet() if compared.changed is None else IdSet.of(reader.overridden_ids())
+    for stored in plans:
+        if stored.mode == ADOPT:
+            continue
+        plan = stored.plan
+        current = dict[bytes, bytes]()
+        if compared.changed is None:
+            gone = context.source.absent(plan.ids)
+        else:
+            for records in context.source.fetch(plan.ids):
+                current |= hash_records(records.values())
+            gone = set(plan.ids) - current.keys()
+        overrides = reader.overrides(sorted(overridden.among(plan.ids)))
+        changed = _rows_changed(plan, current, copies(overrides))
+        rows = OutdatedRows(list(changed), list(_rows_vanished(plan, gone)), overrides)
+        compared.records += len(plan)
+        compared.vanished.add(_ids_and_actions(plan, rows.vanished))
+        if compared.changed is not None:
+            compared.changed.add(_ids_and_actions(plan, rows.changed))
+        advance(len(plan))
+        yield stored, rows
+
+
+def _ids_and_actions(plan: Plan, rows: Iterable[int]) -> Iterator[tuple[bytes, Action]]:
+    return ((plan.ids[row], plan.verdicts[row].action) for row in rows)
+
+
+def _rows_vanished(plan: Plan, gone: Container[bytes]) -> Iterator[int]:
+    """Yield the rows whose record existed when it was decided and does not exist now."""
+    for row, raw_id in enumerate(plan.ids):
+        if raw_id in gone and plan.verdicts[row] != VANISHED:
+            yield row
+
+
+def _rows_changed(
+    plan: Plan, current: Mapping[bytes, bytes], restored: Mapping[bytes, bytes]
+) -> Iterator[int]:
+    """Yield the rows whose record differs from the version that was decided.
+
+    Args:
+        plan: The plan.
+        current: Hashes of the records that are in the source, by id.
+        restored: Hashes of the versions of restored records that were inserted into the target, by id.
+    """
+    for row, raw_id in enumerate(plan.ids):
+        if raw_id not in current:
+            continue
+        judged = plan.hashes[row].tobytes()
+        # A restored record was inserted in its version of that time, so it must still equal both versions.
+        is_same = current[raw_id] == judged == restored.get(raw_id, judged)
+        # A record that had vanished and has returned was never judged in its present state.
+        if plan.verdicts[row] == VANISHED or not is_same:
+            yield row
