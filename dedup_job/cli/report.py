@@ -97,13 +97,16 @@ class ReportedRun:
     help="Which command to try; default: the one that is due.",
 )
 @click.option("--fresh", is_flag=True, help="Ignore earlier runs.")
+@click.option("--adopt", is_flag=True, help="Show what `backfill --adopt` would do.")
 @click.option("--limit", type=click.IntRange(1), help="Read at most this many records.")
 @file_options
 @consent_options
 @rate_options
 @workers_option
 @common_options
-def preview_run(config: Path, mode: str | None, fresh: bool, limit: int | None, **options: Any) -> int:
+def preview_run(
+    config: Path, mode: str | None, fresh: bool, adopt: bool, limit: int | None, **options: Any
+) -> int:
     """Show what a backfill or a run would do.
 
     With --html, also writes a page, one file for a browser: which records would be dropped, and why.  Writes
@@ -114,6 +117,8 @@ def preview_run(config: Path, mode: str | None, fresh: bool, limit: int | None, 
       dedup-job report -c shop.toml --html report.html
       dedup-job report -c shop.toml --limit 100000 --save-pairs pairs.csv
     """
+    if adopt and (fresh or mode == "run"):
+        raise UsageError("--adopt previews a backfill; leave out --fresh and --mode run")
     settings, output = load_reporting_settings(config, options)
     preload_workers(settings)
     from dedup_job.commands.report import DryRun, dry_run, observe_both
@@ -123,12 +128,14 @@ def preview_run(config: Path, mode: str | None, fresh: bool, limit: int | None, 
 
     with MonitoredRun(settings, keeps_metrics=False):
         reported = ReportedRun(settings, options["file"], options["save_pairs"])
-        with (
-            Context(settings) as context,
-            Progress("report", limit or context.source.estimated_count()) as progress,
-        ):
-            observe = observe_both(reported.observe, progress.observe)
-            summary = dry_run(context, DryRun(mode, fresh, limit, consent_from(options)), observe)
+        with Context(settings) as context:
+            total = limit or context.source.estimated_count()
+            if adopt:
+                total += context.target_records.estimated_count()
+            with Progress("report", total) as progress:
+                observe = observe_both(reported.observe, progress.observe)
+                wanted = DryRun(mode, fresh, limit, consent_from(options), adopt)
+                summary = dry_run(context, wanted, observe, progress.advance)
             text, values = reported.report(context, summary, is_done=False)
         publish_report(output, settings, summary, text, values)
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.head import Head
@@ -16,6 +16,7 @@ from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import Guards, WarningList, check_first_records, stop_run
 from dedup_job.pipeline.job import Observe, commit_in_parts, make_plan
+from dedup_job.pipeline.local_engine import LocalEngine
 from dedup_job.pipeline.prior_decisions import (
     PriorDecisions,
     SourceScan,
@@ -23,7 +24,7 @@ from dedup_job.pipeline.prior_decisions import (
     warn_missing_keepers,
 )
 from dedup_job.pipeline.uncompared_records import skip_records
-from dedup_job.records import ADOPT, UNIQUE, Action, Counts, Plan, Verdict
+from dedup_job.records import ADOPT, UNIQUE, Action, Batch, Counts, Plan, Verdict
 from dedup_job.report.run_summary import RunSummary
 
 
@@ -108,12 +109,8 @@ def adopt(context: Context, observe: Observe, consent: Consent = Consent()) -> R
         head = ledger.recover(context.source, context.target)
         # Stored before the first plan: a killed adoption must be resumed before anything is decided.
         ledger.store_adoption(True)
-        batches = prefetch(context.target_records.batches(undecided_window(ledger, head)))
-        restored = IdSet.of(ledger.overridden_ids())
         target = context.target.without_inserts()
-        for batch, prints in skip_records(engine.fingerprint_batches(batches), restored.among):
-            verdicts = [Verdict(Action.UNCHECKED, reason) if reason else UNIQUE for reason in prints.reasons]
-            plan = make_plan(batch, prints, verdicts)
+        for batch, plan in plan_adoption(context, engine, ledger, head):
             commit_in_parts(plan, batch.raws, lambda plan, raws: ledger.commit(plan, raws, target))
             observe(batch, plan)
             counts += plan.counts
@@ -125,9 +122,20 @@ def adopt(context: Context, observe: Observe, consent: Consent = Consent()) -> R
     return report
 
 
-def undecided_window(reader: LedgerReader, head: Head) -> Window:
+def plan_adoption(
+    context: Context, engine: LocalEngine, reader: LedgerReader, head: Head | None
+) -> Iterator[tuple[Batch, Plan]]:
+    """Yield the target's own records in batches, each with the plan that adopts it; writes nothing."""
+    batches = prefetch(context.target_records.batches(undecided_window(reader, head)))
+    restored = IdSet.of(reader.overridden_ids())
+    for batch, prints in skip_records(engine.fingerprint_batches(batches), restored.among):
+        verdicts = [Verdict(Action.UNCHECKED, reason) if reason else UNIQUE for reason in prints.reasons]
+        yield batch, make_plan(batch, prints, verdicts)
+
+
+def undecided_window(reader: LedgerReader, head: Head | None) -> Window:
     """Return the range of target ids that an interrupted adoption has not read."""
     last = None
-    for stored in reader.plans(head):
+    for stored in reader.plans(head) if head else ():
         last = stored.plan.ids[-1]
     return Window(after=last)

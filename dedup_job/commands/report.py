@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from dedup_job.commands.backfill import plan_adoption
 from dedup_job.index.digest_index import DigestIndex
 from dedup_job.ledger.compatibility import Consent, check_filter, check_fits, check_places, check_whole
 from dedup_job.ledger.head import Head
@@ -24,7 +25,8 @@ from dedup_job.pipeline.prior_decisions import (
     interrupted_runs,
     warn_missing_keepers,
 )
-from dedup_job.records import BACKFILL, COPYING_ACTIONS, NIGHTLY, Batch, Counts, Plan, digests
+from dedup_job.records import BACKFILL, COPYING_ACTIONS, NIGHTLY, Batch, Counts, Plan, RawIds, digests
+from dedup_job.report.progress import Advance
 from dedup_job.report.run_summary import RunSummary
 
 
@@ -37,12 +39,14 @@ class DryRun:
         fresh: Whether to ignore earlier runs.
         limit: Most records to read; None for all.
         consent: Changes that a person has accepted.
+        adopt: Whether to keep the target's own records first, as `backfill --adopt` does.
     """
 
     mode: str | None = None
     fresh: bool = False
     limit: int | None = None
     consent: Consent = Consent()
+    adopt: bool = False
 
 
 class DryRunTarget(ReadOnlyTarget):
@@ -67,7 +71,9 @@ class DryRunTarget(ReadOnlyTarget):
         return [raw_id for raw_id, number in zip(ids, numbers, strict=True) if number >= 0]
 
 
-def dry_run(context: Context, options: DryRun, observe: Observe) -> RunSummary:
+def dry_run(
+    context: Context, options: DryRun, observe: Observe, advance: Advance = lambda number: None
+) -> RunSummary:
     """Decide like a backfill or a nightly run, and return the summary; writes nothing to MongoDB.
 
     Guards warn and never stop a dry run, also with fewer records than a run would need for its guards.
@@ -76,10 +82,14 @@ def dry_run(context: Context, options: DryRun, observe: Observe) -> RunSummary:
         context: The open connections.
         options: The mode, the limit and accepted changes.
         observe: Called with each batch and its plan.
+        advance: Called with the number of records that would be adopted since the last call.
+
+    Raises:
+        ConfigError: If the target holds records from outside the job, and they are not to be adopted.
     """
     reader = context.ledger_reader()
     head = None if options.fresh else read_checked_head(context, reader, options.consent)
-    if not options.fresh:
+    if not (options.fresh or options.adopt):
         context.check_no_foreign_records(head)
     mode = options.mode or (NIGHTLY if head and head.covered else BACKFILL)
     started = time.monotonic()
@@ -89,10 +99,16 @@ def dry_run(context: Context, options: DryRun, observe: Observe) -> RunSummary:
     with context.engine() as engine:
         target = DryRunTarget(context.target, context.source)
         keepers, window = context.keepers(target, engine), context.window(mode, head)
+        adopted = list[RawIds]()
+        if options.adopt and context.has_foreign_records(head):
+            for batch, plan in plan_adoption(context, engine, reader, head):
+                keepers.load_plan(plan.texts)
+                adopted.append(RawIds.of(plan.ids))
+                advance(len(batch))
         if options.fresh:
             past = PriorDecisions.none(keepers, window)
         else:
-            past = PriorDecisions.read(context, reader, head, keepers, window)
+            past = PriorDecisions.read(context, reader, head, keepers, window, foreign=adopted)
 
         def decide_window(window: Window, _: str) -> Counts:
             def accept(plan: Plan, raws: Sequence[bytes]) -> Plan:
@@ -116,6 +132,7 @@ def dry_run(context: Context, options: DryRun, observe: Observe) -> RunSummary:
         context.recipe.about,
         keepers.summary,
         warnings=warnings.messages,
+        adopted=sum(map(len, adopted)),
     )
 
 

@@ -56,6 +56,7 @@ class RunSummary:
         refused_before: Records that the target refused in earlier runs that did not report them, by reason.
         warnings: Messages of guards that did not stop the run.
         indexes: The result of copying the source's indexes, None if that was not asked for.
+        adopted: Number of records of the target that a dry run would adopt.
     """
 
     run: str
@@ -68,6 +69,7 @@ class RunSummary:
     refused_before: Mapping[str, int] = field(default_factory=dict)
     warnings: Sequence[str] = ()
     indexes: Copied | None = None
+    adopted: int = 0
 
     @property
     def docs_per_second(self) -> float:
@@ -91,6 +93,7 @@ class RunSummary:
             "peak_rss_mb": round(peak_rss_mb(), 1),
             "recipe": self.recipe,
             "index": self.index,
+            **({"adopted": self.adopted} if self.adopted else {}),
             **({"refused_before": dict(self.refused_before)} if self.refused_before else {}),
             **({"warnings": list(self.warnings)} if self.warnings else {}),
             **({"indexes": indexes_as_json(self.indexes)} if self.indexes else {}),
@@ -109,6 +112,8 @@ class RunSummary:
             ("refused", sum(counts.refused.values()), join_counts(counts.refused)),
         ]
         lines = [f"{self.mode} {self.run}", *warning_lines(self.warnings)]
+        if self.adopted:
+            lines.append(f"  {self.adopted:,} records of the target would be adopted: they stay unchanged")
         for name, count, note in rows:
             share = f"{100 * count / counts.read:5.1f} %"
             lines.append(count_row(name, count, f"{share}  {note}", width=10))

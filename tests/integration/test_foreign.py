@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -429,3 +430,39 @@ def test_nothing_is_dropped_for_an_adopted_record_that_was_restored_before(
     assert job.command("sync", "--yes").returncode == 0
     assert list(job.target.find().sort("_id", 1)) == [restored, copy]
     assert verified(job) == []
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_a_dry_run_of_an_adoption_writes_nothing_and_counts_what_the_adoption_then_does(
+    job: Job, is_interrupted: bool
+) -> None:
+    job.set("limits", batch_records=2)
+    mine = [*records(3, 4, 6), {"_id": "a", "text": TEXTS[1]}, {"_id": "b", "text": TEXTS[1]}, {"_id": "c"}]
+    job.target.insert_many(mine)
+    job.source.insert_many([*records(1, 2, 3, 5), {"_id": 9, "text": f"<p>{TEXTS[4]}</p>"}])
+    job.source.insert_many([{"_id": 6, "text": TEXTS[2]}, {"_id": "b", "text": TEXTS[1]}])
+    if is_interrupted:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Ledger, "_advance", killed_at(2, Ledger._advance))
+            with pytest.raises(Killed):
+                adopt(job)
+    before = job.hash()
+    assert job.command("report").returncode == 78
+
+    done = job.command("report", "--adopt", "--json")
+
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert 0 < shown["adopted"] == (4 if is_interrupted else 6)
+    assert "of the target would be adopted" in job.command("report", "--adopt").stdout
+    assert job.hash() == before
+    backfilled = json.loads(job.command("backfill", "--adopt", "--json").stdout)
+    names = ("read", "unique", "duplicate", "unchecked", "refused")
+    assert {name: shown[name] for name in names} == {name: backfilled[name] for name in names}
+    assert (shown["duplicate"]["exact"], shown["refused"]) == (2, {"conflict": 1})
+
+
+def test_an_adoption_is_previewed_as_a_backfill_that_knows_the_ledger(job: Job) -> None:
+    for others in (["--fresh"], ["--mode", "run"]):
+        done = job.command("report", "--adopt", *others)
+        assert (done.returncode, "leave out --fresh and --mode run" in done.stderr) == (64, True)
