@@ -81,7 +81,7 @@ def _show(pairs: list[dict[str, Any]], settings: Path) -> None:
         near = f", similarity {row['similarity']:.3f}" if row["reason"] == "near" else ""
         print(f"  {row['reason']}{near}")
         for name, one in (("kept", row["keeper"]), ("dropped", row["_id"])):
-            print(f"    {name:<8} {one}  {beginnings[ids[one]]}")
+            print(f"    {name:<8} {one}  {beginnings[ids[one]][:60]}")
     last = pairs[-1]
     print(NEXT.format(keeper=last["keeper"], dropped=last["_id"], settings=os.path.relpath(settings)))
 

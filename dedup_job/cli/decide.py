@@ -129,9 +129,12 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
             raise UsageError(f"--{option} needs a target; with [target] copy = false there is none")
     preload_workers(settings)
     from dedup_job.commands.backfill import decide
+    from dedup_job.commands.compare_numbers import compare_numbers
+    from dedup_job.commands.report import observe_both
     from dedup_job.commands.status import ledger_progress
     from dedup_job.pipeline.context import Context
     from dedup_job.report.monitoring import MonitoredRun
+    from dedup_job.report.number_differences import COMPARED, NearPairs
     from dedup_job.report.progress import Progress
 
     with MonitoredRun(settings) as watch:
@@ -142,17 +145,23 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
             if options.get("copy_indexes"):
                 context.indexes.check_allowed()
             total = context.source.estimated_count() if mode == "backfill" else None
+            near = NearPairs(COMPARED if mode == "backfill" else 0)
             with Progress(mode, total) as progress:
+                observe = observe_both(progress.observe, near.observe)
                 if mode == "backfill" and settings.engine.kind == "spark":
                     from dedup_job.commands import spark_backfill
 
-                    summary = spark_backfill.decide(context, progress.observe, consent_from(options))
+                    summary = spark_backfill.decide(context, observe, consent_from(options))
                 else:
-                    summary = decide(context, mode, progress.observe, consent_from(options))
+                    summary = decide(context, mode, observe, consent_from(options))
+            numbers = compare_numbers(context, near, shown=0)
             if options.get("copy_indexes"):
                 log.info("building indexes")
                 summary = replace(summary, indexes=context.indexes.copy())
             text, values = summary.as_text(), summary.as_json()
+            if numbers:
+                text = "\n".join(filter(None, (text, numbers.as_text())))
+                values |= {"numbers": numbers.as_json()}
             if settings.mark.auto:
                 from dedup_job.commands.mark import mark
 

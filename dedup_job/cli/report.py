@@ -54,9 +54,11 @@ class ReportedRun:
         from dedup_job.html import build
         from dedup_job.report import evidence
         from dedup_job.report.evidence import PairsFile
+        from dedup_job.report.number_differences import NearPairs
 
         samples, groups = settings.report.samples, settings.report.groups
         self._evidence = evidence.Evidence(samples, groups, build.GROUPS if file else 0)
+        self._near = NearPairs()
         self._page = build.Page(file, self._evidence.largest) if file else None
         self._pairs = PairsFile(pairs) if pairs else None
         self._names = {"page": file, "pairs": pairs}
@@ -64,6 +66,7 @@ class ReportedRun:
     def observe(self, batch: Batch, plan: Plan) -> None:
         """Collect samples from a batch and its plan, and write its pairs."""
         self._evidence.observe(batch, plan)
+        self._near.observe(batch, plan)
         for file in (self._page, self._pairs):
             if file:
                 file.observe(batch, plan)
@@ -76,10 +79,14 @@ class ReportedRun:
             summary: The summary of the run.
             is_done: True for a past run, False for a dry run.
         """
+        from dedup_job.commands.compare_numbers import compare_numbers
         from dedup_job.report import evidence
 
+        numbers = compare_numbers(context, self._near)
         shown = evidence.evidence_json(self._evidence, context.text_beginnings)
-        text = f"{summary.as_text()}\n{evidence.evidence_text(shown)}"
+        about_numbers = numbers.as_text() if numbers else ""
+        parts = (summary.as_text(), about_numbers, evidence.evidence_text(shown))
+        text = "\n".join(filter(None, parts))
         if self._page:
             self._page.write(context, summary, is_done)
             text += f"\n\n  page in {self._names['page']}"
@@ -87,7 +94,8 @@ class ReportedRun:
             self._pairs.close()
             text += f"\n\n  {self._pairs.count:,} pairs in {self._names['pairs']}"
         files = {name: str(path) for name, path in self._names.items() if path}
-        return text, {**summary.as_json(), "evidence": shown, **files}
+        values = {"numbers": numbers.as_json()} if numbers else {}
+        return text, {**summary.as_json(), **values, "evidence": shown, **files}
 
 
 @commands.command("report")

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 from dedup_job.commands.lookup import fetch_duplicates, fetch_keepers, open_ledger_reader, read_portions
+from dedup_job.commands.text_summaries import differ_in_numbers_only, summarize_texts
 from dedup_job.config import javascript_in, parse_filter
 from dedup_job.errors import UsageError
-from dedup_job.fingerprint.shingles import NUMBER_PATTERN, comparable_text
 from dedup_job.ledger.rows import DecisionRow, Selection
 from dedup_job.pipeline.context import Context
-from dedup_job.records import digest
 from dedup_job.report.decision_lines import ListedRecord
-
-# Characters of a text that are searched for differences.
-SUMMARY_CHARACTERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +33,6 @@ class ListingQuery:
     numbers_only: bool = False
     with_texts: bool = True
     limit: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _TextSummary:
-    """The part of a text that stays in memory while its pair is listed.
-
-    Attributes:
-        beginning: The first 10,000 characters.
-        numbers: Digest of its numbers.
-        rest: Digest of the comparable text with all numbers replaced by 0.
-    """
-
-    beginning: str
-    numbers: bytes = b""
-    rest: bytes = b""
 
 
 def parse_where(given: str | None, allow_js: bool = False) -> Mapping[str, Any]:
@@ -105,30 +86,9 @@ def _add_texts(context: Context, query: ListingQuery, rows: Sequence[DecisionRow
         yield from map(ListedRecord, rows)
         return
     ids = [row.keeper for row in rows if row.keeper is not None]
-    kept = _summarize(fetch_keepers(context, ids), query.numbers_only)
-    dropped = _summarize(fetch_duplicates(context, [row.id for row in rows]), query.numbers_only)
+    kept = summarize_texts(fetch_keepers(context, ids), query.numbers_only)
+    dropped = summarize_texts(fetch_duplicates(context, [row.id for row in rows]), query.numbers_only)
     for row in rows:
         text, keeper = dropped.get(row.id), kept.get(row.keeper or b"")
-        if not query.numbers_only or _differ_in_numbers_only(text, keeper):
+        if not query.numbers_only or differ_in_numbers_only(text, keeper):
             yield ListedRecord(row, *(summary.beginning if summary else None for summary in (text, keeper)))
-
-
-def _differ_in_numbers_only(first: _TextSummary | None, second: _TextSummary | None) -> bool:
-    if first is None or second is None:
-        return False
-    return first.rest == second.rest and first.numbers != second.numbers
-
-
-def _summarize(texts: Iterable[tuple[bytes, str]], with_numbers: bool) -> dict[bytes, _TextSummary]:
-    """Return a summary of each text, by id; whole texts are not kept in memory."""
-    summaries = {}
-    for raw_id, text in texts:
-        digests = []
-        if with_numbers:
-            numbers, rest = (
-                " ".join(NUMBER_PATTERN.findall(text)),
-                comparable_text(NUMBER_PATTERN.sub("0", text)),
-            )
-            digests = [digest(numbers.encode()), digest(rest.encode())]
-        summaries[raw_id] = _TextSummary(text[:SUMMARY_CHARACTERS], *digests)
-    return summaries

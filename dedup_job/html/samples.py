@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from heapq import heappop, heappush
 from itertools import pairwise
-from random import Random
-from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,39 +16,10 @@ import xxhash
 
 from dedup_job.html.contents import CollectionStretch
 from dedup_job.records import Action, Batch, Counts, Plan
-from dedup_job.report.evidence import DuplicatePair, LargestGroups
+from dedup_job.report.evidence import DuplicatePair, LargestGroups, Reservoir
 
-T = TypeVar("T")
 # Number of hash values.
 WHOLE = 1 << 64
-
-
-class Reservoir(Generic[T]):
-    """A uniform sample of items (Vitter's algorithm R); the same items give the same sample.
-
-    Attributes:
-        seen: Number of items so far.
-    """
-
-    def __init__(self, most: int) -> None:
-        """Draw at most `most` items."""
-        self._most = most
-        self._random = Random(0)
-        self._drawn: list[T] = []
-        self.seen = 0
-
-    def add(self, item: T) -> None:
-        """Add an item to those that the sample is drawn from."""
-        self.seen += 1
-        if len(self._drawn) < self._most:
-            self._drawn.append(item)
-        elif (place := int(self._random.random() * self.seen)) < self._most:
-            self._drawn[place] = item
-
-    @property
-    def drawn(self) -> Sequence[T]:
-        """The sample, in no particular order."""
-        return self._drawn
 
 
 @dataclass(slots=True)

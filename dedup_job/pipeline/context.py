@@ -31,8 +31,8 @@ from dedup_job.pipeline.local_engine import Capacity, LocalEngine
 from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.records import BACKFILL, SYNC, Batch, RawIds
 
-# Characters of a text that evidence shows.
-BEGINNING = 60
+# Characters of a text that are searched for the first difference.
+BEGINNING = 10_000
 # Bytes of a page of records that an audit reads.
 AUDITED_BYTES = 8 << 20
 

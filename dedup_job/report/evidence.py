@@ -13,7 +13,8 @@ from typing import Any, Generic, TypeVar
 
 from dedup_job.errors import StorageFull, UsageError
 from dedup_job.mongo.ids import extended
-from dedup_job.records import Batch, KeeperMatch, Plan
+from dedup_job.records import Batch, KeeperMatch, Plan, chunked
+from dedup_job.report.decision_lines import MAX_SHOWN, cut_before_difference
 from dedup_job.report.terminal import format_id, to_json_line
 
 T = TypeVar("T")
@@ -21,6 +22,8 @@ T = TypeVar("T")
 LARGEST_COUNT = 1_000_000
 # Duplicates remembered of a large group.
 MEMBERS = 12
+# Pairs whose texts are read together.
+PAIRS_AT_ONCE = 100
 
 
 class LargestGroups(Generic[T]):
@@ -63,6 +66,34 @@ class LargestGroups(Generic[T]):
         self._min_size = min(leading.values())
         for keeper in self._members.keys() - leading.keys():
             del self._members[keeper]
+
+
+class Reservoir(Generic[T]):
+    """A uniform sample of items (Vitter's algorithm R); the same items give the same sample.
+
+    Attributes:
+        seen: Number of items so far.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Draw at most `most` items."""
+        self._most = most
+        self._random = Random(0)
+        self._drawn: list[T] = []
+        self.seen = 0
+
+    def add(self, item: T) -> None:
+        """Add an item to those that the sample is drawn from."""
+        self.seen += 1
+        if len(self._drawn) < self._most:
+            self._drawn.append(item)
+        elif (place := int(self._random.random() * self.seen)) < self._most:
+            self._drawn[place] = item
+
+    @property
+    def drawn(self) -> Sequence[T]:
+        """The sample, in no particular order."""
+        return self._drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,26 +158,37 @@ Beginnings = Callable[[Iterable[bytes]], Mapping[bytes, str]]
 
 def evidence_json(evidence: Evidence, beginnings: Beginnings) -> dict[str, Any]:
     """Return the evidence as JSON values, with the beginnings of the texts."""
-    pairs, groups = evidence.pairs(), evidence.groups()
-    ids = [raw_id for pair in pairs for raw_id in (pair.duplicate, pair.match.keeper)]
-    texts = beginnings([*ids, *(keeper for keeper, _ in groups)])
+    groups = evidence.groups()
+    texts = beginnings([keeper for keeper, _ in groups])
     return {
-        "pairs": [
-            {
-                "duplicate": extended(pair.duplicate),
-                "keeper": extended(pair.match.keeper),
-                "reason": pair.reason,
-                "distance": pair.match.distance,
-                "similarity": pair.match.similarity and round(pair.match.similarity, 4),
-                "duplicate_text": texts.get(pair.duplicate, ""),
-                "keeper_text": texts.get(pair.match.keeper, ""),
-            }
-            for pair in pairs
-        ],
+        "pairs": list(_pairs_json(evidence.pairs(), beginnings)),
         "groups": [
-            {"keeper": extended(keeper), "duplicates": size, "text": texts.get(keeper, "")}
+            {"keeper": extended(keeper), "duplicates": size, "text": texts.get(keeper, "")[:MAX_SHOWN]}
             for keeper, size in groups
         ],
+    }
+
+
+def _pairs_json(pairs: Sequence[DuplicatePair], beginnings: Beginnings) -> Iterator[dict[str, Any]]:
+    """Yield the pairs as JSON values, with the texts from a little before their first difference."""
+    for portion in chunked(pairs, PAIRS_AT_ONCE):
+        texts = beginnings(raw_id for pair in portion for raw_id in (pair.duplicate, pair.match.keeper))
+        for pair in portion:
+            shown = (texts.get(pair.duplicate, ""), texts.get(pair.match.keeper, ""))
+            duplicate_text, keeper_text = cut_before_difference(*shown)
+            yield pair_json(pair, duplicate_text, keeper_text)
+
+
+def pair_json(pair: DuplicatePair, duplicate_text: str, keeper_text: str) -> dict[str, Any]:
+    """Return a pair as JSON values."""
+    return {
+        "duplicate": extended(pair.duplicate),
+        "keeper": extended(pair.match.keeper),
+        "reason": pair.reason,
+        "distance": pair.match.distance,
+        "similarity": pair.match.similarity and round(pair.match.similarity, 4),
+        "duplicate_text": duplicate_text,
+        "keeper_text": keeper_text,
     }
 
 
@@ -156,21 +198,33 @@ def evidence_text(shown: Mapping[str, Any]) -> str:
     Args:
         shown: The values that `evidence_json` returns.
     """
-    lines = []
+    lines = list[str]()
     if shown["pairs"]:
         lines.append("\nsome near duplicates")
     for pair in shown["pairs"]:
-        distance = "" if pair["distance"] is None else f"distance {pair['distance']}"
-        similarity = "" if pair["similarity"] is None else f"similarity {pair['similarity']:.2f}"
-        measured = ", ".join(filter(None, (distance, similarity)))
-        lines.append(f"  {format_id(pair['duplicate'])} for {format_id(pair['keeper'])}: {measured}")
-        lines += [f"    - {pair['duplicate_text']}", f"    + {pair['keeper_text']}"]
+        lines += pair_lines(pair)
     if shown["groups"]:
         lines.append("\nlargest groups")
     for group in shown["groups"]:
         keeper, duplicates = format_id(group["keeper"]), group["duplicates"]
         lines.append(f"  {keeper} is the keeper of {duplicates:,} more: {group['text']}")
     return "\n".join(lines)
+
+
+def pair_lines(pair: Mapping[str, Any]) -> list[str]:
+    """Return a pair as lines of text.
+
+    Args:
+        pair: The values that `pair_json` returns.
+    """
+    distance = "" if pair["distance"] is None else f"distance {pair['distance']}"
+    similarity = "" if pair["similarity"] is None else f"similarity {pair['similarity']:.2f}"
+    measured = ", ".join(filter(None, (distance, similarity)))
+    return [
+        f"  {format_id(pair['duplicate'])} for {format_id(pair['keeper'])}: {measured}",
+        f"    - {pair['duplicate_text']}",
+        f"    + {pair['keeper_text']}",
+    ]
 
 
 # `evaluate` reads the first three.

@@ -95,3 +95,43 @@ def test_a_report_works_for_a_user_who_may_only_read() -> None:
         for done in results.values():
             assert "canary" not in done.stdout + done.stderr
             assert quote_plus("canary-pässword") not in done.stdout + done.stderr
+
+
+PRICES = "the ferry to the islands leaves at nine from the old pier and a ticket costs {} crowns, children {}"
+
+
+def test_reports_and_backfills_say_how_many_near_duplicates_differ_in_a_number(job: Job) -> None:
+    texts = [PRICES.format(4, 2), PRICES.format(5, 2), PRICES.format(5, 3), PRICES.format(4, 2) + " half"]
+    job.source.insert_many([{"_id": number, "text": text} for number, text in enumerate(texts)])
+    expected = {"near_duplicates": 3, "compared": 3, "differ_in_a_number": 2, "differ_in_numbers_alone": 2}
+
+    shown = json.loads(job.command("report", "--json").stdout)["numbers"]
+
+    pairs = shown.pop("pairs")
+    assert shown == expected
+    assert [(pair["duplicate"], pair["keeper"]) for pair in pairs] == [(1, 0), (2, 0)]
+    assert pairs[0]["duplicate_text"].startswith("…a ticket costs 5 crowns")
+    out = job.command("report").stdout
+    said = " ".join(out.split())
+    assert "2 of 3 near duplicates differ from their kept record in a number, 2 of them in numbers" in said
+    assert '\n  to keep such records: [match] numbers = "distinguish"\n' in out
+    done = job.command("backfill", "--json")
+    assert json.loads(done.stdout)["numbers"] == expected
+
+
+def test_where_numbers_count_no_report_speaks_of_them(job: Job) -> None:
+    job.set("match", numbers="distinguish")
+    job.source.insert_many(
+        {"_id": number, "text": PRICES.format(4, 2) + " x" * number} for number in range(3)
+    )
+    shown = json.loads(job.command("report", "--json").stdout)
+    assert (shown["duplicate"]["near"], "numbers" in shown) == (2, False)
+
+
+def test_the_texts_of_a_sample_begin_shortly_before_they_differ(job: Job) -> None:
+    job.source.insert_many(
+        {"_id": number, "text": PRICES.format(4, 2) + end} for number, end in enumerate(["", " half"])
+    )
+    (pair,) = json.loads(job.command("report", "--json").stdout)["evidence"]["pairs"]
+    assert pair["keeper_text"] == "…wns, children 2"
+    assert pair["duplicate_text"] == "…wns, children 2 half"

@@ -10,7 +10,8 @@ from bson.objectid import ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.html.samples import STRETCHES, GroupReservoir, Reservoir, Timeline
+from dedup_job.html.samples import STRETCHES, GroupReservoir, Timeline
+from dedup_job.report.evidence import Reservoir
 
 
 @given(st.integers(0, 6), st.integers(0, 40))

@@ -1,0 +1,71 @@
+"""Compare the numbers in near duplicates with the numbers in their kept records, for reports."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from dedup_job.commands.lookup import fetch_duplicates, fetch_keepers
+from dedup_job.commands.text_summaries import TextSummary, differ_in_numbers_only, summarize_texts
+from dedup_job.errors import DedupError
+from dedup_job.pipeline.context import Context
+from dedup_job.records import chunked
+from dedup_job.report.decision_lines import cut_before_difference
+from dedup_job.report.evidence import PAIRS_AT_ONCE, DuplicatePair
+from dedup_job.report.number_differences import NearPairs, NumberDifferences
+
+# Samples that a report shows.
+SHOWN = 3
+# Characters after which no more pairs are read: with very long texts, fewer are enough.
+MOST_CHARACTERS = 50_000_000
+
+log = logging.getLogger("dedup_job")
+
+
+def compare_numbers(context: Context, near: NearPairs, shown: int = SHOWN) -> NumberDifferences | None:
+    """Count the near duplicates that differ from their kept record in a number; re-reads their records.
+
+    Args:
+        context: The open connections.
+        near: The near duplicates of a run.
+        shown: Most samples to return; their texts must not get into a log, or into the report of a run.
+
+    Returns:
+        The counts; None if texts with different numbers never match, if there are no near duplicates, or if
+        the records cannot be read.
+    """
+    if context.recipe.matching.numbers == "distinguish":
+        return None
+    compared = differing = alone = 0
+    samples = list[tuple[DuplicatePair, str, str]]()
+    try:
+        for pair, duplicate, keeper in _read_summaries(context, near):
+            compared += 1
+            differing += duplicate.numbers != keeper.numbers
+            if differ_in_numbers_only(duplicate, keeper):
+                alone += 1
+                if len(samples) < shown:
+                    texts = cut_before_difference(duplicate.beginning, keeper.beginning)
+                    samples.append((pair, *texts))
+    except DedupError as error:
+        # The decisions are made, and must not end in a failure because of this count.
+        log.warning("near duplicates were not searched for other numbers: %s", error)
+        return None
+    return NumberDifferences(near.seen, compared, differing, alone, samples) if compared else None
+
+
+def _read_summaries(
+    context: Context, near: NearPairs
+) -> Iterator[tuple[DuplicatePair, TextSummary, TextSummary]]:
+    """Yield each pair with the summaries of its texts; pairs of which a record was deleted are left out."""
+    characters = 0
+    for pairs in chunked(near.drawn, PAIRS_AT_ONCE):
+        duplicates = summarize_texts(fetch_duplicates(context, [pair.duplicate for pair in pairs]), True)
+        keepers = summarize_texts(fetch_keepers(context, [pair.match.keeper for pair in pairs]), True)
+        for pair in pairs:
+            duplicate, keeper = duplicates.get(pair.duplicate), keepers.get(pair.match.keeper)
+            if duplicate is not None and keeper is not None:
+                yield pair, duplicate, keeper
+        characters += sum(summary.length for summary in (*duplicates.values(), *keepers.values()))
+        if characters > MOST_CHARACTERS:
+            return
