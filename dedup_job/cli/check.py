@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from dedup_job.cli.options import commands, common_options, prepare_settings, write_lines
+from dedup_job.cli.options import commands, common_options, count_decided, prepare_settings, write_lines
 from dedup_job.errors import StateError, UsageError
 
 
@@ -42,7 +42,7 @@ def show_changes(config: Path, content: bool, ids: Path | None, **options: Any) 
         write_lines(ids, ())
     with (
         Context(settings) as context,
-        Progress("changes", None, "records") as progress,
+        Progress("changes", count_decided(context), "records") as progress,
     ):
         result = changes(context, content, progress.advance)
     if ids is not None:
@@ -77,13 +77,15 @@ def verify_target(config: Path, sample: int | None, state: Path | None, **option
     if sample and state:
         raise UsageError("--sample has no state; leave out one of the two options")
     settings, output = prepare_settings(config, options)
-    with (
-        Context(settings) as context,
-        Progress("verify", None, "records") as progress,
-    ):
+    with Context(settings) as context:
         if sample:
-            verified = verify_sample(context, sample, progress.advance)
+            with Progress("verify", sample, "records") as progress:
+                verified = verify_sample(context, sample, progress.advance)
         else:
-            verified = verify(context, state, progress.advance)
-    output.show(verified.as_text(), verified.as_json())
-    return 0 if verified.agrees else StateError.exit_code
+            # It reads the ledger, then the target, then the ids of the source.
+            records = context.target_records.estimated_count() + context.source.estimated_count()
+            with Progress("verify", (count_decided(context) or 0) + records, "records") as progress:
+                verified = verify(context, state, progress.advance)
+    code = 0 if verified.agrees else StateError.exit_code
+    output.show(verified.as_text(), verified.as_json(), code)
+    return code

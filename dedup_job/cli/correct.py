@@ -13,6 +13,7 @@ from dedup_job.cli.options import (
     commands,
     common_options,
     consent_from,
+    count_decided,
     prepare_settings,
     rate_options,
     workers_option,
@@ -99,9 +100,9 @@ def undo(config: Path, run: str, yes: bool, dry_run: bool, **options: Any) -> in
                 return 0
             if not yes:
                 _confirm(intended.as_text(), "undo this run?")
-            with Progress("undo", None) as progress:
+            with Progress("undo", intended.counts.read) as progress:
                 undone = undoing.undo(context, run, progress.observe)
-    output.show(undone.as_text(), undone.as_json())
+    output.show(undone.as_text(), undone.as_json(), undone.exit_code)
     return undone.exit_code
 
 
@@ -185,7 +186,7 @@ def sync_target(config: Path, yes: bool, dry_run: bool, **options: Any) -> int:
         _check_terminal()
     with Context(settings) as context:
         refused_before = {} if dry_run else finish_interrupted(context, accepted)
-        with Progress("compare", None, "records") as progress:
+        with Progress("compare", count_decided(context), "records") as progress:
             found = compare_with_source(context, progress.advance)
         guard_vanished(found, settings.limits.max_vanished_share, is_noted=dry_run or accepted.allow)
         if dry_run or (found.outdated and not yes):
@@ -196,5 +197,5 @@ def sync_target(config: Path, yes: bool, dry_run: bool, **options: Any) -> int:
             _confirm(due.as_text(context.target_name), "make these changes?")
         with Progress("sync", None, "records") as progress:
             result = sync(context, found, progress.advance, accepted, refused_before)
-    output.show(result.as_text(), result.as_json())
+    output.show(result.as_text(), result.as_json(), result.exit_code)
     return result.exit_code

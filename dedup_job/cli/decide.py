@@ -20,6 +20,7 @@ from dedup_job.cli.options import (
     prepare_settings,
     publish_report,
     rate_options,
+    summary_text,
     workers_option,
 )
 from dedup_job.errors import UsageError
@@ -131,7 +132,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
     from dedup_job.commands.backfill import decide
     from dedup_job.commands.compare_numbers import compare_numbers
     from dedup_job.commands.report import observe_both
-    from dedup_job.commands.status import ledger_progress
+    from dedup_job.commands.status import count_new, ledger_progress
     from dedup_job.pipeline.context import Context
     from dedup_job.report.monitoring import MonitoredRun
     from dedup_job.report.number_differences import COMPARED, NearPairs
@@ -144,7 +145,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
             # Checked before hours of work: indexes are built at the end.
             if options.get("copy_indexes"):
                 context.indexes.check_allowed()
-            total = context.source.estimated_count() if mode == "backfill" else None
+            total = context.source.estimated_count() if mode == "backfill" else count_new(context)
             near = NearPairs(COMPARED if mode == "backfill" else 0)
             with Progress(mode, total) as progress:
                 observe = observe_both(progress.observe, near.observe)
@@ -158,7 +159,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
             if options.get("copy_indexes"):
                 log.info("building indexes")
                 summary = replace(summary, indexes=context.indexes.copy())
-            text, values = summary.as_text(), summary.as_json()
+            text, values = summary_text(summary), summary.as_json()
             if numbers:
                 text = "\n".join(filter(None, (text, numbers.as_text())))
                 values |= {"numbers": numbers.as_json()}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import click
 
 from dedup_job import __version__
 from dedup_job.errors import ConfigError, StorageFull
+from dedup_job.report.colours import colour_text, has_colours
 from dedup_job.report.terminal import to_json_line
 
 # The commands in the order of `dedup-job --help`.
@@ -92,19 +94,23 @@ class Output:
 
     as_json: bool
 
-    def show(self, text: str, values: dict[str, Any]) -> None:
+    def show(self, text: str, values: dict[str, Any], exit_code: int = 0) -> None:
         """Print a result; a closed pipe is no error, as the work is done.
 
         Args:
             text: The result for people.
-            values: The result as JSON values.
+            values: The result as JSON values; the exit code is added.
+            exit_code: The exit code of the command.
 
         Raises:
             StorageFull: If stdout cannot be written.
         """
         try:
             with suppress(BrokenPipeError):
-                click.echo(to_json_line(values) if self.as_json else text)
+                if self.as_json:
+                    click.echo(to_json_line({**values, "exit_code": exit_code}))
+                else:
+                    click.echo(colour_text(text) if has_colours() else text)
         except OSError as error:
             raise StorageFull(
                 f"the work is done, but its report cannot be written: {error.strerror}"
@@ -123,8 +129,9 @@ class Output:
             StorageFull: If stdout cannot be written.
         """
         lines = [to_json_line(values()) if self.as_json else text() for text, values in answers]
+        shown = "\n".join(lines)
         try:
-            click.echo("\n".join(lines))
+            click.echo(colour_text(shown) if has_colours() and not self.as_json else shown)
         except BrokenPipeError:
             return False
         except OSError as error:
@@ -268,6 +275,12 @@ def prepare_settings(config: Path, options: dict[str, Any]) -> tuple[Any, Output
     return settings, Output(options["as_json"])
 
 
+def count_decided(context: Any) -> int | None:
+    """Return the number of decided records, for a progress bar; None if there is no ledger yet."""
+    head = context.ledger_reader().head()
+    return head.counts.read if head else None
+
+
 def preload_workers(settings: Any) -> None:
     """Start the fork server early, so that it loads its code while this process loads its own.
 
@@ -300,6 +313,15 @@ def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
         raise StorageFull(f"{path} cannot be written: {error.strerror}") from None
 
 
+def summary_text(summary: Any) -> str:
+    """Return the summary of a run as text, without warnings that the log has shown on the same terminal."""
+    from dedup_job.report.logs import is_interactive
+
+    is_shown = is_interactive() and sys.stdout.isatty()
+    text: str = (replace(summary, warnings=()) if is_shown else summary).as_text()
+    return text
+
+
 def publish_report(output: Output, settings: Any, done: Any, text: str, values: dict[str, Any]) -> None:
     """Print the report of a run, log its numbers, and save it if the settings name a directory.
 
@@ -324,12 +346,13 @@ def publish_report(output: Output, settings: Any, done: Any, text: str, values: 
         log.info("done", extra={"fields": fields, "details": numbers})
     if settings.report.directory is not None:
         try:
-            path = SavedReports(settings.report.directory, settings.report.keep).save(done.run, values)
+            reports = SavedReports(settings.report.directory, settings.report.keep)
+            path = reports.save(done.run, {**values, "exit_code": done.exit_code})
         except StorageFull as error:
             # The error's JSON object then contains the report.
             error.done = values
             if not output.as_json:
-                output.show(text, values)
+                output.show(text, values, done.exit_code)
             raise
         text += f"\n  report in {path}"
-    output.show(text, values)
+    output.show(text, values, done.exit_code)

@@ -19,6 +19,7 @@ from dedup_job.cli.options import (
     prepare_settings,
     publish_report,
     rate_options,
+    summary_text,
     workers_option,
 )
 from dedup_job.errors import UsageError
@@ -85,7 +86,7 @@ class ReportedRun:
         numbers = compare_numbers(context, self._near)
         shown = evidence.evidence_json(self._evidence, context.text_beginnings)
         about_numbers = numbers.as_text() if numbers else ""
-        parts = (summary.as_text(), about_numbers, evidence.evidence_text(shown))
+        parts = (summary_text(summary), about_numbers, evidence.evidence_text(shown))
         text = "\n".join(filter(None, parts))
         if self._page:
             self._page.write(context, summary, is_done)
@@ -166,7 +167,7 @@ def show_history(config: Path, run: str | None, **options: Any) -> int:
       dedup-job history -c shop.toml 20261123T021500-9f3c --html page.html
     """
     settings, output = prepare_settings(config, options)
-    from dedup_job.commands.history import list_runs, report_run
+    from dedup_job.commands.history import count_records, list_runs, report_run
     from dedup_job.commands.report import observe_both
     from dedup_job.pipeline.context import Context
     from dedup_job.report.progress import Progress
@@ -184,7 +185,7 @@ def show_history(config: Path, run: str | None, **options: Any) -> int:
                     break
         return 0
     reported = ReportedRun(settings, options["file"], options["save_pairs"])
-    with Context(settings) as context, Progress("history", None) as progress:
+    with Context(settings) as context, Progress("history", count_records(context, run)) as progress:
         summary = report_run(context, run, observe_both(reported.observe, progress.observe))
         text, values = reported.report(context, summary, is_done=True)
     output.show(text, values)

@@ -218,8 +218,8 @@ def examine(config: Path, **options: Any) -> int:
     settings, output = load_reporting_settings(config, {**options, "workers": None})
     with Progress("doctor", None, "docs") as progress:
         shown = doctor(settings, progress.advance)
-    output.show(page.doctor_text(shown), shown)
     code: int = shown["exit_code"]
+    output.show(page.doctor_text(shown), shown, code)
     return code
 
 

@@ -80,13 +80,16 @@ class Answer:
     def as_text(self) -> str:
         r"""Return keeper, reason, distance and similarity, separated by tabs; "-" for a missing value.
 
+        >>> from dedup_job.records import UNIQUE
+        >>> Answer(1, verdict=UNIQUE).as_text()
+        '-\tunique\t-\t-'
         >>> Answer(1, error="not JSON").as_text()
         '-\terror: not JSON\t-\t-'
         """
         if self.verdict is None:
             return f"-\terror: {self.error}\t-\t-"
         match = self.verdict.match
-        reason = self.verdict.reason or "-"
+        reason = self.verdict.reason or self.verdict.action.name.lower()
         if match is None:
             return f"-\t{reason}\t-\t-"
         distance = "-" if match.distance is None else str(match.distance)

@@ -25,6 +25,12 @@ def list_runs(context: Context) -> Iterator[list[dict[str, Any]]]:
         yield some
 
 
+def count_records(context: Context, run: str) -> int | None:
+    """Return the number of records that a run decided; None if it is unknown."""
+    row = context.ledger_reader().run(run)
+    return row.get("read") if row else None
+
+
 def run_json(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of `runs` as JSON values; a killed run has only the values from its start."""
     shown = {"run": row["_id"], **{key: row.get(key) for key in RUN_KEYS}}

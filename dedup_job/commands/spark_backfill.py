@@ -192,9 +192,8 @@ class _Backfill:
                 time.monotonic() - started,
                 context.recipe.digest,
                 context.recipe.about,
-                f"{verdicts.manifest.rows:,} records on Spark",
-                ledger.refused_before(),
-                warnings.messages,
+                refused_before=ledger.refused_before(),
+                warnings=warnings.messages,
             )
             ledger.close({**report.as_json(), "exit_code": report.exit_code})
         return report

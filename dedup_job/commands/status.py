@@ -79,6 +79,12 @@ def count_undecided(context: Context, head: Head) -> int | None:
     return max(0, context.source.estimated_count() - head.counts.in_source)
 
 
+def count_new(context: Context) -> int | None:
+    """Return about how many records a nightly run will decide; None if that is unknown."""
+    head = context.ledger_reader().head()
+    return count_undecided(context, head) or None if head else None
+
+
 def ledger_progress(context: Context) -> LedgerProgress:
     """Return the progress of the ledger after a run, for monitoring."""
     head = context.ledger_reader().head()

@@ -43,7 +43,7 @@ def find_earlier_undo(context: Context, run: str) -> UndoResult | None:
     head = read_head(context)
     row = context.ledger_reader().run(run)
     if row is None and head.undo is None:
-        raise UsageError(f"the ledger knows no run {run!r}; dedup-job status lists the last runs")
+        raise UsageError(f"the ledger knows no run {run!r}; dedup-job history lists them")
     if row and "undone" in row and head.undo is None:
         return UndoResult(row["undone_by"], run, already=True)
     return None

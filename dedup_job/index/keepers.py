@@ -144,9 +144,9 @@ class Keepers:
         return len(self._index)
 
     @property
-    def summary(self) -> str:
-        """Counts of texts and records, for people."""
-        return f"{self.texts:,} different texts, {len(self):,} records kept"
+    def summary(self) -> dict[str, int]:
+        """The number of different texts, and of kept records."""
+        return {"texts": self.texts, "kept": len(self)}
 
     def reserve(self, texts: int) -> None:
         """Make room for about this many texts in all, so that nothing is rebuilt while they come."""

@@ -52,7 +52,7 @@ class RunSummary:
         seconds: How long it took.
         recipe: The recipe's digest.
         about: The recipe in words.
-        index: The size of the index of earlier texts, in words.
+        index: The number of different `texts` in the index, and of `kept` records; empty without an index.
         refused_before: Records that the target refused in earlier runs that did not report them, by reason.
         warnings: Messages of guards that did not stop the run.
         indexes: The result of copying the source's indexes, None if that was not asked for.
@@ -65,7 +65,7 @@ class RunSummary:
     seconds: float
     recipe: str
     about: str = ""
-    index: str = ""
+    index: Mapping[str, int] = field(default_factory=dict)
     refused_before: Mapping[str, int] = field(default_factory=dict)
     warnings: Sequence[str] = ()
     indexes: Copied | None = None
@@ -92,7 +92,7 @@ class RunSummary:
             "docs_per_second": round(self.docs_per_second, 1),
             "peak_rss_mb": round(peak_rss_mb(), 1),
             "recipe": self.recipe,
-            "index": self.index,
+            "index": dict(self.index),
             **({"adopted": self.adopted} if self.adopted else {}),
             **({"refused_before": dict(self.refused_before)} if self.refused_before else {}),
             **({"warnings": list(self.warnings)} if self.warnings else {}),
@@ -127,7 +127,8 @@ class RunSummary:
         )
         lines.append(f"  recipe {self.recipe[:12]}: {self.about}".rstrip(": "))
         if self.index:
-            lines.append(f"  index: {self.index}")
+            texts, kept = self.index["texts"], self.index["kept"]
+            lines.append(f"  index: {texts:,} different texts, {kept:,} records kept")
         return "\n".join([*lines, *self._last_lines()])
 
     def _last_lines(self) -> Iterator[str]:

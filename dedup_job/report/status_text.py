@@ -8,6 +8,8 @@ from typing import Any
 from dedup_job.report.run_table import run_table, sum_values
 from dedup_job.report.terminal import fit_cell, format_duration, format_id, hang, wrap_text
 
+EVERYTHING_DECIDED = "everything that was in the source then is decided"
+
 
 def status_text(shown: Mapping[str, Any]) -> str:
     """Return the progress of the ledger, its lease and the last runs.
@@ -32,17 +34,18 @@ def _progress_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     undecided = "none known; the next full scan makes sure"
     if lag["records"] is not None:
         undecided = f"about {lag['records']:,} or more"
-    yield "decided", f"{shown['read']:,} in {shown['plans']:,} plans"
+    yield "decided", f"{shown['read']:,} records"
     yield "", f"unique {shown['unique']:,}, duplicate {duplicate:,}"
     yield "", f"unchecked {unchecked:,}, refused {refused:,}, restored {shown['restored']:,}"
     if shown["failed"]:
         yield "", f"failed {shown['failed']:,} of the unchecked; to try them again: sync"
     yield "undecided", undecided
-    yield "covered", _describe_scan(shown["covered"], lag["seconds"])
-    yield "full scan", _describe_scan(shown["looked"], lag["full_scan_seconds"])
-    yield "watermark", "none" if watermark is None else format_id(watermark)
-    yield "recipe", f"{shown['recipe'][:12]}, fence {shown['fence']}"
-    yield "lease", _describe_lease(shown["lease"])
+    yield "last read", _describe_scan(shown["covered"], lag["seconds"], EVERYTHING_DECIDED)
+    yield "full scan", _describe_scan(shown["looked"], lag["full_scan_seconds"], "all ids were compared")
+    if watermark is not None:
+        yield "backfill", f"has read up to the _id {format_id(watermark)}"
+    yield "recipe", shown["recipe"][:12]
+    yield "at work", _describe_lease(shown["lease"])
     # Without a holder of the lease, a pending plan or undo is the rest of a killed run.
     is_held = bool(shown["lease"] and shown["lease"]["held"])
     if shown["pending"]:
@@ -53,25 +56,25 @@ def _progress_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "undo", f"run {run} {state}"
 
 
-def _describe_scan(at: str | None, seconds: float | None) -> str:
-    """Return when the source was last scanned."""
+def _describe_scan(at: str | None, seconds: float | None, meaning: str) -> str:
+    """Return when the source was last scanned, and what that means."""
     if at is None or seconds is None:
         return "never: no run has scanned the whole source yet"
-    return f"{at}, {format_duration(seconds)} ago"
+    return f"{at}, {format_duration(seconds)} ago: {meaning}"
 
 
 def _describe_lease(lease: Mapping[str, Any] | None) -> str:
     """Return who holds the lease, by the server's clock."""
     if lease is None:
-        return "free"
+        return "no process"
     holder = f"process {lease['pid']} on {lease['host']}"
     if lease["holder_alive"] is False:
-        return f"free: {holder} is gone"
+        return f"no process: {holder} is gone"
     if not lease["held"]:
-        return f"free: the lease of {holder} expired {format_duration(-lease['seconds_left'])} ago"
+        return f"no process: the lease of {holder} expired {format_duration(-lease['seconds_left'])} ago"
     # `None` if the holder runs on another machine, where its process cannot be checked.
     alive = "" if lease["holder_alive"] is None else ", which is alive"
-    return f"held by {holder}{alive}, for {format_duration(lease['seconds_left'])} more unless renewed"
+    return f"{holder}{alive}; its lease ends in {format_duration(lease['seconds_left'])} unless renewed"
 
 
 STATES = {"ok": "ok", "warning": "warning", "fault": "FAULT"}

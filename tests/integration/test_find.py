@@ -186,7 +186,7 @@ def test_no_line_of_bytes_breaks_it_off(few: Job) -> None:
     assert [line.split("\t")[1].startswith("error: ") for line in done.stdout.splitlines()] == [True] * 6
     done = few.command("find", str(path), "--text")
     errors = [line.split("\t")[1] for line in done.stdout.splitlines()]
-    assert errors == ["error: not UTF-8 at byte 11", "-", "-", "empty", "-", "exact"]
+    assert errors == ["error: not UTF-8 at byte 11", "unique", "unique", "empty", "unique", "exact"]
 
 
 @pytest.mark.long

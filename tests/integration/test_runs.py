@@ -202,7 +202,7 @@ def test_json_output_is_one_object_whose_counts_add_up(job: Job) -> None:
     ) + sum(values["refused"].values())
     assert set(values) == {
         "run", "mode", "read", "unique", "duplicate", "unchecked", "refused",
-        "seconds", "docs_per_second", "peak_rss_mb", "recipe", "index",
+        "seconds", "docs_per_second", "peak_rss_mb", "recipe", "index", "numbers", "exit_code",
     }  # fmt: skip
 
 

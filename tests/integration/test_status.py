@@ -65,7 +65,7 @@ def test_the_head_the_lag_and_the_last_runs_are_shown(job: Job) -> None:
     ]
     text = status_text(shown)
     assert "undecided  about 3 or more\n" in text
-    assert "lease      free\n" in text
+    assert "at work    no process\n" in text
     table = text.partition("\n\n")[2].splitlines()
     assert len(table) == 4
     assert max(map(len, table)) == 80
@@ -144,8 +144,8 @@ def test_how_many_are_undecided_is_unknown_where_there_is_a_filter(job: Job) -> 
 @pytest.mark.parametrize(
     ("seconds", "is_held", "words"),
     [
-        (60, True, "held by process 1 on elsewhere, for"),
-        (-300, False, "free: the lease of process 1 on elsewhere"),
+        (60, True, "at work    process 1 on elsewhere; its lease ends in"),
+        (-300, False, "at work    no process: the lease of process 1 on elsewhere"),
     ],
 )
 def test_the_lease_is_told_by_the_clock_of_the_server(

@@ -535,7 +535,10 @@ def test_a_dry_run_of_a_sync_says_what_it_would_do_and_leaves_it(overtaken: Job)
         r"renewed +2 .*\n +decided again +5 .*\n +6  were .*(\n +0  were .*){2}\n +vanished +2  .*\n +1  are",
         done.stdout,
     )
-    assert json.loads(overtaken.command("sync", "--dry-run", "--json").stdout) == due(overtaken)
+    assert json.loads(overtaken.command("sync", "--dry-run", "--json").stdout) == {
+        **due(overtaken),
+        "exit_code": 0,
+    }
     assert overtaken.hash() == before
 
 

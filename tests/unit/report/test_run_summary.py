@@ -10,7 +10,7 @@ from dedup_job.report.run_summary import RunSummary, peak_rss_mb
 
 COUNTS = Counts(6_000, 2_000, 1_000, {"empty": 900, "null": 50}, {"validator": 50})
 REPORT = RunSummary(
-    "20260101T000000-abcd", "backfill", COUNTS, 4.0, "f" * 64, "", "8,000 different texts, 6,000 records kept"
+    "20260101T000000-abcd", "backfill", COUNTS, 4.0, "f" * 64, "", {"texts": 8_000, "kept": 6_000}
 )
 
 
@@ -28,7 +28,7 @@ def test_the_json_object_has_the_documented_keys_and_numbers() -> None:
         "seconds": 4.0,
         "docs_per_second": 2_500.0,
         "recipe": "f" * 64,
-        "index": "8,000 different texts, 6,000 records kept",
+        "index": {"texts": 8_000, "kept": 6_000},
     }
 
 
