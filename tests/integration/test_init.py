@@ -33,7 +33,7 @@ def test_what_options_say_is_written_and_runs(job: Job, console: Console) -> Non
     assert said.code == 0, said.err
     assert said.json == {
         "settings": str(console.settings), "source": place, "fields": ["title", "data"],
-        "target": f"{place}_unique",
+        "target": f"{place}_unique", "exit_code": 0,
     }  # fmt: skip
     assert [console("doctor").code, console("backfill").code, console("run").code] == [0, 0, 0]
     assert job.database["pages_unique"].count_documents({}) > 0
