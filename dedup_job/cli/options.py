@@ -14,8 +14,7 @@ import click
 
 from dedup_job import __version__
 from dedup_job.errors import ConfigError, StorageFull
-from dedup_job.report.colours import colour_text, has_colours
-from dedup_job.report.terminal import to_json_line
+from dedup_job.report.terminal import colour_text, has_colours, to_json_line
 
 # The commands in the order of `dedup-job --help`.
 SECTIONS = {

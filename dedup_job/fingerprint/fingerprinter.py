@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.bands import band_keys
-from dedup_job.fingerprint.dictionary import load_tables
 from dedup_job.fingerprint.fingerprint_cache import FingerprintCache, Words
 from dedup_job.fingerprint.idf import Idf, read_idf
+from dedup_job.fingerprint.jieba_tables import load_tables
 from dedup_job.fingerprint.recipe import Recipe, Resource
 from dedup_job.fingerprint.segment import Segmenter, read_stop_words, read_user_words
 from dedup_job.fingerprint.shingles import number_seeds, shingle_sets

@@ -1,9 +1,11 @@
-"""Text for terminals: lines of limited width, rows of counts, and ids as the command line takes them."""
+"""Text for terminals: lines of limited width, rows of counts, ids as the command line takes them, colours."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,6 +16,16 @@ UNITS = (("days", 86_400), ("hours", 3_600), ("minutes", 60), ("seconds", 1))
 MB, GB = 1 << 20, 1 << 30
 # Lines of Chinese may break anywhere.
 WORD = re.compile(r" ?[!-~]{1,60}|.")
+RED, GREEN, YELLOW, RESET = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
+# What only one of two texts has, and the two lines of a pair; then problems, most severe first.
+COLOURED = (
+    (re.compile(r"\[-.*?-\]", re.DOTALL), RED),
+    (re.compile(r"\{\+.*?\+\}", re.DOTALL), GREEN),
+    (re.compile(r"^    - .*$", re.MULTILINE), RED),
+    (re.compile(r"^    \+ .*$", re.MULTILINE), GREEN),
+    (re.compile(r"^  FAULT\b", re.MULTILINE), RED),
+    (re.compile(r"^  (?:WARNING|warning)\b", re.MULTILINE), YELLOW),
+)
 
 
 def format_id(value: Any) -> str:
@@ -143,3 +155,21 @@ def format_bytes(nbytes: float | None) -> str:
     if nbytes >= GB:
         return f"{nbytes / GB:,.1f} GB"
     return f"{nbytes / MB:,.0f} MB" if nbytes >= MB else f"{nbytes:,.0f} bytes"
+
+
+def has_colours() -> bool:
+    """Return whether stdout is a terminal on which colours are wanted: see https://no-color.org."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return sys.stdout.isatty()
+
+
+def colour_text(text: str) -> str:
+    """Colour the differences of texts, and the words for problems.
+
+    >>> colour_text("at 2.[-40-]{+90+} a kilo")
+    'at 2.\\x1b[31m[-40-]\\x1b[0m\\x1b[32m{+90+}\\x1b[0m a kilo'
+    """
+    for pattern, colour in COLOURED:
+        text = pattern.sub(f"{colour}\\g<0>{RESET}", text)
+    return text

@@ -24,8 +24,8 @@ from selectolax.lexbor import LexborHTMLParser
 
 from dedup_job import config
 from dedup_job.fingerprint.bands import band_keys
-from dedup_job.fingerprint.dictionary import load_tables
 from dedup_job.fingerprint.fingerprinter import Fingerprinter, load_idf
+from dedup_job.fingerprint.jieba_tables import load_tables
 from dedup_job.fingerprint.recipe import Reader, Recipe
 from dedup_job.fingerprint.segment import Segmenter
 from dedup_job.fingerprint.shingles import shingle_sets

@@ -25,8 +25,8 @@ from pymongo.errors import ServerSelectionTimeoutError
 from pymongo.hello import Hello
 from pymongo.server_description import ServerDescription
 
-from dedup_job.fingerprint.dictionary import jieba_folder
 from dedup_job.fingerprint.idf import jieba_idf_path
+from dedup_job.fingerprint.jieba_tables import jieba_folder
 from dedup_job.html import charts
 from dedup_job.index.similarity import jaccard
 from dedup_job.mongo.client import members_answer
@@ -228,11 +228,11 @@ def test_jieba_has_its_tables_where_they_are_looked_for() -> None:
     files = [folder / "dict.txt", *((folder / "finalseg").glob("prob_[set]*.py")), jieba_idf_path()]
     assert len(files) == 5, (
         f"jieba {version('jieba')} has no Markov model in {folder / 'finalseg'}: nothing can be decided; see "
-        "fingerprint/dictionary.py"
+        "fingerprint/jieba_tables.py"
     )
     assert all(file.is_file() for file in files), (
         f"jieba {version('jieba')} does not have all of {files}: nothing can be decided; see "
-        "fingerprint/dictionary.py and fingerprint/idf.py"
+        "fingerprint/jieba_tables.py and fingerprint/idf.py"
     )
 
 

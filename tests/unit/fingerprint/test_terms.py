@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.dictionary import load_tables
 from dedup_job.fingerprint.idf import SCALE, Idf
+from dedup_job.fingerprint.jieba_tables import load_tables
 from dedup_job.fingerprint.segment import Segmenter
 from dedup_job.fingerprint.term_hashes import hash_strings
 from dedup_job.fingerprint.terms import TF_LIMIT, TermFinder, TermRule, idf_weights, term_frequency_weights
