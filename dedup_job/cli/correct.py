@@ -1,4 +1,4 @@
-"""The commands mark, undo, restore and sync."""
+"""The commands mark, sweep, undo, restore and sync."""
 
 from __future__ import annotations
 
@@ -63,6 +63,45 @@ def mark(config: Path, clear: bool, yes: bool, dry_run: bool, **options: Any) ->
                 done = (clear_marks if clear else write_marks)(context, progress.advance)
     output.show(done.as_text(), done.as_json())
     return 0
+
+
+@commands.command()
+@click.option("--archive", metavar="COLLECTION", help="Where the records go, in the source's database.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
+@click.option("--dry-run", is_flag=True, help="Show what would be moved, without moving it.")
+@ALLOW_OPTION
+@rate_options
+@common_options
+def sweep(config: Path, archive: str | None, yes: bool, dry_run: bool, **options: Any) -> int:
+    """Move duplicates out of the source, into an archive.
+
+    A dropped record is copied to the archive, byte for byte.  It then leaves the source if it is still as it
+    was judged, and its keeper is there with its text.  `restore` and `undo` bring records back.  If it is
+    killed, repeat it.  The first sweep names the archive; later ones use the same.
+
+    Exit code 3 means that the archive refused records, which stay in the source.
+
+    \b
+    Examples:
+      dedup-job sweep -c shop.toml --archive pages_archive --dry-run
+      dedup-job sweep -c shop.toml --archive pages_archive
+    """
+    settings, output = prepare_settings(config, options)
+    from dedup_job.commands.sweep import guard_share, open_archive, preview_sweep
+    from dedup_job.commands.sweep import sweep as move_records
+    from dedup_job.pipeline.context import Context
+    from dedup_job.report.progress import Progress
+
+    with Context(settings) as context:
+        place = open_archive(context, archive)
+        is_noted = dry_run or consent_from(options).allow
+        guard_share(context, settings.limits.max_drop_share, is_noted)
+        if not (yes or dry_run):
+            _confirm(f"move the dropped records of {context.source_name} to {place.full_name}", "move them?")
+        with Progress("sweep", count_decided(context)) as progress:
+            done = (preview_sweep if dry_run else move_records)(context, place, progress.advance)
+    output.show(done.as_text(), done.as_json(), done.exit_code)
+    return 0 if dry_run else done.exit_code
 
 
 @commands.command()

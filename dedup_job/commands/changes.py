@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dedup_job.audit.audit_session import hash_records, read_fitting_head
+from dedup_job.ledger.head import Head
 from dedup_job.ledger.overrides import Override, copies
 from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.ledger.reader import LedgerReader
@@ -60,7 +61,7 @@ def changes(context: Context, content: bool, advance: Advance) -> ChangesResult:
     reader = context.ledger_reader()
     head = read_fitting_head(context, reader)
     compared = Comparison(changed=AffectedRecords() if content else None)
-    plans = compare_plans(context, reader, reader.plans(head), compared, advance)
+    plans = compare_plans(context, reader, head, compared, advance)
     rest = Window().without(stored for stored, _ in plans)
     # A run reads the ids from here on; ids are raw, and sort as the server sorts them.
     start = context.window(NIGHTLY, head).start or b""
@@ -78,16 +79,18 @@ def changes(context: Context, content: bool, advance: Advance) -> ChangesResult:
 def compare_plans(
     context: Context,
     reader: LedgerReader,
-    plans: Iterable[StoredPlan],
+    head: Head,
     compared: Comparison,
     advance: Advance,
 ) -> Iterator[tuple[StoredPlan, OutdatedRows]]:
     """Yield the plans after comparing each with the source, and add the results to `compared`.
 
-    Plans of an adoption are left out: their records never were in the source.
+    A dropped record that was moved to an archive counts as if it were in the source.  Plans of an adoption
+    are left out: their records never were in the source.
     """
     overridden = IdSet() if compared.changed is None else IdSet.of(reader.overridden_ids())
-    for stored in plans:
+    archive = context.archive_of(head)
+    for stored in reader.plans(head):
         if stored.mode == ADOPT:
             continue
         plan = stored.plan
@@ -98,6 +101,12 @@ def compare_plans(
             for records in context.source.fetch(plan.ids):
                 current |= hash_records(records.values())
             gone = set(plan.ids) - current.keys()
+        if archive is not None:
+            dropped = {plan.ids[row] for row in plan.rows(Action.DUPLICATE)}
+            for records in archive.records.fetch(sorted(gone & dropped)):
+                moved = hash_records(records[raw_id] for raw_id in records.keys() & gone & dropped)
+                gone.difference_update(raw_id for raw_id, _ in moved)
+                current |= moved if compared.changed is not None else ()
         overrides = reader.overrides(sorted(overridden.among(plan.ids)))
         changed = _rows_changed(plan, current, copies(overrides))
         rows = OutdatedRows(list(changed), list(_rows_vanished(plan, gone)), overrides)

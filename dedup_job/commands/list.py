@@ -72,7 +72,10 @@ def list_decisions(context: Context, query: ListingQuery) -> Iterator[list[Liste
     remaining = query.limit
     for rows in read_portions(reader.select_rows(selection)):
         if query.where:
-            matching = context.source.matching([row.id for row in rows], query.where)
+            ids = [row.id for row in rows]
+            matching = context.source.matching(ids, query.where)
+            if context.archive_for_lookups is not None:
+                matching |= context.archive_for_lookups.as_source().matching(ids, query.where)
             rows = [row for row in rows if row.id in matching]
         listed = list(islice(_add_texts(context, query, rows), remaining))
         if listed:

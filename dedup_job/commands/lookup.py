@@ -37,8 +37,11 @@ def read_portions(pages: Iterator[list[bytes]]) -> Iterator[list[DecisionRow]]:
 
 
 def fetch_duplicates(context: Context, ids: Sequence[bytes]) -> Iterator[tuple[bytes, str]]:
-    """Yield the ids and texts of the source records that exist; "(reason)" for a record without a text."""
-    return _fetch_texts(context, context.source, ids)
+    """Yield the ids and texts of these records of the source, or of its archive.
+
+    The text of a record without a text is "(reason)".
+    """
+    return _fetch_texts(context, context.dropped_records, ids)
 
 
 def fetch_keepers(context: Context, ids: Sequence[bytes]) -> Iterator[tuple[bytes, str]]:
@@ -61,7 +64,7 @@ class NamedRecord:
     """A record that a command line names.
 
     Attributes:
-        place: Where it was found: "source" or "target".
+        place: Where it was found: "source", "target" or "archive".
         id: Its raw id.
         raw: The raw record.
     """
@@ -72,10 +75,13 @@ class NamedRecord:
 
 
 def find_versions(context: Context, given: str) -> list[NamedRecord]:
-    """Return the versions of a record in the source and in the target; empty if it exists in neither."""
+    """Return the versions of a record in the source, the target and the archive; empty if there is none."""
+    places: dict[str, RecordLookup] = {"source": context.source, "target": context.target}
+    if context.archive_for_lookups is not None:
+        places["archive"] = context.archive_for_lookups.records
     records = [
         NamedRecord(place, raw_id, raw)
-        for place, collection in (("source", context.source), ("target", context.target))
+        for place, collection in places.items()
         for reading in readings(given)
         for portion in collection.fetch([reading])
         for raw_id, raw in portion.items()

@@ -18,7 +18,7 @@ from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.ids import IdSet, extended
 from dedup_job.mongo.marks import Marks, make_mark
 from dedup_job.pipeline.context import Context
-from dedup_job.records import ADOPT, Action
+from dedup_job.records import ADOPT, Action, Plan
 from dedup_job.report.mark_results import MarkResult
 from dedup_job.report.progress import Advance
 
@@ -126,6 +126,12 @@ def plans_from(reader: LedgerReader, head: Head, first: int) -> Iterator[StoredP
             yield reader.plan(link.id)
 
 
+def dropped_rows(plan: Plan, restored: IdSet) -> list[int]:
+    """Return the rows of the dropped records of a plan, without those that a person restored."""
+    kept = restored.among(plan.ids)
+    return [row for row in plan.rows(Action.DUPLICATE) if plan.ids[row] not in kept]
+
+
 @dataclass(frozen=True, slots=True)
 class PlanMarks:
     """The marks that the records of a plan should have.
@@ -143,10 +149,9 @@ class PlanMarks:
     @classmethod
     def of(cls, stored: StoredPlan, restored: IdSet) -> Self:
         """Return the marks of a plan; `restored` has the ids of records that a person restored."""
-        plan, kept = stored.plan, restored.among(stored.plan.ids)
-        rows = [row for row in plan.rows(Action.DUPLICATE) if plan.ids[row] not in kept]
+        plan = stored.plan
         marks, judged = dict[bytes, bytes](), dict[bytes, bytes]()
-        for row in rows:
+        for row in dropped_rows(plan, restored):
             verdict = plan.verdicts[row]
             assert verdict.match is not None
             marks[plan.ids[row]] = make_mark(verdict.match, verdict.reason, stored.run)

@@ -133,7 +133,7 @@ def compare_with_source(context: Context, advance: Advance) -> SourceComparison:
     with context.engine() as engine:
         fence = head.fence if head.lease is None else None
         finding = OutdatedScan(context, engine, OutdatedDecisions(fence), adopted)
-        plans = compare_plans(context, reader, reader.plans(head), comparison, advance)
+        plans = compare_plans(context, reader, head, comparison, advance)
         rest = Window().without(finding.scan(plans))
     return SourceComparison(comparison, finding.outdated, rest, time.monotonic() - started)
 

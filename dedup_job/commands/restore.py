@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from bson import decode
 
 from dedup_job.commands.undo import read_head, undo_origin
 from dedup_job.commands.why import why as why_answer
 from dedup_job.errors import StateError, UsageError
+from dedup_job.ledger.archive_moves import ArchiveMoves
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.overrides import KEEP, Override
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.rows import id_of_row
 from dedup_job.ledger.run_history import RunId
+from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.ids import SHOWABLE, extended, id_of, readings, selector, with_equals
 from dedup_job.mongo.marks import Marks
 from dedup_job.mongo.target import Target
@@ -46,31 +49,37 @@ def restore(context: Context, given: Sequence[str], why: str) -> RestoreResult:
     this = RunId.new("restore")
     with context.open_ledger(this, undo_origin(context, head)) as ledger:
         ledger.recover(context.source, context.target)
-        dropped = [
-            record for name in dict.fromkeys(given) if (record := _find_dropped(context, name)) is not None
-        ]
+        archive = context.archive_of(ledger.current_head)
+        found = (_find_dropped(context, name, archive) for name in dict.fromkeys(given))
+        dropped = [record for record in found if record is not None]
         changed = [extended(raw_id) for raw_id in ids_changed_since(ledger, dropped)]
+        moves = None
+        if archive is not None and any(record.is_archived for record in dropped):
+            archive.check_rights()
+            moves = ArchiveMoves.begin(ledger, archive, "archive")
         for record in dropped:
-            restore_record(ledger, record, why, context.target, context.marks)
+            restore_record(ledger, record, why, context.target, context.marks, moves)
+        if moves is not None:
+            moves.note()
         ids = [extended(id_of_row(record.row)) for record in dropped]
         restored = RestoreResult(this.name, ids, len(given), changed)
         ledger.close({**restored.as_json(), "exit_code": 0})
     return restored
 
 
-def _find_dropped(context: Context, given: str) -> DroppedRecord | None:
+def _find_dropped(context: Context, given: str, archive: Archive | None) -> DroppedRecord | None:
     """Return the dropped record with this id; None for a record that is restored already."""
     reader, ids = context.ledger_reader(), with_equals(readings(given))
     row = reader.row("dropped", ids) or _find_row_of_restored(context, given, ids)
     if row is None:
         return None
     raw_id = id_of_row(row)
-    raw = context.source.one(raw_id)
-    if raw is None:
+    raw, archived = context.source.one(raw_id), archive and archive.records.one(raw_id)
+    if raw is None and archived is None:
         raise StateError(
             f"{given} is no longer in {context.source_name}, so it cannot be restored; its keeper is kept"
         )
-    return DroppedRecord(row, raw)
+    return DroppedRecord(row, raw or archived or b"", raw is not None, archived is not None)
 
 
 def _find_row_of_restored(context: Context, given: str, ids: Sequence[bytes]) -> bytes | None:
@@ -100,11 +109,15 @@ class DroppedRecord:
 
     Attributes:
         row: Its raw row in `dropped`.
-        raw: The raw record in the source.
+        raw: The raw record in the source, or else in the archive.
+        is_in_source: Whether it is in the source.
+        is_archived: Whether the archive has a record with its id.
     """
 
     row: bytes
     raw: bytes
+    is_in_source: bool = True
+    is_archived: bool = False
 
 
 def ids_changed_since(reader: LedgerReader, records: Iterable[DroppedRecord]) -> list[bytes]:
@@ -124,7 +137,14 @@ def ids_changed_since(reader: LedgerReader, records: Iterable[DroppedRecord]) ->
     return [raw_id for raw_id, hashed in now if (raw_id, hashed) not in judged]
 
 
-def restore_record(ledger: Ledger, record: DroppedRecord, why: str, target: Target, marks: Marks) -> None:
+def restore_record(
+    ledger: Ledger,
+    record: DroppedRecord,
+    why: str,
+    target: Target,
+    marks: Marks,
+    moves: ArchiveMoves | None = None,
+) -> None:
     """Insert a dropped record into the target, and store that a person decided so.
 
     Args:
@@ -133,6 +153,7 @@ def restore_record(ledger: Ledger, record: DroppedRecord, why: str, target: Targ
         why: The person's reason; may be empty.
         target: Where it is inserted.
         marks: Takes its mark away, if the source is marked.
+        moves: Brings it back from the archive, if it is there.
 
     Raises:
         StateError: If the target refuses the record; it stays dropped.
@@ -140,7 +161,11 @@ def restore_record(ledger: Ledger, record: DroppedRecord, why: str, target: Targ
     ledger.check_places()
     override = Override.keep(record.row, record.raw, why, datetime.now(UTC))
     ledger.rows.put("overrides", [override.row])
-    refused = target.insert([record.raw])
+    refused, place = dict[Any, str](), "source"
+    if moves is not None and record.is_archived:
+        refused = moves.bring_back([id_of_row(record.row)])
+    if not refused or record.is_in_source:
+        refused, place = target.insert([record.raw]), "target"
     # If the target was replaced, the record may be nowhere.
     ledger.check_places()
     if not refused and ledger.current_head.mark is not None:
@@ -151,6 +176,6 @@ def restore_record(ledger: Ledger, record: DroppedRecord, why: str, target: Targ
         # A record that was restored before has no row in `dropped`.
         ledger.rows.put("dropped", [record.row])
         raise StateError(
-            f"the target refuses the record ({refused[0]}), so it stays dropped; correct the cause and "
-            "restore it again"
+            f"the {place} refuses the record ({next(iter(refused.values()))}), so it stays dropped; correct "
+            "the cause and restore it again"
         )

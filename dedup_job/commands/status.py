@@ -76,7 +76,9 @@ def count_undecided(context: Context, head: Head) -> int | None:
     """Return a lower bound of the number of undecided records; None if the server cannot count them."""
     if not context.can_count_source():
         return None
-    return max(0, context.source.estimated_count() - head.counts.in_source)
+    archive = context.archive_of(head)
+    moved = archive.as_source().estimated_count() if archive else 0
+    return max(0, context.source.estimated_count() + moved - head.counts.in_source)
 
 
 def count_new(context: Context) -> int | None:

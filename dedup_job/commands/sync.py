@@ -13,6 +13,7 @@ from dedup_job.audit.audit_session import read_fitting_head
 from dedup_job.commands.backfill import decide
 from dedup_job.commands.outdated_decisions import OutdatedDecisions, SourceComparison
 from dedup_job.errors import LeaseHeld
+from dedup_job.ledger.archive_moves import ArchiveMoves
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.plan_format import Before
@@ -141,6 +142,7 @@ def update(
         if found.outdated.fence is None or head.fence != found.outdated.fence + 1:
             raise LeaseHeld("another command changed this target during the comparison; sync again")
         ledger.check_rights(context.target)
+        bring_back(context, ledger, found.outdated.again.absent())
         failures = FailureGuard(
             context.settings.limits.max_failed_share, WarningList() if consent.allow else stop_run
         )
@@ -160,6 +162,18 @@ def update(
         )
         ledger.close({**updated.as_json(), "exit_code": updated.exit_code})
     return updated
+
+
+def bring_back(context: Context, ledger: Ledger, pages: Iterable[list[bytes]]) -> None:
+    """Move the records with these ids that a sweep moved to an archive back to the source."""
+    archive = context.archive_of(ledger.current_head)
+    if archive is None:
+        return
+    archive.check_rights()
+    moves = ArchiveMoves.begin(ledger, archive, "archive")
+    for ids in pages:
+        moves.bring_all_back(ids)
+    moves.note()
 
 
 @dataclass(slots=True)

@@ -31,7 +31,13 @@ def undo(context: Context, run: str, observe: Observe) -> UndoResult:
     this = RunId.new("undo")
     started = time.monotonic()
     with context.open_ledger(this, undo_origin(context, read_head(context))) as ledger:
-        undo_run = UndoRun(ledger, context.source, context.target, context.marks)
+        undo_run = UndoRun(
+            ledger,
+            context.source,
+            context.target,
+            context.marks,
+            context.archive_of(ledger.current_head),
+        )
         done = undo_run.undo(run, lambda plan: observe(Batch(plan.ids, ()), plan))
         undone = UndoResult(this.name, run, done.plans, done.counts, done.left, time.monotonic() - started)
         ledger.close({**undone.as_json(), "exit_code": undone.exit_code})

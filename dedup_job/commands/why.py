@@ -44,6 +44,7 @@ def why(context: Context, given: str) -> dict[str, Any]:
         **({"changed_since": True} if has_changed else {}),
         "in_source": "source" in raws,
         "in_target": "target" in raws,
+        **({"in_archive": True} if "archive" in raws else {}),
     }
 
 

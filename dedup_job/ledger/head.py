@@ -168,6 +168,35 @@ class MarkProgress:
         return asdict(self)
 
 
+SOURCE, ARCHIVE = "source", "archive"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepProgress:
+    """How far the dropped records of the source are moved to the archive.
+
+    Attributes:
+        archive: Name of the archive, in the source's database.
+        uuid: The UUID of the archive.
+        upto: The records of all plans with lower numbers are moved.
+        is_complete: Whether the last sweep reached the end.
+        removing: Where a removal may still be under way: "source", "archive", or "" for nowhere.
+        until: When such a removal has ended for certain, by the clock of the source's server.
+    """
+
+    archive: str
+    uuid: str
+    upto: int = 0
+    is_complete: bool = False
+    removing: str = ""
+    until: datetime | None = None
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The stored form."""
+        return asdict(self)
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """The state of a ledger, stored in one document.
@@ -193,6 +222,7 @@ class Head:
         adopting: Whether an adoption of the target's own records was begun and has not finished.
         has_copies: Whether unique records are copied to a target.
         mark: How far the source is marked; None if it has no marks.
+        sweep: How far dropped records are moved to an archive; None if none ever was.
     """
 
     source: str
@@ -214,6 +244,7 @@ class Head:
     places: CollectionIds | None = None
     has_copies: bool = True
     mark: MarkProgress | None = None
+    sweep: SweepProgress | None = None
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Head:
@@ -246,6 +277,7 @@ class Head:
             places=stored.get("places"),
             has_copies=stored.get("has_copies", True),
             mark=MarkProgress(**stored["mark"]) if stored.get("mark") else None,
+            sweep=SweepProgress(**stored["sweep"]) if stored.get("sweep") else None,
             **plan_ids,
         )
 

@@ -11,12 +11,14 @@ from typing import Any
 
 from dedup_job.errors import StateError, Unreachable, UsageError
 from dedup_job.ledger.apply_plan import ALTERED, is_as_judged
+from dedup_job.ledger.archive_moves import ArchiveMoves
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.head import UndoProgress
 from dedup_job.ledger.overrides import PASS
 from dedup_job.ledger.plan_format import StoredPlan, counts_key
 from dedup_job.ledger.rows import left_row, row_key, row_keys
 from dedup_job.ledger.run_history import BEFORE
+from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.collection_checks import create_collection
 from dedup_job.mongo.ids import IdSet, id_of, selector
 from dedup_job.mongo.marks import Marks
@@ -118,12 +120,14 @@ class UndoRun:
         source: The source.
         target: The target, from which the run's records are removed.
         marks: Takes the marks of the run's duplicates away, if the source is marked.
+        archive: The archive, from which the run's duplicates return; None if none were moved there.
     """
 
     ledger: Ledger
     source: Source
     target: Target
     marks: Marks
+    archive: Archive | None = None
 
     @property
     def _backup(self) -> UndoBackup:
@@ -156,11 +160,17 @@ class UndoRun:
             if self.target.holds_copies:
                 self.target.remove([], ledger.deadline())
                 self._backup.prepare(ledger.deadline())
+            if self.archive is not None:
+                self.archive.check_rights()
             self._begin(run)
+        moves = ArchiveMoves.begin(ledger, self.archive, "archive") if self.archive else None
         adopted = IdSet.of(
             stored.plan.ids for stored in takewhile(_is_adopted, ledger.plans(ledger.current_head))
         )
         while (stored := self._newest_plan()) is not None:
+            if moves is not None:
+                moves.bring_all_back([stored.plan.ids[row] for row in stored.plan.rows(Action.DUPLICATE)])
+                moves.note(upto=min(moves.progress.upto, stored.id.number))
             left = self._undo_plan(stored, adopted)
             self._step_back(stored, left)
             observe(stored.plan)

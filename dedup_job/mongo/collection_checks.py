@@ -93,6 +93,35 @@ def check_ledger_place(beside: RetryingCollection) -> None:
     _check_ledger_names(beside)
 
 
+def check_archive(
+    source: RetryingCollection, target: RetryingCollection, archive: RetryingCollection
+) -> None:
+    """Raise ConfigError if records of the source cannot be moved to a collection beside it, and back.
+
+    Args:
+        source: The source.
+        target: The target; without copies, the collection beside which the ledger is stored.
+        archive: The collection, which need not exist.
+    """
+    name = f"--archive: {archive.full_name}"
+    if LEDGER.search(archive.name) or archive.name.startswith("system."):
+        raise ConfigError(f"{name} is the name of a collection of a ledger or of the server; choose another")
+    about = _describe(archive)
+    uuid = about and about["info"].get("uuid")
+    for what, other in (("source", source), ("target", target)):
+        found = _describe(other)
+        if archive.full_name == other.full_name or (uuid and found and uuid == found["info"].get("uuid")):
+            raise ConfigError(f"{name} is the {what} itself; choose another collection")
+    if about is not None and (kind := _kind(about)) != "collection":
+        raise ConfigError(f"{name} is a {kind}, which does not keep records as they are; choose another")
+    for what, described in (("source", _describe(source)), ("archive", about)):
+        if described and _collation(described):
+            raise ConfigError(
+                f"{name}: the {what} has a default collation, under which the server takes different texts "
+                "for equal, so it could remove a record that has just changed; `mark` works with it"
+            )
+
+
 def create_alike(source: RetryingCollection, target: RetryingCollection) -> None:
     """Create the target, if it does not exist, with the source's collation.
 
@@ -143,6 +172,18 @@ def collation_of(collection: RetryingCollection) -> str | None:
     if about is None:
         return None
     return str((_collation(about) or {"locale": "simple"})["locale"])
+
+
+def _kind(about: About) -> str:
+    """Return "collection", or the kind of a collection that is no plain one."""
+    if "clusteredIndex" in about["options"]:
+        return "clustered collection"
+    return "capped collection" if about["options"].get("capped") else str(about["type"])
+
+
+def uuid_of(collection: RetryingCollection) -> str | None:
+    """Return the UUID of a collection; None if it does not exist."""
+    return _uuids(collection, [collection.name]).get(collection.name)
 
 
 def _collation(about: About) -> About | None:

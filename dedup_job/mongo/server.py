@@ -214,6 +214,7 @@ NEEDS = (
     Need("undo", target=("find", "insert", "remove"), ledger=WRITE),
     Need("sync", target=WRITE, ledger=WRITE),
     Need("mark", source=("find", "update"), ledger=WRITE),
+    Need("sweep", source=("find", "insert", "remove"), ledger=WRITE),
 )
 
 

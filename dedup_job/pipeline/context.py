@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from functools import cached_property
 from math import inf
 from typing import Protocol, Self
 
@@ -18,6 +19,7 @@ from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo import collection_checks
+from dedup_job.mongo.archive import Archive, SourceAndArchive
 from dedup_job.mongo.client import RetryPolicy, connect
 from dedup_job.mongo.collection_checks import Places
 from dedup_job.mongo.copy_indexes import Indexes
@@ -114,6 +116,7 @@ class Context:
             source.unretried, settings.source.condition, size, self.retry, pace, field.without
         )
         self.marks = Marks(source, field, pace)
+        self._collections, self._pace = (source, target), pace
         if has_copies:
             self.target = Target(target.unretried, self.retry)
         else:
@@ -193,6 +196,37 @@ class Context:
             ledger.interrupt(exit_code_of(error))
             raise
 
+    def archive(self, name: str) -> Archive:
+        """Return a collection beside the source, as an archive for dropped records."""
+        return Archive(self._collections[0], name, self.marks.field, self._pace)
+
+    def check_archive(self, archive: Archive) -> None:
+        """Raise ConfigError if records of the source cannot be moved to this archive, and back."""
+        archive.check(self._collections[1])
+
+    def archive_of(self, head: Head | None) -> Archive | None:
+        """Return the archive that dropped records were moved to; None if no sweep was begun.
+
+        Raises:
+            StateError: If the archive was dropped or replaced.
+        """
+        if head is None or head.sweep is None:
+            return None
+        archive = self.archive(head.sweep.archive)
+        archive.check_same(head.sweep.uuid)
+        return archive
+
+    @cached_property
+    def archive_for_lookups(self) -> Archive | None:
+        """The archive at the first look-up; None if no sweep was begun."""
+        return self.archive_of(self.ledger_reader().head())
+
+    @property
+    def dropped_records(self) -> RecordLookup:
+        """Where records are that were dropped: in the source or, after a sweep, in the archive."""
+        archive = self.archive_for_lookups
+        return self.source if archive is None else SourceAndArchive(self.source, archive)
+
     def keepers(self, records: RecordLookup, engine: LocalEngine) -> Keepers:
         """Return an empty set of keepers.
 
@@ -250,9 +284,9 @@ class Context:
         return not is_recent or not self.can_count_source()
 
     def text_beginnings(self, ids: Iterable[bytes]) -> dict[bytes, str]:
-        """Return the first characters of these source records' cleaned texts, or "(reason)", by id."""
+        """Return the first characters of these records' cleaned texts, or "(reason)", by id."""
         reader, beginnings = self.recipe.reader, dict[bytes, str]()
-        for records in self.source.fetch(list(dict.fromkeys(ids))):
+        for records in self.dropped_records.fetch(list(dict.fromkeys(ids))):
             texts, reasons = reader.texts([*records.values()])
             shown = (text[:BEGINNING] or f"({reason})" for text, reason in zip(texts, reasons, strict=True))
             beginnings |= zip(records, shown, strict=True)

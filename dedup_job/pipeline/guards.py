@@ -289,6 +289,15 @@ def check_vanished(vanished: int, decided: int, max_share: float, warn: Warn) ->
         )
 
 
+def check_swept_share(dropped: int, decided: int, max_share: float, warn: Warn) -> None:
+    """Warn if too large a share of the decided records would leave the source."""
+    if decided >= MIN_RECORDS_FOR_SHARE and dropped > max_share * decided:
+        warn(
+            f"{dropped:,} of {decided:,} decided records would leave the source, more than "
+            f"[limits] max_drop_share = {max_share:g}"
+        )
+
+
 def list_counts(counts: Mapping[str, int]) -> str:
     """Return names with their counts as text, the greatest count first."""
     return ", ".join(f"{name} {count:,}" for name, count in Counter(counts).most_common(MAX_NAMES))

@@ -201,6 +201,8 @@ class SourceScan:
             return True
         # Fewer records than the ledger counts are suspicious, too: deletions can hide late arrivals.
         there = self.context.source.estimated_count_before(start)
+        if archive := self.context.archive_of(self.head):
+            there += archive.as_source().estimated_count_before(start)
         return there != self.head.counts.in_source - len(window.decided)
 
     def _may_have_missed_behind_watermark(self) -> bool:

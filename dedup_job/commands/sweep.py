@@ -1,0 +1,243 @@
+"""`sweep`: move dropped records out of the source, into an archive beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from dedup_job.commands.mark import dropped_rows, plans_from
+from dedup_job.commands.undo import read_head, undo_origin
+from dedup_job.errors import ConfigError, UsageError
+from dedup_job.ledger.archive_moves import ArchiveMoves
+from dedup_job.ledger.compatibility import check_whole
+from dedup_job.ledger.head import Head, SweepProgress
+from dedup_job.ledger.kept_versions import KeptVersions
+from dedup_job.ledger.plan_format import StoredPlan
+from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.run_history import RunId
+from dedup_job.mongo.archive import Archive
+from dedup_job.mongo.ids import IdSet, extended
+from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.guards import WarningList, check_swept_share, stop_run
+from dedup_job.records import ADOPT, Plan, digest
+from dedup_job.report.progress import Advance
+from dedup_job.report.sweep_results import CHANGED, KEEPER, UNMOVABLE, SweepResult
+
+
+def open_archive(context: Context, name: str | None) -> Archive:
+    """Return the archive of this ledger, or the collection that will be it.
+
+    Args:
+        context: The open connections.
+        name: Name of a collection in the source's database; None for the archive of the first sweep.
+
+    Raises:
+        UsageError: If no archive is named.
+        ConfigError: If the collection cannot be an archive.
+        NotPermitted: If the user may not move records.
+    """
+    head = read_head(context)
+    check_whole(head)
+    if head.sweep is None and name is None:
+        raise UsageError("name a collection for the records that leave the source: --archive COLLECTION")
+    if head.sweep is not None and name not in (None, head.sweep.archive):
+        raise ConfigError(
+            f"--archive: records of {context.source_name} were moved to {head.sweep.archive} before, so "
+            f"{name} cannot be its archive, too"
+        )
+    archive = context.archive_of(head) or context.archive(str(name))
+    context.check_archive(archive)
+    archive.check_rights()
+    if head.sweep is None:
+        _check_other_records(context, head, archive)
+    return archive
+
+
+def _check_other_records(context: Context, head: Head, archive: Archive) -> None:
+    """Raise ConfigError if a collection has other versions of dropped records."""
+    if not archive.as_source().estimated_count():
+        return
+    for stored in plans_from(context.ledger_reader(), head, 0):
+        due = DueRecords.of(stored.plan, IdSet())
+        for found in archive.records.fetch(list(due.judged)):
+            for raw_id in found.keys() & due.judged.keys():
+                if digest(found[raw_id]) != due.judged[raw_id]:
+                    raise ConfigError(
+                        f"--archive: {archive.full_name} has another record with the _id "
+                        f"{extended(raw_id)}; choose another collection"
+                    )
+
+
+def guard_share(context: Context, max_share: float, is_noted: bool) -> None:
+    """Stop if too large a share of the decided records would leave the source.
+
+    Raises:
+        GuardStop: If the share is larger than `max_share`, unless `is_noted`: then a warning is logged.
+    """
+    counts = read_head(context).counts
+    check_swept_share(counts.duplicate, counts.read, max_share, WarningList() if is_noted else stop_run)
+
+
+@dataclass(frozen=True, slots=True)
+class DueRecords:
+    """The dropped records of a plan.
+
+    Attributes:
+        judged: `digest` of the judged version of each record, by raw id.
+        keepers: Raw id of the keeper of each record.
+    """
+
+    judged: Mapping[bytes, bytes]
+    keepers: Mapping[bytes, bytes]
+
+    @classmethod
+    def of(cls, plan: Plan, restored: IdSet) -> DueRecords:
+        """Return the dropped records of a plan; `restored` has the ids of records that a person restored."""
+        judged, keepers = dict[bytes, bytes](), dict[bytes, bytes]()
+        for row in dropped_rows(plan, restored):
+            match = plan.verdicts[row].match
+            assert match is not None
+            judged[plan.ids[row]] = plan.hashes[row].tobytes()
+            keepers[plan.ids[row]] = match.keeper
+        return cls(judged, keepers)
+
+
+def sweep(context: Context, archive: Archive, advance: Advance) -> SweepResult:
+    """Move the dropped records of the source to the archive.
+
+    It can be killed at any moment; the next call goes on.  A record leaves the source only after a majority
+    has it in the archive, while its keeper is in the source, and if it is still as it was judged.
+
+    Args:
+        context: The open connections.
+        archive: The result of `open_archive`.
+        advance: Called with the number of decisions that were looked at since the last call.
+    """
+    head, started = read_head(context), time.monotonic()
+    this = RunId.new("sweep")
+    with context.open_ledger(this, undo_origin(context, head)) as ledger:
+        head = ledger.recover(context.source, context.target)
+        progress = head.sweep or SweepProgress(archive.name, archive.create())
+        first = 0 if progress.is_complete else progress.upto
+        progress = replace(progress, upto=first, is_complete=False)
+        ledger.swap({"pending": None}, {"sweep": progress.key})
+        moves = ArchiveMoves.begin(ledger, archive, "source")
+        result = SweepResult(this.name, context.source_name, archive.full_name)
+        run = SweepRun(context, archive, IdSet.of(ledger.overridden_ids()), result)
+        for stored in run.plans(ledger, head, first):
+            for piece in run.movable(stored):
+                run.move(piece, moves)
+            advance(len(stored.plan))
+            moves.note(upto=stored.id.number + 1)
+        moves.note(upto=head.next, is_complete=True)
+        result.seconds = time.monotonic() - started
+        ledger.close({**result.as_json(), "exit_code": result.exit_code})
+    return result
+
+
+def preview_sweep(context: Context, archive: Archive, advance: Advance) -> SweepResult:
+    """Count what `sweep` would do; writes nothing."""
+    head, reader, started = read_head(context), context.ledger_reader(), time.monotonic()
+    result = SweepResult("", context.source_name, archive.full_name, is_preview=True)
+    run = SweepRun(context, archive, IdSet.of(reader.overridden_ids()), result)
+    for stored in run.plans(reader, head, 0):
+        for piece in run.movable(stored):
+            result.add(len(piece.records), {})
+        advance(len(stored.plan))
+    result.seconds = time.monotonic() - started
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class MovableRecords:
+    """Some records of a plan that may be moved.
+
+    Attributes:
+        records: The raw records, with their marks, by raw id.
+        keepers: Raw id of the keeper of each record.
+    """
+
+    records: Mapping[bytes, bytes]
+    keepers: Mapping[bytes, bytes]
+
+    def dropped_for(self, keepers: Collection[bytes]) -> set[bytes]:
+        """Return the ids of the records with one of these keepers."""
+        return {raw_id for raw_id in self.records if self.keepers[raw_id] in keepers}
+
+    def without(self, ids: Collection[bytes]) -> Mapping[bytes, bytes]:
+        """Return the raw records with other ids."""
+        return {raw_id: raw for raw_id, raw in self.records.items() if raw_id not in ids}
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRun:
+    """The work of one sweep, or of its preview.
+
+    Attributes:
+        context: The open connections.
+        archive: The archive.
+        restored: Ids of records that a person restored.
+        result: Gets the counts.
+        kept: The judged versions of the keepers of all plans so far.
+    """
+
+    context: Context
+    archive: Archive
+    restored: IdSet
+    result: SweepResult
+    kept: KeptVersions = field(default_factory=KeptVersions)
+
+    def plans(self, reader: LedgerReader, head: Head, first: int) -> Iterator[StoredPlan]:
+        """Yield the plans from a number on, after their keepers and those of earlier plans are known."""
+        for stored in reader.plans(head):
+            # Adopted records are not in the source.
+            if stored.mode != ADOPT:
+                self.kept.add(stored.plan)
+                if stored.id.number >= first:
+                    yield stored
+
+    def movable(self, stored: StoredPlan) -> Iterator[MovableRecords]:
+        """Yield the records of a plan that may be moved, some megabytes at a time, and count the others."""
+        due = DueRecords.of(stored.plan, self.restored)
+        missing = set(due.judged)
+        for found in self.archive.stored(list(due.judged)):
+            records, stay = dict[bytes, bytes](), dict[bytes, str]()
+            for raw_id in found.keys() & due.judged.keys():
+                raw = found[raw_id]
+                if digest(self.archive.without_mark(raw)) != due.judged[raw_id]:
+                    stay[raw_id] = CHANGED
+                elif not self.archive.can_take(raw):
+                    stay[raw_id] = UNMOVABLE
+                else:
+                    records[raw_id] = raw
+            missing -= found.keys()
+            piece = MovableRecords(records, due.keepers)
+            keepers = {due.keepers[raw_id] for raw_id in records}
+            without_keeper = piece.dropped_for(keepers - self._valid_keepers(keepers))
+            self.result.add(0, stay | dict.fromkeys(without_keeper, KEEPER))
+            yield MovableRecords(piece.without(without_keeper), due.keepers)
+        self.result.already += len(missing) - len(self.archive.records.absent(missing))
+
+    def _valid_keepers(self, keepers: Collection[bytes]) -> set[bytes]:
+        """Return the keepers that are in the source with the text that they were kept for."""
+        versions, valid = self.kept.find(list(keepers)), set[bytes]()
+        for found in self.context.source.fetch(list(versions)):
+            there = found.keys() & versions.keys()
+            same = {raw_id for raw_id in there if digest(found[raw_id]) == versions[raw_id][0]}
+            edited = sorted(there - same)
+            texts, _ = self.context.recipe.reader.texts([found[raw_id] for raw_id in edited])
+            valid |= same | {
+                raw_id
+                for raw_id, text in zip(edited, texts, strict=True)
+                if digest(text.encode("utf-8", "surrogatepass")) == versions[raw_id][1]
+            }
+        return valid
+
+    def move(self, piece: MovableRecords, moves: ArchiveMoves) -> None:
+        """Copy records to the archive, and remove them from the source where their keeper still is."""
+        stay = self.archive.copy(piece.records)
+        keepers = {piece.keepers[raw_id] for raw_id in piece.records}
+        stay |= dict.fromkeys(piece.dropped_for(self.context.source.absent(keepers)), KEEPER)
+        stay |= moves.move_out(piece.without(stay))
+        self.result.add(len(piece.records) - len(stay), stay)

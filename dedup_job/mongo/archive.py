@@ -1,0 +1,189 @@
+"""The archive: the collection beside the source to which `sweep` moves dropped records.
+
+A record is in the archive byte for byte, without its mark.  Removals have a time limit by the server's clock,
+so it is known when a removal of a killed command can no longer arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from pymongo import DeleteMany, timeout
+from pymongo.errors import BulkWriteError
+
+from dedup_job.errors import StateError
+from dedup_job.mongo.collection_checks import check_archive, create_collection, uuid_of
+from dedup_job.mongo.id_lookup import Lookup
+from dedup_job.mongo.ids import selector
+from dedup_job.mongo.marks import MarkField
+from dedup_job.mongo.rate_limit import Pace
+from dedup_job.mongo.record_equality import has_empty_time
+from dedup_job.mongo.retrying_collection import RetryingCollection
+from dedup_job.mongo.server import Rights
+from dedup_job.mongo.source import Source
+from dedup_job.mongo.target import REMOVAL_SECONDS, Target, record_errors
+from dedup_job.mongo.unchanged import filters, is_comparable
+
+# Bytes of records in one command.
+COMMAND_BYTES = 8 << 20
+
+
+class Archive:
+    """Moves records of the source into an archive, and back.
+
+    Attributes:
+        name: Name of the archive, in the source's database.
+        full_name: The same, as `database.collection`.
+        records: The records of the archive.
+    """
+
+    def __init__(self, source: RetryingCollection, name: str, field: MarkField, pace: Pace) -> None:
+        """Set the collections, and the rate at which records of the source are read.
+
+        Args:
+            source: The source.
+            name: Name of the archive.
+            field: The field of the marks, which is no part of a record.
+            pace: Limits the read rate.
+        """
+        archive = RetryingCollection(source.database[name], "the archive", source.retry)
+        self.name, self.full_name = name, archive.full_name
+        self.records = Target(archive.unretried, source.retry)
+        self._source, self._archive, self._field, self._pace = source, archive, field, pace
+        self._stored = Lookup(source)
+        self._way_back = Target(source.unretried, source.retry, field.without)
+
+    def check(self, target: RetryingCollection) -> None:
+        """Raise ConfigError if records cannot be moved to this archive, and back."""
+        check_archive(self._source, target, self._archive)
+
+    def check_rights(self) -> None:
+        """Raise NotPermitted if the user may not move records, before anything is written."""
+        rights, database = Rights.of(self._source), self._source.database.name
+        for collection in (self._source, self._archive):
+            rights.check(collection.what, ("find", "insert", "remove"), database, collection.name)
+
+    def create(self) -> str:
+        """Create the archive if it does not exist; return its UUID."""
+        self._archive.attempt(lambda: create_collection(self._archive.unretried))
+        uuid = uuid_of(self._archive)
+        if uuid is None:
+            raise StateError(f"the archive {self.full_name} was dropped while it was created; run again")
+        return uuid
+
+    def check_same(self, uuid: str) -> None:
+        """Raise StateError if the archive is not the collection that records were moved to."""
+        if uuid_of(self._archive) != uuid:
+            raise StateError(
+                f"the archive {self.full_name}, which holds records of the source, was dropped, renamed or "
+                "restored; bring it back under this name"
+            )
+
+    def stored(self, ids: Sequence[bytes]) -> Iterator[dict[bytes, bytes]]:
+        """Yield the records of the source with these ids, with their marks, in pieces.
+
+        See `Lookup.pieces`; the pieces come at the limited rate.
+        """
+        for found in self._stored.pieces(ids):
+            self._pace.spend(len(found), sum(map(len, found.values())))
+            yield found
+
+    def without_mark(self, raw: bytes) -> bytes:
+        """Return the record as it is judged, and archived."""
+        return self._field.without(raw)
+
+    @staticmethod
+    def can_take(raw: bytes) -> bool:
+        """Return whether a raw record can be moved: the archive keeps all of its bytes."""
+        return is_comparable(raw) and not has_empty_time(raw)
+
+    def copy(self, records: Mapping[bytes, bytes]) -> dict[bytes, str]:
+        """Insert raw records into the archive, without their marks.
+
+        Returns:
+            The reason of each refusal, by id; "conflict" if the archive has another record with the id.
+        """
+        ids = list(records)
+        refused = self.records.insert([self._field.without(raw) for raw in records.values()])
+        return {ids[place]: reason for place, reason in refused.items()}
+
+    def remove_unchanged(self, records: Mapping[bytes, bytes], before: datetime) -> bool:
+        """Remove raw records from the source that are still there byte for byte.
+
+        Args:
+            records: The records, with their marks, by id.
+            before: The server removes nothing when its clock has passed this time.
+
+        Returns:
+            Whether no removal can still be under way: no answer was lost.
+        """
+        removals, nbytes, is_certain = list[DeleteMany](), 0, True
+        for condition, ids in filters(records):
+            removals.append(DeleteMany({"$and": [condition, _in_time(before)]}))
+            nbytes += sum(len(records[raw_id]) for raw_id in ids)
+            if nbytes > COMMAND_BYTES:
+                is_certain &= _remove(self._source, removals)
+                removals, nbytes = [], 0
+        return (not removals or _remove(self._source, removals)) and is_certain
+
+    def remove(self, ids: Sequence[bytes], before: datetime) -> bool:
+        """Remove records from the archive; `before` and the result are as in `remove_unchanged`."""
+        return _remove(self._archive, [DeleteMany({"$and": [selector(ids), _in_time(before)]})])
+
+    def put_back(self, records: Mapping[bytes, bytes]) -> dict[bytes, str]:
+        """Insert raw records into the source.
+
+        Returns:
+            The reason of each refusal, by id; "conflict" if the source has another record with the id.
+        """
+        ids = list(records)
+        refused = self._way_back.insert(list(records.values()))
+        return {ids[place]: reason for place, reason in refused.items()}
+
+    def now(self) -> datetime:
+        """Return the clock of the source's server, in UTC."""
+        return self._source.server_time()
+
+    def as_source(self) -> Source:
+        """Return the archive, read like a source."""
+        return Source(self._archive.unretried, {}, retry=self._archive.retry)
+
+
+def _in_time(before: datetime) -> Mapping[str, Any]:
+    return {"$expr": {"$lt": ["$$NOW", before]}}
+
+
+def _remove(collection: RetryingCollection, removals: Sequence[DeleteMany]) -> bool:
+    """Send removals, which end after 15 seconds; return whether no answer was lost."""
+    attempts = 0
+
+    def send() -> None:
+        nonlocal attempts
+        attempts += 1
+        with timeout(REMOVAL_SECONDS):
+            try:
+                collection.unretried.bulk_write(removals, ordered=False)
+            except BulkWriteError as error:
+                # The caller looks for records that are still there.
+                record_errors(error)
+
+    collection.attempt(send)
+    return attempts == 1
+
+
+class SourceAndArchive:
+    """The records of the source, and the archived records that the source does not have."""
+
+    def __init__(self, source: Source, archive: Archive) -> None:
+        self._source, self._archive = source, archive
+
+    def fetch(self, ids: Sequence[bytes], fields: Sequence[str] = ()) -> Iterator[dict[bytes, bytes]]:
+        """Yield the existing records with these ids, by id, in pieces; see `Lookup.pieces`."""
+        rest = dict.fromkeys(ids)
+        for there in self._source.fetch(ids, fields):
+            for raw_id in there:
+                rest.pop(raw_id, None)
+            yield there
+        yield from self._archive.records.fetch(list(rest), fields)

@@ -1,0 +1,249 @@
+"""`sweep` moves dropped records to the archive, byte for byte, and nothing else; the way back is open."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from bson import Int64
+
+from dedup_job.ledger import archive_moves
+from scripts.bench.corpus import Mix, generate
+from tests.support.job import Job
+from tests.support.sweep_cases import ARCHIVE, archived, plans, records, restore, sweep
+from tests.support.undo_cases import undo
+
+RECORDS = list(generate(300, seed=5, mix=Mix(duplicates=0.4, odd=0.05)))
+OTHER = "完全不同的另一段文字，谁也没有见过它。"
+
+
+@pytest.fixture(autouse=True)
+def short_removals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait one second, not 45, where a command waits until the last removal has ended."""
+    monkeypatch.setattr(archive_moves, "BEGIN_SECONDS", 1.0)
+    monkeypatch.setattr(archive_moves, "REMOVAL_SECONDS", 0.0)
+
+
+def answer(job: Job, *arguments: str, code: int = 0) -> Any:
+    done = job.command(*arguments, "--json")
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+def dropped(job: Job) -> dict[Any, Any]:
+    """Return the keeper of each dropped record, by id."""
+    return {row["_id"]: row["keeper"] for row in job.ledger("dropped").find()}
+
+
+def fill(job: Job, count: int = 300) -> None:
+    job.set("source", fields=["data"])
+    job.source.insert_many([{**record, "_id": number} for number, record in enumerate(RECORDS[:count])])
+
+
+@pytest.fixture(params=[False, True], ids=["bare", "with copies"])
+def decided(job: Job, request: pytest.FixtureRequest) -> Job:
+    fill(job)
+    decided = job if request.param else job.without_copies()
+    decided.decide("backfill")
+    return decided
+
+
+def test_each_dropped_record_is_moved_byte_for_byte_and_all_else_stays(decided: Job) -> None:
+    before, due = records(decided), dropped(decided).keys()
+
+    assert answer(decided, "sweep", "--archive", ARCHIVE, "--dry-run")["moved"] == len(due)
+    assert (records(decided), archived(decided)) == (before, {})
+    assert answer(decided, "sweep", "--archive", ARCHIVE, "--yes")["moved"] == len(due)
+
+    assert archived(decided) == {key: before[key] for key in due}
+    assert records(decided) == {key: before[key] for key in before.keys() - due}
+    again = answer(decided, "sweep", "--yes")
+    assert (again["moved"], again["already"], again["stay"]) == (0, len(due), {})
+
+
+def test_a_swept_source_decides_and_agrees_as_an_unswept_one(
+    job: Job, decided: Job, request: pytest.FixtureRequest
+) -> None:
+    other = request.getfixturevalue("another_job")()
+    twin = other if decided.has_copies else other.without_copies()
+    twin.decide("backfill")
+    assert answer(decided, "mark", "--yes")["marked"] > 50
+    sweep(decided)
+
+    assert answer(decided, "verify")["differences"] == {}
+    changes = answer(decided, "changes", "--content")
+    assert (changes["changed"]["records"], changes["vanished"]["records"]) == ([], [])
+    late = [{**record, "_id": 1000 + n} for n, record in enumerate(RECORDS[:80])]
+    for one in (decided, twin):
+        one.source.insert_many(late)
+        assert one.decide("run").counts.read == 80
+        assert one.decide("run").counts.read == 0
+    assert plans(decided) == plans(twin)
+    due = answer(decided, "sync", "--dry-run")
+    assert (due["renew"], due["undecided"], due["take_out"]) == (0, 0, {"kept": 0, "not_kept": 0})
+    assert set(due["decide_again"].values()) == {0}
+    assert answer(decided, "status")["behind"]["records"] is None
+
+
+def test_marks_do_not_reach_the_archive(decided: Job) -> None:
+    before = records(decided)
+    answer(decided, "mark", "--yes")
+
+    sweep(decided)
+
+    assert archived(decided) == {key: before[key] for key in dropped(decided)}
+
+
+def test_records_that_changed_and_records_without_their_keeper_stay(decided: Job) -> None:
+    (changed, keeper), *others = dropped(decided).items()
+    lonely, lost = next((one, kept) for one, kept in others if kept != keeper)
+    edited = next(kept for _, kept in others if kept not in (keeper, lost))
+    decided.source.update_one({"_id": changed}, {"$set": {"views": -1}})
+    decided.source.delete_one({"_id": lost})
+    decided.source.update_one({"_id": edited}, {"$set": {"data": OTHER}})
+    # The text of this keeper is the same.
+    decided.source.update_one({"_id": keeper}, {"$set": {"views": -1}})
+    before = records(decided)
+
+    done = answer(decided, "sweep", "--archive", ARCHIVE, "--yes")
+
+    without = {one for one, kept in dropped(decided).items() if kept in (lost, edited)}
+    assert done["stay"]["changed"]["ids"] == [changed]
+    assert set(done["stay"]["keeper"]["ids"]) == without >= {lonely}
+    assert archived(decided).keys() == dropped(decided).keys() - without - {changed}
+    assert records(decided) | archived(decided) == before
+
+
+@pytest.mark.parametrize("value", [7.0, Int64(7), "7", None])
+def test_a_record_that_changes_while_it_is_moved_stays(
+    job: Job, monkeypatch: pytest.MonkeyPatch, value: Any
+) -> None:
+    job.source.insert_many([{"_id": n, "text": OTHER, "n": [{"views": 7}]} for n in range(3)])
+    bare = job.without_copies()
+    bare.decide("backfill")
+    copy = archive_moves.ArchiveMoves.move_out
+
+    def edit_and_move(*arguments: Any) -> Any:
+        bare.source.update_one({"_id": 1}, {"$set": {"n.0.views": value}})
+        return copy(*arguments)
+
+    monkeypatch.setattr(archive_moves.ArchiveMoves, "move_out", edit_and_move)
+    before = records(bare)
+
+    done = sweep(bare).as_json()
+
+    assert done["stay"]["changed"]["ids"] == [1]
+    assert records(bare).keys() == {0, 1}
+    assert archived(bare) == {key: before[key] for key in (1, 2)}
+
+
+def test_records_come_back_by_restore_and_undo(decided: Job) -> None:
+    before = records(decided)
+    one, *_ = dropped(decided)
+    sweep(decided)
+
+    restore(decided, one)
+
+    assert records(decided)[one] == before[one]
+    assert one not in archived(decided)
+    assert answer(decided, "verify")["differences"] == {}
+    # A restored record is not swept again.
+    assert sweep(decided).moved == 0
+    decided.source.delete_one({"_id": one})
+    assert answer(decided, "changes")["vanished"]["records"][0]["id"] == one
+    run = decided.ledger("runs").find_one({"mode": "backfill"})
+    assert run is not None
+    undo(decided, run["_id"])
+    assert records(decided) == {key: before[key] for key in before if key != one}
+    assert archived(decided) == {}
+    decided.decide("backfill")
+    assert sweep(decided).moved == len(dropped(decided))
+
+
+def test_records_whose_keeper_is_gone_come_back_to_be_decided_again(decided: Job) -> None:
+    before = records(decided)
+    sweep(decided)
+    lost = next(iter(dropped(decided).values()))
+    orphans = {one for one, keeper in dropped(decided).items() if keeper == lost}
+    decided.source.delete_one({"_id": lost})
+
+    assert decided.command("sync", "--yes").returncode == 0
+
+    assert orphans - dropped(decided).keys()
+    assert archived(decided).keys() == before.keys() - records(decided).keys() - {lost}
+    assert answer(decided, "verify")["differences"] == {}
+    sweep(decided)
+    assert archived(decided).keys() == dropped(decided).keys()
+    assert records(decided) | archived(decided) == {key: before[key] for key in before if key != lost}
+
+
+def test_commands_that_look_find_swept_records(decided: Job) -> None:
+    one, keeper = next(iter(dropped(decided).items()))
+    shown = decided.command("group", str(keeper)).stdout
+    sweep(decided)
+
+    assert decided.command("group", str(keeper)).stdout == shown
+    about = answer(decided, "why", str(one))
+    assert (about["in_source"], about["in_archive"]) == (False, True)
+
+
+def refused(job: Job, archive: str, *more: str) -> str:
+    before = job.hash()
+    done = job.command("sweep", "--archive", archive, "--yes", *more)
+    assert done.returncode == 78, done.stderr
+    assert job.hash() == before
+    return done.stderr
+
+
+def test_collections_that_cannot_be_an_archive_are_refused_by_name(decided: Job) -> None:
+    database = decided.database
+    database.create_collection("view", viewOn="pages", pipeline=[])
+    database.create_collection("small", capped=True, size=1 << 20)
+    database.create_collection("times", timeseries={"timeField": "at"})
+    database.create_collection("folded", collation={"locale": "en", "strength": 2})
+
+    assert "is the source itself" in refused(decided, "pages")
+    assert "of a ledger" in refused(decided, "other.dedup.dropped")
+    assert "is a view" in refused(decided, "view")
+    assert "is a capped collection" in refused(decided, "small")
+    assert "is a timeseries" in refused(decided, "times")
+    assert "default collation" in refused(decided, "folded")
+    if decided.has_copies:
+        assert "is the target itself" in refused(decided, "unique")
+
+
+def test_other_records_with_the_ids_are_refused_before_anything_is_written(decided: Job) -> None:
+    one = next(iter(dropped(decided)))
+    decided.database["full"].insert_many([{"_id": "mine"}, {"_id": one, "data": "mine"}])
+
+    assert f"has another record with the _id {one}" in refused(decided, "full")
+
+
+def test_an_archive_is_named_once_and_must_stay(decided: Job) -> None:
+    assert "--archive COLLECTION" in decided.command("sweep", "--yes").stderr
+    sweep(decided)
+    assert "were moved to pages_archive before" in refused(decided, "elsewhere")
+    decided.database[ARCHIVE].rename("gone")
+
+    for command in (["sweep", "--yes"], ["changes"], ["sync", "--yes"], ["undo", "x"], ["restore", "1"]):
+        done = decided.command(*command)
+        assert done.returncode in (64, 65), (command, done.stderr)
+    assert "dropped, renamed or restored" in decided.command("changes").stderr
+
+
+def test_a_sweep_of_nearly_everything_is_stopped(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = job.without_copies()
+    bare.source.insert_many([{"_id": n, "text": OTHER} for n in range(20)])
+    bare.set("limits", max_drop_share=0.5)
+    bare.decide("backfill")
+    monkeypatch.setattr("dedup_job.pipeline.guards.MIN_RECORDS_FOR_SHARE", 10)
+    from dedup_job import config
+    from dedup_job.commands.sweep import guard_share
+    from dedup_job.errors import GuardStop
+    from dedup_job.pipeline.context import Context
+
+    with Context(config.check_settings(bare.tables, "test")) as context:
+        guard_share(context, 0.5, is_noted=True)
+        with pytest.raises(GuardStop, match="19 of 20 decided records would leave the source"):
+            guard_share(context, 0.5, is_noted=False)
