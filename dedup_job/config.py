@@ -90,6 +90,12 @@ def javascript_in(condition: object) -> str | None:
     return named or javascript_in(list(condition.values()))
 
 
+def check_paths(paths: Sequence[str]) -> None:
+    """Raise ValueError if a path cannot name a field."""
+    if not all(part for path in paths for part in path.split(".")):
+        raise ValueError("dotted paths, such as body or page.text")
+
+
 class Section(BaseModel):
     """A table of the settings file."""
 
@@ -110,8 +116,7 @@ class SourceSettings(Section):
     @field_validator("fields")
     @classmethod
     def _are_paths(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if not all(part for path in value for part in path.split(".")):
-            raise ValueError("dotted paths, such as body or page.text")
+        check_paths(value)
         return value
 
     @field_validator("filter")
@@ -200,7 +205,16 @@ class MatchSettings(Section):
     min_similarity: float | None = Field(None, ge=0, le=1)
     shingle: int | None = Field(None, ge=1, le=32)
     numbers: Literal["ignore", "distinguish"] = "ignore"
+    within: tuple[Name, ...] = Field((), strict=False)
     cache_mb: int = Field(256, ge=1)
+
+    @field_validator("within")
+    @classmethod
+    def _are_fields(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        check_paths(value)
+        if len(set(value)) < len(value):
+            raise ValueError("each field once")
+        return value
 
 
 class EngineSettings(Section):
@@ -307,6 +321,13 @@ class Settings(Deciding):
             return table
         place = {name: source[name] for name in ("database", "collection") if name in source}
         return {**table, "target": {**place, **target}}
+
+    @property
+    def page(self) -> ReportSettings:
+        """`[report]` for the HTML page, which shows the fields of `[match] within` if it names no others."""
+        report, within = self.report, self.match.within
+        fields = {"show": report.show or within, "group_by": report.group_by or next(iter(within), None)}
+        return report.model_copy(update=fields)
 
     # Settings that the environment or the command line changes, as "match.min_similarity (--set)".
     _overrides: tuple[str, ...] = PrivateAttr(())

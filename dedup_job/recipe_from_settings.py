@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ def make_recipe(settings: Settings) -> Recipe:
     Raises:
         ConfigError: If values contradict each other, or a file cannot be used.
     """
-    return recipe_for(settings, TextFields(settings.source.fields))
+    return recipe_for(settings, TextFields(settings.source.fields, settings.match.within))
 
 
 def recipe_for(settings: Deciding, texts: TextFields) -> Recipe:
@@ -44,7 +44,7 @@ def recipe_for(settings: Deciding, texts: TextFields) -> Recipe:
     profile = PROFILES[recipe.profile]
     bits = recipe.bits or profile.bits
     matching = _override(_override(profile.matching, recipe), match)
-    errors = list(_find_contradictions(matching, bits))
+    errors = list(_find_contradictions(matching, bits, match.within))
     parts: dict[str, Any] = {}
     # Every part is tried even after an error, so that one message names everything to correct.
     try:
@@ -70,7 +70,7 @@ def recipe_for(settings: Deciding, texts: TextFields) -> Recipe:
     )
 
 
-def _find_contradictions(matching: Matching, bits: int) -> Iterator[str]:
+def _find_contradictions(matching: Matching, bits: int, within: Sequence[str]) -> Iterator[str]:
     """Yield an error for each combination of settings that are valid alone but not together."""
     for name in ("radius", "band_radius"):
         if (radius := getattr(matching, name)) > bits:
@@ -84,6 +84,8 @@ def _find_contradictions(matching: Matching, bits: int) -> Iterator[str]:
         )
     if matching.numbers == "distinguish":
         yield "[match] numbers: numbers are only compared in texts that are: set min_similarity above 0"
+    if within:
+        yield "[match] within: groups are only compared where texts are: set min_similarity above 0"
 
 
 def _override(values: T, section: Section) -> T:

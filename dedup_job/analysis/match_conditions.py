@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -121,7 +123,7 @@ def check_rules(
         matching: What counts as a duplicate.
         distinct: How many distinct terms each text has.
     """
-    same = prints.digests[0].tobytes() == prints.digests[1].tobytes()
+    same = texts[0] == texts[1]
     shared = SharedKeys.of(prints, matching)
     conditions = [
         MatchRule("same_text", same, f"the cleaned texts {'are the same' if same else 'differ'}"),
@@ -139,6 +141,19 @@ def check_rules(
     measured, least = similarity(prints), matching.min_similarity
     what = f"similarity {measured:.4f}, at least {least:g} is needed"
     return [*conditions, MatchRule("min_similarity", measured >= least, what)]
+
+
+def check_groups(is_same: bool, first: Mapping[str, Any], second: Mapping[str, Any]) -> MatchRule:
+    """Return the condition that two records are of one group, given the values that decide it."""
+    if is_same:
+        return MatchRule("within", True, f"both have the same {' and '.join(first)}")
+    differing = [path for path in first if first[path] != second[path]] or list(first)
+    values = (f"{path} is {_as_json(first[path])} and {_as_json(second[path])}" for path in differing)
+    return MatchRule("within", False, f"they are in different groups: {'; '.join(values)}")
+
+
+def _as_json(value: Any) -> str:
+    return "missing" if value is None else json.dumps(value, ensure_ascii=False)
 
 
 def _radius(
@@ -181,6 +196,8 @@ def judge_pair(reasons: Sequence[str], rules: Sequence[MatchRule]) -> PairJudgem
     if any(reasons):
         return PairJudgement(Action.UNCHECKED if reasons[1] else Action.UNIQUE, reasons[1], ["unchecked"])
     met = {rule.name: rule.is_met for rule in rules}
+    if not met.pop("within", True):
+        return PairJudgement(Action.UNIQUE, "", ["within"])
     if met.pop("same_text"):
         return PairJudgement(Action.DUPLICATE, "exact", ["same_text"])
     keys = {name: met.pop(name) for name in ("radius", "bands") if name in met}

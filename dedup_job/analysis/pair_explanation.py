@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import takewhile
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dedup_job.analysis.match_conditions import (
     SharedKeys,
     band_chance,
+    check_groups,
     check_rules,
     distance,
     judge_pair,
@@ -21,6 +22,7 @@ from dedup_job.analysis.match_conditions import (
     similarity,
 )
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
+from dedup_job.fingerprint.groups import have_same_group, without_groups
 from dedup_job.fingerprint.idf import SCALE
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.records import Fingerprints
@@ -35,11 +37,13 @@ class ComparedRecord:
         id: Its id as JSON values.
         place: Where it was found.
         text: Its cleaned text; "" if it cannot be judged.
+        group: The values of the fields in `[match] within`, as JSON values by path.
     """
 
     id: Any
     place: str
     text: str
+    group: Mapping[str, Any] = field(default_factory=dict)
 
 
 def explanation_json(
@@ -52,9 +56,13 @@ def explanation_json(
         prints: Their fingerprints, two rows.
         recipe: The recipe of the fingerprints.
     """
+    is_same_group = have_same_group(prints, recipe.group_words)
+    prints = without_groups(prints, recipe.group_words)
     texts = [record.text for record in records]
     weighing = TermWeights.of(texts, recipe)
     applied = [] if any(prints.reasons) else check_rules(texts, prints, recipe.matching, weighing.distinct)
+    if applied and recipe.reader.fields.within:
+        applied.insert(0, check_groups(is_same_group, *(record.group for record in records)))
     judgement = judge_pair(prints.reasons, applied)
     counts, shared = np.diff(prints.shingles.offsets).tolist(), shared_shingles(prints)
     bits, measured = distance(prints), similarity(prints)
@@ -67,6 +75,7 @@ def explanation_json(
                 "id": record.id,
                 "place": record.place,
                 "unchecked": reason,
+                **({"within": record.group} if record.group else {}),
                 "characters": len(record.text),
                 "terms": terms,
                 "shingles": count,

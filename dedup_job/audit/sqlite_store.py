@@ -319,6 +319,11 @@ class AuditDatabase:
         """Return the digest of the judged text of a record; None if it was not decided."""
         return self._column_of("digest", raw_id)
 
+    def keeper_of(self, raw_id: bytes) -> bytes:
+        """Return the keeper of a dropped record; the record itself if it was not dropped."""
+        key = self._column_of("keeper", raw_id)
+        return raw_id if key is None else as_id(key)
+
     def _column_of(self, column: str, raw_id: bytes) -> bytes | None:
         rows = self._query(f"SELECT {column} FROM decided WHERE id = ?", as_key(raw_id))
         return next((value for (value,) in rows), None)

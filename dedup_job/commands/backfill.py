@@ -53,7 +53,8 @@ def decide(context: Context, mode: str, observe: Observe, consent: Consent = Con
         looked, newest = source.now(), source.newest()
         keepers = context.keepers(target, engine)
         warn = warnings if consent.allow else stop_run
-        guards = Guards.of(context.settings.limits, warn, interrupted_runs(context, ledger))
+        before = interrupted_runs(context, ledger)
+        guards = Guards.of(context.settings.limits, warn, before, fields=context.recipe.reader.fields)
         past = PriorDecisions.read(context, ledger, head, keepers, context.window(mode, head))
 
         def decide_window(window: Window, mode: str) -> Counts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dedup_job.analysis import pair_explanation
-from dedup_job.commands.lookup import find_record
+from dedup_job.commands.lookup import find_record, group_json
 from dedup_job.errors import UsageError
 from dedup_job.ledger.compatibility import check_fits
 from dedup_job.mongo.ids import extended
@@ -42,13 +42,16 @@ def compare(context: Context, first: str, second: str, other_settings: str | Non
     with context.engine() as engine:
         prints = engine.fingerprint([record.raw for record in named])
     # A record that killed its worker must not be parsed in this process.
+    reader = context.recipe.reader
     texts = [
-        "" if reason else context.recipe.reader.text(record.raw)
+        "" if reason else reader.text(record.raw)
         for record, reason in zip(named, prints.reasons, strict=True)
     ]
     records = [
-        pair_explanation.ComparedRecord(extended(record.id), record.place, text)
-        for record, text in zip(named, texts, strict=True)
+        pair_explanation.ComparedRecord(
+            extended(record.id), record.place, text, {} if reason else group_json(reader.fields, record.raw)
+        )
+        for record, text, reason in zip(named, texts, prints.reasons, strict=True)
     ]
     return {
         **pair_explanation.explanation_json((records[0], records[1]), prints, context.recipe),

@@ -356,7 +356,8 @@ def _count_kinds(path: str, raws: Sequence[bytes]) -> dict[str, int]:
 
 def _check_first_records(context: Context) -> None:
     """Raise GuardStop if too few of the first records can be judged, as the guard of a run does."""
-    guard = UncheckedGuard(context.settings.limits.max_unchecked_share, stop_run)
+    fields = context.recipe.reader.fields
+    guard = UncheckedGuard(context.settings.limits.max_unchecked_share, stop_run, fields=fields)
     for batch in first_records(context.source.batches(Window()), FIRST_RECORDS):
         guard.add(batch.raws, context.recipe.reader.texts(batch.raws)[1])
     guard.finish()

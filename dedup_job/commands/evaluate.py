@@ -9,6 +9,7 @@ from dedup_job.analysis.match_conditions import distance, similarity
 from dedup_job.analysis.scores import TunedSettings
 from dedup_job.commands.lookup import find_versions
 from dedup_job.errors import UsageError
+from dedup_job.fingerprint.groups import without_groups
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.keepers import KeeperRefetch, Keepers
 from dedup_job.mongo.ids import extended, readings
@@ -83,6 +84,7 @@ def _decide_pair(pair: LabelledPair, prints: Fingerprints, recipe: Recipe) -> Ju
     keepers = Keepers(recipe, 1, NOTHING_OLDER)
     texts = keepers.add_texts(RawIds.of(ids), prints).texts
     verdict = job.decide(ids, prints, texts, recipe.matching, keepers).verdicts[1]
+    prints = without_groups(prints, recipe.group_words)
     return JudgedPair(
         pair,
         found=verdict.action is Action.DUPLICATE,

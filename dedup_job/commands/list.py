@@ -7,7 +7,13 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from dedup_job.commands.lookup import fetch_duplicates, fetch_keepers, open_ledger_reader, read_portions
+from dedup_job.commands.lookup import (
+    fetch_duplicates,
+    fetch_groups,
+    fetch_keepers,
+    open_ledger_reader,
+    read_portions,
+)
 from dedup_job.commands.text_summaries import differ_in_numbers_only, summarize_texts
 from dedup_job.config import javascript_in, parse_filter
 from dedup_job.errors import UsageError
@@ -91,7 +97,9 @@ def _add_texts(context: Context, query: ListingQuery, rows: Sequence[DecisionRow
     ids = [row.keeper for row in rows if row.keeper is not None]
     kept = summarize_texts(fetch_keepers(context, ids), query.numbers_only)
     dropped = summarize_texts(fetch_duplicates(context, [row.id for row in rows]), query.numbers_only)
+    groups = fetch_groups(context, [row.id for row in rows]) if query.with_texts else {}
     for row in rows:
         text, keeper = dropped.get(row.id), kept.get(row.keeper or b"")
         if not query.numbers_only or differ_in_numbers_only(text, keeper):
-            yield ListedRecord(row, *(summary.beginning if summary else None for summary in (text, keeper)))
+            texts = [summary.beginning if summary else None for summary in (text, keeper)]
+            yield ListedRecord(row, texts[0], texts[1], groups.get(row.id, {}))

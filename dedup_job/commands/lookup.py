@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+from bson import encode
 
 from dedup_job.commands.find import read_lines
 from dedup_job.errors import ConfigError, UsageError
 from dedup_job.ledger.compatibility import check_fits
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.rows import DecisionRow
-from dedup_job.mongo.ids import readings
+from dedup_job.mongo.ids import extended, readings
 from dedup_job.mongo.target import ReadOnlyTarget
 from dedup_job.pipeline.context import Context, RecordLookup
-from dedup_job.records import chunked
+from dedup_job.records import Unchecked, chunked
+from dedup_job.text.fields import TextFields
 
 # Ledger rows whose texts are fetched together.
 ROWS_AT_ONCE = 200
@@ -57,6 +61,24 @@ def _fetch_texts(
         texts, reasons = reader.texts([*portion.values()])
         shown = [text or f"({reason})" for text, reason in zip(texts, reasons, strict=True)]
         yield from zip(portion, shown, strict=True)
+
+
+def fetch_groups(context: Context, ids: Sequence[bytes]) -> dict[bytes, dict[str, Any]]:
+    """Return the values of the fields in `[match] within` of source records, as JSON values by path."""
+    fields = context.recipe.reader.fields
+    if not fields.within:
+        return {}
+    portions = context.source.fetch(list(dict.fromkeys(ids)), fields.names)
+    return {raw_id: group_json(fields, raw) for portion in portions for raw_id, raw in portion.items()}
+
+
+def group_json(fields: TextFields, raw: bytes) -> dict[str, Any]:
+    """Return the values of the fields in `[match] within` as JSON values, by path; {} if they are unclear."""
+    try:
+        values = fields.group_values(raw)
+    except Unchecked:
+        return {}
+    return {path: extended(encode({"_id": value})) for path, value in zip(fields.within, values, strict=True)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,8 @@ def dry_run(
     started = time.monotonic()
     warnings = WarningList()
     before = InterruptedCounts() if options.fresh else interrupted_runs(context, reader)
-    guards = Guards.of(context.settings.limits, warnings, before, least=1)
+    fields = context.recipe.reader.fields
+    guards = Guards.of(context.settings.limits, warnings, before, least=1, fields=fields)
     with context.engine() as engine:
         target = DryRunTarget(context.target, context.source)
         keepers, window = context.keepers(target, engine), context.window(mode, head)

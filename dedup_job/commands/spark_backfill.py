@@ -170,7 +170,8 @@ class _Backfill:
         with context.ledger(run, consent) as ledger:
             head = ledger.recover(context.source, context.target)
             warn = warnings if consent.allow else stop_run
-            guards = Guards.of(context.settings.limits, warn, interrupted_runs(context, ledger))
+            before = interrupted_runs(context, ledger)
+            guards = Guards.of(context.settings.limits, warn, before, fields=context.recipe.reader.fields)
             if len(context.undo_leftovers()):
                 raise ConfigError(
                     f"an undo has left records in {context.target_name}, which Spark does not support; "
@@ -180,7 +181,8 @@ class _Backfill:
             restored, undone = frozenset(chain.from_iterable(ledger.overridden_ids())), _last_undone(ledger)
             records = self.work.first("records", lambda: self._read_source(head, restored), undone)
             self._check_first_records(records, guards.first)
-            shape = Shape(context.recipe.matching, context.recipe.bits // 64, self._partitions)
+            recipe = context.recipe
+            shape = Shape(recipe.matching, recipe.bits // 64, recipe.group_words, self._partitions)
             verdicts = decided(self.work, records, shape)
             counts = self._commit_verdicts(ledger, head, verdicts, guards)
             ledger.store_scan(*_times_of_reading(records), True)

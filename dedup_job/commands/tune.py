@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dedup_job.analysis.scores import TunedSettings
 from dedup_job.analysis.settings_trials import TextSample, TunedSample
 from dedup_job.errors import ConfigError
+from dedup_job.fingerprint.groups import mix_groups
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.sample import read_sample
 from dedup_job.records import Fingerprints
@@ -36,7 +39,10 @@ def tune(context: Context, records: int, at: float, advance: Advance) -> TunedSa
             shingles += len(prints.shingles.values)
             if shingles >= MOST_SHINGLES:
                 break
-    sample = TextSample.of(Fingerprints.join(parts))
+    prints = Fingerprints.join(parts)
+    # The trials make their own keys, from plain sets.
+    prints = replace(prints, shingles=mix_groups(prints.shingles, context.recipe.group_words))
+    sample = TextSample.of(prints)
     if not len(sample):
         reasons = ", ".join(sorted({reason for prints in parts for reason in prints.reasons}))
         raise ConfigError(f"no text in a sample of {sample.read:,} records ({reasons}); see [source] fields")

@@ -12,11 +12,13 @@ from operator import attrgetter
 from pathlib import Path
 
 from dedup_job.audit.audit_checks import (
+    GROUPS,
     HEAD_CHECKS,
     NUMBERS,
     OF_KEEPERS,
     RESTORE,
     VerifyResult,
+    check_groups,
     check_head,
     check_ledger,
     check_numbers,
@@ -62,7 +64,11 @@ def verify(context: Context, state: Path | None, advance: Advance) -> VerifyResu
         differences = check_ledger(audit)
         if not differences:
             _enter_rest(audit)
-            differences = [*check_head(audit), *check_records(audit, checks_of_records(context))]
+            differences = [
+                *check_head(audit),
+                *check_records(audit, checks_of_records(context)),
+                *check_groups(audit),
+            ]
         decisions, waiting = book.size("decided"), book.size("waiting")
         check_unmoved(audit)
     if state is not None:
@@ -221,7 +227,8 @@ def verify_sample(context: Context, records: int, advance: Advance) -> VerifyRes
             ]
         decisions = book.size("decided")
         check_unmoved(audit)
-    names = [kind.name for kind in (*HEAD_CHECKS, *([NUMBERS] if has_adopted else []), *left_out)]
+    groups = [GROUPS] if context.recipe.reader.fields.within else []
+    names = [kind.name for kind in (*HEAD_CHECKS, *([NUMBERS] if has_adopted else []), *left_out, *groups)]
     seconds = time.monotonic() - started
     return VerifyResult(context.target_name, decisions, False, differences, names, seconds)
 

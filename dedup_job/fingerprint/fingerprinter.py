@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dedup_job.fingerprint.bands import band_keys
 from dedup_job.fingerprint.fingerprint_cache import FingerprintCache, Words
+from dedup_job.fingerprint.groups import separate_groups
 from dedup_job.fingerprint.idf import Idf, read_idf
 from dedup_job.fingerprint.jieba_tables import load_tables
 from dedup_job.fingerprint.recipe import Recipe, Resource
@@ -67,7 +68,7 @@ class Fingerprinter:
         sets = shingle_sets(codes, matching.shingle, seeds)
         has_fingerprint = term_counts >= matching.min_terms
         bits[~has_fingerprint] = 0
-        return Fingerprints(
+        prints = Fingerprints(
             reasons=[each.reason for each in extracted_texts],
             bits=bits[text_of],
             has_fingerprint=has_fingerprint[text_of],
@@ -77,6 +78,9 @@ class Fingerprinter:
             shingles=sets.take(text_of.tolist()),
             partial=np.array([each.is_partial for each in extracted_texts], np.bool_),
         )
+        if not self._recipe.reader.fields.within:
+            return prints
+        return separate_groups(prints, [each.group for each in extracted_texts])
 
     def tokens(self, text: str) -> list[str]:
         """Return the tokens of a cleaned text that count as terms, in order, with repeats."""

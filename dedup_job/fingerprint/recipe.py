@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from dedup_job.fingerprint.groups import GROUP_WORDS
 from dedup_job.fingerprint.idf import jieba_idf_path
 from dedup_job.fingerprint.terms import TermRule
 from dedup_job.records import Fingerprints
@@ -19,10 +20,11 @@ from dedup_job.text.fields import ExtractedText, TextFields
 SECTIONS = {"matching": "match", "terms": "recipe", "reader.cleaner": "clean"}
 # Settings whose name in the settings file does not follow from SECTIONS.
 SETTING_NAMES = {"matching.min_terms": "[recipe] min_terms", "reader.fields.paths": "[source] fields"}
+SETTING_NAMES |= {"reader.fields.within": "[match] within"}
 SETTING_NAMES |= {name: f"[recipe] {name}" for name in ("bits", "hmm", "idf_table")}
 SETTING_NAMES |= {name: f"[recipe] {name}" for name in ("stop_words", "user_words")}
 # Settings added later: left out of the digest while they are empty, so that old digests stay valid.
-ADDED_SETTINGS = ("reader.cleaner.select", "reader.cleaner.remove")
+ADDED_SETTINGS = ("reader.cleaner.select", "reader.cleaner.remove", "reader.fields.within")
 # Increased when the same settings give other fingerprints or digests.
 FORMAT = 4
 
@@ -140,9 +142,15 @@ class Recipe:
         return Fingerprints.unchecked(reason, self.bits // 64, self.matching.bands, raw)
 
     @property
+    def group_words(self) -> int:
+        """32-bit words before the shingles of a text that name its group; 0 without groups."""
+        return GROUP_WORDS if self.reader.fields.within else 0
+
+    @property
     def about(self) -> str:
         """Describe the recipe in a line."""
-        return f"{self.bits} bits, {self.matching.about}"
+        within = self.reader.fields.within
+        return f"{self.bits} bits, {self.matching.about}{'; within ' * bool(within)}{', '.join(within)}"
 
     @property
     def digest(self) -> str:
@@ -151,7 +159,7 @@ class Recipe:
 
 
 def _replace_text(extracted: ExtractedText, text: str, reason: str) -> ExtractedText:
-    return ExtractedText("", reason) if reason else ExtractedText(text, "", extracted.is_partial)
+    return ExtractedText("", reason) if reason else extracted._replace(text=text)
 
 
 def setting_name(name: str) -> str:

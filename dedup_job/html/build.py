@@ -156,7 +156,7 @@ def make_contents(context: Context, collected: PageSamples, done: RunSummary, is
         pairs = _read_samples(context, records, collected, tally)
         groups = [_read_group(context, records, collected, *group) for group in collected.largest.sizes()]
         thresholds = _estimate_thresholds(records, collected, context.recipe.matching.min_similarity)
-    matching, settings = context.recipe.matching, context.settings.report
+    matching, settings = context.recipe.matching, context.settings.page
     drawn = collected.groups
     sizes = Counter(group.size + 1 for group in drawn.drawn)
     numbers = wilson(tally.other_numbers, tally.compared)
@@ -228,7 +228,7 @@ def _read_samples(
     context: Context, records: RecordReader, collected: PageSamples, tally: PageTally
 ) -> list[ShownPair]:
     """Re-read the sampled records, add them to the totals, and return the near pairs to show."""
-    group_by, show = context.settings.report.group_by, context.settings.report.show
+    group_by, show = context.settings.page.group_by, context.settings.page.show
     weights = choose_pairs(collected.near.drawn, collected.similarities.tolist())
     shown = []
     for sample in (collected.near, collected.exact):
@@ -246,7 +246,7 @@ def _read_group(
     context: Context, records: RecordReader, collected: PageSamples, keeper: bytes, size: int
 ) -> ShownGroup:
     """Re-read a keeper and some of its duplicates for the page."""
-    show, members = context.settings.report.show, collected.largest.members(keeper)
+    show, members = context.settings.page.show, collected.largest.members(keeper)
     pairs = list(records.pairs(members))
     first = pairs[0].keeper if pairs else RereadRecord(keeper)
     shown = [show_pair(pair, show, (GROUP_CONTEXT, GROUP_MOST)) for pair in pairs]
@@ -334,6 +334,7 @@ def _list_facts(context: Context, done: RunSummary) -> list[tuple[str, str]]:
         "decided by": context.recipe.about,
         "numbers": f"{matching.numbers} ([match] numbers)",
         "recipe": done.recipe[:12],
+        "within": ", ".join(context.settings.match.within),
         "fields": ", ".join(context.settings.source.fields),
         "filter": context.settings.source.filter if context.settings.source.condition else "",
     }

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from bson import decode, json_util
 
 from dedup_job.analysis.scores import Z95
+from dedup_job.fingerprint.groups import without_groups
 from dedup_job.fingerprint.shingles import NUMBER_PATTERN
 from dedup_job.html.samples import DrawnGroup
 from dedup_job.index.similarity import ShingleSets, similarities_at_least
@@ -168,8 +169,9 @@ class RecordReader:
 
     def __init__(self, context: Context, engine: LocalEngine) -> None:
         self._reader, self._engine = context.recipe.reader, engine
+        self._group_words = context.recipe.group_words
         self._source, self._target = context.source, ReadOnlyTarget(context.target, context.source)
-        settings = context.settings.report
+        settings = context.settings.page
         self._paths = list(dict.fromkeys([*settings.show, *filter(None, [settings.group_by])]))
         tops, names = [path.split(".")[0] for path in self._paths], self._reader.fields.names
         # A projection cannot name a field that begins with $; whole records are read then.
@@ -218,7 +220,8 @@ class RecordReader:
         """Yield the shingles of each source record, uint32 (k,); empty for a record without a text."""
         for portion in self._portions(ids):
             raws = self._fetch(self._source, portion)
-            prints = self._engine.fingerprint([*raws.values()])
+            # The near duplicates of a keeper are all of its group.
+            prints = without_groups(self._engine.fingerprint([*raws.values()]), self._group_words)
             rows = dict(zip(raws, prints.shingles, strict=True))
             yield from (rows.get(raw_id, np.empty(0, np.uint32)) for raw_id in portion)
 

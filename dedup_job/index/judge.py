@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.keepers import Keepers
-from dedup_job.index.similarity import Shingles, ShingleSets, similarities_at_least, similarity_at_least
+from dedup_job.index.similarity import ShingleSets, row_similarity, similarities_at_least
 from dedup_job.native.compiled import compiled
 from dedup_job.records import Fingerprints
 
@@ -98,7 +98,7 @@ def find_batch_neighbours(
     rows = np.where(texts < 0, -1, np.searchsorted(all_texts, texts))
     own_rows = np.full(len(all_texts), -1)
     own_rows[np.searchsorted(all_texts, own)] = first_row
-    sets = ShingleSets(prints.shingles.offsets, prints.shingles.values)
+    sets = ShingleSets(prints.shingles.offsets, prints.shingles.values, keepers.group_words)
     similarities = np.full(len(others), np.nan)
     if matching.min_similarity:
         similarities[is_elsewhere] = _compare(
@@ -145,7 +145,7 @@ def find_single_neighbours(prints: Fingerprints, matching: Matching, keepers: Ke
     rows = np.full(len(prints), -1)
     rows[is_kept] = np.searchsorted(kept_texts, numbers[is_kept])
     rows[open_rows] = len(kept_texts) + np.arange(len(open_rows))
-    sets = ShingleSets(prints.shingles.offsets, prints.shingles.values)
+    sets = ShingleSets(prints.shingles.offsets, prints.shingles.values, keepers.group_words)
     similarities = np.full(len(others), np.nan)
     if matching.min_similarity:
         similarities = _compare(of_row, others, sets, matching.min_similarity, keepers)
@@ -194,7 +194,7 @@ def _compare(
         texts = known.texts[order]
         pairs = np.flatnonzero(_are_in(texts, others))
         other_rows = order[np.searchsorted(texts, others[pairs])]
-        other_sets = ShingleSets(known.sets.offsets, known.sets.values)
+        other_sets = ShingleSets(known.sets.offsets, known.sets.values, keepers.group_words)
         similarities[pairs] = similarities_at_least(sets, rows[pairs], other_sets, other_rows, least)
     return similarities
 
@@ -310,16 +310,12 @@ def _match_nearest(
         similarity = near.similarities[place]
         if min_similarity > 0:
             if np.isnan(similarity):
-                similarity = similarity_at_least(_shingles(own, text), _shingles(own, other), min_similarity)
+                similarity = row_similarity(
+                    own.sets, own.rows[text], own.sets, own.rows[other], min_similarity
+                )
             if similarity < min_similarity:
                 continue
         judgement.keeper[row], judgement.distance[row] = other, near.distances[place]
         judgement.similarity[row] = similarity
         return True
     return False
-
-
-@compiled
-def _shingles(own: BatchShingles, text: int) -> Shingles:
-    row = own.rows[text]
-    return own.sets.values[own.sets.offsets[row] : own.sets.offsets[row + 1]]

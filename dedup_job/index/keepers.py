@@ -106,6 +106,8 @@ class Keepers:
             cache_bytes: Memory for the shingles of recent keepers.
             older: Where the shingles of other keepers come from.
         """
+        # Words of the group before the shingles of each text.
+        self.group_words = recipe.group_words
         self._texts = DigestIndex()
         self._index = CandidateIndex(recipe.bits, recipe.matching)
         # The record that each text first came with, and whether the text has a keeper.

@@ -19,10 +19,13 @@ class ShingleSets(NamedTuple):
     Attributes:
         offsets: int64, shape (n + 1,); row i is values[offsets[i]:offsets[i + 1]].
         values: uint32, shingle hashes; ascending and distinct within a row.
+        header: Number of words before the hashes of each row that name the group of its text; texts of
+            different groups are never similar.
     """
 
     offsets: Numbers
     values: Shingles
+    header: int = 0
 
 
 @compiled
@@ -83,8 +86,19 @@ def similarities_at_least(
     """
     similarities = np.empty(len(rows), np.float64)
     for pair in range(len(rows)):
-        row, other = rows[pair], other_rows[pair]
-        a = sets.values[sets.offsets[row] : sets.offsets[row + 1]]
-        b = others.values[others.offsets[other] : others.offsets[other + 1]]
-        similarities[pair] = similarity_at_least(a, b, least)
+        similarities[pair] = row_similarity(sets, rows[pair], others, other_rows[pair], least)
     return similarities
+
+
+@compiled
+def row_similarity(sets: ShingleSets, row: int, others: ShingleSets, other_row: int, least: float) -> float:
+    """Return `similarity_at_least` of two rows; 0.0 for texts of different groups."""
+    start, stop = sets.offsets[row], sets.offsets[row + 1]
+    other_start, other_stop = others.offsets[other_row], others.offsets[other_row + 1]
+    for _ in range(sets.header):
+        # A record without a text has no header either.
+        if start == stop or other_start == other_stop or sets.values[start] != others.values[other_start]:
+            return 0.0
+        start += 1
+        other_start += 1
+    return similarity_at_least(sets.values[start:stop], others.values[other_start:other_stop], least)

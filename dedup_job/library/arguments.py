@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, TypedDict
@@ -20,6 +20,7 @@ from dedup_job.config import CleanSettings, Deciding, MatchSettings, RecipeSetti
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.recipe_from_settings import recipe_for
 from dedup_job.text.fields import Utf8Texts
+from dedup_job.text.group_values import group_digest
 
 Key: TypeAlias = str | int | bytes | UUID | ObjectId
 
@@ -106,6 +107,31 @@ class Keywords(TypedDict, total=False):
     min_similarity: float
     shingle: int
     numbers: Literal["ignore", "distinguish"]
+    within: Iterable[str]
+
+
+def group_of(group: object, within: Sequence[str]) -> bytes:
+    """Return the digest of a group, 16 bytes; b"" where texts have no groups.
+
+    Args:
+        group: The value of the one field in `within`, or a tuple with a value for each field; None for
+            missing values.
+        within: The fields.
+
+    Raises:
+        ValueError: If there is a group and no field, the number of values is wrong, or BSON cannot store one.
+    """
+    if not within:
+        if group is not None:
+            raise ValueError('this deduplicator has no groups; create it with within=["site"], for example')
+        return b""
+    values = group if isinstance(group, tuple) else (group,) if group is not None else (None,) * len(within)
+    if len(values) != len(within):
+        raise ValueError(f"a group has a value for each of {', '.join(within)}; pass them as a tuple")
+    try:
+        return group_digest(values)
+    except (BSONError, OverflowError, UnicodeEncodeError) as error:
+        raise ValueError(f"{group!r} can be no group: {error}") from None
 
 
 def as_json(settings: Keywords) -> dict[str, Any]:
@@ -134,7 +160,8 @@ def recipe_of(settings: dict[str, Any]) -> Recipe:
     Raises:
         ConfigError: If a value is invalid.
     """
-    return recipe_for(deciding_of(settings), Utf8Texts(("text",)))
+    deciding = deciding_of(settings)
+    return recipe_for(deciding, Utf8Texts(("text",), deciding.match.within))
 
 
 def deciding_of(settings: dict[str, Any]) -> Deciding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.index.keepers import BatchTexts, KeeperRef, KeeperRefetch, Keepers
-from dedup_job.library.arguments import Key, Keywords, as_json, key_of, raw_id, recipe_of
+from dedup_job.library.arguments import Key, Keywords, as_json, group_of, key_of, raw_id, recipe_of
 from dedup_job.library.snapshot import Snapshot, damaged, kept_texts, read, write
 from dedup_job.native.arrays import Ragged, append_rows
 from dedup_job.pipeline import job
@@ -126,6 +126,7 @@ class Deduplicator:
         # By key, the number of its text; -1 for a text that cannot be compared.
         self._kept: dict[Key, int] = {}
         self._lock = Lock()
+        self._within = self._recipe.reader.fields.within
 
     def __len__(self) -> int:
         """Return the number of kept texts, including texts that could not be compared."""
@@ -145,27 +146,29 @@ class Deduplicator:
         """The SHA-256 of the recipe; deduplicators with the same digest make the same decisions."""
         return self._recipe.digest
 
-    def add(self, key: Key, text: str) -> Match | None:
+    def add(self, key: Key, text: str, group: object = None) -> Match | None:
         """Add a text: keep it, or return the kept text that it is a duplicate of.
 
         Args:
             key: The caller's key for the text.
             text: HTML or plain text.
+            group: With `within`, the value of its field, or a tuple with a value for each of its fields: only
+                texts of equal groups match.
 
         Returns:
             None if the text is unique and is kept now, otherwise its match.
 
         Raises:
-            ValueError: If a text with this key is kept already, or the key cannot be stored.
+            ValueError: If a text with this key is kept already, or the key or group cannot be stored.
             TypeError: If the key or the text has the wrong type.
         """
-        return self.add_all([(key, text)]).get(key)
+        return self.add_all([(key, text, group)]).get(key)
 
-    def add_all(self, pairs: Iterable[tuple[Key, str]]) -> dict[Key, Match]:
+    def add_all(self, pairs: Iterable[tuple[Key, str] | tuple[Key, str, object]]) -> dict[Key, Match]:
         """Add many texts in order, much faster than one `add` for each, with the same decisions.
 
         Args:
-            pairs: Keys and texts.
+            pairs: Keys and texts, and the groups if there are any.
 
         Returns:
             The matches of the duplicates, by key; a key that is not in the result was kept.
@@ -175,14 +178,15 @@ class Deduplicator:
             TypeError: As in `add`.
         """
         matches: dict[Key, Match] = {}
-        for keys, texts in _batches(pairs):
+        for keys, texts in _batches(pairs, self._within):
             matches |= self._add(keys, texts)
         return matches
 
-    def find(self, text: str) -> Match | None:
+    def find(self, text: str, group: object = None) -> Match | None:
         """Return the match that `add` would return for a text, without adding the text."""
+        octets = group_of(group, self._within) + _octets(text)
         with self._lock:
-            prints = fingerprints_of(self._fingerprinter, [_octets(text)])
+            prints = fingerprints_of(self._fingerprinter, [octets])
             (verdict,) = job.decide_each(prints, self._recipe.matching, self._keepers).verdicts
         return _match(verdict)
 
@@ -240,7 +244,7 @@ class Deduplicator:
 
         Args:
             keys: Raw ids by key, in order.
-            texts: The texts in UTF-8, in the same order.
+            texts: The texts in UTF-8, in the same order; with groups, the digest of each text's group first.
 
         Returns:
             The matches of the duplicates, by key.
@@ -291,16 +295,18 @@ class Deduplicator:
         self._kept = dict(zip(map(key_of, saved.keys), saved.text_numbers.tolist(), strict=True))
 
 
-def _batches(pairs: Iterable[tuple[Key, str]]) -> Iterator[tuple[dict[Key, bytes], list[bytes]]]:
-    """Divide keys and texts into batches; yields the raw ids by key, and the texts in UTF-8.
+def _batches(
+    pairs: Iterable[tuple[Key, str] | tuple[Key, str, object]], within: Sequence[str]
+) -> Iterator[tuple[dict[Key, bytes], list[bytes]]]:
+    """Divide keys and texts into batches; yields the raw ids by key, and the texts as `_add` takes them.
 
     A key that occurs again begins another batch: whether it can be added depends on the batch before.
     """
     ids: dict[Key, bytes] = {}
     texts: list[bytes] = []
     characters = 0
-    for key, text in pairs:
-        raw, octets = raw_id(key), _octets(text)
+    for key, text, *group in pairs:
+        raw, octets = raw_id(key), group_of(group[0] if group else None, within) + _octets(text)
         if key in ids or len(ids) == BATCH or (ids and characters + len(text) > BATCH_CHARACTERS):
             yield ids, texts
             ids, texts, characters = {}, [], 0

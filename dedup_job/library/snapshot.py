@@ -22,6 +22,7 @@ import numpy.typing as npt
 from bson.errors import BSONError
 
 from dedup_job.errors import ConfigError, StateError
+from dedup_job.fingerprint.groups import GROUP_WORDS
 from dedup_job.library.arguments import as_json, deciding_of, key_of, raw_id
 from dedup_job.native.arrays import Ragged
 from dedup_job.records import PlanTexts, RawIds
@@ -201,7 +202,7 @@ def _saved(file: BufferedReader) -> Snapshot:
         file.readinto(_octets(column))
         checksum.update(_octets(column))
     _require(file.read(CHECKSUM_BYTES) == checksum.digest(), "the checksum is right")
-    _check(columns)
+    _check(columns, GROUP_WORDS if settings.get("within") else 0)
     keys = RawIds(columns["key_ends"], columns["keys"])
     ids, is_kept = kept_texts(keys, columns["text_numbers"], sizes.texts)
     texts = PlanTexts(
@@ -211,7 +212,7 @@ def _saved(file: BufferedReader) -> Snapshot:
     return Snapshot(settings, recipe, keys, columns["text_numbers"], texts, shingles)
 
 
-def _check(columns: Mapping[str, npt.NDArray[Any]]) -> None:
+def _check(columns: Mapping[str, npt.NDArray[Any]], group_words: int) -> None:
     """Check the values that other code relies on; compiled code does not check its input.
 
     Whether two texts have the same digest is not checked here: the index finds that out faster.
@@ -219,7 +220,9 @@ def _check(columns: Mapping[str, npt.NDArray[Any]]) -> None:
     key_ends, shingle_ends = columns["key_ends"], columns["shingle_ends"]
     _require(_are_ends(key_ends, columns["keys"]), "the ends of keys ascend to the last byte")
     _require(_are_ends(shingle_ends, columns["shingles"]), "the ends of shingles ascend to the last one")
-    _require(_ascends_in_rows(shingle_ends, columns["shingles"]), "the shingles of a text ascend")
+    _require(
+        _ascends_in_rows(shingle_ends, columns["shingles"], group_words), "the shingles of a text ascend"
+    )
     _require((columns["has_fingerprint"].view(np.uint8) <= 1).all(), "a flag is 0 or 1")
     _require(columns["digests"].any(axis=1).all(), "each text has a digest")
     text_numbers, texts = columns["text_numbers"], len(columns["digests"])
@@ -246,12 +249,16 @@ def _are_ends(offsets: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> bool:
     return bool(ascends and offsets[0] == 0 and offsets[-1] == len(values))
 
 
-def _ascends_in_rows(offsets: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> bool:
-    """Return whether the values of each row are strictly ascending."""
+def _ascends_in_rows(offsets: npt.NDArray[np.int64], values: npt.NDArray[Any], header: int) -> bool:
+    """Return whether the values of each row are strictly ascending, behind `header` words of each row."""
     is_more = np.ones(len(values) + 1, np.bool_)
     is_more[1:-1] = values[1:] > values[:-1]
     # The first value of a row is compared with no other.
     is_more[offsets] = True
+    for place in range(1, header + 1):
+        is_more[offsets[:-1] + place] = True
+    if not (np.diff(offsets) >= header).all():
+        return False
     return bool(is_more.all())
 
 

@@ -152,6 +152,16 @@ def check_condition(source: RetryingCollection, condition: Mapping[str, Any]) ->
     source.attempt(explain_filter)
 
 
+def check_group_fields(source: RetryingCollection, paths: Sequence[str]) -> None:
+    """Raise ConfigError if no record has one of the fields in `[match] within`.
+
+    Usually one of the first records has it; only where none has it does the server read all of them.
+    """
+    for path in paths:
+        if source.find_one({}, {"_id": 1}) and not source.find_one({path: {"$exists": True}}, {"_id": 1}):
+            raise ConfigError(f"[match] within: no record of {source.full_name} has a field {path}")
+
+
 @contextmanager
 def named_filter_errors(condition: Mapping[str, Any]) -> Iterator[None]:
     """Turn the server's refusal to apply a filter to records into a ConfigError.

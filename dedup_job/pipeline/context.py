@@ -24,7 +24,15 @@ from dedup_job.mongo.client import RetryPolicy, connect
 from dedup_job.mongo.collection_checks import Places
 from dedup_job.mongo.copy_indexes import Indexes
 from dedup_job.mongo.marks import MarkField, Marks
-from dedup_job.mongo.pages import BatchSize, Pages, Window, check_condition, rest_of_backfill, since
+from dedup_job.mongo.pages import (
+    BatchSize,
+    Pages,
+    Window,
+    check_condition,
+    check_group_fields,
+    rest_of_backfill,
+    since,
+)
 from dedup_job.mongo.rate_limit import Pace, Rates
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
@@ -102,6 +110,7 @@ class Context:
             self.ledger_place = (target.database, target.name, self.retry)
             self._check_source(source)
             check_condition(source, settings.source.condition)
+            check_group_fields(source, settings.match.within)
             if has_copies:
                 collection_checks.check_target(source, target)
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from shlex import quote
@@ -13,9 +14,9 @@ from typing import Self
 from dedup_job.config import LimitSettings
 from dedup_job.errors import GuardStop
 from dedup_job.mongo.ids import extended
-from dedup_job.records import Action, FingerprintedBatch, Plan, is_failure
+from dedup_job.records import Action, FingerprintedBatch, Plan, Unchecked, is_failure
 from dedup_job.report.terminal import format_id
-from dedup_job.text.fields import count_field_kinds, count_text_fields
+from dedup_job.text.fields import TextFields, count_field_kinds, count_text_fields, value_kind
 
 # Records that are checked before any of them is decided.
 FIRST_RECORDS = 1_000
@@ -53,18 +54,27 @@ class WarningList:
 
 
 class UncheckedGuard:
-    """Stops a run whose first records have no usable text."""
+    """Stops a run whose first records have no usable text, or values of several types in a group field."""
 
     is_over = False
 
-    def __init__(self, max_share: float, warn: Warn, least: int = FIRST_RECORDS) -> None:
+    def __init__(
+        self,
+        max_share: float,
+        warn: Warn,
+        least: int = FIRST_RECORDS,
+        fields: TextFields | None = None,
+    ) -> None:
         """Set the limit.
 
         Args:
             max_share: Largest share of the first records that may be unchecked.
-            warn: Called once, when the share is larger.
+            warn: Called when the share is larger, and for a field with values of several types.
             least: With fewer records than this, the guard does not judge at all.
+            fields: The fields in `within` whose types are checked.
         """
+        self._fields = fields
+        self._kinds: dict[str, Counter[str]] = {path: Counter() for path in fields.within} if fields else {}
         self._max_share, self._warn, self._least = max_share, warn, least
         self._seen = 0
         self._reasons = Counter[str]()
@@ -81,15 +91,31 @@ class UncheckedGuard:
             return
         self._seen += len(reasons)
         self._reasons.update(filter(None, reasons))
+        self._count_kinds(raws)
         self._sample += islice(raws, SAMPLED_RECORDS - len(self._sample))
         if self._seen >= FIRST_RECORDS:
             self.finish()
 
+    def _count_kinds(self, raws: Sequence[bytes]) -> None:
+        if self._fields is None or not self._kinds:
+            return
+        for raw in raws:
+            with suppress(Unchecked):
+                for path, value in zip(self._kinds, self._fields.group_values(raw), strict=True):
+                    if value is not None:
+                        self._kinds[path][value_kind(value)] += 1
+
     def finish(self) -> None:
-        """Check the share of the records counted so far; the last call."""
+        """Check the records counted so far; the last call."""
         if self.is_over or self._seen < self._least:
             return
         self.is_over = True
+        for path, kinds in self._kinds.items():
+            if len(kinds) > 1:
+                self._warn(
+                    f"[match] within: {_printable(path)} has values of several types in the first records "
+                    f"({list_counts(kinds)}), and values of different types are never equal"
+                )
         unchecked, sample = self._reasons.total(), self._sample
         self._sample = []
         if unchecked > self._max_share * self._seen:
@@ -267,10 +293,11 @@ class Guards:
         warn: Warn,
         before: InterruptedCounts = InterruptedCounts(),
         least: int = FIRST_RECORDS,
+        fields: TextFields | None = None,
     ) -> Self:
         """Return the guards with the limits of the settings; the arguments are passed to each guard."""
         return cls(
-            UncheckedGuard(limits.max_unchecked_share, warn, least),
+            UncheckedGuard(limits.max_unchecked_share, warn, least, fields),
             DropGuard(limits.max_drop_share, limits.max_group, warn, before),
             FailureGuard(limits.max_failed_share, warn, before),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os.path import commonprefix
 from typing import Any
 
@@ -29,22 +29,26 @@ class ListedRecord:
         row: The ledger's row about the record.
         text: The record's text, None if the record was deleted.
         keeper_text: The text of its keeper, None if the keeper was deleted or there is none.
+        group: The values of the fields in `[match] within` by path, as JSON values.
     """
 
     row: DecisionRow
     text: str | None = None
     keeper_text: str | None = None
+    group: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the decision as JSON values; the texts begin a little before their first difference."""
         text, keeper_text = self._cut_texts()
         texts = {"text": text, **({} if self.row.keeper is None else {"keeper_text": keeper_text})}
-        return {**_row_as_json(self.row), **texts}
+        group = {"within": self.group} if self.group else {}
+        return {**_row_as_json(self.row), **group, **texts}
 
     def as_text(self) -> str:
         """Return the decision as text: the record, its text, and its keeper's text."""
         text, keeper_text = self._cut_texts()
-        lines = [_row_as_text(self.row), f"    - {_fit_line(text)}"]
+        group = "".join(f", {path} {format_id(value)}" for path, value in self.group.items())
+        lines = [f"{_row_as_text(self.row)}{group}", f"    - {_fit_line(text)}"]
         if self.row.keeper is not None:
             lines.append(f"    + {_fit_line(keeper_text)}")
         return "\n".join(lines)

@@ -145,11 +145,13 @@ class Shape:
     Attributes:
         matching: From the recipe; the verdicts depend on it.
         words: 64-bit words in a fingerprint.
+        group_words: 32-bit words of the group before the shingles of a text.
         partitions: Least number of partitions of a stage; the verdicts do not depend on it.
     """
 
     matching: Matching
     words: int
+    group_words: int
     partitions: int
 
 
@@ -212,7 +214,7 @@ def _matches(records: DataFrame, pairs: Stage, shape: Shape) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    least = shape.matching.min_similarity
+    least, group_words = shape.matching.min_similarity, shape.group_words
     if not least:
         return pairs.table.withColumn("similarity", f.lit(None).cast("double"))
     parts = max(shape.partitions, -(-pairs.manifest.rows // PAIRS_AT_ONCE))
@@ -224,18 +226,20 @@ def _matches(records: DataFrame, pairs: Stage, shape: Shape) -> DataFrame:
     both = shingles.unionByName(grouped, allowMissingColumns=True)
 
     def compared(batches: Batches) -> Batches:
-        yield from in_batches(similar([batch.cast(COMPARED) for batch in filter(len, batches)], least))
+        rows = [batch.cast(COMPARED) for batch in filter(len, batches)]
+        yield from in_batches(similar(rows, least, group_words))
 
     return both.select(COMPARED.names).repartitionById(parts, "part").mapInArrow(compared, ddl(MATCHES))
 
 
-def similar(batches: list[pa.RecordBatch], least: float) -> pa.Table:
+def similar(batches: list[pa.RecordBatch], least: float, group_words: int = 0) -> pa.Table:
     """Compare pairs of texts, and return the pairs that are similar enough.
 
     Args:
         batches: Rows with the columns of `COMPARED`, in any order. A row is either a pair, or an `order` with
             the shingles of that text, which may be repeated.
         least: Least similarity.
+        group_words: 32-bit words of the group before the shingles of a text.
 
     Returns:
         The matching pairs, with the columns of `MATCHES`.
@@ -247,7 +251,7 @@ def similar(batches: list[pa.RecordBatch], least: float) -> pa.Table:
     known = Ragged.join(pieces) if pieces else Ragged.empty(0)
     orders, rows = np.unique(numbers(with_sets, "order"), return_index=True)
     ones, others = (rows[np.searchsorted(orders, numbers(pairs, name))] for name in ("text", "other"))
-    as_sets = ShingleSets(known.offsets, known.values)
+    as_sets = ShingleSets(known.offsets, known.values, group_words)
     found = similarities_at_least(as_sets, ones, as_sets, others, least)
     columns = [*(pairs.column(name) for name in PAIRS.names), pa.array(found)]
     return pa.table(columns, schema=MATCHES).filter(pa.array(found >= least))

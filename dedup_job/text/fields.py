@@ -17,7 +17,10 @@ from bson.raw_bson import RawBSONDocument
 
 from dedup_job.errors import is_shortage
 from dedup_job.records import RAW, Unchecked
+from dedup_job.text.group_values import group_digest
 
+# Bytes of the digest of a group.
+GROUP_BYTES: Final = 16
 _ABSENT: Final = object()
 _REPEATED: Final = object()
 
@@ -57,11 +60,13 @@ class ExtractedText(NamedTuple):
 
     Attributes:
         is_partial: Whether some fields are absent, null or empty, and only the others have a text.
+        group: Digest of the values of `within`, 16 bytes; empty if there are none, or no text.
     """
 
     text: str
     reason: str = ""
     is_partial: bool = False
+    group: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -71,12 +76,14 @@ class TextFields:
     Args:
         paths: Dotted paths through embedded documents. A number picks an item of a list, as in MongoDB:
             `pages.0.body`.
+        within: Dotted paths of the fields whose values two records must share to match.
 
     Raises:
         ValueError: If there is no path, or a path has an empty part.
     """
 
     paths: tuple[str, ...]
+    within: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that each path can name a field."""
@@ -90,7 +97,7 @@ class TextFields:
 
         MongoDB has no projection on a name that begins with `$`.
         """
-        names = tuple(dict.fromkeys(path[0] for path in self._parts))
+        names = tuple(dict.fromkeys(path[0] for path in (*self._parts, *self._within_parts)))
         return () if any(name.startswith("$") for name in names) else names
 
     def text_of(self, raw: bytes) -> str:
@@ -100,14 +107,48 @@ class TextFields:
             Unchecked: `missing` (all fields absent), `null` (all absent or null), `field_twice` (ambiguous),
                 `not_text:<number|list|document|binary|boolean|date|other>`, `invalid_utf8`, `undecodable`.
         """
-        return "\n".join(self._texts(raw))
+        return "\n".join(self._texts(raw)[0])
 
     def texts_of(self, raws: Sequence[bytes]) -> list[ExtractedText]:
         """Extract the text of each record; nothing is raised (see `text_of` for the reasons)."""
         return list(map(self._extract, raws))
 
-    def _texts(self, raw: bytes) -> list[str]:
-        """Return the texts of the fields that have one, at least one; raises `Unchecked` like `text_of`."""
+    def group_values(self, raw: bytes) -> list[Any]:
+        """Return the values of the fields in `within`, None for a missing one.
+
+        Raises:
+            Unchecked: `field_twice`, `undecodable`, or `group_in_list` (a path goes through a list).
+        """
+        try:
+            return self._group_values(self._record(raw))
+        except (BSONError, IndexError) as error:
+            _check_no_shortage(error)
+            raise Unchecked("undecodable") from error
+
+    def _group_values(self, record: Mapping[str, Any]) -> list[Any]:
+        try:
+            values = [_value(record, path) for path in self._within_parts]
+        except Unchecked as unchecked:
+            raise Unchecked(unchecked.reason.replace("not_text:list", "group_in_list")) from None
+        return [None if value is _ABSENT else value for value in values]
+
+    def _group(self, record: Mapping[str, Any]) -> bytes:
+        """Return the digest of a group; raises `Unchecked` like `group_values`, or `invalid_utf8`."""
+        try:
+            return group_digest(self._group_values(record))
+        except UnicodeEncodeError:
+            # Not chained: the error contains the value, which must not be logged.
+            raise Unchecked("invalid_utf8") from None
+        except (BSONError, IndexError, RecursionError) as error:
+            _check_no_shortage(error)
+            raise Unchecked("undecodable") from None
+
+    def _texts(self, raw: bytes) -> tuple[list[str], Mapping[str, Any]]:
+        """Return the texts of the fields that have one, at least one, and the record.
+
+        Raises:
+            Unchecked: As `text_of`.
+        """
         try:
             record = self._record(raw)
             values = [_value(record, path) for path in self._parts]
@@ -117,7 +158,7 @@ class TextFields:
         texts = [_text(value) for value in values if value is not _ABSENT and value is not None]
         if not texts:
             raise Unchecked("null" if None in values else "missing")
-        return texts
+        return texts, record
 
     def _record(self, raw: bytes) -> Mapping[str, Any]:
         """Return the record as a mapping that raises for a repeated field.
@@ -137,16 +178,17 @@ class TextFields:
 
     def _extract(self, raw: bytes) -> ExtractedText:
         try:
-            texts = self._texts(raw)
+            texts, record = self._texts(raw)
+            group = self._group(record) if self.within else b""
         except Unchecked as unchecked:
             return ExtractedText("", unchecked.reason)
         is_partial = len(self.paths) > 1 and sum(map(_is_not_blank, texts)) < len(self.paths)
-        return ExtractedText("\n".join(texts), is_partial=is_partial)
+        return ExtractedText("\n".join(texts), is_partial=is_partial, group=group)
 
     @cached_property
     def _names_in_bson(self) -> list[bytes]:
         """The names in all paths, as BSON ends them; a text may contain the same bytes."""
-        parts = dict.fromkeys(part for path in self._parts for part in path)
+        parts = dict.fromkeys(part for path in (*self._parts, *self._within_parts) for part in path)
         # Numbers are indexes of lists.
         return [part.encode() + b"\0" for part in parts if not _is_number(part)]
 
@@ -154,10 +196,17 @@ class TextFields:
     def _parts(self) -> tuple[tuple[str, ...], ...]:
         return tuple(tuple(path.split(".")) for path in self.paths)
 
+    @cached_property
+    def _within_parts(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(path.split(".")) for path in self.within)
+
 
 @dataclass(frozen=True)
 class Utf8Texts(TextFields):
-    """Takes each raw record as a text in UTF-8, for texts that come from a program and not from MongoDB."""
+    """Takes each raw record as a text in UTF-8, for texts that come from a program and not from MongoDB.
+
+    With `within`, the digest of the text's group comes first, 16 bytes.
+    """
 
     def text_of(self, raw: bytes) -> str:
         """Return the text.
@@ -165,14 +214,17 @@ class Utf8Texts(TextFields):
         Raises:
             Unchecked: `invalid_utf8`.
         """
-        extracted = _decode_utf8(raw)
+        (extracted,) = self.texts_of([raw])
         if extracted.reason:
             raise Unchecked(extracted.reason)
         return extracted.text
 
     def texts_of(self, raws: Sequence[bytes]) -> list[ExtractedText]:
         """Decode each text; nothing is raised."""
-        return list(map(_decode_utf8, raws))
+        if not self.within:
+            return list(map(_decode_utf8, raws))
+        texts = (_decode_utf8(raw[GROUP_BYTES:]) for raw in raws)
+        return [text._replace(group=raw[:GROUP_BYTES]) for raw, text in zip(raws, texts, strict=True)]
 
 
 def _decode_utf8(octets: bytes) -> ExtractedText:
@@ -260,7 +312,7 @@ def count_field_kinds(raws: Iterable[bytes]) -> dict[str, Counter[str]]:
     for raw in raws:
         try:
             for path, value in islice(_walk_values(RawBSONDocument(raw, RAW)), MAX_PATHS):
-                kinds.setdefault(path, Counter())[_kind(value)] += 1
+                kinds.setdefault(path, Counter())[value_kind(value)] += 1
         except (BSONError, IndexError):
             continue
     return dict(sorted(kinds.items(), key=lambda item: -item[1].total()))
@@ -286,5 +338,6 @@ def _walk_values(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, 
             yield from _walk_values(inner, (*path, name))
 
 
-def _kind(value: Any) -> str:
+def value_kind(value: Any) -> str:
+    """Return the kind of a value, such as "text", "number" or "null"."""
     return TEXT if type(value) is str else "null" if value is None else kind_of(value)

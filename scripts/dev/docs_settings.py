@@ -118,6 +118,10 @@ MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
             "`distinguish` never matches texts whose numbers differ: [numbers](../how-to/numbers.md)",
             '"distinguish"',
         ),
+        "within": (
+            "records match only if these fields are equal: [groups](../how-to/only-within-a-site.md)",
+            '["site", "lang"]',
+        ),
         "cache_mb": ("memory for shingles of kept records; does not affect decisions", "64"),
     },
     "engine": {

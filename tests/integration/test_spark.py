@@ -118,6 +118,18 @@ def test_without_copies_spark_decides_as_one_machine_with_copies_does(filled: Jo
     assert bare.decide("run").counts.read == 0
 
 
+def test_spark_separates_groups_as_one_machine_does(filled: Job, another_job: Callable[[], Job]) -> None:
+    filled.source.update_many({}, [{"$set": {"site": {"$cond": [{"$lt": [{"$rand": {}}, 0.5]}, "a", "b"]}}}])
+    other = another_job()
+    for job in (filled, other):
+        job.set("match", within=["site"])
+    here = filled.decide("backfill").counts
+    assert min(here.near, here.exact) > 0
+    assert on_spark(other).counts == here
+    assert other.outcome() == filled.outcome()
+    assert plans(other) == plans(filled)
+
+
 def test_spark_keeps_both_of_two_texts_with_the_same_xxh3(job: Job) -> None:
     texts = {1: ONE, 2: OTHER, 3: OTHER}
     job.source.insert_many([{"_id": number, "text": text} for number, text in texts.items()])

@@ -103,6 +103,47 @@ def test_one_after_the_other_is_decided_as_all_together_and_finding_tells_it_bef
     assert {row: match for row, match in added.items() if match} == decided_by_the_job(texts)
 
 
+def test_only_texts_of_one_group_match(tmp_path: Path) -> None:
+    texts = texts_of("one form")[:200]
+    groups = [(row % 2, "zh" if row % 3 else None) for row in range(len(texts))]
+    ours, alone = Deduplicator(within=["site", "lang"]), {group: Deduplicator() for group in set(groups)}
+    expected = {row: alone[groups[row]].add(row, text) for row, text in enumerate(texts)}
+    found = ours.add_all(zip(range(100), texts[:100], groups[:100], strict=True))
+    ours.save(tmp_path / "ours")
+    for row in range(100, 200):
+        assert ours.find(texts[row], groups[row]) == ours.add(row, texts[row], groups[row]) == expected[row]
+    assert found == {row: match for row, match in expected.items() if match and row < 100}
+    assert any(found.values())
+    again = Deduplicator.load(tmp_path / "ours")
+    assert [again.add(row, texts[row], groups[row]) for row in range(100, 200)] == list(expected.values())[
+        100:
+    ]
+
+
+def test_the_group_of_one_field_is_its_value_and_none_is_a_missing_one() -> None:
+    ours = Deduplicator(within=["site"])
+    text = texts_of("pages")[0]
+    assert [ours.add("a", text, "x"), ours.add("b", text), ours.add("c", text, 1)] == [None, None, None]
+    assert [ours.find(text, group).keeper for group in ("x", None, 1.0)] == ["a", "b", "c"]
+    assert ours.find(text, "y") is None
+    assert ours.digest == recipe_of("text", match={"within": ["site"]}).digest
+
+
+@pytest.mark.parametrize(
+    ("within", "group", "message"),
+    [
+        ([], "x", "within="),
+        (["site"], ("x", "y"), "a value for each of site"),
+        (["site", "lang"], "x", "a value for each of site, lang"),
+        (["site"], object(), "can be no group"),
+        (["site"], 1 << 70, "can be no group"),
+    ],
+)
+def test_a_group_that_does_not_fit_is_refused(within: list[str], group: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Deduplicator(within=within).add("a", "text", group)
+
+
 def test_finding_alters_nothing() -> None:
     texts = texts_of("pages")
     asked, ours = Deduplicator(), Deduplicator()

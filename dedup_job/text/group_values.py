@@ -1,0 +1,58 @@
+"""The group of a record: the values of the fields in `[match] within`, as a digest.
+
+Two values are equal if they have the same BSON type and content.  Whole numbers are equal whatever their
+type: 1, 1.0, NumberLong(1) and NumberDecimal("1") are one value.  So are a missing field and null.  Lists are
+equal if their items are equal in the same order, documents if their fields are equal in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+from bson import encode
+from bson.decimal128 import Decimal128
+from bson.raw_bson import RawBSONDocument
+
+from dedup_job.records import digest
+
+# Whole numbers from here on do not fit into a BSON integer; they are equal only within their type.
+MOST_WHOLE: Final = 2**63
+
+
+def group_digest(values: Sequence[Any]) -> bytes:
+    """Return 16 bytes that are equal for equal values only; None is a missing value.
+
+    >>> group_digest(["a.example", 1]) == group_digest(["a.example", 1.0])
+    True
+    >>> group_digest(["1"]) == group_digest([1])
+    False
+
+    Raises:
+        UnicodeEncodeError: If a string is not valid Unicode.
+        bson.errors.BSONError: If BSON cannot store a value.
+    """
+    return digest(encode({str(place): _normal(value) for place, value in enumerate(values)}))
+
+
+def _normal(value: Any) -> Any:
+    """Return a value with whole numbers as int, in lists and documents as well."""
+    # Before the numbers: a bool is an int.
+    if value is None or isinstance(value, (str, bool, bytes)):
+        return value
+    if isinstance(value, (int, float)):
+        return int(value) if abs(value) < MOST_WHOLE and value == int(value) else value
+    if isinstance(value, Decimal128):
+        return _normal_decimal(value)
+    if isinstance(value, list):
+        return list(map(_normal, value))
+    if isinstance(value, (dict, RawBSONDocument)):
+        return {name: _normal(inner) for name, inner in value.items()}
+    return value
+
+
+def _normal_decimal(value: Decimal128) -> int | Decimal128:
+    number: Decimal = value.to_decimal()
+    is_whole = number.is_finite() and abs(number) < MOST_WHOLE and number == int(number)
+    return int(number) if is_whole else value
