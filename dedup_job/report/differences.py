@@ -14,8 +14,8 @@ from difflib import SequenceMatcher
 from itertools import groupby
 
 CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
-# A number with a decimal point; a word of letters and digits; one character of Chinese, Japanese kana or Korean; one
-# sign; a run of spaces. The limit of 40 splits endless runs.
+# A number with a decimal point; a word of letters and digits; one character of Chinese, kana or Korean;
+# one sign; a run of spaces. The limit of 40 splits endless runs.
 WORD = re.compile(rf"\d{{1,20}}\.\d{{1,20}}|[{CJK}]|(?:(?![{CJK}])\w){{1,40}}|\s{{1,40}}|.", re.DOTALL)
 # At least 20 characters, up to the end of a clause, and at most 200. A decimal point ends no clause.
 CLAUSE = re.compile(r".{20,200}?(?:(?:[。！？；，!?;,]|(?<!\d)\.|\.(?!\d))\s?|$)|.{1,200}", re.DOTALL)
@@ -227,8 +227,8 @@ def _cut_difference(piece: TextPiece, room: int, number_room: int) -> list[TextP
     Args:
         piece: The difference.
         room: Characters of its beginning.
-        number_room: Characters shown on each side of the first number that differs, if the beginning has none;
-            0 for no number.
+        number_room: Characters shown on each side of the first number that differs, where the beginning has
+            none; 0 for no number.
     """
     shown = TextPiece(piece.first[:room], piece.second[:room])
     hidden = TextPiece(piece.first[room:], piece.second[room:])
