@@ -1,4 +1,5 @@
-# make install   set up .venv, with .venv/bin/dedup-job (again only when the lock or pyproject.toml changed)
+# make install   set up .venv with what the job and the demonstration need: .venv/bin/dedup-job
+# make install-dev   add what tests, linters and benchmarks need; `make test` and others do it by themselves
 # make run       the demonstration, beside a MongoDB server of its own; its data stays in .demo
 # make test      the tests, but for those that take long: five minutes on two cores
 # make test-long those that take long: faults at many moments, clusters, bounds of memory
@@ -20,33 +21,36 @@ LONG ?= long or longest
 NEWEST ?= .venv-newest
 PROCESSES ?= auto
 BIN := .venv/bin
-STAMP := .venv/.installed
+INSTALLED := .venv/.installed
+INSTALLED_DEV := .venv/.installed-dev
 PYTEST := $(BIN)/python -m pytest --quiet --numprocesses $(PROCESSES) --dist worksteal
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: install run test test-long test-newest test-mongo7 lint check soak soak-mongo7 dist bench docs format clean
+.PHONY: install install-dev run test test-long test-newest test-mongo7 lint check soak soak-mongo7 dist bench docs format clean
 
-install: $(STAMP)
+install: $(INSTALLED)
+
+install-dev: $(INSTALLED_DEV)
 
 run: install
 	$(BIN)/python scripts/dev/local_mongod.py --dbpath .demo/db -- $(BIN)/python -m scripts.demo
 
-test: install
+test: install-dev
 	$(PYTEST) -m "not long and not longest"
 
-test-long: install
+test-long: install-dev
 	$(PYTEST) -m "$(LONG)"
 
 test-newest:
 	$(PYTHON) -m venv --clear $(NEWEST)
-	$(NEWEST)/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[bench,dev,page,server,spark]'
+	$(NEWEST)/bin/python -m pip --disable-pip-version-check --quiet install --editable '.[bench,build,dev,page,server,spark]'
 	$(NEWEST)/bin/python -m pip --disable-pip-version-check freeze --exclude-editable
 	$(NEWEST)/bin/python -m pytest --quiet --numprocesses $(PROCESSES) --dist worksteal -m "not long and not longest"
 
-test-mongo7: install
+test-mongo7: install-dev
 	$(BIN)/python -m scripts.dev.local_mongod7 -- $(PYTEST) tests/integration tests/slow
 
-lint: install
+lint: install-dev
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -54,16 +58,16 @@ lint: install
 
 check: lint test test-long
 
-soak: install
+soak: install-dev
 	$(BIN)/python -m scripts.dev.soak
 
-soak-mongo7: install
+soak-mongo7: install-dev
 	$(BIN)/python -m scripts.dev.soak --mongod7
 
 dist: install
 	$(BIN)/python -m build --no-isolation
 
-bench: install
+bench: install-dev
 	$(BIN)/python -m scripts.bench.end_to_end "$(DATA)/leetcode/docs.jsonl.gz" \
 	  --baseline "$(TOOLS)/seed_baseline.py" $(QUICK)
 	$(BIN)/python -m scripts.bench.against_peers --data "$(DATA)" --tools "$(TOOLS)" $(QUICK)
@@ -83,7 +87,7 @@ docs: .venv-docs/.installed
 	.venv-docs/bin/python -m pip --disable-pip-version-check --quiet install --requirement requirements-docs.txt
 	@touch $@
 
-format: install
+format: install-dev
 	$(BIN)/ruff check --fix-only --quiet
 	$(BIN)/ruff format
 
@@ -100,9 +104,14 @@ $(BIN)/pip:
 	  || uv venv --quiet --clear --seed --python "$(PYTHON)" .venv 2>/dev/null \
 	  || { rm -rf .venv; echo "cannot make .venv: on Debian and Ubuntu, apt-get install python3-venv" >&2; exit 1; }
 
-# The locked set holds the build backend too, so that the project itself is built with a locked version.
-$(STAMP): requirements.lock pyproject.toml | $(BIN)/pip
-	$(PIP) install --require-hashes --requirement requirements.lock
+# The locked sets hold the build backend too, so that the project itself is built with a locked version.
+# Python compiles modules when they are first imported: most never are.
+$(INSTALLED): requirements.lock pyproject.toml | $(BIN)/pip
+	$(PIP) install --no-compile --require-hashes --requirement requirements.lock
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	$(BIN)/dedup-job compile >/dev/null
+	@touch $@
+
+$(INSTALLED_DEV): requirements-dev.lock $(INSTALLED)
+	$(PIP) install --no-compile --require-hashes --requirement requirements-dev.lock
 	@touch $@

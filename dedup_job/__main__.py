@@ -109,7 +109,9 @@ def _run() -> int:
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f"; see {context.command_path} --help" if context else ""
-        return _log_failure(f"{_without_addresses(error.format_message())}{hint}", UsageError.exit_code)
+        # click ends some of its messages with a full stop.
+        message = _without_addresses(error.format_message()).rstrip(".")
+        return _log_failure(f"{message}{hint}", UsageError.exit_code)
     except Exception as error:
         if isinstance(error, OSError) and error.errno in UNWRITABLE and error.filename is None:
             return _log_failure(f"stdout cannot be written: {error.strerror}", StorageFull.exit_code)

@@ -1,4 +1,4 @@
-"""The demonstration: fill `shop.pages` with a made-up sample, run the backfill, and show two pairs.
+"""The demonstration: fill `shop.pages` with a made-up sample, run the backfill, show two pairs, write a page.
 
 `make run` runs it with its own MongoDB server; a second time it finds nothing new. All its files are in one
 folder, which it prints.
@@ -27,8 +27,13 @@ HOUSE = Path(__file__).parents[1]
 SETTINGS = HOUSE / "config" / "backfill.toml"
 # `make run` keeps the server's data in the same folder.
 FOLDER = HOUSE / ".demo"
+PAGE = "page.html"
+# Fields that the page shows of each record.
+SHOWN = ("--set", 'report.show=["title", "url"]')
 
 NEXT = """
+Pairs side by side, with charts: open {page} in a browser.
+
 What to do next (the server of the demonstration has stopped when you read this; `on` starts it again):
   on=".venv/bin/python scripts/dev/local_mongod.py --dbpath .demo/db --"
   $on .venv/bin/dedup-job compare {keeper} {dropped} -c {settings}
@@ -38,7 +43,7 @@ What to do next (the server of the demonstration has stopped when you read this;
 
 
 def main(folder: Path = FOLDER) -> int:
-    """Run the demonstration; returns the exit code of the backfill."""
+    """Run the demonstration; returns the exit code of the backfill, or of the dry run after it."""
     uri = os.environ["DEDUP_SOURCE_URI"]
     folder.mkdir(exist_ok=True)
     # A copy, because reports are written beside the settings file.
@@ -49,9 +54,11 @@ def main(folder: Path = FOLDER) -> int:
             [sys.executable, "-m", "dedup_job", "backfill", "-c", str(settings)], check=False
         ).returncode
         if code == 0:
-            _show(list(_pairs(client.shop)), settings)
+            code = _write_page(folder / PAGE, settings)
+            _show(list(_pairs(client.shop)), settings, folder / PAGE)
     print(
-        f"left on disk: {folder} ({_size(folder) >> 20:,} MB: data, settings, reports); make clean removes it"
+        f"left on disk: {folder} ({_size(folder) >> 20:,} MB: data, settings, reports, page); "
+        "make clean removes it"
     )
     return code
 
@@ -71,8 +78,15 @@ def _pairs(shop: Database[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         yield from shop["pages_unique.dedup.dropped"].find({"reason": reason}).sort(order, 1).limit(1)
 
 
-def _show(pairs: list[dict[str, Any]], settings: Path) -> None:
-    """Print the beginnings of the pairs' texts, and the next command to try."""
+def _write_page(page: Path, settings: Path) -> int:
+    """Write the page of a dry run over all records; return its exit code."""
+    report = ["report", "-c", str(settings), "--fresh", "--html", str(page), *SHOWN]
+    command = [sys.executable, "-m", "dedup_job", *report]
+    return subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
+
+
+def _show(pairs: list[dict[str, Any]], settings: Path, page: Path) -> None:
+    """Print the beginnings of the pairs' texts, and what to try next."""
     ids = {one: encode({"_id": one}) for row in pairs for one in (row["keeper"], row["_id"])}
     with Context(config.load_settings(settings)) as context:
         beginnings = context.text_beginnings(ids.values())
@@ -83,7 +97,14 @@ def _show(pairs: list[dict[str, Any]], settings: Path) -> None:
         for name, one in (("kept", row["keeper"]), ("dropped", row["_id"])):
             print(f"    {name:<8} {one}  {beginnings[ids[one]][:60]}")
     last = pairs[-1]
-    print(NEXT.format(keeper=last["keeper"], dropped=last["_id"], settings=os.path.relpath(settings)))
+    print(
+        NEXT.format(
+            keeper=last["keeper"],
+            dropped=last["_id"],
+            settings=os.path.relpath(settings),
+            page=os.path.relpath(page),
+        )
+    )
 
 
 def _size(folder: Path) -> int:

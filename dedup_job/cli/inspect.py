@@ -186,14 +186,14 @@ def list_decided(config: Path, ids_only: bool, as_csv: bool, **options: Any) -> 
 
 
 @commands.command("group")
-@click.argument("keeper")
+@click.argument("record")
 @common_options
-def show_group(config: Path, keeper: str, **options: Any) -> int:
+def show_group(config: Path, record: str, **options: Any) -> int:
     """Show the duplicates of a kept record.
 
-    KEEPER is its id, written as for `compare`.  The least similar duplicate comes first.  Text of the keeper
-    only is shown in [-...-], text of the duplicate only in {+...+}.  With --json, there is one object per
-    line, the keeper first.  Writes nothing to MongoDB.
+    RECORD is the id of a kept record, or of one of its duplicates, written as for `compare`.  The least
+    similar duplicate comes first.  Text of the keeper only is shown in [-...-], text of the duplicate only in
+    {+...+}.  With --json, there is one object per line, the keeper first.  Writes nothing to MongoDB.
 
     \b
     Example:
@@ -204,7 +204,7 @@ def show_group(config: Path, keeper: str, **options: Any) -> int:
 
     settings, output = prepare_settings(config, options)
     with Context(settings) as context:
-        kept, members = group(context, keeper)
+        kept, members = group(context, record)
         is_read = output.stream([(kept.as_text, kept.as_json)])
         while is_read and (portion := next(members, None)):
             is_read = output.stream([(member.as_text, member.as_json) for member in portion])

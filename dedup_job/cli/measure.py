@@ -18,7 +18,13 @@ from dedup_job.errors import UsageError
 
 
 @commands.command("fit-idf")
-@click.option("--output", type=click.Path(path_type=Path), default=Path("idf.txt"), show_default=True)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("idf.txt"),
+    show_default=True,
+    help="File to write.",
+)
 @click.option(
     "--min-df",
     type=click.IntRange(1),

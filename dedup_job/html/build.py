@@ -271,7 +271,7 @@ def _estimate_thresholds(
 
 
 def show_pair(
-    seen: RereadPair, show: Sequence[str], room: tuple[int, int], keys: str = "", stands_for: float = 1.0
+    seen: RereadPair, show: Sequence[str], room: tuple[int, int], keys: str = "", weight: float = 1.0
 ) -> ShownPair:
     """Return a pair as the page shows it.
 
@@ -280,7 +280,7 @@ def show_pair(
         show: Fields to show of each record.
         room: Characters beside a difference, and of a text in total.
         keys: Names of the keys that the texts share.
-        stands_for: Number of near duplicates that the pair represents.
+        weight: Near duplicates in the same hundredth of similarity, for each of them on the page.
     """
     keeper, duplicate, match = seen.keeper, seen.duplicate, seen.pair.match
     return ShownPair(
@@ -292,7 +292,7 @@ def show_pair(
         keys=keys,
         parts=cut_excerpt(diff_texts(keeper.text or "", duplicate.text or ""), *room),
         has_other_numbers=seen.has_other_numbers,
-        stands_for=stands_for,
+        weight=weight,
     )
 
 

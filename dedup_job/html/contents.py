@@ -66,7 +66,7 @@ class ShownPair:
         keys: The keys that both share, in words.
         parts: Both texts with gaps, the keeper's first.
         has_other_numbers: Whether the texts differ in a number.
-        stands_for: About how many duplicates the pair represents.
+        weight: Near duplicates in the same hundredth of similarity, for each of them on the page.
     """
 
     keeper: ShownRecord
@@ -77,7 +77,7 @@ class ShownPair:
     keys: str
     parts: Sequence[TextPiece | TextGap]
     has_other_numbers: bool
-    stands_for: float
+    weight: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,23 +95,51 @@
     }
   }
 
-  // Filter the pairs, and move between them by keyboard.
+  // Filter the pairs, show some of them and more on demand, and move between them by keyboard.
+  const portion = 30;
+  let most = portion;
+  let matching = pairs;
+
   function filter() {
     const wanted = new Set(all("[data-only]:checked").map((box) => box.dataset.only));
-    for (const pair of pairs) {
-      pair.hidden =
-        (wanted.has("numbers") && !("numbers" in pair.dataset)) ||
-        (wanted.has("unlabelled") && labels.has(keyOf(pair)));
-    }
-    const shown = pairs.filter((pair) => !pair.hidden).length;
-    one("#shown-count").textContent = wanted.size ? `${count(shown)} shown` : "";
+    matching = pairs.filter(
+      (pair) =>
+        !(wanted.has("numbers") && !("numbers" in pair.dataset)) &&
+        !(wanted.has("unlabelled") && labels.has(keyOf(pair))),
+    );
+    most = portion;
+    showPairs();
+  }
+
+  function showPairs() {
+    if (!pairs.length) return;
+    const shown = new Set(matching.slice(0, most));
+    pairs.forEach((pair) => (pair.hidden = !shown.has(pair)));
+    const rest = matching.length - shown.size;
+    one("#shown-count").textContent = `${count(shown.size)} of ${count(matching.length)} shown`;
+    one("#more").hidden = !rest;
+    one("#next").textContent = `Show ${count(Math.min(portion, rest))} more`;
+    one("#every").textContent = `Show all ${count(matching.length)}`;
+  }
+
+  // A link to a pair leads to it, even if that pair is not shown yet.
+  function showLinked() {
+    const place = matching.indexOf(document.getElementById(location.hash.slice(1)));
+    if (place < most) return;
+    most = place + 1;
+    showPairs();
+    pairs.find((pair) => "#" + pair.id === location.hash).scrollIntoView();
   }
 
   function go(step) {
-    const shown = pairs.filter((pair) => !pair.hidden);
-    const at = shown.indexOf(document.activeElement.closest(".pair"));
-    const next = at < 0 ? shown[0] : shown[Math.min(shown.length - 1, Math.max(0, at + step))];
+    const at = matching.indexOf(document.activeElement.closest(".pair"));
+    const place = at < 0 ? 0 : Math.min(matching.length - 1, Math.max(0, at + step));
+    const next = matching[place];
     if (!next) return;
+    if (place >= most) {
+      most = place + portion;
+      showPairs();
+    }
     next.focus({ preventScroll: true });
     next.scrollIntoView({ block: "start" });
   }
@@ -131,6 +159,10 @@
     const button = event.target.closest("button");
     if (!button) return;
     if (button.id === "save") save();
+    else if (button.id === "next" || button.id === "every") {
+      most = button.id === "next" ? most + portion : Infinity;
+      showPairs();
+    }
     else if (button.id === "forget") forget();
     else if (button.dataset.label) {
       const pressed = button.getAttribute("aria-pressed") === "true";
@@ -150,6 +182,9 @@
     moveLine();
   }
   window.addEventListener("beforeprint", () => all("details").forEach((each) => (each.open = true)));
+  window.addEventListener("hashchange", showLinked);
   pairs.forEach(showLabel);
+  showPairs();
+  showLinked();
   showBar();
 })();

@@ -29,9 +29,8 @@ KANA, HANGUL, HAN = (
     re.compile(f"[{characters}]")
     for characters in ("\u3040-\u30ff", "\uac00-\ud7af", "\u3400-\u9fff\uf900-\ufaff")
 )
-DIGIT = re.compile(r"\d")
-# In characters: a longer difference with digits is more than another number.
-SHORT = 20
+NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
+WEB_ADDRESS = re.compile(r"https?://[^\s/][^\s]*", re.IGNORECASE)
 
 
 def render_page(contents: PageContents) -> str:
@@ -56,8 +55,9 @@ def _render(contents: PageContents, drawn: Mapping[str, Markup | None]) -> str:
         "plain": show_invisible_plain,
         "lang": guess_language,
         "text_of": shown_text,
+        "numbers": split_numbers,
+        "web_address": find_web_address,
     }
-    environment.tests["a_number"] = lambda text: len(text) <= SHORT and DIGIT.search(text) is not None
     folder = files(__package__)
     style, script = ((folder / name).read_text("utf-8") for name in ("page.css", "page.js"))
     return environment.from_string((folder / "page.html").read_text("utf-8")).render(
@@ -137,6 +137,29 @@ def guess_language(text: str) -> str:
     if HANGUL.search(text):
         return "ko"
     return "zh-Hans" if HAN.search(text) else ""
+
+
+def split_numbers(text: str) -> list[tuple[str, bool]]:
+    """Split a text into numbers, marked with True, and what is between them.
+
+    >>> split_numbers("at 2.40 a kilo")
+    [('at ', False), ('2.40', True), (' a kilo', False)]
+    """
+    return [(part, bool(at % 2)) for at, part in enumerate(NUMBER.split(text)) if part]
+
+
+def find_web_address(fields: Sequence[tuple[str, str]]) -> str | None:
+    """Return the first value that is a complete web address, for a link; None if there is none.
+
+    Only http and https: a record must not bring a link that runs a script.
+
+    >>> find_web_address([("title", "see http://a.org"), ("url", "https://example.org/今天?a=1")])
+    'https://example.org/今天?a=1'
+    >>> find_web_address([("url", "javascript:alert(1)"), ("url", "https://example.org/cut…")])
+    """
+    values = (value for _, value in fields if WEB_ADDRESS.fullmatch(value) and not UNSEEN.search(value))
+    # A long value is cut, and ends with an ellipsis.
+    return next((value for value in values if not value.endswith("…")), None)
 
 
 def shown_text(parts: Sequence[TextPiece | TextGap], side: str) -> str:

@@ -14,13 +14,14 @@ from difflib import SequenceMatcher
 from itertools import groupby
 
 CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
-# A word of letters and digits; one character of Chinese, Japanese kana or Korean; one sign; a run of spaces.
-# The limit of 40 splits endless runs.
-WORD = re.compile(rf"[{CJK}]|(?:(?![{CJK}])\w){{1,40}}|\s{{1,40}}|.", re.DOTALL)
-# At least 20 characters, up to the end of a clause, and at most 200.
-CLAUSE = re.compile(r".{20,200}?(?:[。！？；，.!?;,]\s?|$)|.{1,200}", re.DOTALL)
+# A number with a decimal point; a word of letters and digits; one character of Chinese, kana or Korean;
+# one sign; a run of spaces. The limit of 40 splits endless runs.
+WORD = re.compile(rf"\d{{1,20}}\.\d{{1,20}}|[{CJK}]|(?:(?![{CJK}])\w){{1,40}}|\s{{1,40}}|.", re.DOTALL)
+# At least 20 characters, up to the end of a clause, and at most 200. A decimal point ends no clause.
+CLAUSE = re.compile(r".{20,200}?(?:(?:[。！？；，!?;,]|(?<!\d)\.|\.(?!\d))\s?|$)|.{1,200}", re.DOTALL)
 # Part of a word at the end, or at the beginning, of a cut.
 CUT_END, CUT_START = re.compile(r"(?<=\s)[!-~]{1,20}$"), re.compile(r"^[!-~]{1,20}(?=\s)")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
 # In characters: the note about a gap takes as much space.
 MIN_HIDDEN = 30
 # Pairs of equal parts that one pass compares.
@@ -115,6 +116,8 @@ def cut_excerpt(
 ) -> list[TextPiece | TextGap]:
     """Return the differences with some text around them, and gaps for the rest.
 
+    If the texts differ in a number, the excerpt has such a number, even where that takes more room.
+
     Args:
         pieces: Two texts, as `diff_texts` splits them.
         context: Characters shown on each side of a difference.
@@ -131,18 +134,73 @@ def cut_excerpt(
     shown: list[TextPiece | TextGap] = []
     room = most
     for place, piece in enumerate(pieces):
+        number_room = 0 if any(map(_differs_in_number, shown)) else context
         if room <= 0:
-            rest = pieces[place:]
-            lengths = sum(len(piece.first) for piece in rest), sum(len(piece.second) for piece in rest)
-            shown.append(TextGap(*lengths, is_same=all(piece.is_same for piece in rest)))
+            shown += _cut_rest(pieces[place:], number_room)
             break
         if piece.is_same:
             parts = _cut_same(piece, context, place, len(pieces))
         else:
-            parts = _cut_difference(piece, room if longest is None else min(room, longest))
+            parts = _cut_difference(piece, room if longest is None else min(room, longest), number_room)
         shown += parts
         room -= sum(max(len(part.first), len(part.second)) for part in parts if isinstance(part, TextPiece))
     return shown
+
+
+def _cut_rest(pieces: Sequence[TextPiece], number_room: int) -> list[TextPiece | TextGap]:
+    """Return a gap for all pieces, or the first number in which they differ between two gaps.
+
+    Args:
+        pieces: The pieces for which there is no room.
+        number_room: Characters shown on each side of the number; 0 for no number.
+    """
+    places = [place for place, piece in enumerate(pieces) if number_room and _differs_in_number(piece)]
+    if not places:
+        return _gap_for(pieces)
+    place = places[0]
+    before, after = (
+        pieces[at] if 0 <= at < len(pieces) else TextPiece("", "") for at in (place - 1, place + 1)
+    )
+    lead = max(0, len(before.first) - number_room)
+    return [
+        *_gap_for([*pieces[: max(0, place - 1)], TextPiece(before.first[:lead], before.second[:lead])]),
+        *_pieces_of(before.first[lead:], before.second[lead:]),
+        *_cut_difference(pieces[place], number_room, number_room),
+        *_pieces_of(after.first[:number_room], after.second[:number_room]),
+        *_gap_for([TextPiece(after.first[number_room:], after.second[number_room:]), *pieces[place + 2 :]]),
+    ]
+
+
+def _gap_for(pieces: Sequence[TextPiece]) -> list[TextPiece | TextGap]:
+    """Return one gap for all pieces; none if they are empty."""
+    lengths = sum(len(piece.first) for piece in pieces), sum(len(piece.second) for piece in pieces)
+    return [TextGap(*lengths, is_same=all(piece.is_same for piece in pieces))] if any(lengths) else []
+
+
+def _pieces_of(first: str, second: str) -> list[TextPiece | TextGap]:
+    """Return a piece; none if it is empty."""
+    return [TextPiece(first, second)] if first or second else []
+
+
+def _number_starts(first: str, second: str) -> tuple[int, int] | None:
+    """Return where two texts have the first number that differs; None if their numbers are the same.
+
+    The end of a text is the start of a number that only the other text has.
+    """
+    numbers = list(NUMBER.finditer(first)), list(NUMBER.finditer(second))
+    at = _count_same(*([number[0] for number in side] for side in numbers))
+    if at == len(numbers[0]) == len(numbers[1]):
+        return None
+    starts = (
+        side[at].start() if at < len(side) else len(text)
+        for side, text in zip(numbers, (first, second), strict=True)
+    )
+    return next(starts), next(starts)
+
+
+def _differs_in_number(part: TextPiece | TextGap) -> bool:
+    """Return whether a piece shows numbers that differ."""
+    return isinstance(part, TextPiece) and _number_starts(part.first, part.second) is not None
 
 
 def _cut_same(piece: TextPiece, context: int, place: int, count: int) -> list[TextPiece | TextGap]:
@@ -163,11 +221,30 @@ def _cut_same(piece: TextPiece, context: int, place: int, count: int) -> list[Te
     return [part for part in parts if part.first]
 
 
-def _cut_difference(piece: TextPiece, room: int) -> list[TextPiece | TextGap]:
-    """Return the beginning of a difference, and a gap if it is longer than the room for it."""
+def _cut_difference(piece: TextPiece, room: int, number_room: int) -> list[TextPiece | TextGap]:
+    """Return the beginning of a difference, and a gap if it is longer than the room for it.
+
+    Args:
+        piece: The difference.
+        room: Characters of its beginning.
+        number_room: Characters shown on each side of the first number that differs, where the beginning has
+            none; 0 for no number.
+    """
     shown = TextPiece(piece.first[:room], piece.second[:room])
-    left = len(piece.first) - len(shown.first), len(piece.second) - len(shown.second)
-    return [shown, TextGap(*left, is_same=False)] if any(left) else [shown]
+    hidden = TextPiece(piece.first[room:], piece.second[room:])
+    starts = _number_starts(piece.first, piece.second) if number_room else None
+    if starts is None or _differs_in_number(shown):
+        return [shown, *_gap_for([hidden])]
+    # A number may begin before the cut.
+    first, second = (max(0, start - room - number_room) for start in starts)
+    near = TextPiece(hidden.first[first:][: 2 * number_room], hidden.second[second:][: 2 * number_room])
+    rest = TextPiece(hidden.first[first:][2 * number_room :], hidden.second[second:][2 * number_room :])
+    return [
+        shown,
+        *_gap_for([TextPiece(hidden.first[:first], hidden.second[:second])]),
+        *_pieces_of(near.first, near.second),
+        *_gap_for([rest]),
+    ]
 
 
 def mark_difference(first: str, second: str) -> str:

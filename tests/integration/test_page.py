@@ -94,7 +94,62 @@ def test_the_slider_says_what_a_higher_threshold_would_change(tab: Any) -> None:
 
 def test_a_link_leads_to_the_place_it_names(tab: Any) -> None:
     for address in ("#groups", "#all", "#pairs"):
-        assert 0 <= tab.evaluate(FOLLOWED, address) <= 32
+        below = tab.locator("body > nav").bounding_box()["height"]
+        assert below <= tab.evaluate(FOLLOWED, address) <= below + 32
+
+
+def test_groups_are_reached_by_an_address_and_from_everywhere_on_the_page(page: Path, tab: Any) -> None:
+    tab.goto(f"{page.as_uri()}#groups")
+    assert 0 <= tab.locator("#groups h2").bounding_box()["y"] < 120
+    tab.goto(f"{page.as_uri()}#pair-30")
+    assert tab.locator("body > nav [href='#groups']").bounding_box()["y"] >= 0
+
+
+def test_thirty_pairs_are_shown_at_first_and_more_on_demand(tab: Any) -> None:
+    every = tab.locator(".pair").count()
+    shown = tab.locator(".pair:visible")
+    assert every > 30
+    assert shown.count() == 30
+    assert tab.inner_text("#shown-count") == f"30 of {every} shown"
+    assert tab.inner_text("#every") == f"Show all {every}"
+    tab.click("#next")
+    assert shown.count() == min(60, every)
+    if every > 60:
+        tab.click("#every")
+    assert shown.count() == every
+    assert not tab.locator("#more").is_visible()
+
+
+def test_the_address_of_a_pair_leads_to_it_even_if_it_is_not_shown_at_first(page: Path, tab: Any) -> None:
+    last = tab.locator(".pair").last
+    assert not last.is_visible()
+    tab.goto(f"{page.as_uri()}#{last.get_attribute('id')}")
+    assert last.is_visible()
+    assert 0 <= last.bounding_box()["y"] < 900
+
+
+def test_the_keyboard_goes_beyond_the_pairs_shown_at_first(tab: Any) -> None:
+    for _ in range(31):
+        tab.keyboard.press("j")
+    assert tab.evaluate("document.activeElement.id") == "pair-31"
+
+
+def test_an_id_is_a_link_where_a_shown_field_is_a_web_address(tab: Any) -> None:
+    links = tab.locator(".pair .id a")
+    assert links.count() > 30
+    link = links.first
+    assert link.get_attribute("href").startswith("https://example.org/")
+    assert link.get_attribute("rel") == "noopener noreferrer"
+    assert {address.split(":")[0] for address in links.evaluate_all("all => all.map(one => one.href)")} <= {
+        "http",
+        "https",
+    }
+
+
+def test_a_pair_that_differs_in_a_number_shows_one_in_red(tab: Any) -> None:
+    pairs = tab.locator(".pair[data-numbers]").all()
+    assert pairs
+    assert all(pair.locator("mark b").count() > 0 for pair in pairs)
 
 
 def test_groups_open_by_a_click(tab: Any) -> None:
@@ -119,9 +174,11 @@ def test_only_pairs_that_differ_in_a_number_are_shown_when_asked_for(tab: Any) -
     every, other = tab.locator(".pair").count(), tab.locator(".pair[data-numbers]").count()
     assert 0 < other < every
     tab.check(".filters [data-only=numbers]")
-    assert tab.locator(".pair:visible").count() == other
+    assert tab.locator(".pair:visible").count() == min(30, other)
+    assert tab.locator(".pair:visible").count() == tab.locator(".pair[data-numbers]:visible").count()
+    assert tab.inner_text("#shown-count").endswith(f" of {other} shown")
     tab.uncheck(".filters [data-only=numbers]")
-    assert tab.locator(".pair:visible").count() == every
+    assert tab.locator(".pair:visible").count() == min(30, every)
 
 
 @pytest.mark.long

@@ -41,4 +41,6 @@ def test_the_demonstration_shows_two_pairs_and_lines_that_work_and_says_what_it_
             )
             assert done.returncode == 0, done.stderr
         assert f"left on disk: {tmp_path} (" in said
-        assert {path.name for path in tmp_path.iterdir()} == {"backfill.toml", "reports"}
+        assert {path.name for path in tmp_path.iterdir()} == {"backfill.toml", "page.html", "reports"}
+        assert "open " in said
+        assert "Of <b>300</b> records" in (tmp_path / "page.html").read_text("utf-8")

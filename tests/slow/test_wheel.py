@@ -151,7 +151,14 @@ def test_the_source_distribution_has_what_make_check_needs(dist: Path) -> None:
     rooms = ("config", "docs", "scripts", "tests")
     files = {str(path.relative_to(ROOT)) for room in rooms for path in (ROOT / room).rglob("*.*")}
     assert {name for name in files if "__pycache__" not in name} <= names
-    assert {"LICENSE", "Makefile", "CHANGELOG.md", "README.md", "requirements.lock"} <= names
+    assert {
+        "LICENSE",
+        "Makefile",
+        "CHANGELOG.md",
+        "README.md",
+        "requirements.lock",
+        "requirements-dev.lock",
+    } <= names
 
 
 @pytest.mark.longest

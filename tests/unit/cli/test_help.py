@@ -43,6 +43,19 @@ def test_the_help_of_a_command_has_an_example_that_can_be_pasted(name: str) -> N
 
 
 @pytest.mark.parametrize("name", commands.commands)
+def test_every_option_has_a_help(name: str) -> None:
+    options = [one for one in commands.commands[name].params if isinstance(one, click.Option)]
+    assert [option.opts for option in options if not option.help] == []
+
+
+@pytest.mark.parametrize("name", commands.commands)
+def test_no_line_of_a_help_is_wider_than_a_terminal(name: str) -> None:
+    shown = CliRunner().invoke(commands, [name, "--help"], terminal_width=80).output
+    # Examples may be wider: a line to paste is not broken.
+    assert [line for line in shown.splitlines() if len(line) > 80 and "dedup-job" not in line] == []
+
+
+@pytest.mark.parametrize("name", commands.commands)
 def test_only_commands_that_start_workers_have_a_number_of_workers(name: str) -> None:
     options = {option for parameter in commands.commands[name].params for option in parameter.opts}
     assert ("--workers" in options) == (name in WITH_WORKERS)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -46,7 +47,7 @@ def shown_pair(first: str, second: str, fields: Sequence[tuple[str, str]] = ()) 
         keys="band 1",
         parts=cut_excerpt(diff_texts(first, second), 70, 1_200),
         has_other_numbers=True,
-        stands_for=2.0,
+        weight=2.0,
     )
 
 
@@ -137,7 +138,9 @@ def test_a_hostile_text_is_text_and_nothing_else(drawn_once: None, name: str) ->
         (tag, key) for tag, key, _ in harmless.attributes
     } | {("span", "class")}
     assert not [key for _, key, _ in read.attributes if key.startswith("on") or key in ("src", "action")]
-    assert all(value.startswith("#") for _, key, value in read.attributes if key == "href")
+    addresses = {value for _, key, value in read.attributes if key == "href" and value[:1] != "#"}
+    assert addresses <= {text[:200]}
+    assert all(re.match("https?://", address) for address in addresses)
     assert show_invisible_plain(text[:100]) in read.text
     assert not UNSEEN.search(page.replace("\n", ""))
     assert len(page.encode()) < 1_000_000
@@ -177,6 +180,38 @@ def test_numbers_of_samples_are_told_with_their_intervals_and_counts_without() -
     assert "16 kept records are the keepers of 30 duplicates" in text
     about = replace(page_of([]), group_count=EstimatedCount(16, 0, inf))
     assert "About 16 kept records" in " ".join(Reader(render_page(about)).text.split())
+
+
+def test_a_sampled_pair_says_how_many_are_like_it() -> None:
+    page = render_page(page_of([shown_pair("a 1", "a 2"), replace(shown_pair("b 1", "b 2"), weight=1.0)]))
+    assert re.findall(r"one of about (\d+) this similar", page) == ["2"]
+    assert "stands for" not in page
+
+
+def test_the_numbers_in_a_difference_are_red_and_nothing_else_is() -> None:
+    page = render_page(page_of([shown_pair("it costs 2.40 a kilo", "it costs 3 euros a kilo")]))
+    pair = page[page.index('<li class="pair"') : page.index("</ol>")]
+    assert re.findall(r"<mark>(.*?)</mark>", pair) == ["<b>2.40</b>", "<b>3</b> euros"]
+
+
+@pytest.mark.parametrize(
+    ("value", "is_link"),
+    [
+        ("https://example.org/a?b=1&c=2", True),
+        ("HTTP://example.org", True),
+        ("javascript:alert(1)", False),
+        (" https://example.org", False),
+        ("https:///nowhere", False),
+        ("https://example.org/\u202etxt.exe", False),
+        ("https://example.org/cut…", False),
+        ("data:text/html,x", False),
+    ],
+)
+def test_an_id_links_to_a_web_address_and_to_nothing_else(value: str, is_link: bool) -> None:
+    read = Reader(render_page(page_of([shown_pair("a 1", "a 2", [("title", "x"), ("url", value)])])))
+    links = [address for tag, key, address in read.attributes if key == "href" and address[:1] != "#"]
+    assert links == [value] * len(links)
+    assert bool(links) == is_link
 
 
 def test_where_numbers_are_told_apart_nothing_is_said_of_them() -> None:

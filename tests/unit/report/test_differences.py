@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.report.differences import MOST_EQUALS, TextGap, TextPiece, cut_excerpt, diff_texts
+from dedup_job.report.differences import MOST_EQUALS, NUMBER, TextGap, TextPiece, cut_excerpt, diff_texts
 
 TEXTS = st.text(st.sampled_from("ab 1今天，。😀"), max_size=60)
 
@@ -99,6 +99,47 @@ def test_an_excerpt_ends_when_there_is_no_room_and_says_how_much_is_left() -> No
         TextPiece("1" * 5, "2" * 5),
         TextGap(25, 40, is_same=False),
     ]
+
+
+def test_a_decimal_number_differs_as_a_whole() -> None:
+    price = "The farmers' market sells the first tomatoes of the year at {} a kilo."
+    for others in (("2.40", "2.90"), ("2.40", "2,40"), ("2.4", "2.45")):
+        assert diff_texts(*map(price.format, others))[1] == TextPiece(*others)
+
+
+@pytest.mark.parametrize("longest", [None, 15])
+@pytest.mark.parametrize(
+    ("first", "second", "shown"),
+    [
+        # Beyond the room that other differences take up.
+        ("a b " * 30 + "price 2.40 a kilo", "c d " * 30 + "price 2.90 a kilo", ("2.40", "2.90")),
+        # Beyond the beginning of a long difference.
+        ("x", "the chapter before this, and then chapter 17 of the book that has many", ("", "17")),
+        ("一二三四五六七八九" * 9 + "1990", "甲乙丙丁戊己庚辛壬" * 9 + "1991年", ("1990", "1991")),
+    ],
+)
+def test_an_excerpt_has_a_number_in_which_the_texts_differ(
+    first: str, second: str, shown: tuple[str, str], longest: int | None
+) -> None:
+    parts = cut_excerpt(diff_texts(first, second), 8, 30, longest)
+    differing = [part for part in parts if isinstance(part, TextPiece) and not part.is_same]
+    assert any(shown[0] in part.first and shown[1] in part.second for part in differing)
+    assert sum(len(part.second) for part in parts if isinstance(part, TextPiece)) < 80
+
+
+@given(TEXTS, TEXTS, st.integers(1, 20), st.integers(1, 60), st.none() | st.integers(1, 9))
+def test_the_shown_pieces_differ_in_numbers_where_the_texts_do(
+    first: str, second: str, context: int, most: int, longest: int | None
+) -> None:
+    pieces = diff_texts(first, second)
+    numbers = [[NUMBER.findall(side) for side in (piece.first, piece.second)] for piece in pieces]
+    parts = cut_excerpt(pieces, context, most, longest)
+    shown = [
+        [NUMBER.findall(side) for side in (part.first, part.second)]
+        for part in parts
+        if isinstance(part, TextPiece)
+    ]
+    assert any(one != other for one, other in shown) == any(one != other for one, other in numbers)
 
 
 def test_texts_that_are_the_same_show_their_beginning() -> None:
