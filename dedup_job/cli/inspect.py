@@ -1,4 +1,4 @@
-"""The commands compare, why, find, list, group and status."""
+"""The commands compare, why, find, list, export, group and status."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import Any
 
 import click
 
-from dedup_job.cli.options import commands, common_options, preload_workers, prepare_settings
+from dedup_job.cli.options import (
+    commands,
+    common_options,
+    count_dropped,
+    preload_workers,
+    prepare_settings,
+)
 from dedup_job.errors import UsageError
 
 
@@ -182,6 +188,38 @@ def list_decided(config: Path, ids_only: bool, as_csv: bool, **options: Any) -> 
             )
             if not output.stream(list(forms)):
                 break
+    return 0
+
+
+@commands.command("export")
+@click.option(
+    "--clusters",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="Write the groups to this file (.csv, .jsonl or .parquet).",
+)
+@common_options
+def export_decided(config: Path, path: Path, **options: Any) -> int:
+    """Write the groups of duplicates to a file.
+
+    The file has a row for every record that is in a group: id, keeper, reason and similarity.  A kept record
+    is its own keeper, with the reason "keeper".  The rows of a group follow each other.  An existing file is
+    replaced when the new one is complete.  Writes nothing to MongoDB.
+
+    \b
+    Examples:
+      dedup-job export -c shop.toml --clusters groups.csv
+      dedup-job export -c shop.toml --clusters groups.parquet
+    """
+    settings, output = prepare_settings(config, options)
+    from dedup_job.commands.export import export_clusters
+    from dedup_job.pipeline.context import Context
+    from dedup_job.report.progress import Progress
+
+    with Context(settings) as context, Progress("export", count_dropped(context), "records") as progress:
+        done = export_clusters(context, path, progress.advance)
+    output.show(done.as_text(), done.as_json())
     return 0
 
 

@@ -24,6 +24,7 @@ SECTIONS = {
         "status",
         "history",
         "list",
+        "export",
         "group",
         "why",
         "compare",
@@ -278,6 +279,12 @@ def count_decided(context: Any) -> int | None:
     """Return the number of decided records, for a progress bar; None if there is no ledger yet."""
     head = context.ledger_reader().head()
     return head.counts.read if head else None
+
+
+def count_dropped(context: Any) -> int | None:
+    """Return the number of dropped records, for a progress bar; None if there is no ledger yet."""
+    head = context.ledger_reader().head()
+    return head.counts.duplicate if head else None
 
 
 def preload_workers(settings: Any) -> None:

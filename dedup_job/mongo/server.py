@@ -198,7 +198,10 @@ class Need:
     ledger: Sequence[str] = ("find",)
 
 
-READING = "report, status, list, group, find, why, compare, changes, history, evaluate, tune, fit-idf, verify"
+READING = (
+    "report, status, list, export, group, find, why, compare, changes, history, evaluate, tune, fit-idf, "
+    "verify"
+)
 WRITE = ("find", "insert", "update", "remove")
 COPY_INDEXES = "backfill --copy-indexes"
 NEEDS = (

@@ -1,0 +1,157 @@
+"""A table that a command writes row by row, to a .csv, .jsonl or .parquet file."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from dedup_job.errors import StorageFull, UsageError
+from dedup_job.report.files import check_file
+from dedup_job.report.terminal import to_json_line
+
+# A reader of Parquet loads a row group at a time, and so does the writer.
+ROWS_OF_A_GROUP = 100_000
+
+Row = Sequence[Any]
+
+
+class RowWriter(Protocol):
+    """Writes the rows of a table in one format."""
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Write some rows."""
+        ...
+
+    def close(self) -> None:
+        """Write what is left, and close the file."""
+        ...
+
+
+class TableFile:
+    """A table in a file, which appears under its name only when it is complete.
+
+    Use it in a `with` statement: if the block fails, nothing is left, and an older file of the name stays.
+
+    Attributes:
+        is_json: Whether values may be any JSON values; otherwise they are texts and numbers.
+        count: Number of rows so far.
+
+    Raises:
+        UsageError: If the file cannot be created, or has another suffix.
+        StorageFull: If the file cannot be written, from any method.
+    """
+
+    def __init__(self, path: Path, columns: Mapping[str, type], option: str) -> None:
+        """Create the file.
+
+        Args:
+            path: The file; its suffix says the format.
+            columns: Name and type of each column: `str` or `float`.
+            option: The option that names the file, for messages.
+        """
+        suffix = path.suffix.lower()
+        if suffix not in WRITERS:
+            raise UsageError(f"{path}: name a .csv, a .jsonl or a .parquet file")
+        if suffix == ".parquet" and find_spec("pyarrow") is None:
+            raise UsageError(
+                f"{path}: a .parquet file needs pyarrow, which is not installed; run pip install "
+                "'dedup-job[spark]', or name a .csv or a .jsonl file"
+            )
+        check_file(path, option)
+        self.is_json, self.count = suffix == ".jsonl", 0
+        self._path, self._temporary = path, path.with_name(f".{path.name}.{os.getpid()}")
+        with self._raise_storage_full():
+            self._writer = WRITERS[suffix](self._temporary, columns)
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Write some rows, with a value for each column."""
+        with self._raise_storage_full():
+            self._writer.write(rows)
+        self.count += len(rows)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            with self._raise_storage_full():
+                self._writer.close()
+                if error is None:
+                    self._temporary.replace(self._path)
+        finally:
+            with suppress(OSError):
+                self._temporary.unlink()
+
+    @contextmanager
+    def _raise_storage_full(self) -> Iterator[None]:
+        """Raise an OSError as StorageFull, which names the file."""
+        try:
+            yield
+        except OSError as error:
+            raise StorageFull(f"{self._path} cannot be written: {error.strerror}") from error
+
+
+class _CsvRows:
+    def __init__(self, path: Path, columns: Mapping[str, type]) -> None:
+        self._file = path.open("w", encoding="utf-8", newline="")
+        self._csv = csv.writer(self._file, lineterminator="\n")
+        self._csv.writerow(columns)
+
+    def write(self, rows: Sequence[Row]) -> None:
+        self._csv.writerows(rows)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _JsonLines:
+    def __init__(self, path: Path, columns: Mapping[str, type]) -> None:
+        self._file, self._columns = path.open("w", encoding="utf-8"), tuple(columns)
+
+    def write(self, rows: Sequence[Row]) -> None:
+        self._file.writelines(f"{to_json_line(dict(zip(self._columns, row, strict=True)))}\n" for row in rows)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _ParquetRows:
+    def __init__(self, path: Path, columns: Mapping[str, type]) -> None:
+        # Loaded for this format alone: it takes 40 MB.
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        kinds = {str: pa.string(), float: pa.float64()}
+        self._schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
+        self._writer = parquet.ParquetWriter(path, self._schema)
+        self._table, self._rows = pa.table, list[Row]()
+
+    def write(self, rows: Sequence[Row]) -> None:
+        self._rows += rows
+        if len(self._rows) >= ROWS_OF_A_GROUP:
+            self._write_group()
+
+    def close(self) -> None:
+        if self._rows:
+            self._write_group()
+        self._writer.close()
+
+    def _write_group(self) -> None:
+        columns = [list(column) for column in zip(*self._rows, strict=True)]
+        self._writer.write_table(self._table(columns, schema=self._schema))
+        self._rows = []
+
+
+WRITERS: Mapping[str, Callable[[Path, Mapping[str, type]], RowWriter]] = {
+    ".csv": _CsvRows,
+    ".jsonl": _JsonLines,
+    ".parquet": _ParquetRows,
+}
