@@ -34,8 +34,9 @@ from scripts.dev.local_spark import LocalSpark
 from tests.support import process_campaign
 from tests.support.campaign import Damage, Material, Result, trial
 from tests.support.cluster_campaign import everything, field_of
-from tests.support.commit_model import Mishaps, Model, Violation, search
+from tests.support.commit_model import Mishaps, Model, search
 from tests.support.elections import elections
+from tests.support.explorer import Violation
 from tests.support.fault_loop import loop, syncing
 from tests.support.fault_proxy import Kind
 from tests.support.forked_commands import Forks

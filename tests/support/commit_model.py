@@ -13,22 +13,17 @@ steps to that state. Tests remove a protection from the `Protocol` to show that 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple, TypeAlias
+
+from tests.support.explorer import Violation, explore, replace_process
 
 # Number, fence, version.
 PlanId: TypeAlias = tuple[int, int, int]
 # Record; U, D or R; keeper or reason.
 Entry: TypeAlias = tuple[int, str, "int | str | None"]
-
-
-class Violation(Exception):
-    """Raised if a promise is broken; the message names the promise, `steps` lists the steps to the state."""
-
-    steps: tuple[str, ...] = ()
 
 
 class Plan(NamedTuple):
@@ -646,31 +641,21 @@ def search(model: Model, mishaps: Mishaps = Mishaps(), processes: int = 2) -> Se
     Raises:
         Violation: At the first state that breaks a promise.
     """
-    start: State = (model.beginning, (IDLE,) * processes, mishaps)
-    came_from: dict[State, tuple[State, str] | None] = {start: None}
-    queue = deque([start])
     sound: set[World] = set()
-    transitions = finished = 0
-    while queue:
-        state = queue.popleft()
-        try:
-            if state[0] not in sound:
-                _checks(state[0])(model, state[0])
-                sound.add(state[0])
-            if DONE in state[1]:
-                finished += 1
-                is_same = outcome(state[0]) == outcome(model.undisturbed)
-                if _checks(state[0]) is check and not state[0].takes_all and not is_same:
-                    raise Violation("a finished run left something else than an undisturbed one")
-            for name, after in _moves(model, state):
-                transitions += 1
-                if after not in came_from:
-                    came_from[after] = (state, name)
-                    queue.append(after)
-        except Violation as violation:
-            violation.steps = _steps_to(state, came_from)
-            raise
-    return Searched(len(came_from), transitions, finished)
+
+    def check_state(state: State) -> None:
+        world, runs, _ = state
+        if world not in sound:
+            _checks(world)(model, world)
+            sound.add(world)
+        is_undisturbed = _checks(world) is check and not world.takes_all
+        if DONE in runs and is_undisturbed and outcome(world) != outcome(model.undisturbed):
+            raise Violation("a finished run left something else than an undisturbed one")
+
+    start: State = (model.beginning, (IDLE,) * processes, mishaps)
+    explored = explore(start, partial(_moves, model), check_state)
+    finished = sum(DONE in runs for _, runs, _ in explored.states)
+    return Searched(len(explored.states), explored.moves, finished)
 
 
 def _checks(world: World) -> Callable[[Model, World], None]:
@@ -697,23 +682,14 @@ def _moves(model: Model, state: State) -> Iterator[tuple[str, State]]:
             yield f"{record} taken out", (after, processes, replace(left, removals=left.removals - 1))
     for me, process in enumerate(processes):
         for name, after, then in model.steps(world, process, me):
-            yield f"{me}: {name or process.at}", (after, _with(processes, me, then), left)
+            yield f"{me}: {name or process.at}", (after, replace_process(processes, me, then), left)
             if left.losses and name and after != world:
                 yield f"{me}: {name}, answer lost", (after, processes, replace(left, losses=left.losses - 1))
         if left.kills and process.at not in ("idle", "out", "done"):
-            yield f"{me}: killed", (world, _with(processes, me, IDLE), replace(left, kills=left.kills - 1))
-
-
-def _with(processes: tuple[Process, ...], me: int, process: Process) -> tuple[Process, ...]:
-    return (*processes[:me], process, *processes[me + 1 :])
-
-
-def _steps_to(state: State, came_from: dict[State, tuple[State, str] | None]) -> tuple[str, ...]:
-    steps: list[str] = []
-    while (before := came_from[state]) is not None:
-        state, name = before
-        steps.insert(0, name)
-    return tuple(steps)
+            yield (
+                f"{me}: killed",
+                (world, replace_process(processes, me, IDLE), replace(left, kills=left.kills - 1)),
+            )
 
 
 def is_path(model: Model, runs: Iterable[Sequence[str]]) -> bool:

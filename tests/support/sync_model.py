@@ -14,12 +14,11 @@ insert that arrives after its record was decided again (docs/explanation/promise
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from tests.support.commit_model import Violation
+from tests.support.explorer import Violation, explore, replace_process
 
 Records: TypeAlias = frozenset[tuple[int, str]]
 
@@ -379,25 +378,19 @@ def search(protocol: Protocol, kills: int = 1, changes: int = 1, is_missing: boo
     Raises:
         Violation: At the first state that breaks a promise.
     """
+
+    def check_state(state: State) -> None:
+        world, processes, _ = state
+        check(world, is_missing)
+        if any(one.at == "done" and one.fence == world.fence for one in processes) and not world.late:
+            check_settled(protocol, world)
+
+    def moves(state: State) -> Iterator[tuple[str, State]]:
+        return ((name, after) for name, after in _moves(protocol, state) if after[0].fence <= MOST_TURNS)
+
     target = BEGINNING.target - {MISSING} if is_missing else BEGINNING.target
     start: State = (BEGINNING._replace(target=target, changes=changes), (Process(), Process()), kills)
-    came_from: dict[State, tuple[State, str] | None] = {start: None}
-    queue = deque([start])
-    while queue:
-        state = queue.popleft()
-        world, processes, _ = state
-        try:
-            check(world, is_missing)
-            if any(one.at == "done" and one.fence == world.fence for one in processes) and not world.late:
-                check_settled(protocol, world)
-        except Violation as violation:
-            violation.steps = _steps_to(state, came_from)
-            raise
-        for name, after in _moves(protocol, state):
-            if after[0].fence <= MOST_TURNS and after not in came_from:
-                came_from[after] = (state, name)
-                queue.append(after)
-    return len(came_from)
+    return len(explore(start, moves, check_state).states)
 
 
 def _moves(protocol: Protocol, state: State) -> Iterator[tuple[str, State]]:
@@ -406,14 +399,14 @@ def _moves(protocol: Protocol, state: State) -> Iterator[tuple[str, State]]:
         yield "others", (after, processes, left)
     for me, process in enumerate(processes):
         if moved := step(protocol, world, process):
-            yield f"{me}: {process.at}", (moved[0], _with(processes, me, moved[1]), left)
+            yield f"{me}: {process.at}", (moved[0], replace_process(processes, me, moved[1]), left)
         if left and process.at not in ("take", "done", OUT):
             yield (
                 f"{me}: killed",
-                (_sent(protocol, world, process), _with(processes, me, Process()), left - 1),
+                (_sent(protocol, world, process), replace_process(processes, me, Process()), left - 1),
             )
         if process.at in ("done", OUT):
-            yield f"{me}: again", (world, _with(processes, me, Process()), left)
+            yield f"{me}: again", (world, replace_process(processes, me, Process()), left)
 
 
 def _sent(protocol: Protocol, world: World, process: Process) -> World:
@@ -423,14 +416,6 @@ def _sent(protocol: Protocol, world: World, process: Process) -> World:
         return world
     what, row = writes(protocol, process.plan)[process.place]
     return world._replace(late=world.late | {(what, row.record, row.judged)})
-
-
-def _steps_to(state: State, came_from: Mapping[State, tuple[State, str] | None]) -> tuple[str, ...]:
-    steps: list[str] = []
-    while (before := came_from[state]) is not None:
-        state, name = before
-        steps.insert(0, name)
-    return tuple(steps)
 
 
 def check_settled(protocol: Protocol, world: World) -> None:
@@ -446,7 +431,3 @@ def _by_others(world: World) -> Iterator[World]:
         for further in FURTHER:
             source = frozenset({**dict(world.source), **further}.items())
             yield world._replace(source=source, changes=world.changes - 1, late=frozenset())
-
-
-def _with(processes: tuple[Process, ...], me: int, process: Process) -> tuple[Process, ...]:
-    return (*processes[:me], process, *processes[me + 1 :])

@@ -10,12 +10,12 @@ in the target again.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from tests.support.commit_model import Violation
+from tests.support.explorer import Violation, explore, replace_process
 
 Records: TypeAlias = frozenset[int]
 NONE: Records = frozenset()
@@ -118,29 +118,29 @@ def check(world: World) -> None:
         raise Violation("lost: an undo has ended and a record that was its to put back is not in the target")
 
 
+State: TypeAlias = tuple[World, tuple[Process, ...], int]
+
+
 def search(protocol: Protocol, records: Records = frozenset({1, 2}), kills: int = 2) -> int:
     """Visit every reachable state, and return the number of states.
 
     Raises:
         Violation: At the first lost record.
     """
-    processes: tuple[Process, ...] = (Process(), Process())
-    start = (World(records, records), processes, kills)
-    seen, queue = {start}, deque([start])
-    while queue:
-        world, processes, left = queue.popleft()
-        check(world)
-        after = [(one, processes, left) for one in _by_others(world)]
-        for me, process in enumerate(processes):
-            if moved := step(protocol, world, process):
-                after.append((moved[0], _with(processes, me, moved[1]), left))
-            if left and process.at not in ("take", "done"):
-                after.append((world, _with(processes, me, Process()), left - 1))
-        for state in after:
-            if state not in seen:
-                seen.add(state)
-                queue.append(state)
-    return len(seen)
+    start: State = (World(records, records), (Process(), Process()), kills)
+    explored = explore(start, partial(_moves, protocol), lambda state: check(state[0]))
+    return len(explored.states)
+
+
+def _moves(protocol: Protocol, state: State) -> Iterator[tuple[str, State]]:
+    world, processes, left = state
+    for after in _by_others(world):
+        yield "others", (after, processes, left)
+    for me, process in enumerate(processes):
+        if moved := step(protocol, world, process):
+            yield f"{me}: {process.at}", (moved[0], replace_process(processes, me, moved[1]), left)
+        if left and process.at not in ("take", "done"):
+            yield f"{me}: killed", (world, replace_process(processes, me, Process()), left - 1)
 
 
 def _by_others(world: World) -> Iterator[World]:
@@ -149,7 +149,3 @@ def _by_others(world: World) -> Iterator[World]:
             yield world._replace(source=world.source - {record}, deletions=world.deletions - 1)
     if world.is_undone and not world.is_decided_again:
         yield _inserted(world, world.source)._replace(is_decided_again=True)
-
-
-def _with(processes: tuple[Process, ...], me: int, process: Process) -> tuple[Process, ...]:
-    return (*processes[:me], process, *processes[me + 1 :])

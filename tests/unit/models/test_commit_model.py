@@ -11,12 +11,12 @@ from tests.support.commit_model import (
     Mishaps,
     Model,
     Protocol,
-    Violation,
     World,
     is_path,
     outcome,
     search,
 )
+from tests.support.explorer import Violation
 
 UNDISTURBED = [
     "take", "clean",

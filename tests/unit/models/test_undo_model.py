@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.commit_model import Violation
+from tests.support.explorer import Violation
 from tests.support.undo_model import Protocol, search
 
 
