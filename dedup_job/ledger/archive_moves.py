@@ -152,8 +152,8 @@ class ArchiveMoves:
             )
         if refused:
             log.warning(
-                f"{len(refused):,} records stay in {self.archive.full_name}: the source has other records with "
-                "their ids"
+                f"{len(refused):,} records stay in {self.archive.full_name}: the source has other records "
+                "with their ids"
             )
 
     def note(self, **changes: Any) -> None:
