@@ -2,10 +2,10 @@
 
     python -m scripts.bench.in_place [--count 1000000] [--quick]
 
-The collection has 30 % copies, and records of about 1 kB. The bare commands take the ids of the dropped records,
-2,000 at a time: `updateMany` sets the same field in all, `deleteMany` removes them, and the fourth row first
-copies them with `insert_many`. Bytes are what the server's storage engine and its journal have written, after a
-checkpoint. Where the server is a replica set, they include its oplog.
+The collection has 30 % copies, and records of about 1 kB. The bare commands take the ids of the dropped
+records, 2,000 at a time: `updateMany` sets the same field in all, `deleteMany` removes them, and the fourth
+row first copies them with `insert_many`. Bytes are what the server's storage engine and its journal have
+written, after a checkpoint. Where the server is a replica set, they include its oplog.
 """
 
 from __future__ import annotations
@@ -152,9 +152,8 @@ def measure_disk(bench: Bench) -> None:
     """Print the bytes that each way writes."""
     bench.refill()
     size = bench.client[DATABASE].command("collStats", "pages")
-    print(
-        f"\n{size['count']:,} records of {size['avgObjSize']:,} bytes, {on_disk(bench.client) / MB:,.0f} MB\n"
-    )
+    stored = on_disk(bench.client) / MB
+    print(f"\n{size['count']:,} records of {size['avgObjSize']:,} bytes, {stored:,.0f} MB on disk\n")
     table("way", "written, MB", "data files afterwards, MB")
     for name, nbytes, stored in ways(bench):
         row(name, nbytes / MB, stored / MB)

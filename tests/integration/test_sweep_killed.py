@@ -29,7 +29,9 @@ OTHER = "完全不同的另一段文字，谁也没有见过它。"
 
 
 @pytest.fixture
-def bare(job: Job) -> Job:
+def bare(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
+    # Several pieces, so that a sweep may be killed between two.
+    monkeypatch.setattr("dedup_job.commands.sweep.DUE_AT_ONCE", 1)
     job.set("source", fields=["data"])
     job.set("limits", batch_records=30)
     job.source.insert_many([{**record, "_id": number} for number, record in enumerate(RECORDS)])
