@@ -20,9 +20,12 @@ from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.ids import IdSet, extended
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import WarningList, check_swept_share, stop_run
-from dedup_job.records import ADOPT, Plan, digest
+from dedup_job.records import ADOPT, digest
 from dedup_job.report.progress import Advance
 from dedup_job.report.sweep_results import CHANGED, KEEPER, UNMOVABLE, SweepResult
+
+# Dropped records that are gathered from consecutive plans.
+DUE_AT_ONCE = 5_000
 
 
 def open_archive(context: Context, name: str | None) -> Archive:
@@ -59,7 +62,8 @@ def _check_other_records(context: Context, head: Head, archive: Archive) -> None
     if not archive.as_source().estimated_count():
         return
     for stored in plans_from(context.ledger_reader(), head, 0):
-        due = DueRecords.of(stored.plan, IdSet())
+        due = DueRecords()
+        due.add(stored, IdSet())
         for found in archive.records.fetch(list(due.judged)):
             for raw_id in found.keys() & due.judged.keys():
                 if digest(found[raw_id]) != due.judged[raw_id]:
@@ -79,28 +83,32 @@ def guard_share(context: Context, max_share: float, is_noted: bool) -> None:
     check_swept_share(counts.duplicate, counts.read, max_share, WarningList() if is_noted else stop_run)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DueRecords:
-    """The dropped records of a plan.
+    """The dropped records of consecutive plans.
 
     Attributes:
         judged: `digest` of the judged version of each record, by raw id.
         keepers: Raw id of the keeper of each record.
+        decisions: Number of decisions in these plans.
+        upto: Number of the plan behind the last.
     """
 
-    judged: Mapping[bytes, bytes]
-    keepers: Mapping[bytes, bytes]
+    judged: dict[bytes, bytes] = field(default_factory=dict)
+    keepers: dict[bytes, bytes] = field(default_factory=dict)
+    decisions: int = 0
+    upto: int = 0
 
-    @classmethod
-    def of(cls, plan: Plan, restored: IdSet) -> DueRecords:
-        """Return the dropped records of a plan; `restored` has the ids of records that a person restored."""
-        judged, keepers = dict[bytes, bytes](), dict[bytes, bytes]()
+    def add(self, stored: StoredPlan, restored: IdSet) -> None:
+        """Add a plan; `restored` has the ids of records that a person restored."""
+        plan = stored.plan
         for row in dropped_rows(plan, restored):
             match = plan.verdicts[row].match
             assert match is not None
-            judged[plan.ids[row]] = plan.hashes[row].tobytes()
-            keepers[plan.ids[row]] = match.keeper
-        return cls(judged, keepers)
+            self.judged[plan.ids[row]] = plan.hashes[row].tobytes()
+            self.keepers[plan.ids[row]] = match.keeper
+        self.decisions += len(plan)
+        self.upto = stored.id.number + 1
 
 
 def sweep(context: Context, archive: Archive, advance: Advance) -> SweepResult:
@@ -125,11 +133,11 @@ def sweep(context: Context, archive: Archive, advance: Advance) -> SweepResult:
         moves = ArchiveMoves.begin(ledger, archive, "source")
         result = SweepResult(this.name, context.source_name, archive.full_name)
         run = SweepRun(context, archive, IdSet.of(ledger.overridden_ids()), result)
-        for stored in run.plans(ledger, head, first):
-            for piece in run.movable(stored):
+        for due in run.due(ledger, head, first):
+            for piece in run.movable(due):
                 run.move(piece, moves)
-            advance(len(stored.plan))
-            moves.note(upto=stored.id.number + 1)
+            advance(due.decisions)
+            moves.note(upto=due.upto)
         moves.note(upto=head.next, is_complete=True)
         result.seconds = time.monotonic() - started
         ledger.close({**result.as_json(), "exit_code": result.exit_code})
@@ -141,17 +149,17 @@ def preview_sweep(context: Context, archive: Archive, advance: Advance) -> Sweep
     head, reader, started = read_head(context), context.ledger_reader(), time.monotonic()
     result = SweepResult("", context.source_name, archive.full_name, is_preview=True)
     run = SweepRun(context, archive, IdSet.of(reader.overridden_ids()), result)
-    for stored in run.plans(reader, head, 0):
-        for piece in run.movable(stored):
+    for due in run.due(reader, head, 0):
+        for piece in run.movable(due):
             result.add(len(piece.records), {})
-        advance(len(stored.plan))
+        advance(due.decisions)
     result.seconds = time.monotonic() - started
     return result
 
 
 @dataclass(frozen=True, slots=True)
 class MovableRecords:
-    """Some records of a plan that may be moved.
+    """Some records that may be moved.
 
     Attributes:
         records: The raw records, with their marks, by raw id.
@@ -188,18 +196,28 @@ class SweepRun:
     result: SweepResult
     kept: KeptVersions = field(default_factory=KeptVersions)
 
-    def plans(self, reader: LedgerReader, head: Head, first: int) -> Iterator[StoredPlan]:
-        """Yield the plans from a number on, after their keepers and those of earlier plans are known."""
+    def due(self, reader: LedgerReader, head: Head, first: int) -> Iterator[DueRecords]:
+        """Yield the dropped records of the plans from a number on, some thousands at a time.
+
+        By then, the keepers of these and of earlier plans are known.
+        """
+        due = DueRecords()
         for stored in reader.plans(head):
             # Adopted records are not in the source.
-            if stored.mode != ADOPT:
-                self.kept.add(stored.plan)
-                if stored.id.number >= first:
-                    yield stored
+            if stored.mode == ADOPT:
+                continue
+            self.kept.add(stored.plan)
+            if stored.id.number >= first:
+                due.add(stored, self.restored)
+            # Each piece costs a dozen commands, however small it is.
+            if len(due.judged) >= DUE_AT_ONCE:
+                yield due
+                due = DueRecords()
+        if due.upto:
+            yield due
 
-    def movable(self, stored: StoredPlan) -> Iterator[MovableRecords]:
-        """Yield the records of a plan that may be moved, some megabytes at a time, and count the others."""
-        due = DueRecords.of(stored.plan, self.restored)
+    def movable(self, due: DueRecords) -> Iterator[MovableRecords]:
+        """Yield the records that may be moved, some megabytes at a time, and count the others."""
         missing = set(due.judged)
         for found in self.archive.stored(list(due.judged)):
             records, stay = dict[bytes, bytes](), dict[bytes, str]()

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bson import encode
-from bson.raw_bson import RawBSONDocument
-from pymongo import UpdateOne
+from pymongo import UpdateMany
 from pymongo.errors import BulkWriteError
 
 from dedup_job.mongo.id_lookup import Lookup
@@ -30,12 +29,11 @@ from dedup_job.mongo.ids import (
 from dedup_job.mongo.rate_limit import Pace
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.target import record_errors
-from dedup_job.records import RAW, KeeperMatch, digest
+from dedup_job.mongo.unchanged import RECORDS_IN_FILTER, filters, is_comparable, value_of_each
+from dedup_job.records import KeeperMatch, digest
 
 NAMES = ("keeper", "similarity", "reason", "run")
 ENDED_NAMES = [name.encode() + b"\0" for name in NAMES]
-# A command may have 16 MiB, and the condition of a mark has the whole record.
-LONGEST_MARKED = 8 << 20
 # Bytes of records in one command.
 COMMAND_BYTES = 8 << 20
 
@@ -107,7 +105,7 @@ class MarkComparison:
     Attributes:
         due: Raw records to mark, by raw id.
         already: Number of records that have their mark.
-        changed: Ids of records that changed since they were judged, or are too large for a mark.
+        changed: Ids of records that changed since they were judged, or are too large or deep for a mark.
     """
 
     due: Mapping[bytes, bytes]
@@ -151,7 +149,7 @@ class Marks:
             due, already, changed = dict[bytes, bytes](), 0, list[bytes]()
             for raw_id in found.keys() & marks.keys():
                 record, mark = self.field.split(found[raw_id])
-                if digest(record) != judged[raw_id] or len(record) > LONGEST_MARKED:
+                if digest(record) != judged[raw_id] or not is_comparable(found[raw_id]):
                     changed.append(raw_id)
                 elif mark == marks[raw_id]:
                     already += 1
@@ -169,12 +167,18 @@ class Marks:
         Returns:
             The ids of the records that were changed or deleted in the meantime, and have no mark.
         """
-        updates, nbytes, is_complete = list[UpdateOne](), 0, True
-        for raw_id, raw in records.items():
-            same = {"$expr": {"$eq": ["$$ROOT", {"$literal": RawBSONDocument(raw, RAW)}]}}
-            mark = {"$set": {self.field.name: RawBSONDocument(marks[raw_id], RAW)}}
-            updates.append(UpdateOne({"$and": [selector([raw_id]), same]}, mark))
-            nbytes += len(raw)
+        if missed := self._write(records, marks, RECORDS_IN_FILTER):
+            # An update of several records stops at a record that the server refuses, as by a validator.
+            missed = self._write({raw_id: records[raw_id] for raw_id in missed}, marks, 1)
+        return missed
+
+    def _write(self, records: Mapping[bytes, bytes], marks: Mapping[bytes, bytes], most: int) -> list[bytes]:
+        """Mark records, at most so many in one update; return the ids of those that have no mark."""
+        updates, nbytes, is_complete = list[tuple[UpdateMany, int]](), 0, True
+        for condition, ids in filters(records, most):
+            mark = value_of_each({raw_id: marks[raw_id] for raw_id in ids})
+            updates.append((UpdateMany(condition, [{"$set": {self.field.name: mark}}]), len(ids)))
+            nbytes += sum(len(records[raw_id]) for raw_id in ids)
             if nbytes > COMMAND_BYTES:
                 is_complete &= self._send(updates)
                 updates, nbytes = [], 0
@@ -190,18 +194,19 @@ class Marks:
             cleared += self._source.update_many(marked, {"$unset": {self.field.name: ""}}).modified_count
         return cleared
 
-    def _send(self, updates: Sequence[UpdateOne]) -> bool:
-        """Send updates; return whether each has found its record."""
+    def _send(self, updates: Sequence[tuple[UpdateMany, int]]) -> bool:
+        """Send updates of this many records each; return whether each has found its records."""
 
         def send() -> int:
             try:
-                return self._source.unretried.bulk_write(updates, ordered=False).matched_count
+                done = self._source.unretried.bulk_write([update for update, _ in updates], ordered=False)
             except BulkWriteError as error:
                 # A record that the server refuses to change, as by a validator, has no mark afterwards.
                 record_errors(error)
                 return -1
+            return done.matched_count
 
-        return self._source.attempt(send) == len(updates)
+        return self._source.attempt(send) == sum(count for _, count in updates)
 
     def _unmarked(self, ids: Iterable[bytes], marks: Mapping[bytes, bytes]) -> list[bytes]:
         """Return the ids of the records that do not have their mark."""

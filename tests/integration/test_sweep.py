@@ -18,13 +18,6 @@ RECORDS = list(generate(300, seed=5, mix=Mix(duplicates=0.4, odd=0.05)))
 OTHER = "完全不同的另一段文字，谁也没有见过它。"
 
 
-@pytest.fixture(autouse=True)
-def short_removals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait one second, not 45, where a command waits until the last removal has ended."""
-    monkeypatch.setattr(archive_moves, "BEGIN_SECONDS", 1.0)
-    monkeypatch.setattr(archive_moves, "REMOVAL_SECONDS", 0.0)
-
-
 def answer(job: Job, *arguments: str, code: int = 0) -> Any:
     done = job.command(*arguments, "--json")
     assert done.returncode == code, done.stderr
@@ -83,7 +76,7 @@ def test_a_swept_source_decides_and_agrees_as_an_unswept_one(
     due = answer(decided, "sync", "--dry-run")
     assert (due["renew"], due["undecided"], due["take_out"]) == (0, 0, {"kept": 0, "not_kept": 0})
     assert set(due["decide_again"].values()) == {0}
-    assert answer(decided, "status")["behind"]["records"] is None
+    assert answer(decided, "status")["lag"]["records"] is None
 
 
 def test_marks_do_not_reach_the_archive(decided: Job) -> None:
