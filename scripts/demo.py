@@ -1,4 +1,4 @@
-"""The demonstration: fill `shop.pages` with a made-up sample, run the backfill, show two pairs, write a page.
+"""The demonstration: fill `shop.pages` with a sample, run the backfill, write a page, show two pairs, mark.
 
 `make run` runs it with its own MongoDB server; a second time it finds nothing new. All its files are in one
 folder, which it prints.
@@ -38,24 +38,34 @@ What to do next (the server of the demonstration has stopped when you read this;
   on=".venv/bin/python scripts/dev/local_mongod.py --dbpath .demo/db --"
   $on .venv/bin/dedup-job compare {keeper} {dropped} -c {settings}
   $on .venv/bin/dedup-job status -c {settings}
+  $on .venv/bin/dedup-job mark --clear --yes -c {settings}
   a collection of yours: README.md, "A first report on your collection"
 """
 
 
 def main(folder: Path = FOLDER) -> int:
-    """Run the demonstration; returns the exit code of the backfill, or of the dry run after it."""
+    """Run the demonstration; returns the exit code of the command that failed, or 0."""
     uri = os.environ["DEDUP_SOURCE_URI"]
     folder.mkdir(exist_ok=True)
     # A copy, because reports are written beside the settings file.
     settings = Path(shutil.copy(SETTINGS, folder))
     with MongoClient[dict[str, Any]](uri) as client:
         _fill(client, uri)
-        code = subprocess.run(
-            [sys.executable, "-m", "dedup_job", "backfill", "-c", str(settings)], check=False
-        ).returncode
+        code = _run("backfill", "-c", str(settings))
         if code == 0:
             code = _write_page(folder / PAGE, settings)
-            _show(list(_pairs(client.shop)), settings, folder / PAGE)
+            pairs = list(_pairs(client.shop))
+            _show(pairs, settings)
+            code = code or _mark(client.shop, pairs, settings)
+        if code == 0:
+            print(
+                NEXT.format(
+                    keeper=pairs[-1]["keeper"],
+                    dropped=pairs[-1]["_id"],
+                    settings=os.path.relpath(settings),
+                    page=os.path.relpath(folder / PAGE),
+                )
+            )
     print(
         f"left on disk: {folder} ({_size(folder) >> 20:,} MB: data, settings, reports, page); "
         "make clean removes it"
@@ -85,8 +95,8 @@ def _write_page(page: Path, settings: Path) -> int:
     return subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
 
 
-def _show(pairs: list[dict[str, Any]], settings: Path, page: Path) -> None:
-    """Print the beginnings of the pairs' texts, and what to try next."""
+def _show(pairs: list[dict[str, Any]], settings: Path) -> None:
+    """Print the beginnings of the pairs' texts."""
     ids = {one: encode({"_id": one}) for row in pairs for one in (row["keeper"], row["_id"])}
     with Context(config.load_settings(settings)) as context:
         beginnings = context.text_beginnings(ids.values())
@@ -96,15 +106,21 @@ def _show(pairs: list[dict[str, Any]], settings: Path, page: Path) -> None:
         print(f"  {row['reason']}{near}")
         for name, one in (("kept", row["keeper"]), ("dropped", row["_id"])):
             print(f"    {name:<8} {one}  {beginnings[ids[one]][:60]}")
-    last = pairs[-1]
-    print(
-        NEXT.format(
-            keeper=last["keeper"],
-            dropped=last["_id"],
-            settings=os.path.relpath(settings),
-            page=os.path.relpath(page),
-        )
-    )
+
+
+def _mark(shop: Database[dict[str, Any]], pairs: list[dict[str, Any]], settings: Path) -> int:
+    """Mark the dropped records in the source, and print the marks of the pairs."""
+    print(f"\ndedup-job mark -c {os.path.relpath(settings)} --yes", flush=True)
+    code = _run("mark", "-c", str(settings), "--yes")
+    for row in pairs if code == 0 else ():
+        marked = shop.pages.find_one({"_id": row["_id"]}, {"dedup": 1})
+        print(f"  {marked}")
+    return code
+
+
+def _run(*arguments: str) -> int:
+    """Run a command, and return its exit code."""
+    return subprocess.run([sys.executable, "-m", "dedup_job", *arguments], check=False).returncode
 
 
 def _size(folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""The commands mark, sweep, undo, restore and sync."""
+"""The commands mark, sweep, promote, undo, restore and sync."""
 
 from __future__ import annotations
 
@@ -63,6 +63,57 @@ def mark(config: Path, clear: bool, yes: bool, dry_run: bool, **options: Any) ->
                 done = (clear_marks if clear else write_marks)(context, progress.advance)
     output.show(done.as_text(), done.as_json())
     return 0
+
+
+@commands.command("promote")
+@click.option("--keep-as", metavar="NAME", help="New name of the source; default: its name and _before.")
+@click.option("--back", is_flag=True, help="Take a promotion back; possible until something is decided.")
+@click.option("--skip-verify", is_flag=True, help="Compare ids only, not the records.")
+@click.option("--skip-indexes", is_flag=True, help="Accept a target that lacks indexes of the source.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
+@click.option("--dry-run", is_flag=True, help="Check, and show what would be done, without doing it.")
+@rate_options
+@common_options
+def promote_target(config: Path, back: bool, yes: bool, dry_run: bool, **options: Any) -> int:
+    """Put the target in the place of its source.
+
+    Renames the source to NAME and the target to the source's name, after comparing source, target and ledger.
+    From then on nothing is copied: the ledger goes on with the promoted collection, once `copy = false` is in
+    [target].  Nothing is deleted.  If the command is killed, repeat it.
+
+    Exit code 3 means that records changed while the collections were renamed; the output names them.
+
+    \b
+    Examples:
+      dedup-job promote -c shop.toml --dry-run
+      dedup-job promote -c shop.toml --keep-as pages_before
+      dedup-job promote -c shop.toml --back
+    """
+    if back and options["keep_as"]:
+        raise UsageError("--back and --keep-as do not go together")
+    settings, output = prepare_settings(config, options)
+    if not (yes or dry_run):
+        _check_terminal()
+    from dedup_job.commands.promote import already_done, promote
+    from dedup_job.commands.promotion_checks import PromoteOptions, check_promote, check_return, open_pair
+    from dedup_job.report.progress import Progress
+
+    given = PromoteOptions(options["keep_as"], options["skip_verify"], options["skip_indexes"])
+    with open_pair(settings) as pair:
+        with Progress("compare", None, "records") as progress:
+            intended = (check_return if back else check_promote)(pair, given, progress.advance)
+        if intended is None:
+            done = already_done(pair, back)
+        elif dry_run:
+            output.show(intended.shown.as_text(), intended.shown.as_json())
+            return 0
+        else:
+            if not yes:
+                _confirm(intended.shown.as_text(), "rename these collections?")
+            with Progress("promote", None, "records") as progress:
+                done = promote(pair, intended, given.skip_verify, progress.advance)
+    output.show(done.as_text(), done.as_json(), done.exit_code)
+    return done.exit_code
 
 
 @commands.command()

@@ -33,7 +33,7 @@ SECTIONS = {
         "verify",
     ),
     "Correct": ("restore", "undo", "sync"),
-    "Change the source": ("mark", "sweep"),
+    "Change the source": ("mark", "sweep", "promote"),
     "Tune": ("tune", "evaluate", "fit-idf"),
 }
 EXAMPLES = """

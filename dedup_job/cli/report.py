@@ -82,6 +82,7 @@ class ReportedRun:
         """
         from dedup_job.commands.compare_numbers import compare_numbers
         from dedup_job.report import evidence
+        from dedup_job.report.next_steps import next_step_lines, next_steps
 
         numbers = compare_numbers(context, self._near)
         shown = evidence.evidence_json(self._evidence, context.text_beginnings)
@@ -94,6 +95,10 @@ class ReportedRun:
         if self._pairs:
             self._pairs.close()
             text += f"\n\n  {self._pairs.count:,} pairs in {self._names['pairs']}"
+        if not is_done:
+            target = context.target_name if context.target.holds_copies else None
+            steps = next_steps(summary.mode, context.source_name, target)
+            text = "\n".join([text, "", *next_step_lines(steps)])
         files = {name: str(path) for name, path in self._names.items() if path}
         values = {"numbers": numbers.as_json()} if numbers else {}
         return text, {**summary.as_json(), **values, "evidence": shown, **files}

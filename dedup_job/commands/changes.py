@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dedup_job.audit.audit_session import hash_records, read_fitting_head
@@ -11,8 +11,10 @@ from dedup_job.ledger.head import Head
 from dedup_job.ledger.overrides import Override, copies
 from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.ledger.reader import LedgerReader
+from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window
+from dedup_job.mongo.source import Source
 from dedup_job.pipeline.context import Context
 from dedup_job.records import ADOPT, NIGHTLY, VANISHED, Action, Plan
 from dedup_job.report.changes_results import AffectedRecords, ChangesResult
@@ -42,11 +44,13 @@ class OutdatedRows:
         changed: Rows whose record changed; empty if only ids are compared.
         vanished: Rows whose record is no longer in the source.
         overrides: Records of the plan that a person restored, by id; empty if only ids are compared.
+        away: Ids of records that are not in the source since the target took its place.
     """
 
     changed: Sequence[int]
     vanished: Sequence[int]
     overrides: Mapping[bytes, Override]
+    away: Collection[bytes] = ()
 
 
 def changes(context: Context, content: bool, advance: Advance) -> ChangesResult:
@@ -61,7 +65,8 @@ def changes(context: Context, content: bool, advance: Advance) -> ChangesResult:
     reader = context.ledger_reader()
     head = read_fitting_head(context, reader)
     compared = Comparison(changed=AffectedRecords() if content else None)
-    plans = compare_plans(context, reader, head, compared, advance)
+    archive = context.archive_of(head)
+    plans = compare_plans(context.source, archive, reader, head, compared, advance)
     rest = Window().without(stored for stored, _ in plans)
     # A run reads the ids from here on; ids are raw, and sort as the server sorts them.
     start = context.window(NIGHTLY, head).start or b""
@@ -77,7 +82,8 @@ def changes(context: Context, content: bool, advance: Advance) -> ChangesResult:
 
 
 def compare_plans(
-    context: Context,
+    source: Source,
+    archive: Archive | None,
     reader: LedgerReader,
     head: Head,
     compared: Comparison,
@@ -88,17 +94,17 @@ def compare_plans(
     A dropped record that was moved to an archive counts as if it were in the source.  Plans of an adoption
     are left out: their records never were in the source.
     """
-    overridden = IdSet() if compared.changed is None else IdSet.of(reader.overridden_ids())
-    archive = context.archive_of(head)
+    needs_overrides = head.promotion is not None or compared.changed is not None
+    overridden = IdSet.of(reader.overridden_ids()) if needs_overrides else IdSet()
     for stored in reader.plans(head):
         if stored.mode == ADOPT:
             continue
         plan = stored.plan
         current = dict[bytes, bytes]()
         if compared.changed is None:
-            gone = context.source.absent(plan.ids)
+            gone = source.absent(plan.ids)
         else:
-            for records in context.source.fetch(plan.ids):
+            for records in source.fetch(plan.ids):
                 current |= hash_records(records.values())
             gone = set(plan.ids) - current.keys()
         if archive is not None:
@@ -108,14 +114,21 @@ def compare_plans(
                 gone.difference_update(raw_id for raw_id, _ in moved)
                 current |= moved if compared.changed is not None else ()
         overrides = reader.overrides(sorted(overridden.among(plan.ids)))
+        away = _ids_away(plan, gone, overrides) if head.is_before_promotion(stored.id) else set()
         changed = _rows_changed(plan, current, copies(overrides))
-        rows = OutdatedRows(list(changed), list(_rows_vanished(plan, gone)), overrides)
+        rows = OutdatedRows(list(changed), list(_rows_vanished(plan, gone - away)), overrides, away)
         compared.records += len(plan)
         compared.vanished.add(_ids_and_actions(plan, rows.vanished))
         if compared.changed is not None:
             compared.changed.add(_ids_and_actions(plan, rows.changed))
         advance(len(plan))
         yield stored, rows
+
+
+def _ids_away(plan: Plan, gone: Collection[bytes], restored: Collection[bytes]) -> set[bytes]:
+    """Return the ids that only the former source has since the target took its place."""
+    rows = plan.rows(Action.DUPLICATE, Action.REFUSED)
+    return {plan.ids[row] for row in rows if plan.ids[row] in gone and plan.ids[row] not in restored}
 
 
 def _ids_and_actions(plan: Plan, rows: Iterable[int]) -> Iterator[tuple[bytes, Action]]:

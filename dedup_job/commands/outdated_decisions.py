@@ -133,7 +133,8 @@ def compare_with_source(context: Context, advance: Advance) -> SourceComparison:
     with context.engine() as engine:
         fence = head.fence if head.lease is None else None
         finding = OutdatedScan(context, engine, OutdatedDecisions(fence), adopted)
-        plans = compare_plans(context, reader, head, comparison, advance)
+        archive = context.archive_of(head)
+        plans = compare_plans(context.source, archive, reader, head, comparison, advance)
         rest = Window().without(finding.scan(plans))
     return SourceComparison(comparison, finding.outdated, rest, time.monotonic() - started)
 
@@ -178,6 +179,7 @@ class OutdatedScan:
         handed_on = {row for row in self._rows_dropped_for(plan, moved) if row not in gone}
         refused = {row for row in plan.rows(Action.REFUSED) if plan.verdicts[row] != VANISHED}
         refused -= gone | set(overtaken.vanished)
+        refused = {row for row in refused if plan.ids[row] not in overtaken.away}
         occupied = self._rows_occupied(plan, refused)
         refused -= occupied
         # The job failed on these: another version, or more memory, may judge them.

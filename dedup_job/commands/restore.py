@@ -75,6 +75,13 @@ def _find_dropped(context: Context, given: str, archive: Archive | None) -> Drop
         return None
     raw_id = id_of_row(row)
     raw, archived = context.source.one(raw_id), archive and archive.records.one(raw_id)
+    head = reader.head()
+    if raw is None and archived is None and head is not None and head.promotion is not None:
+        former = f"{context.settings.source.database}.{head.promotion.kept_as}"
+        raise StateError(
+            f"{given} is not in {context.source_name} since the target took its place, but in {former}; copy "
+            f"it from there into {context.source_name}, and restore it again"
+        )
     if raw is None and archived is None:
         raise StateError(
             f"{given} is no longer in {context.source_name}, so it cannot be restored; its keeper is kept"

@@ -54,6 +54,7 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
         "lease": describe_lease(head, reader.now()),
         "pending": pending and {"plan": pending.id.number, "run": pending.run},
         "undoing": head.undo.run if head.undo else None,
+        "promotion": head.promotion and {"state": head.promotion.state, "kept_as": head.promotion.kept_as},
         "runs": list(islice(_group_runs(reader.runs()), runs)),
     }
 
@@ -78,7 +79,7 @@ def count_undecided(context: Context, head: Head) -> int | None:
         return None
     archive = context.archive_of(head)
     moved = archive.as_source().estimated_count() if archive else 0
-    return max(0, context.source.estimated_count() + moved - head.counts.in_source)
+    return max(0, context.source.estimated_count() + moved - head.in_source)
 
 
 def count_new(context: Context) -> int | None:

@@ -8,7 +8,7 @@ from dedup_job.errors import UsageError
 from dedup_job.ledger.compatibility import check_whole
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.run_history import RunId
-from dedup_job.ledger.undo_run import UndoRun, check_newest
+from dedup_job.ledger.undo_run import UndoRun, check_newest, check_not_promoted
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.job import Observe
 from dedup_job.records import ADOPT, RENEW, Batch, Counts
@@ -75,6 +75,7 @@ def preview_undo(context: Context, run: str) -> UndoPreview:
         is_of_run = link.run == run
         # Adopted records are undone together with their adoption only.
         if is_of_run and (link.mode != ADOPT or due.mode == ADOPT):
+            check_not_promoted(head, link)
             # Adopted records stay in the target, so they count as nothing.
             due = due.with_plan(Counts() if link.mode == ADOPT else reader.plan(link.id).plan.counts)
         elif is_of_run or due.plans or due.has_begun:

@@ -31,6 +31,7 @@ from dedup_job.records import Batch, Plan
 from dedup_job.report.differences import cut_excerpt, diff_texts
 from dedup_job.report.evidence import DuplicatePair, LargestGroups
 from dedup_job.report.files import check_file, replace_file
+from dedup_job.report.next_steps import NextStep, next_steps
 from dedup_job.report.run_summary import RunSummary
 from dedup_job.report.terminal import format_id
 
@@ -188,6 +189,7 @@ def make_contents(context: Context, collected: PageSamples, done: RunSummary, is
             SampleSize("exact duplicates", len(collected.exact.drawn), collected.exact.seen),
             SampleSize("kept records", len(tally.kept), collected.kept.seen),
         ],
+        next_steps=() if is_done else _list_next_steps(context, done),
     )
 
 
@@ -322,6 +324,12 @@ def _scale_up(
     if compared == total:
         return EstimatedCount.about(share * total, True)
     return EstimatedCount(share * total, low * total, high * total)
+
+
+def _list_next_steps(context: Context, done: RunSummary) -> Sequence[NextStep]:
+    """Return the commands that could follow a dry run."""
+    target = context.target_name if context.target.holds_copies else None
+    return next_steps(done.mode, context.source_name, target)
 
 
 def _list_facts(context: Context, done: RunSummary) -> list[tuple[str, str]]:

@@ -178,6 +178,7 @@ class PageContents:
         group_by: Path of the field that records are counted by, empty if there is none.
         places: The values of that field with the most drops.
         sampled: The sizes of the samples.
+        next_steps: Commands that could follow, and what they would do.
     """
 
     source: str
@@ -203,3 +204,4 @@ class PageContents:
     group_by: str
     places: Sequence[FieldValue]
     sampled: Sequence[SampleSize]
+    next_steps: Sequence[tuple[str, str]] = ()

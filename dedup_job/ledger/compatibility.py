@@ -9,6 +9,7 @@ from typing import Any
 from dedup_job.errors import ConfigError, StateError
 from dedup_job.fingerprint.recipe import setting_name
 from dedup_job.ledger.head import Head, Origin
+from dedup_job.ledger.promotion import Promotion
 from dedup_job.mongo.collection_checks import check_same
 
 
@@ -58,13 +59,45 @@ def is_made_from(head: Head, origin: Origin) -> bool:
     return (head.source, head.digest, head.filter, head.places, head.has_copies) == now
 
 
+def unfinished_promotion(head: Head, promotion: Promotion) -> StateError:
+    """Return the error for a promotion that has not finished."""
+    return StateError(
+        f"the promotion of the target to {head.source} is half done; finish it: {promotion.command}"
+    )
+
+
+def check_promotion(head: Head, origin: Origin) -> None:
+    """Check that no promotion is half done, and that the settings say so if the target was promoted.
+
+    Raises:
+        ConfigError: If the settings still have copies.
+        StateError: If a promotion has not finished.
+    """
+    promotion = head.promotion
+    if promotion is None:
+        return
+    if not promotion.is_done:
+        raise unfinished_promotion(head, promotion)
+    if origin.has_copies and origin.source == head.source:
+        raise ConfigError(
+            f"[target] copy: the target was promoted to {head.source}; add copy = false to [target], and "
+            "leave its other lines as they are, or go back: dedup-job promote --back"
+        )
+
+
 def check_fits(head: Head, origin: Origin) -> None:
-    """Raise ConfigError if a ledger was made from another source or with another recipe.
+    """Check that a ledger was made from this source and with this recipe.
 
     An empty ledger always fits: it is created again.
+
+    Raises:
+        ConfigError: If it does not fit, or the target was promoted and the settings still have copies.
+        StateError: If a promotion has not finished.
     """
     if head.is_empty:
         return
+    if not origin.promotes:
+        check_promotion(head, origin)
     if head.source != origin.source:
         raise ConfigError(
             f"the target was filled from {head.source}, not from {origin.source}; choose another target "

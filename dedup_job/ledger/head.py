@@ -17,6 +17,7 @@ from pymongo.errors import DuplicateKeyError
 from dedup_job.errors import ConfigError, LeaseHeld, StateError
 from dedup_job.fingerprint.recipe import FORMAT
 from dedup_job.ledger.plan_format import PlanId, counts_key, read_counts
+from dedup_job.ledger.promotion import BEGUN, Promotion
 from dedup_job.mongo.collection_checks import CollectionIds
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.records import Counts
@@ -223,6 +224,7 @@ class Head:
         has_copies: Whether unique records are copied to a target.
         mark: How far the source is marked; None if it has no marks.
         sweep: How far dropped records are moved to an archive; None if none ever was.
+        promotion: The promotion of the target; None if it was not promoted.
     """
 
     source: str
@@ -245,6 +247,7 @@ class Head:
     has_copies: bool = True
     mark: MarkProgress | None = None
     sweep: SweepProgress | None = None
+    promotion: Promotion | None = None
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Head:
@@ -278,6 +281,7 @@ class Head:
             has_copies=stored.get("has_copies", True),
             mark=MarkProgress(**stored["mark"]) if stored.get("mark") else None,
             sweep=SweepProgress(**stored["sweep"]) if stored.get("sweep") else None,
+            promotion=Promotion.read(stored["promotion"]) if stored.get("promotion") else None,
             **plan_ids,
         )
 
@@ -285,6 +289,17 @@ class Head:
     def is_empty(self) -> bool:
         """Whether nothing is decided: nothing was yet, or all runs were undone."""
         return self.next == 0 and self.pending is None and self.undo is None
+
+    @property
+    def in_source(self) -> int:
+        """Number of decided records that the source should have, if none was deleted since."""
+        away = self.promotion.absent if self.promotion and self.promotion.is_done else 0
+        return self.counts.in_source - away
+
+    def is_before_promotion(self, plan: PlanId) -> bool:
+        """Return whether a plan was made before the target took the place of its source."""
+        promotion = self.promotion
+        return promotion is not None and promotion.state != BEGUN and plan.number < promotion.plans
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +313,7 @@ class Origin:
         filter: The source's filter; None if it does not matter.
         places: UUIDs of the collections; None if they do not matter.
         has_copies: Whether unique records are copied to a target.
+        promotes: Whether the command is the promotion that the ledger may be in the middle of.
     """
 
     source: str
@@ -306,6 +322,7 @@ class Origin:
     filter: str | None = None
     places: CollectionIds | None = None
     has_copies: bool = True
+    promotes: bool = False
 
     @property
     def key(self) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from dedup_job.errors import StateError, Unreachable, UsageError
 from dedup_job.ledger.apply_plan import ALTERED, is_as_judged
 from dedup_job.ledger.archive_moves import ArchiveMoves
 from dedup_job.ledger.commit import Ledger
-from dedup_job.ledger.head import UndoProgress
+from dedup_job.ledger.head import Head, UndoProgress
 from dedup_job.ledger.overrides import PASS
 from dedup_job.ledger.plan_format import StoredPlan, counts_key
+from dedup_job.ledger.reader import Link
 from dedup_job.ledger.rows import left_row, row_key, row_keys
 from dedup_job.ledger.run_history import BEFORE
 from dedup_job.mongo.archive import Archive
@@ -182,6 +183,7 @@ class UndoRun:
         has_decided = False
         for link in self.ledger.links(self.ledger.current_head.last):
             if has_decided := link.run == run:
+                check_not_promoted(self.ledger.current_head, link)
                 break
             later[link.run] = None
         check_newest(run, later, has_decided)
@@ -357,6 +359,15 @@ def check_newest(run: str, later: Collection[str], has_decided: bool) -> None:
         raise UsageError(f"run {run} decided nothing that could be undone")
     if later:
         raise UsageError(f"later runs built on run {run}; undo them first: {', '.join(later)}")
+
+
+def check_not_promoted(head: Head, link: Link) -> None:
+    """Raise UsageError if a run cannot be undone because the target took the place of its source since."""
+    if head.is_before_promotion(link.id):
+        raise UsageError(
+            f"run {link.run} decided before the target took the place of its source, and what it dropped is "
+            "in the former source alone; take the promotion back first: dedup-job promote --back"
+        )
 
 
 def _is_adopted(stored: StoredPlan) -> bool:

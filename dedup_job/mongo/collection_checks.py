@@ -186,6 +186,12 @@ def uuid_of(collection: RetryingCollection) -> str | None:
     return _uuids(collection, [collection.name]).get(collection.name)
 
 
+def differing_options(first: RetryingCollection, second: RetryingCollection) -> list[str]:
+    """Return the names of the first collection's options, such as its validator, that the second lacks."""
+    of_first, of_second = ((_describe(one) or {"options": {}})["options"] for one in (first, second))
+    return sorted(name for name, value in of_first.items() if of_second.get(name) != value)
+
+
 def _collation(about: About) -> About | None:
     collation: About | None = about["options"].get("collation")
     return collation
@@ -275,7 +281,8 @@ def check_same(stored: CollectionIds, now: CollectionIds) -> None:
         # `--moved` would be wrong here: it would take the unique records for the source.
         raise StateError(
             "the source is the collection that this ledger filled: the target was renamed to the source's "
-            "name; the ledger cannot continue there, see docs/how-to/replace-the-source.md"
+            "name by hand; rename both collections back, and let `dedup-job promote` do it: then the ledger "
+            "can continue, see docs/how-to/replace-the-source.md"
         )
     for kind, places in now.items():
         for part, was in stored[kind].items():

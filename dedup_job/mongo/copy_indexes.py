@@ -102,6 +102,22 @@ class Indexes:
             place = collection.database.name, collection.name
             Rights.of(collection).check(collection.what, actions, *place)
 
+    def compare(self) -> Copied:
+        """Compare the source's indexes with the target's; builds none, and `refused` has the missing ones."""
+        of_source = _list_indexes(self._source)
+        there = {_comparison_key(one): one for one in _list_indexes(self._target)}
+        missing = [one["name"] for one in of_source if _comparison_key(one) not in there]
+        return Copied(
+            target=self._target.name,
+            there=[one["name"] for one in of_source if one["name"] not in missing],
+            refused=dict.fromkeys(missing, "the target lacks it"),
+            expiries={
+                one["name"]: one[EXPIRY]
+                for one in of_source
+                if _is_new_expiry(one, there, dict.fromkeys(missing, ""))
+            },
+        )
+
     def copy(self) -> Copied:
         """Build the source's indexes that the target lacks.
 

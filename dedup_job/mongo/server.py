@@ -190,14 +190,18 @@ class Need:
         source: Actions on the source.
         target: Actions on the target.
         ledger: Actions on each collection of the ledger.
+        database: Actions on the target's database itself.
     """
 
     commands: str
     source: Sequence[str] = ("find",)
     target: Sequence[str] = ("find",)
     ledger: Sequence[str] = ("find",)
+    database: Sequence[str] = ()
 
 
+# The right to rename collections within a database.
+RENAME = "renameCollectionSameDB"
 READING = (
     "report, status, list, export, group, find, why, compare, changes, history, evaluate, tune, fit-idf, "
     "verify"
@@ -218,6 +222,7 @@ NEEDS = (
     Need("sync", target=WRITE, ledger=WRITE),
     Need("mark", source=("find", "update"), ledger=WRITE),
     Need("sweep", source=("find", "insert", "remove"), ledger=WRITE),
+    Need("promote", ("find", "listIndexes"), ("find", "listIndexes"), WRITE, (RENAME,)),
 )
 
 
@@ -251,8 +256,9 @@ class Users:
     def _lacking_in_target(self, need: Need) -> Iterator[str]:
         database, collection = self.target_place
         # With one user and one database, the source has reported a missing listCollections already.
-        if self.source_place[0] != database or self.source != self.target:
-            yield from _describe_missing(self.target, ["listCollections"], database)
+        is_reported = self.source_place[0] == database and self.source == self.target
+        of_database = [*(() if is_reported else ("listCollections",)), *need.database]
+        yield from _describe_missing(self.target, of_database, database)
         if self.has_copies:
             yield from _describe_missing(self.target, need.target, database, collection)
         parts = (f"{collection}.dedup.{part}" for part in LEDGER_NAMES)

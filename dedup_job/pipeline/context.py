@@ -14,7 +14,7 @@ from dedup_job.errors import ConfigError, StateError, exit_code_of
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.keepers import KeeperRefetch, Keepers
 from dedup_job.ledger.commit import Ledger
-from dedup_job.ledger.compatibility import Consent
+from dedup_job.ledger.compatibility import Consent, unfinished_promotion
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
@@ -153,6 +153,8 @@ class Context:
             head = self.ledger_reader().head()
             if head is None or head.is_empty or head.source != source.full_name:
                 raise
+            if head.promotion is not None and not head.promotion.is_done:
+                raise unfinished_promotion(head, head.promotion) from error
             raise StateError(
                 f"the source {source.full_name}, from which the target was filled, no longer exists: it was "
                 "dropped or renamed; restore it under this name, or name another target for another source"
@@ -227,12 +229,18 @@ class Context:
 
     @cached_property
     def archive_for_lookups(self) -> Archive | None:
-        """The archive at the first look-up; None if no sweep was begun."""
-        return self.archive_of(self.ledger_reader().head())
+        """The archive at the first look-up; None if dropped records are in the source.
+
+        After a promotion this is the former source, if it still exists.
+        """
+        head = self.ledger_reader().head()
+        if head and head.sweep is None and head.promotion and head.promotion.is_done:
+            return self.archive(head.promotion.kept_as)
+        return self.archive_of(head)
 
     @property
     def dropped_records(self) -> RecordLookup:
-        """Where records are that were dropped: in the source or, after a sweep, in the archive."""
+        """Where dropped records are: in the source, after a sweep in the archive, or in the former source."""
         archive = self.archive_for_lookups
         return self.source if archive is None else SourceAndArchive(self.source, archive)
 

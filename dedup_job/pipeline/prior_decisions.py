@@ -203,7 +203,7 @@ class SourceScan:
         there = self.context.source.estimated_count_before(start)
         if archive := self.context.archive_of(self.head):
             there += archive.as_source().estimated_count_before(start)
-        return there != self.head.counts.in_source - len(window.decided)
+        return there != self.head.in_source - len(window.decided)
 
     def _may_have_missed_behind_watermark(self) -> bool:
         """Return whether undecided records may exist behind the watermark of a backfill."""

@@ -8,6 +8,11 @@ from typing import Any
 from dedup_job.report.run_table import run_table, sum_values
 from dedup_job.report.terminal import fit_cell, format_duration, format_id, hang, wrap_text
 
+PROMOTIONS = {
+    "begun": "half done; finish it with: dedup-job promote",
+    "done": "the target has the place of the source, which is {kept_as} now",
+    "returning": "half taken back; finish it with: dedup-job promote --back",
+}
 EVERYTHING_DECIDED = "everything that was in the source then is decided"
 
 
@@ -51,6 +56,9 @@ def _progress_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if shown["pending"]:
         state = "is being carried out" if is_held else "a run was killed; the next run finishes it"
         yield "pending", f"plan {shown['pending']['plan']} of run {shown['pending']['run']}: {state}"
+    if promotion := shown["promotion"]:
+        state = PROMOTIONS[promotion["state"]]
+        yield "promotion", state.format(kept_as=promotion["kept_as"])
     if run:
         state = "is being undone" if is_held else f"is half undone; finish with: dedup-job undo {run}"
         yield "undo", f"run {run} {state}"

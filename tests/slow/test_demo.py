@@ -1,4 +1,4 @@
-"""`make run`: two pairs, what to do next, and what is left on disk."""
+"""`make run`: two pairs, their marks, what to do next, and what is left on disk."""
 
 from __future__ import annotations
 
@@ -33,7 +33,11 @@ def test_the_demonstration_shows_two_pairs_and_lines_that_work_and_says_what_it_
         assert re.search(r"^  near, similarity 0\.[89]\d\d$", said, re.MULTILINE)
         assert len(re.findall(r"^    (?:kept   |dropped) +[0-9a-f]{24}  \S", said, re.MULTILINE)) == 4
         lines = re.findall(r"^  \$on \.venv/bin/dedup-job (.*)$", said, re.MULTILINE)
-        assert [line.split()[0] for line in lines] == ["compare", "status"]
+        assert [line.split()[0] for line in lines] == ["compare", "status", "mark"]
+        marks = re.findall(
+            r"^  \{'_id': ObjectId\('\w+'\), 'dedup': \{'keeper': .*'reason': '(\w+)'", said, re.MULTILINE
+        )
+        assert marks == ["exact", "near"]
         for line in lines:
             command = [sys.executable, "-m", "dedup_job", *shlex.split(line)]
             done = subprocess.run(

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from pymongo import monitoring
@@ -20,6 +20,8 @@ from dedup_job.mongo.connection import TimeoutClient
 from tests.support.job import Job
 
 COUNTED = {"find", "insert", "update", "delete", "findAndModify", "listCollections", "aggregate"}
+COUNTED |= {"renameCollection"}
+T = TypeVar("T")
 
 
 class Died(BaseException):
@@ -104,6 +106,49 @@ def free_lease(job: Job) -> None:
 def killed_after_inserting_into(collection: str, work: Callable[[], object]) -> None:
     """Call a function, and die after it first inserts records into a collection."""
     _die(work, Mortal(lambda _, event: event.command.get("insert") == collection))
+
+
+def killed_after(
+    is_fatal: Callable[[monitoring.CommandStartedEvent], bool], work: Callable[[], object]
+) -> None:
+    """Call a function, and die after its first command for which `is_fatal` is true."""
+    _die(work, Mortal(lambda _, event: is_fatal(event)))
+
+
+class Listener(monitoring.CommandListener):
+    """Calls a function before each command that reads or writes data."""
+
+    def __init__(self, act: Callable[[monitoring.CommandStartedEvent], object]) -> None:
+        self._act = act
+
+    def started(self, event: monitoring.CommandStartedEvent) -> None:
+        if event.command_name in COUNTED and threading.current_thread().name != "lease":
+            self._act(event)
+
+    def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: monitoring.CommandFailedEvent) -> None:
+        pass
+
+
+def at_command(number: int, act: Callable[[], object], work: Callable[[], T]) -> T:
+    """Call `work`, and `act` before its command with this number, from 1."""
+    numbers = count(1)
+    with mortal(Listener(lambda _: act() if next(numbers) == number else None)):
+        return work()
+
+
+def at_rename(act: Callable[[], object], work: Callable[[], T]) -> T:
+    """Call `work`, and `act` before it first renames a collection."""
+    renames = count()
+
+    def act_once(event: monitoring.CommandStartedEvent) -> None:
+        if event.command_name == "renameCollection" and next(renames) == 0:
+            act()
+
+    with mortal(Listener(act_once)):
+        return work()
 
 
 def _die(work: Callable[[], object], listener: Mortal) -> None:

@@ -66,6 +66,8 @@ def test_the_same_words_mean_the_same_everywhere() -> None:
         name: {option for parameter in command.params for option in parameter.opts}
         for name, command in commands.commands.items()
     }
-    assert {name for name in options if "--dry-run" in options[name]} == {"undo", "sync", "mark"}
+    assert {name for name in options if "--dry-run" in options[name]} == {
+        "undo", "sync", "mark", "sweep", "promote",
+    }  # fmt: skip
     assert {name for name in options if "--save-pairs" in options[name]} == {"report", "history"}
     assert not any({"--pairs", "--apply", "--of"} & own for own in options.values())

@@ -256,3 +256,12 @@ def test_a_browser_shows_hostile_texts_runs_nothing_and_asks_for_nothing(tmp_pat
         assert shown == [" ".join(show_invisible_plain(text[:200]).split()) for text in HOSTILE.values()]
         assert page.asked == [file.as_uri()]
         assert page.said == []
+
+
+def test_only_the_page_of_a_dry_run_says_what_could_follow() -> None:
+    page = page_of([])
+    steps = [("dedup-job backfill", "copies <the> records")]
+    shown = render_page(replace(page, next_steps=steps))
+    assert "What could follow" in shown
+    assert "copies &lt;the&gt; records" in shown
+    assert "What could follow" not in render_page(page)

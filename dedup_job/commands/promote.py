@@ -1,0 +1,211 @@
+"""`promote`: put a finished target in the place of its source, and go on without copies.
+
+The steps: the head says what will be renamed; the source gets another name, and the target the source's;
+records that arrived between the check and the renames are copied; the head says that it is done.  Collections
+are found by their UUIDs, and each step can be repeated, so a killed promotion is finished by the next.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import chain
+from typing import Any
+
+from dedup_job.commands.promotion_checks import Intention, Pair, compare_records
+from dedup_job.errors import LeaseHeld, StateError
+from dedup_job.ledger.commit import Ledger
+from dedup_job.ledger.promotion import DONE, RETURNING, Promotion
+from dedup_job.ledger.rows import left_row
+from dedup_job.ledger.run_history import RunId
+from dedup_job.mongo.copy_indexes import Indexes
+from dedup_job.mongo.ids import IdSet
+from dedup_job.mongo.pages import Window
+from dedup_job.mongo.rename_collections import NameTaken
+from dedup_job.report.progress import Advance
+from dedup_job.report.promote_results import PromoteResult
+
+# Times that a collection is moved away that a program made under the source's name between the renames.
+TRIES = 100
+# The reason in the ledger's rows on records that arrived in the target while it had the source's name.
+ARRIVED = "promoted"
+
+
+def promote(pair: Pair, intended: Intention, skip_verify: bool, advance: Advance) -> PromoteResult:
+    """Promote a target, or take a promotion back; finish what a killed command began.
+
+    Args:
+        pair: The collections.
+        intended: What was checked.
+        skip_verify: Whether not to compare the collection that made room, after the renames.
+        advance: Called with the number of records that were compared since the last call.
+
+    Raises:
+        LeaseHeld: If another command wrote to the ledger since the check.
+    """
+    run, started = RunId.new("promote"), time.monotonic()
+    with pair.open_ledger(run) as ledger:
+        head, promotion = ledger.current_head, intended.promotion
+        if intended.fence is not None and head.fence != intended.fence + 1:
+            raise LeaseHeld("another command used this ledger since the check; promote again")
+        if head.promotion is not None:
+            promotion = replace(head.promotion, state=promotion.state)
+        ledger.swap({"pending": None, "undo": None}, {"promotion": promotion.key})
+        done = PromotionSteps(pair, ledger, run).carry_out(promotion, skip_verify, advance)
+        done.seconds = time.monotonic() - started
+        ledger.close({**done.as_json(), "exit_code": done.exit_code})
+    return done
+
+
+def already_done(pair: Pair, is_back: bool) -> PromoteResult:
+    """Return the result of a command that has nothing to do."""
+    promotion = pair.head().promotion
+    former = promotion.kept_as if promotion else pair.target
+    return PromoteResult(
+        "",
+        pair.full_name(pair.place),
+        pair.full_name(former),
+        is_back,
+        already=True,
+        needs_setting=pair.settings.target.has_copies != is_back,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PromotionSteps:
+    """The steps after the head says what will be renamed; each can be repeated.
+
+    Attributes:
+        pair: The collections.
+        ledger: The ledger, with the lease.
+        run: The run.
+    """
+
+    pair: Pair
+    ledger: Ledger
+    run: RunId
+
+    def carry_out(self, promotion: Promotion, skip_verify: bool, advance: Advance) -> PromoteResult:
+        """Rename the collections, copy what arrived meanwhile, and store that it is done."""
+        pair, is_back = self.pair, promotion.state == RETURNING
+        former = pair.target if is_back else promotion.kept_as
+        if is_back:
+            self._exchange(promotion.promoted, pair.target, promotion.former)
+        else:
+            self._exchange(promotion.former, promotion.kept_as, promotion.promoted)
+        result = PromoteResult(
+            self.run.name,
+            pair.full_name(pair.place),
+            pair.full_name(former),
+            is_back,
+            needs_setting=pair.settings.target.has_copies != is_back,
+            others=[pair.full_name(name) for name in self._promotion.others],
+        )
+        if not is_back:
+            indexes = Indexes(pair.collection(former), pair.collection(pair.place)).compare()
+            result.expiries = indexes.expiries
+        self._copy_arrivals(former, is_back, result)
+        for name in self._promotion.others:
+            for _ in self._copy(name, Window(), result):
+                pass
+        if not skip_verify:
+            head = self.ledger.current_head
+            result.changed, result.vanished = compare_records(pair, former, head, advance)
+        self._finish(is_back)
+        return result
+
+    @property
+    def _promotion(self) -> Promotion:
+        promotion = self.ledger.current_head.promotion
+        assert promotion is not None
+        return promotion
+
+    def _exchange(self, outgoing: str, aside: str, incoming: str) -> None:
+        """Move one collection out of the place and the other in, both given by UUID.
+
+        Raises:
+            StateError: If programs make a new collection in the place each time it is free.
+        """
+        # This raises if another run has taken the lease.
+        self.ledger.deadline()
+        try:
+            self.pair.renamer.move(outgoing, aside)
+        except NameTaken:
+            raise StateError(
+                f"{self.pair.full_name(aside)} exists by now; give that collection another name, and finish "
+                f"the promotion: {self._promotion.command}"
+            ) from None
+        for _ in range(TRIES):
+            try:
+                self.pair.renamer.move(incoming, self.pair.place)
+            except NameTaken:
+                self._move_other_away()
+            else:
+                return
+        raise StateError(
+            f"programs keep making a new collection {self.pair.full_name(self.pair.place)} while the name is "
+            f"free; stop them, and finish the promotion: {self._promotion.command}"
+        )
+
+    def _move_other_away(self) -> None:
+        """Rename a collection that a program made in the place, under a name that the head has first."""
+        promotion, uuids = self._promotion, self.pair.renamer.uuids()
+        other = uuids.get(self.pair.place)
+        # A late command of a killed promotion may have moved the right collection in by now.
+        if not other or other in (promotion.former, promotion.promoted):
+            return
+        # A name that is noted already is used again: a late command could move the wrong collection to it.
+        noted = next(iter(promotion.others[-1:]), None)
+        if noted is None or noted in uuids:
+            numbered = (f"{promotion.kept_as}_{number}" for number in range(1, len(uuids) + 2))
+            noted = next(name for name in numbered if name not in uuids)
+            more = replace(promotion, others=(*promotion.others, noted))
+            self.ledger.swap({"pending": None}, {"promotion": more.key})
+        # If the name is taken by now, the next try chooses another.
+        with suppress(NameTaken):
+            self.pair.renamer.move(other, noted)
+
+    def _copy_arrivals(self, former: str, is_back: bool, result: PromoteResult) -> None:
+        """Copy the undecided records of the collection that made room, which arrived after the check.
+
+        After a return they stay in the target, too, and the ledger says so.
+        """
+        ledger, head = self.ledger, self.ledger.current_head
+        if not is_back:
+            for _ in self._copy(former, Window().without(ledger.plan_columns(head)), result):
+                pass
+            return
+        known = (plan.ids for plan in ledger.plan_columns(head))
+        window = Window(decided=IdSet.of(chain(known, [ledger.left(is_decided=True)])))
+        for ids in self._copy(former, window, result):
+            at = datetime.now(UTC)
+            ledger.rows.put("left", [left_row(raw_id, ARRIVED, self.run.name, at) for raw_id in ids])
+
+    def _copy(self, name: str, window: Window, result: PromoteResult) -> Iterator[Sequence[bytes]]:
+        """Insert the records of a window of one collection into the one in place; yield their ids."""
+        place = self.pair.inserter(self.pair.place)
+        for batch in self.pair.records(name, with_marks=True).batches(window):
+            refused = place.insert(batch.raws)
+            result.refused.extend(batch.ids[row] for row in sorted(refused))
+            result.arrived += len(batch) - len(refused)
+            yield batch.ids
+
+    def _finish(self, is_back: bool) -> None:
+        """Store that the ledger belongs to the collection in place from now on."""
+        promotion, head = self._promotion, self.ledger.current_head
+        after: dict[str, Any] = {"has_copies": is_back, "looked": None}
+        if is_back:
+            after |= {"promotion": None, "mark": promotion.mark}
+            moved = {"source": promotion.former, "target": promotion.promoted}
+        else:
+            # Their records are copied, and belong to the collection in place from now on.
+            done = replace(promotion, state=DONE, others=())
+            after |= {"promotion": done.key, "mark": None}
+            moved = {"source": promotion.promoted}
+        if head.places is not None:
+            uuids = {part: uuid for part, uuid in head.places["collections"].items() if part != "target"}
+            after["places"] = {**head.places, "collections": uuids | moved}
+        self.ledger.swap({"pending": None}, after)

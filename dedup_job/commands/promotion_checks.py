@@ -1,0 +1,364 @@
+"""What `promote` works on, and the checks before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+from dedup_job.audit.audit_session import AuditReader, read_fitting_head
+from dedup_job.commands.changes import Comparison, changes, compare_plans
+from dedup_job.commands.verify import verify
+from dedup_job.config import Settings
+from dedup_job.errors import ConfigError, LeaseHeld, StateError, UsageError, exit_code_of
+from dedup_job.ledger.commit import Ledger
+from dedup_job.ledger.head import Head, Origin
+from dedup_job.ledger.overrides import KEEP
+from dedup_job.ledger.promotion import BEGUN, RETURNING, Promotion
+from dedup_job.ledger.run_history import RunId
+from dedup_job.mongo.client import RetryPolicy, connect
+from dedup_job.mongo.collection_checks import differing_options
+from dedup_job.mongo.marks import MarkField
+from dedup_job.mongo.pages import BatchSize
+from dedup_job.mongo.rate_limit import Pace, Rates
+from dedup_job.mongo.rename_collections import Renamer
+from dedup_job.mongo.retrying_collection import RetryingCollection
+from dedup_job.mongo.server import Rights
+from dedup_job.mongo.source import Source
+from dedup_job.mongo.target import Target
+from dedup_job.pipeline.context import Context
+from dedup_job.records import CONFLICT, VANISHED
+from dedup_job.report.changes_results import AffectedRecords
+from dedup_job.report.progress import Advance
+from dedup_job.report.promote_results import PromotePreview
+
+# Times that a collection is moved away that a program made under the source's name between the renames.
+TRIES = 100
+# The reason in the ledger's rows on records that arrived in the target while it had the source's name.
+ARRIVED = "promoted"
+
+
+class Pair:
+    """A source and its target, found by their UUIDs, whatever their names are now.
+
+    All commands use the target's connection, as its user may write.
+
+    Attributes:
+        place: The name that programs use: of the source and, after a promotion, of the former target.
+        target: Name of the target, after which the ledger is named.
+        renamer: Renames the collections.
+        reader: The ledger, for reading.
+    """
+
+    def __init__(self, settings: Settings, database: Any, retry: RetryPolicy) -> None:
+        limits = settings.limits
+        self.settings = settings
+        self.place, self.target = settings.source.collection, settings.target.collection
+        self._database, self._retry = database, retry
+        self._size = BatchSize(limits.batch_records, limits.batch_mb << 20)
+        self._pace = Pace(
+            Rates(limits.max_docs_per_second or inf, (limits.max_mb_per_second or inf) * (1 << 20))
+        )
+        self.renamer = Renamer(self.collection(self.place))
+        self.reader = AuditReader(database, self.target, retry)
+
+    def full_name(self, name: str) -> str:
+        """Return the full name of a collection of the pair's database."""
+        return f"{self.settings.source.database}.{name}"
+
+    def collection(self, name: str) -> RetryingCollection:
+        """Return a collection."""
+        return RetryingCollection(self._database[name], "the target", self._retry)
+
+    def records(self, name: str, with_marks: bool = False) -> Source:
+        """Return a collection for reading; marks are no part of a record, and left out by default."""
+        read = bytes if with_marks else MarkField(self.settings.mark.field).without
+        return Source(self._database[name], {}, self._size, self._retry, self._pace, read)
+
+    def inserter(self, name: str) -> Target:
+        """Return a collection for inserting records unchanged."""
+        return Target(self._database[name], self._retry)
+
+    def head(self) -> Head:
+        """Return the state of the ledger; raise ConfigError if nothing was decided."""
+        head = self.reader.head()
+        if head is None or head.is_empty:
+            raise ConfigError(f"[target]: {self.full_name(self.target)} has no ledger; run backfill first")
+        return head
+
+    @contextmanager
+    def open_ledger(self, run: RunId) -> Iterator[Ledger]:
+        """Open the ledger for writing, also if it is in the middle of a promotion."""
+        head, ledger = self.head(), Ledger(self._database, self.target, self._retry)
+        source = self.full_name(self.place)
+        origin = Origin(
+            source, head.recipe, head.digest, head.filter, has_copies=head.has_copies, promotes=True
+        )
+        try:
+            ledger.open(run, origin)
+            yield ledger
+        except BaseException as error:
+            ledger.interrupt(exit_code_of(error))
+            raise
+
+
+@contextmanager
+def open_pair(settings: Settings) -> Iterator[Pair]:
+    """Connect to the target's server.
+
+    Raises:
+        ConfigError: If source and target are in different databases.
+    """
+    source, target, limits = settings.source, settings.target, settings.limits
+    if source.database != target.database:
+        raise ConfigError(
+            f"[target] database: promote renames collections, which cannot leave their database; copy the "
+            f"target and its .dedup collections from {target.database} to {source.database} (mongodump, then "
+            "mongorestore with --nsFrom and --nsTo), name the copy in [target], accept it once with "
+            "dedup-job run --moved, and promote that"
+        )
+    retry = RetryPolicy(limits.retry_seconds, limits.read_seconds)
+    with connect(
+        settings.target_uri(), "target", limits.connect_seconds, retry, limits.allow_plaintext
+    ) as client:
+        yield Pair(settings, client[source.database], retry)
+
+
+@dataclass(frozen=True, slots=True)
+class Intention:
+    """A promotion, or a return, that was checked.
+
+    Attributes:
+        promotion: What will be stored in the head before anything is renamed.
+        fence: Fence of the head when it was checked; None if it was begun before.
+        shown: What it does, for people.
+    """
+
+    promotion: Promotion
+    fence: int | None
+    shown: PromotePreview
+
+
+@dataclass(frozen=True, slots=True)
+class PromoteOptions:
+    """What a command line says about a promotion.
+
+    Attributes:
+        keep_as: New name of the source; None for the name in the ledger, or `<source>_before`.
+        skip_verify: Whether no records are compared, only ids.
+        skip_indexes: Whether the target may lack indexes of the source.
+    """
+
+    keep_as: str | None = None
+    skip_verify: bool = False
+    skip_indexes: bool = False
+
+
+def check_promote(pair: Pair, options: PromoteOptions, advance: Advance) -> Intention | None:
+    """Check that the target can take the place of its source; writes nothing.
+
+    Returns:
+        What to do; None if it was done before.
+
+    Raises:
+        UsageError: If the former source cannot have its name, or there is no target.
+        StateError: If records are undecided, or ledger, source and target disagree.
+        ConfigError: If the collections cannot be renamed, or the target lacks indexes or records.
+    """
+    head = pair.head()
+    if (promotion := head.promotion) is not None:
+        if promotion.is_done:
+            return None
+        if promotion.state == RETURNING:
+            raise StateError(f"a promotion is being taken back; finish that first: {promotion.command}")
+        if options.keep_as not in (None, promotion.kept_as):
+            raise UsageError(
+                f"the promotion was begun with --keep-as {promotion.kept_as}; leave the option out"
+            )
+        return _resume(pair, promotion)
+    if not pair.settings.target.has_copies:
+        raise UsageError("there is no target to promote: [target] copy is false")
+    kept_as = f"{pair.place}_before" if options.keep_as is None else options.keep_as
+    with Context(pair.settings) as context:
+        _check_servers(pair, context)
+        head = read_fitting_head(context, pair.reader)
+        _check_ledger(pair, head)
+        pair.renamer.check_name(kept_as, "--keep-as")
+        _check_rights(pair, {pair.place: kept_as, pair.target: pair.place})
+        indexes = context.indexes.compare()
+        if indexes.refused and not options.skip_indexes:
+            raise ConfigError(
+                f"the target lacks indexes of the source: {', '.join(indexes.refused)}; build them with: "
+                "dedup-job backfill --copy-indexes, or go on without them: --skip-indexes"
+            )
+        _check_records(context, options, advance)
+        uuids = context.places.now()["collections"]
+    counts = head.counts
+    restored = pair.reader.collection("overrides").count_documents({"action": KEEP})
+    dropped = counts.duplicate - restored
+    # Of a conflict the target has another record with the id; a vanished record is in no collection.
+    elsewhere = (CONFLICT.reason, VANISHED.reason)
+    refused = sum(count for reason, count in counts.refused.items() if reason not in elsewhere)
+    promotion = Promotion(
+        BEGUN,
+        kept_as,
+        uuids["source"],
+        uuids["target"],
+        head.next,
+        dropped + refused,
+        pair.reader.count_overridden(),
+        mark=head.mark.key if head.mark else None,
+    )
+    moves = [(pair.place, kept_as), (pair.target, pair.place)]
+    lost = refused + counts.refused.get(CONFLICT.reason, 0)
+    options_lacking = differing_options(pair.collection(pair.place), pair.collection(pair.target))
+    shown = PromotePreview(_full_names(pair, moves), False, dropped, lost, options_lacking)
+    return Intention(promotion, head.fence, shown)
+
+
+def _resume(pair: Pair, promotion: Promotion) -> Intention:
+    """Return what a promotion that was begun before has to finish."""
+    moves = [(pair.place, promotion.kept_as), (pair.target, pair.place)]
+    if promotion.state == RETURNING:
+        moves = [(new, old) for old, new in reversed(moves)]
+    return Intention(promotion, None, PromotePreview(_full_names(pair, moves), has_begun=True))
+
+
+def _full_names(pair: Pair, moves: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(pair.full_name(old), pair.full_name(new)) for old, new in moves]
+
+
+def _check_servers(pair: Pair, context: Context) -> None:
+    """Raise ConfigError if a rename by the target's connection would not rename the source."""
+    if context.source.is_sharded():
+        raise ConfigError(
+            "the server is a router of a sharded cluster, where collections may change their identity when "
+            "they are renamed; promote works on a replica set or a standalone server only"
+        )
+    here = pair.renamer.uuids()
+    if context.places.now()["collections"].get("source") not in here.values():
+        raise ConfigError(
+            "source and target are on different servers, so neither can take the other's place; choose a "
+            "target in the source's database, and run backfill"
+        )
+
+
+def _check_ledger(pair: Pair, head: Head) -> None:
+    """Check that nothing is under way in the ledger, and that it knows all records.
+
+    Raises:
+        LeaseHeld: If another run works on the target.
+        StateError: If a killed run left a plan.
+        ConfigError: If an adoption is unfinished, or records were left out by a filter.
+        UsageError: If the duplicates have left the source already.
+    """
+    if pair.reader.is_worked_on(head):
+        raise LeaseHeld("a run is in progress on this target; try again when it has finished")
+    if head.pending is not None:
+        raise StateError("a killed run has left a plan; finish it first: dedup-job run")
+    if head.sweep is not None:
+        raise UsageError(
+            f"sweep has moved dropped records to {head.sweep.archive}, so the source has no duplicates, and "
+            "the target need not take its place"
+        )
+    if head.adopting:
+        raise ConfigError("an adoption is unfinished; finish it first: dedup-job backfill --adopt")
+    if pair.settings.source.condition:
+        raise ConfigError(
+            "[source] filter: the target lacks the records that the filter leaves out, and programs would "
+            "miss them; take the filter out, and process these records: dedup-job run --refilter"
+        )
+
+
+def _check_rights(pair: Pair, moves: dict[str, str]) -> None:
+    """Raise NotPermitted if the user lacks a right that is needed after the first step."""
+    pair.renamer.check_allowed(moves)
+    rights, database = Rights.of(pair.collection(pair.place)), pair.settings.source.database
+    for name in {*moves, *moves.values()}:
+        actions = ["find", "listIndexes", *(["insert"] if name == pair.place else [])]
+        rights.check("the target", actions, database, name)
+
+
+def _check_records(context: Context, options: PromoteOptions, advance: Advance) -> None:
+    """Raise StateError if source, target and ledger disagree, or a record of the source is undecided."""
+    found = changes(context, not options.skip_verify, advance)
+    outdated = {
+        "undecided": found.new + found.missed,
+        "changed": found.changed.counts.total() if found.changed else 0,
+        "vanished": found.vanished.counts.total(),
+    }
+    if any(outdated.values()):
+        numbers = ", ".join(f"{name} {count:,}" for name, count in outdated.items() if count)
+        raise StateError(
+            f"{context.source_name} has changed since it was decided: {numbers}; stop the programs that "
+            "write to it, bring the target up to date with dedup-job sync, and promote again"
+        )
+    if options.skip_verify:
+        return
+    verified = verify(context, None, advance)
+    if not verified.agrees:
+        names = ", ".join(f"{one.kind} {one.count:,}" for one in verified.differences)
+        raise StateError(
+            f"verify found differences: {names}; see dedup-job verify, or promote with --skip-verify"
+        )
+
+
+def check_return(pair: Pair, options: PromoteOptions, advance: Advance) -> Intention | None:
+    """Check that a promotion can be taken back; writes nothing.
+
+    Returns:
+        What to do; None if no target is promoted.
+
+    Raises:
+        LeaseHeld: If a run is in progress.
+        UsageError: If something was decided or marked since, or records changed.
+    """
+    head = pair.head()
+    if (promotion := head.promotion) is None:
+        return None
+    returning = replace(promotion, state=RETURNING)
+    if not promotion.is_done:
+        # Nothing could be decided since it was begun.
+        return _resume(pair, returning)
+    if pair.reader.is_worked_on(head):
+        raise LeaseHeld("a run is in progress; try again when it has finished")
+    source = pair.full_name(pair.place)
+    is_restored = pair.reader.count_overridden() != promotion.restored
+    if head.next != promotion.plans or head.pending or head.undo or is_restored:
+        raise UsageError(
+            f"records of {source} were decided or restored since the promotion, so it stays; undo the "
+            "runs since then, the newest first (dedup-job history lists them), and try again"
+        )
+    if head.mark is not None:
+        raise UsageError("records were marked since the promotion; first run: dedup-job mark --clear")
+    if head.sweep is not None and pair.records(head.sweep.archive).estimated_count():
+        raise UsageError(
+            f"sweep has moved records to {head.sweep.archive} since the promotion; undo their runs first, "
+            "which brings them back"
+        )
+    pair.renamer.check_name(pair.target, "[target] collection")
+    _check_rights(pair, {pair.place: pair.target, promotion.kept_as: pair.place})
+    if not options.skip_verify:
+        changed, vanished = compare_records(pair, pair.place, head, advance)
+        counts = {"changed": changed.counts.total(), "vanished": vanished.counts.total()}
+        if any(counts.values()):
+            numbers = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
+            raise UsageError(
+                f"records of {source} are no longer as they were promoted: {numbers} (dedup-job changes "
+                f"--content names them); {pair.full_name(promotion.kept_as)} has their old state; make these "
+                "changes there, and add --skip-verify"
+            )
+    return Intention(returning, head.fence, _resume(pair, returning).shown)
+
+
+def compare_records(
+    pair: Pair, name: str, head: Head, advance: Advance
+) -> tuple[AffectedRecords, AffectedRecords]:
+    """Return the decided records that changed in a collection, and those that vanished from it."""
+    compared = Comparison(changed=AffectedRecords())
+    for _ in compare_plans(pair.records(name), None, pair.reader, head, compared, advance):
+        pass
+    assert compared.changed is not None
+    return compared.changed, compared.vanished

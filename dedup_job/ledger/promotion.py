@@ -1,0 +1,60 @@
+"""A promotion: the target takes the place of its source, and the ledger goes on without copies.
+
+The head says what will be renamed before anything is, so a killed promotion is finished by the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+# The states: the collections are being renamed, have been renamed, or are being renamed back.
+BEGUN, DONE, RETURNING = "begun", "done", "returning"
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """A promotion of a target.
+
+    Attributes:
+        state: BEGUN, DONE or RETURNING.
+        kept_as: Name of the former source.
+        former: UUID of the former source.
+        promoted: UUID of the target that has the source's name now.
+        plans: Number of plans before the promotion; what they dropped is in the former source alone.
+        absent: Number of records that these plans decided and that the target does not have.
+        restored: Number of overrides before the promotion.
+        others: Names of collections that programs made while no collection had the source's name.
+        mark: How far the former source is marked, as in the head; None if it has no marks.
+    """
+
+    state: str
+    kept_as: str
+    former: str
+    promoted: str
+    plans: int
+    absent: int
+    restored: int
+    others: Sequence[str] = ()
+    mark: Mapping[str, Any] | None = None
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Self:
+        """Read a promotion from the head."""
+        return cls(**{**stored, "others": tuple(stored["others"])})
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The stored form."""
+        return {**asdict(self), "others": list(self.others)}
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the target has the source's name, and nothing is being renamed."""
+        return self.state == DONE
+
+    @property
+    def command(self) -> str:
+        """The command that finishes it."""
+        return "dedup-job promote" + (" --back" if self.state == RETURNING else "")
