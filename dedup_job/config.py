@@ -111,6 +111,8 @@ class SourceSettings(Section):
     filter: str = "{}"
     lookback_hours: float = Field(48.0, ge=0, allow_inf_nan=False)
     full_scan_days: float = Field(7.0, ge=0, le=36_500, allow_inf_nan=False)
+    read_preference: Literal["primary", "secondaryPreferred", "secondary", "nearest"] = "primary"
+    max_staleness_seconds: int = Field(120, ge=90)
     uri_file: File | None = None
 
     @field_validator("fields")
@@ -254,6 +256,7 @@ class LimitSettings(Section):
     read_seconds: float = Field(600.0, gt=0, le=86_400)
     max_docs_per_second: float | None = Field(None, gt=0)
     max_mb_per_second: float | None = Field(None, gt=0)
+    max_lag_seconds: float | None = Field(None, ge=10)
     allow_plaintext: bool = False
     max_unchecked_share: float = Field(0.95, ge=0, le=1)
     max_failed_share: float = Field(0.001, ge=0, le=1)
@@ -331,11 +334,17 @@ class Settings(Deciding):
 
     # Settings that the environment or the command line changes, as "match.min_similarity (--set)".
     _overrides: tuple[str, ...] = PrivateAttr(())
+    _command: str = PrivateAttr("")
 
     @property
     def overrides(self) -> tuple[str, ...]:
         """Names of the settings that are not from the file, each with its origin."""
         return self._overrides
+
+    @property
+    def command(self) -> str:
+        """Name of the command that works with these settings; empty if a program does."""
+        return self._command
 
     def source_uri(self) -> str:
         """Return the connection string of the source."""
@@ -483,6 +492,13 @@ def with_workers(settings: Settings, workers: int) -> Settings:
 def with_engine(settings: Settings, kind: str) -> Settings:
     """Return a copy of the settings with another kind of engine."""
     return settings.model_copy(update={"engine": settings.engine.model_copy(update={"kind": kind})})
+
+
+def with_command(settings: Settings, command: str) -> Settings:
+    """Return a copy of the settings that knows the name of the command."""
+    copy = settings.model_copy()
+    copy._command = command
+    return copy
 
 
 def with_read_rates(

@@ -131,8 +131,8 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
     preload_workers(settings)
     from dedup_job.commands.backfill import decide
     from dedup_job.commands.compare_numbers import compare_numbers
-    from dedup_job.commands.report import observe_both
-    from dedup_job.commands.status import count_new, ledger_progress
+    from dedup_job.commands.report import observe_all
+    from dedup_job.commands.status import expected_records, ledger_progress
     from dedup_job.pipeline.context import Context
     from dedup_job.report.monitoring import MonitoredRun
     from dedup_job.report.number_differences import COMPARED, NearPairs
@@ -145,16 +145,17 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
             # Checked before hours of work: indexes are built at the end.
             if options.get("copy_indexes"):
                 context.indexes.check_allowed()
-            total = context.source.estimated_count() if mode == "backfill" else count_new(context)
+            expected = expected_records(context, mode)
             near = NearPairs(COMPARED if mode == "backfill" else 0)
-            with Progress(mode, total) as progress:
-                observe = observe_both(progress.observe, near.observe)
+            watch.expect(expected, context.throttle.measure)
+            with Progress(mode, expected) as progress:
+                observe = observe_all(progress.observe, near.observe, watch.observe)
                 if mode == "backfill" and settings.engine.kind == "spark":
                     from dedup_job.commands import spark_backfill
 
-                    summary = spark_backfill.decide(context, observe, consent_from(options))
+                    summary = spark_backfill.decide(context, observe, consent_from(options), expected)
                 else:
-                    summary = decide(context, mode, observe, consent_from(options))
+                    summary = decide(context, mode, observe, consent_from(options), expected)
             numbers = compare_numbers(context, near, shown=0)
             if options.get("copy_indexes"):
                 log.info("building indexes")

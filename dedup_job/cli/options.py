@@ -262,6 +262,8 @@ def prepare_settings(config: Path, options: dict[str, Any]) -> tuple[Any, Output
     from dedup_job.pipeline.process_memory import check_least
 
     settings = configuration.load_settings(config, options["assignments"])
+    if context := click.get_current_context(silent=True):
+        settings = configuration.with_command(settings, context.info_name or "")
     # A command without the option needs one worker at most.
     if workers := options.get("workers", 1):
         settings = configuration.with_workers(settings, workers)

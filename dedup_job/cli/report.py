@@ -135,7 +135,7 @@ def preview_run(
         raise UsageError("--adopt previews a backfill; leave out --fresh and --mode run")
     settings, output = load_reporting_settings(config, options)
     preload_workers(settings)
-    from dedup_job.commands.report import DryRun, dry_run, observe_both
+    from dedup_job.commands.report import DryRun, dry_run, expected_reads, observe_all
     from dedup_job.pipeline.context import Context
     from dedup_job.report.monitoring import MonitoredRun
     from dedup_job.report.progress import Progress
@@ -143,12 +143,9 @@ def preview_run(
     with MonitoredRun(settings, keeps_metrics=False):
         reported = ReportedRun(settings, options["file"], options["save_pairs"])
         with Context(settings) as context:
-            total = limit or context.source.estimated_count()
-            if adopt:
-                total += context.target_records.estimated_count()
-            with Progress("report", total) as progress:
-                observe = observe_both(reported.observe, progress.observe)
-                wanted = DryRun(mode, fresh, limit, consent_from(options), adopt)
+            wanted = DryRun(mode, fresh, limit, consent_from(options), adopt)
+            with Progress("report", expected_reads(context, wanted)) as progress:
+                observe = observe_all(reported.observe, progress.observe)
                 summary = dry_run(context, wanted, observe, progress.advance)
             text, values = reported.report(context, summary, is_done=False)
         publish_report(output, settings, summary, text, values)
@@ -173,7 +170,7 @@ def show_history(config: Path, run: str | None, **options: Any) -> int:
     """
     settings, output = prepare_settings(config, options)
     from dedup_job.commands.history import count_records, list_runs, report_run
-    from dedup_job.commands.report import observe_both
+    from dedup_job.commands.report import observe_all
     from dedup_job.pipeline.context import Context
     from dedup_job.report.progress import Progress
     from dedup_job.report.run_table import TABLE_HEADER, run_line
@@ -191,7 +188,7 @@ def show_history(config: Path, run: str | None, **options: Any) -> int:
         return 0
     reported = ReportedRun(settings, options["file"], options["save_pairs"])
     with Context(settings) as context, Progress("history", count_records(context, run)) as progress:
-        summary = report_run(context, run, observe_both(reported.observe, progress.observe))
+        summary = report_run(context, run, observe_all(reported.observe, progress.observe))
         text, values = reported.report(context, summary, is_done=True)
     output.show(text, values)
     return 0

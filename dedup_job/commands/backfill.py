@@ -28,7 +28,13 @@ from dedup_job.records import ADOPT, UNIQUE, Action, Batch, Counts, Plan, Verdic
 from dedup_job.report.run_summary import RunSummary
 
 
-def decide(context: Context, mode: str, observe: Observe, consent: Consent = Consent()) -> RunSummary:
+def decide(
+    context: Context,
+    mode: str,
+    observe: Observe,
+    consent: Consent = Consent(),
+    expected: int | None = None,
+) -> RunSummary:
     """Decide all undecided records and apply the decisions to the target.
 
     Args:
@@ -36,6 +42,7 @@ def decide(context: Context, mode: str, observe: Observe, consent: Consent = Con
         mode: "backfill", "run" or "sync".
         observe: Called with each batch and its final plan.
         consent: Changes of filter or collections, and guards, that a person has accepted.
+        expected: About how many records will be decided, for `status`; None if unknown.
 
     Raises:
         ConfigError: If the settings do not fit the ledger, or the target holds foreign records.
@@ -50,12 +57,14 @@ def decide(context: Context, mode: str, observe: Observe, consent: Consent = Con
     with context.ledger(run, consent) as ledger, context.engine() as engine:
         head = ledger.recover(source, target)
         # Asked before the first read, so that records that arrive during the run are left to the next run.
-        looked, newest = source.now(), source.newest()
+        looked, newest = source.begin_scan()
         keepers = context.keepers(target, engine)
         warn = warnings if consent.allow else stop_run
         before = interrupted_runs(context, ledger)
         guards = Guards.of(context.settings.limits, warn, before, fields=context.recipe.reader.fields)
         past = PriorDecisions.read(context, ledger, head, keepers, context.window(mode, head))
+
+        ledger.begin_deciding(expected)
 
         def decide_window(window: Window, mode: str) -> Counts:
             def commit(plan: Plan, raws: Sequence[bytes]) -> Plan:

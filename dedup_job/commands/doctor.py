@@ -238,7 +238,9 @@ def _connect(checks: CheckRunner, settings: Settings, stack: ExitStack, name: st
     """Return a client that `stack` closes; note the server's version, kind, hosts and encryption."""
     what, limits = f"the {name} server", settings.limits
     retry = RetryPolicy(limits.retry_seconds, limits.read_seconds)
-    client = stack.enter_context(connect(uri, name, limits.connect_seconds, retry, limits.allow_plaintext))
+    client = stack.enter_context(
+        connect(uri, name, limits.connect_seconds, retry, limits.allow_plaintext, settings.command)
+    )
     address, server = read_address(what, uri), Server.of(client, what, retry)
     secured = "TLS" if address.is_encrypted else "not encrypted"
     lag = f", majority {server.lag:.0f} s behind" if server.lag else ""
@@ -303,6 +305,14 @@ def _check_source(checks: CheckRunner, context: Context, settings: Settings, ser
     source = servers.source[settings.source.database][settings.source.collection]
     collation = collation_of(RetryingCollection(source, "the source", context.retry))
     checks.note("source", f"{context.source_name}: about {context.source.estimated_count():,} records")
+    if not context.source.members.are_primary:
+        preference, staleness = settings.source.read_preference, settings.source.max_staleness_seconds
+        checks.note("reading", f"{preference}, from members that lag at most {staleness:,} s")
+    if replication := context.throttle.describe():
+        lag, limit = replication["lag_seconds"], replication["max_lag_seconds"]
+        known = "unknown" if lag is None else f"{lag:,.1f} s"
+        message = f"the lag of secondaries is {known}; runs pause above {limit:g} s"
+        checks.note("replication", message, is_warning=lag is None or replication["is_over"])
     checks.note("recipe", f"{context.recipe.digest[:12]}: {context.recipe.about}")
     if settings.target.has_copies:
         checks.note(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dedup_job.commands.backfill import plan_adoption
+from dedup_job.commands.status import expected_records
 from dedup_job.index.digest_index import DigestIndex
 from dedup_job.ledger.compatibility import Consent, check_filter, check_fits, check_places, check_whole
 from dedup_job.ledger.head import Head
@@ -91,7 +92,7 @@ def dry_run(
     head = None if options.fresh else read_checked_head(context, reader, options.consent)
     if not (options.fresh or options.adopt):
         context.check_no_foreign_records(head)
-    mode = options.mode or (NIGHTLY if head and head.covered else BACKFILL)
+    mode = due_mode(options, head)
     started = time.monotonic()
     warnings = WarningList()
     before = InterruptedCounts() if options.fresh else interrupted_runs(context, reader)
@@ -122,7 +123,8 @@ def dry_run(
                 job.Job(batches, context.recipe.matching, keepers, target, accept, observe, past.adopted)
             )
 
-        counts, _ = SourceScan(context, reader, head, mode, context.source.now())(past.window, decide_window)
+        looked, _ = context.source.begin_scan()
+        counts, _ = SourceScan(context, reader, head, mode, looked)(past.window, decide_window)
         warn_missing_keepers(keepers, warnings)
     return RunSummary(
         RunId.new(mode).name,
@@ -156,11 +158,26 @@ def read_checked_head(context: Context, reader: LedgerReader, consent: Consent) 
     return replace(head, looked=None) if consent.filter or consent.moved else head
 
 
-def observe_both(first: Observe, second: Observe) -> Observe:
-    """Return an observer that calls two observers in turn."""
+def expected_reads(context: Context, options: DryRun) -> int | None:
+    """Return about how many records a dry run will read, for a progress bar; None if that is unknown."""
+    mode = due_mode(options, None if options.fresh else context.ledger_reader().head())
+    expected = expected_records(context, mode, options.fresh)
+    if expected and options.limit:
+        expected = min(expected, options.limit)
+    adopted = context.target_records.estimated_count() if options.adopt else 0
+    return expected + adopted if expected else None
+
+
+def due_mode(options: DryRun, head: Head | None) -> str:
+    """Return the mode of a dry run: the one in its options, or the one that is due."""
+    return options.mode or (NIGHTLY if head and head.covered else BACKFILL)
+
+
+def observe_all(*observers: Observe) -> Observe:
+    """Return an observer that calls these observers in turn."""
 
     def observe(batch: Batch, plan: Plan) -> None:
-        first(batch, plan)
-        second(batch, plan)
+        for each in observers:
+            each(batch, plan)
 
     return observe

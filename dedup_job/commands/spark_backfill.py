@@ -26,7 +26,7 @@ from dedup_job.mongo.client import RetryPolicy, connect
 from dedup_job.mongo.marks import MarkField
 from dedup_job.mongo.pages import MAX_KEY, BatchSize, Window
 from dedup_job.mongo.rate_limit import Pace, Rates
-from dedup_job.mongo.source import Source
+from dedup_job.mongo.source import Members, Source
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import (
     FIRST_RECORDS,
@@ -63,11 +63,13 @@ class SourceReading:
         settings: The settings of the backfill.
         uri: Connection string of the source.
         share: Number of tasks that read at the same time.
+        members: The members from which records are read.
     """
 
     settings: Settings
     uri: str
     share: int
+    members: Members
 
     def batches(self, range_: SourceRange) -> Iterator[Batch]:
         """Yield the records of a range, in order."""
@@ -78,10 +80,11 @@ class SourceReading:
             (limits.max_docs_per_second or inf) / self.share,
             (limits.max_mb_per_second or inf) * (1 << 20) / self.share,
         )
-        with connect(self.uri, "source", limits.connect_seconds, retry, limits.allow_plaintext) as client:
+        how = (limits.connect_seconds, retry, limits.allow_plaintext, self.settings.command)
+        with connect(self.uri, "source", *how) as client:
             collection = client[settings.database][settings.collection]
             read = MarkField(self.settings.mark.field).without
-            source = Source(collection, settings.condition, size, retry, Pace(rates), read)
+            source = Source(collection, settings.condition, size, retry, Pace(rates), read, self.members)
             if not range_.is_one:
                 yield from source.batches(Window(start=range_.start, before=range_.before))
             elif range_.start is not None and (batch := source.stretch(range_.start, 1)).ids == [
@@ -90,13 +93,16 @@ class SourceReading:
                 yield batch
 
 
-def decide(context: Context, observe: Observe, consent: Consent = Consent()) -> RunSummary:
+def decide(
+    context: Context, observe: Observe, consent: Consent = Consent(), expected: int | None = None
+) -> RunSummary:
     """Run a backfill on Spark; if it is complete, decide records that arrived since locally.
 
     Args:
         context: The open connections.
         observe: Called with each batch and its final plan.
         consent: Changes and guards that a person has accepted.
+        expected: About how many records will be decided, for `status`; None if unknown.
 
     Raises:
         ConfigError: If Spark cannot decide this backfill.
@@ -112,8 +118,8 @@ def decide(context: Context, observe: Observe, consent: Consent = Consent()) -> 
         work = Work(spark, engine.work_folder, _stage_inputs(context))
         head = context.ledger_reader().head()
         if not work.is_done or head is None or head.is_empty:
-            return _Backfill(context, spark, work, observe).run(consent)
-    return decide_here(context, BACKFILL, observe, consent)
+            return _Backfill(context, spark, work, observe).run(consent, expected)
+    return decide_here(context, BACKFILL, observe, consent, expected)
 
 
 def _check_radius(recipe: Recipe) -> None:
@@ -160,7 +166,7 @@ class _Backfill:
     work: Work
     observe: Observe
 
-    def run(self, consent: Consent) -> RunSummary:
+    def run(self, consent: Consent, expected: int | None) -> RunSummary:
         """Fingerprint, decide and commit all records; stages that are complete are reused."""
         # Imported here, as the module needs pyspark.
         from dedup_job.spark.decide_texts import Shape, decided
@@ -184,6 +190,7 @@ class _Backfill:
             recipe = context.recipe
             shape = Shape(recipe.matching, recipe.bits // 64, recipe.group_words, self._partitions)
             verdicts = decided(self.work, records, shape)
+            ledger.begin_deciding(expected)
             counts = self._commit_verdicts(ledger, head, verdicts, guards)
             ledger.store_scan(*_times_of_reading(records), True)
             self.work.end()
@@ -260,7 +267,7 @@ class _Backfill:
                 f"{self.context.target_name} has a backfill that was not decided on Spark, or whose stages "
                 "are not in the folder [engine] work; finish it with --engine local"
             )
-        looked, newest = context.source.now(), context.source.newest()
+        looked, newest = context.source.begin_scan()
         times = {"looked": looked.isoformat(), "newest": newest.isoformat() if newest else None}
         last = context.source.last()
         count = max(self._partitions, -(-context.source.estimated_count() // RECORDS_A_RANGE))
@@ -268,7 +275,9 @@ class _Backfill:
         splits = [drawn[len(drawn) * place // count] for place in range(1, count)] if drawn else []
         split = ranges(list(dict.fromkeys(splits)), None if last == MAX_KEY else last)
         parallel = self.spark.sparkContext.defaultParallelism
-        reading = SourceReading(context.settings, context.settings.source_uri(), parallel)
+        reading = SourceReading(
+            context.settings, context.settings.source_uri(), parallel, context.source.members
+        )
         capacity = Capacity(1, limits.in_flight_mb << 20, limits.record_seconds)
         fingerprinting = ExecutorFingerprinting(context.recipe, capacity, restored)
         return read_into(len(split), read(split, reading, fingerprinting), self.spark), times

@@ -12,7 +12,8 @@ from dedup_job.ledger.head import Head, Holder
 from dedup_job.ledger.reader import DECIDING, REPORTED
 from dedup_job.mongo.ids import extended
 from dedup_job.pipeline.context import Context
-from dedup_job.records import is_failure
+from dedup_job.records import BACKFILL, is_failure
+from dedup_job.report.run_progress import RunProgress
 from dedup_job.report.run_summary import LedgerProgress
 
 LAST_RUNS = 10
@@ -31,11 +32,16 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
         next run reads ids from a little before it on.
     """
     reader = context.ledger_reader()
+    # Before the head, which may only be newer: a run that ends in between has no lease in it.
+    rows = list(reader.runs())
     head = reader.head()
     if head is None:
         return {"ledger": False, "source": context.source_name, "target": context.target_name}
     pending = next(reader.links(head.pending), None)
-    counts = head.counts
+    counts, now = head.counts, reader.now()
+    lease = describe_lease(head, now)
+    # The holder of the lease has raised the fence.
+    own = next((row for row in rows if row.get("fence") == head.fence and "ended" not in row), None)
     return {
         "ledger": True,
         "source": head.source,
@@ -51,11 +57,13 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
         "failed": sum(count for reason, count in counts.unchecked.items() if is_failure(reason)),
         "restored": reader.count_overridden(),
         "lag": describe_lag(context, head),
-        "lease": describe_lease(head, reader.now()),
+        "replication": context.throttle.describe(),
+        "lease": lease,
+        "running": describe_running(context, own, head, now) if own and lease and lease["held"] else None,
         "pending": pending and {"plan": pending.id.number, "run": pending.run},
         "undoing": head.undo.run if head.undo else None,
         "promotion": head.promotion and {"state": head.promotion.state, "kept_as": head.promotion.kept_as},
-        "runs": list(islice(_group_runs(reader.runs()), runs)),
+        "runs": list(islice(_group_runs(rows), runs)),
     }
 
 
@@ -77,15 +85,54 @@ def count_undecided(context: Context, head: Head) -> int | None:
     """Return a lower bound of the number of undecided records; None if the server cannot count them."""
     if not context.can_count_source():
         return None
+    return max(0, context.source.estimated_count() + _count_archived(context, head) - head.in_source)
+
+
+def _count_archived(context: Context, head: Head) -> int:
+    """Return about how many records were moved from the source to the archive."""
     archive = context.archive_of(head)
-    moved = archive.as_source().estimated_count() if archive else 0
-    return max(0, context.source.estimated_count() + moved - head.in_source)
+    return archive.as_source().estimated_count() if archive else 0
 
 
-def count_new(context: Context) -> int | None:
-    """Return about how many records a nightly run will decide; None if that is unknown."""
-    head = context.ledger_reader().head()
-    return count_undecided(context, head) or None if head else None
+def expected_records(context: Context, mode: str, is_fresh: bool = False) -> int | None:
+    """Return about how many records a run will decide; None if that is unknown.
+
+    Args:
+        context: The open connections.
+        mode: "backfill" or "run".
+        is_fresh: Whether the run ignores earlier decisions.
+    """
+    head = None if is_fresh else context.ledger_reader().head()
+    if mode == BACKFILL:
+        decided = head.in_source - _count_archived(context, head) if head else 0
+        rest = context.source.estimated_matches() - decided
+    else:
+        rest = (count_undecided(context, head) if head else None) or 0
+    return rest if rest > 0 else None
+
+
+def describe_running(context: Context, row: Mapping[str, Any], head: Head, now: datetime) -> dict[str, Any]:
+    """Return the run in progress as JSON values.
+
+    Args:
+        context: The open connections.
+        row: Its row in `runs`.
+        head: The head of the ledger.
+        now: The server's clock.
+    """
+    deciding = row.get("deciding")
+    shown = {
+        "run": row["_id"],
+        "mode": row["mode"],
+        "started": format_time(row["started"]),
+        "seconds": _age(now, row["started"]),
+        "deciding": deciding is not None,
+    }
+    if deciding is None:
+        return shown
+    read = head.counts.read - deciding["decided"]
+    progress = RunProgress(read, deciding["expected"], (now - deciding["at"]).total_seconds())
+    return shown | progress.as_json()
 
 
 def ledger_progress(context: Context) -> LedgerProgress:

@@ -150,8 +150,10 @@ class Ledger(LeasedLedger):
         target.replace([], self.deadline())
 
     def _accept(self, plan: Plan, mode: str, before: Before | None) -> StoredPlan:
-        """Store a plan, and make it the pending plan."""
+        """Store a plan, and make it the pending plan; before that, wait for secondaries that lag."""
         self.settle()
+        if self._throttle is not None:
+            self._throttle.wait()
         stored = StoredPlan(
             id=PlanId(self.current_head.next, self.current_head.fence),
             previous=self.current_head.last,

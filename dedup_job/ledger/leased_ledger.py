@@ -26,6 +26,7 @@ from dedup_job.mongo.client import RetryPolicy
 from dedup_job.mongo.collection_checks import Places, check_same
 from dedup_job.mongo.copy_indexes import IndexRefused, build_indexes
 from dedup_job.mongo.ids import IdSet
+from dedup_job.mongo.lag_throttle import LagThrottle
 from dedup_job.records import Counts
 from dedup_job.signals import SHUTDOWN
 
@@ -46,11 +47,17 @@ class LeasedLedger(LedgerReader):
     _rest: Future[None] | None = None
     _places: Places | None = None
     _counts_before: Counts | None = None
+    _throttle: LagThrottle | None = None
     left_ids = IdSet()
 
-    def watch(self, places: Places) -> None:
-        """Check at each plan that source, target and ledger are still the collections in the head."""
-        self._places = places
+    def watch(self, places: Places, throttle: LagThrottle) -> None:
+        """Set what each plan waits for, and what is checked at each plan.
+
+        Args:
+            places: Source, target and ledger, which must still be the collections in the head.
+            throttle: Secondaries, which must not lag too much.
+        """
+        self._places, self._throttle = places, throttle
 
     def open(self, run: RunId, origin: Origin, consent: Consent = Consent()) -> Head:
         """Create the ledger if there is none, check that it fits, and take the lease.
@@ -105,6 +112,10 @@ class LeasedLedger(LedgerReader):
         """Raise StateError if the source, the target or a ledger collection was replaced since the start."""
         if self._places is not None and self.current_head.places is not None:
             check_same(self.current_head.places, self._places.now())
+
+    def begin_deciding(self, expected: int | None = None) -> None:
+        """Store that the run begins to decide, and about how many records; for `status`."""
+        self.run_row.begin_deciding(self.current_head.counts.read, expected)
 
     def settle(self) -> None:
         """Wait until the last plan is applied; raise its error if that failed."""

@@ -64,6 +64,17 @@ class RunRow:
         row |= {"recipe": head.digest, **{name: getattr(head, name) for name in BEFORE}}
         self.collection("runs").replace_one({"_id": self.run.name}, row, upsert=True)
 
+    def begin_deciding(self, decided: int, expected: int | None) -> None:
+        """Write that the run begins to decide records; `status` derives its progress from this and the head.
+
+        Args:
+            decided: Number of records that the ledger has decided before.
+            expected: About how many records the run will decide; None if unknown.
+        """
+        # The server's clock, by which `status` measures the rate.
+        started = {"at": "$$NOW", "decided": decided, "expected": expected}
+        self.collection("runs").update_one({"_id": self.run.name}, [{"$set": {"deciding": started}}])
+
     def end(self, outcome: Mapping[str, Any]) -> None:
         """Write how the run ended; a successful run has also reported the refusals of earlier runs."""
         runs, changes = self.collection("runs"), {"$set": {**outcome, "ended": datetime.now(UTC)}}

@@ -31,7 +31,7 @@ from dedup_job.errors import ConfigError, DedupError, NotPermitted, StorageFull,
 from dedup_job.mongo.connection import (
     EXPECTED,
     Address,
-    TimeoutClient,
+    JobClient,
     check_loopback,
     describe_failure,
     read_address,
@@ -62,6 +62,13 @@ ACTIONS = {
     "getMore": "find",
     "update": "find, update and insert",
 }
+
+APP_NAME = "dedup-job"
+# Milliseconds between two questions to each member about its state, at most.
+LONGEST_HEARTBEAT = 10_000
+
+# What the driver says when it finds no member for a read preference other than the primary.
+NO_SECONDARY = re.compile(r'match selector "(Secondary|Nearest)')
 
 T = TypeVar("T")
 log = logging.getLogger("dedup_job")
@@ -133,7 +140,8 @@ def connect(
     seconds: float = 10.0,
     retry: RetryPolicy = RetryPolicy(),
     allow_plaintext: bool = False,
-) -> MongoClient[Any]:
+    about: str = "",
+) -> JobClient:
     """Connect to a deployment, and check that its primary answers.
 
     Writes are acknowledged by a majority and journaled, and reads return majority-committed data, whatever
@@ -146,6 +154,7 @@ def connect(
             stops answering later is noticed after 1.5 times this time.
         retry: How long commands are retried, and a primary is waited for. Also sets the time limit of reads.
         allow_plaintext: Whether records may travel unencrypted to another machine.
+        about: What the connection is for, such as the name of a command; see `comment_of`.
 
     Raises:
         ConfigError: If the connection string is not valid, or records would travel unencrypted and this is
@@ -157,13 +166,14 @@ def connect(
     address = read_address(what, uri)
     if address.read_preference != "primary":
         raise ConfigError(
-            f"{what}: remove readPreference from the connection string; only a primary has all records"
+            f"{what}: remove readPreference from the connection string; to read the source from secondaries, "
+            "set [source] read_preference"
         )
     allow_plaintext = allow_plaintext or address.is_encrypted
     if not allow_plaintext:
         check_loopback(what, address.hosts)
     _let_process_end_at_once()
-    client = _client(uri, what, address, seconds, retry)
+    client = _client(uri, what, address, seconds, retry, comment_of(about))
     with named_errors(what):
         try:
             retry(lambda: _greet(client))
@@ -174,6 +184,15 @@ def connect(
             client.close()
             raise
     return client
+
+
+def comment_of(about: str) -> str:
+    """Return the comment that is sent with each command, so that administrators see who asks.
+
+    >>> comment_of("report"), comment_of("")
+    ('dedup-job report', 'dedup-job')
+    """
+    return f"{APP_NAME} {about}".rstrip()
 
 
 def _let_process_end_at_once() -> None:
@@ -188,17 +207,20 @@ def _let_process_end_at_once() -> None:
         atexit.unregister(handler)
 
 
-def _client(uri: str, what: str, address: Address, seconds: float, retry: RetryPolicy) -> MongoClient[Any]:
+def _client(
+    uri: str, what: str, address: Address, seconds: float, retry: RetryPolicy, comment: str
+) -> JobClient:
     """Return a client with the forced concerns; it connects in the background."""
     milliseconds = int(seconds * 1000)
     try:
         # The driver only warns about options that it does not know or cannot use, and ignores them.
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
-            return TimeoutClient(
+            return JobClient(
                 uri,
                 retry.read_milliseconds,
-                appname="dedup-job",
+                comment,
+                appname=APP_NAME,
                 w="majority",
                 journal=True,
                 wTimeoutMS=retry.milliseconds,
@@ -207,7 +229,8 @@ def _client(uri: str, what: str, address: Address, seconds: float, retry: RetryP
                 readConcernLevel="majority",
                 serverSelectionTimeoutMS=milliseconds,
                 connectTimeoutMS=milliseconds,
-                heartbeatFrequencyMS=max(milliseconds // 2, 500),
+                # Bounded, as the driver refuses a bound on staleness that is not well above it.
+                heartbeatFrequencyMS=min(max(milliseconds // 2, 500), LONGEST_HEARTBEAT),
             )
     except (ConfigurationError, UserWarning, TypeError, ValueError) as error:
         if address.is_looked_up and error.__cause__ is not None:
@@ -271,12 +294,24 @@ def name_of_refusal(error: OperationFailure) -> str:
     return name
 
 
+def _missing_member(error: PyMongoError) -> str:
+    """Describe which member of a replica set is missing; empty if another error occurred."""
+    if isinstance(error, ServerSelectionTimeoutError) and NO_SECONDARY.search(str(error)):
+        return (
+            "no secondary fits [source] read_preference and max_staleness_seconds: is one up, and does it "
+            "keep up with the primary? Run again later, or read from the primary"
+        )
+    if members_answer(error) or getattr(error, "code", None) in NO_PRIMARY:
+        return "the set has no primary; are most of its members up? Run again later"
+    return ""
+
+
 def _translate_error(what: str, error: PyMongoError) -> DedupError:
     code = getattr(error, "code", None)
     details = getattr(error, "details", None) or {}
     name = details.get("codeName") or type(error).__name__
-    if members_answer(error) or code in NO_PRIMARY:
-        return Unreachable(f"{what}: the set has no primary; are most of its members up? Run again later")
+    if missing := _missing_member(error):
+        return Unreachable(f"{what}: {missing}")
     if isinstance(error, ConnectionFailure) and not isinstance(error, NotPrimaryError):
         variable = "DEDUP_SOURCE_URI" if what.startswith("the source") else "DEDUP_TARGET_URI"
         failure = describe_failure(error) or "is it running?"

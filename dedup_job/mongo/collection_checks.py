@@ -50,6 +50,15 @@ def check_source(source: RetryingCollection) -> None:
         )
 
 
+def check_secondaries(source: RetryingCollection) -> None:
+    """Raise ConfigError if the source cannot be read from secondaries."""
+    if source.hello().get("msg") == "isdbgrid":
+        raise ConfigError(
+            "[source] read_preference: behind a router, a secondary may lack records that move "
+            "between shards at the time; remove the setting"
+        )
+
+
 def _propose_collection(missing: RetryingCollection) -> str:
     """Return a hint at the collections that may be meant: a similar name, or the first names."""
     found = {about["name"] for about in missing.list_collections({})}

@@ -13,6 +13,7 @@ from bson.max_key import MaxKey
 from bson.min_key import MinKey
 from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure
 
 from dedup_job.background_threads import Threads
@@ -202,12 +203,15 @@ class Pages:
         size: Returns the size of the next page.
         condition: A filter; other records are left out.
         read: Called with each raw record that the server returns; returns the record to hand out.
+        after: A time of the replica set: members answer when they have all records of that time. None for
+            no such time.
     """
 
     collection: RetryingCollection
     size: Callable[[], BatchSize] = lambda: BatchSize(IDS_A_PAGE, 8 << 20)
     condition: Mapping[str, Any] = field(default_factory=dict)
     read: Callable[[bytes], bytes] = bytes
+    after: Timestamp | None = None
 
     def records_after(self, after: bytes | None) -> Iterator[list[bytes]]:
         """Yield pages of raw records after this id; None for all records."""
@@ -250,7 +254,6 @@ class Pages:
             "limit": limit + 1,
             "batchSize": limit + 1,
             "projection": fields,
-            "readConcern": {"level": "majority"},
         }
         if start is not None:
             # `min` compares ids of all types; `$gt` only finds ids of the same type.
@@ -272,13 +275,19 @@ class Pages:
         """Run a find to its end, or until it has returned `most` bytes and at least two documents."""
         # The driver decodes the first answer by the command's options, later ones by the database's.
         database = self.collection.database.with_options(codec_options=RAW)
+        concern = {"level": "majority"} | ({"afterClusterTime": self.after} if self.after else {})
+        command = {**command, "readConcern": concern}
 
         def read_page() -> list[bytes]:
             page: list[bytes] = []
             nbytes = 0
             with (
                 named_filter_errors(self.condition),
-                database.cursor_command(dict(command), codec_options=RAW) as cursor,
+                database.cursor_command(
+                    dict(command),
+                    codec_options=RAW,
+                    read_preference=self.collection.unretried.read_preference,
+                ) as cursor,
             ):
                 for document in cursor:
                     page.append(self.read(document.raw))

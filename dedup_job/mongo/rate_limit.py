@@ -64,6 +64,7 @@ class Pace:
         rates: Rates = Rates(),
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] = time.sleep,
+        pause: Callable[[], object] = lambda: None,
     ) -> None:
         """Start with empty buckets.
 
@@ -71,8 +72,9 @@ class Pace:
             rates: The limits.
             clock: Returns the time in seconds.
             sleep: Waits for a number of seconds.
+            pause: Called after each read; returns when the reader may continue.
         """
-        self._rates, self._clock, self._sleep = rates, clock, sleep
+        self._rates, self._clock, self._sleep, self._pause = rates, clock, sleep, pause
         self._records = Bucket(rates.records, clock())
         self._nbytes = Bucket(rates.nbytes, clock())
         self._mean: float | None = None
@@ -95,6 +97,7 @@ class Pace:
 
     def spend(self, records: int, nbytes: int) -> None:
         """Take records and bytes that were read from the buckets, and wait until no bucket is in debt."""
+        self._pause()
         now = self._clock()
         if records:
             self._mean = nbytes / records

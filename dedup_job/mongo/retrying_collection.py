@@ -10,12 +10,14 @@ from bson.codec_options import CodecOptions
 from pymongo import MongoClient
 from pymongo.collection import Collection
 from pymongo.database import Database
+from pymongo.read_preferences import Nearest, Primary, Secondary, SecondaryPreferred
 from pymongo.results import UpdateResult
 
 from dedup_job.mongo.client import RetryPolicy, named_errors
 from dedup_job.records import RAW
 
 T = TypeVar("T")
+ReadMode = Primary | SecondaryPreferred | Secondary | Nearest
 
 
 class RetryingCollection:
@@ -43,6 +45,12 @@ class RetryingCollection:
     def raw_bson(self) -> RetryingCollection:
         """Return the same collection, whose documents are not decoded."""
         return RetryingCollection(self.unretried.with_options(codec_options=RAW), self.what, self.retry)
+
+    def read_from(self, preference: ReadMode) -> RetryingCollection:
+        """Return the same collection, which is read from the members that a read preference selects."""
+        return RetryingCollection(
+            self.unretried.with_options(read_preference=preference), self.what, self.retry
+        )
 
     @property
     def name(self) -> str:

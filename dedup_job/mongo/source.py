@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Self
 
 from bson.objectid import ObjectId
+from bson.timestamp import Timestamp
 from pymongo.collection import Collection
+from pymongo.read_preferences import Nearest, Primary, Secondary, SecondaryPreferred
 
 from dedup_job.errors import NotPermitted
 from dedup_job.mongo.client import RetryPolicy
@@ -16,8 +18,16 @@ from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import id_of, value
 from dedup_job.mongo.pages import IDS, WHOLE, BatchSize, Pages, Window, named_filter_errors
 from dedup_job.mongo.rate_limit import Pace
-from dedup_job.mongo.retrying_collection import RetryingCollection
+from dedup_job.mongo.retrying_collection import ReadMode, RetryingCollection
 from dedup_job.records import Batch
+
+PREFERENCES: Mapping[str, type[SecondaryPreferred | Secondary | Nearest]] = {
+    "secondaryPreferred": SecondaryPreferred,
+    "secondary": Secondary,
+    "nearest": Nearest,
+}
+# Records drawn to estimate how many meet the filter.
+DRAWN = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,31 @@ class Storage:
     ids: int
 
 
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The members of a replica set from which records are read.
+
+    Attributes:
+        preference: The read preference.
+        after: Time of the replica set that they must have reached; None before a scan begins.
+    """
+
+    preference: ReadMode = field(default_factory=Primary)
+    after: Timestamp | None = None
+
+    @classmethod
+    def of(cls, preference: str, max_staleness: int) -> Self:
+        """Return the members for a read preference by its name, and a bound on staleness in seconds."""
+        if preference == "primary":
+            return cls()
+        return cls(PREFERENCES[preference](max_staleness=max_staleness))
+
+    @property
+    def are_primary(self) -> bool:
+        """Whether only the primary is read."""
+        return isinstance(self.preference, Primary)
+
+
 class Source:
     """Reads a collection; writes nothing."""
 
@@ -48,6 +83,7 @@ class Source:
         retry: RetryPolicy = RetryPolicy(),
         pace: Pace | None = None,
         read: Callable[[bytes], bytes] = bytes,
+        members: Members = Members(),
     ) -> None:
         """Set the collection and the way it is read.
 
@@ -58,6 +94,7 @@ class Source:
             retry: How long commands are retried.
             pace: Limits the read rate; None for no limit.
             read: Called with each raw record that the server returns; returns the record to hand out.
+            members: The members of the replica set from which `batches` may read.
         """
         self._collection = RetryingCollection(collection, "the source", retry)
         self._condition = condition
@@ -65,15 +102,45 @@ class Source:
         self._lookup = Lookup(self._collection, read)
         self._pace = pace or Pace()
         self._pages = Pages(self._collection, self._paced_size, condition, read)
+        self.members = members
+
+    def begin_scan(self) -> tuple[datetime, datetime | None]:
+        """Begin to read records that a run decides: later batches have all that the primary has now.
+
+        Returns:
+            The primary's clock, in UTC, and the time in the largest `_id` if it is an ObjectId.
+        """
+        # One reply has the clock and the time of the replica set, so no record is between the two.
+        hello = self._collection.hello()
+        self.members = replace(self.members, after=hello.get("operationTime"))
+        return hello["localTime"].replace(tzinfo=UTC), self.newest()
 
     def batches(self, window: Window) -> Iterator[Batch]:
-        """Yield the undecided records of a window in the server's `_id` order."""
+        """Yield the undecided records of a window in the server's `_id` order.
+
+        If nothing in the window is decided, as in a backfill, they are read from the preferred members.
+        Otherwise, they are found and read on the primary: a secondary may lack ids that arrived late.
+        """
         if window.decided:
             yield from self._fetch_undecided(window)
             return
-        for page in self._pages.within(window, WHOLE):
+        for page in self._bulk_pages().within(window, WHOLE):
             self._pace.spend(len(page), sum(map(len, page)))
             yield Batch([id_of(raw) for raw in page], page)
+
+    def _bulk_pages(self) -> Pages:
+        """Return the pages of the preferred members, with all records that the primary had at `begin_scan`.
+
+        A member that lags answers when it has caught up with that time.  Each page is then the same as if the
+        primary had been read at some moment after the scan began, so a run from a secondary leaves out only
+        records that arrive while it runs, as a run from the primary does.
+        """
+        if self.members.are_primary:
+            return self._pages
+        if self.members.after is None:
+            self.begin_scan()
+        collection = self._collection.read_from(self.members.preference)
+        return replace(self._pages, collection=collection, after=self.members.after)
 
     def undecided_ids(self, window: Window) -> Iterator[list[bytes]]:
         """Yield the ids of the undecided records of a window, in pages, which may be empty."""
@@ -136,6 +203,14 @@ class Source:
     def estimated_count(self) -> int:
         """Return the number of records by the server's metadata, whatever the filter."""
         return self._collection.attempt(self._collection.unretried.estimated_document_count)
+
+    def estimated_matches(self) -> int:
+        """Return the estimated number of records that meet the filter, by a random sample."""
+        count = self.estimated_count()
+        if not self._condition or not count:
+            return count
+        drawn = min(count, DRAWN)
+        return round(count * len(self.draw_ids(drawn)) / drawn)
 
     def estimated_count_before(self, start: bytes) -> int:
         """Return the estimated number of records with a smaller ObjectId than this one."""

@@ -20,9 +20,10 @@ from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo import collection_checks
 from dedup_job.mongo.archive import Archive, SourceAndArchive
-from dedup_job.mongo.client import RetryPolicy, connect
+from dedup_job.mongo.client import RetryPolicy, comment_of, connect
 from dedup_job.mongo.collection_checks import Places
 from dedup_job.mongo.copy_indexes import Indexes
+from dedup_job.mongo.lag_throttle import LagThrottle
 from dedup_job.mongo.marks import MarkField, Marks
 from dedup_job.mongo.pages import (
     BatchSize,
@@ -35,7 +36,7 @@ from dedup_job.mongo.pages import (
 )
 from dedup_job.mongo.rate_limit import Pace, Rates
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.mongo.source import Source
+from dedup_job.mongo.source import Members, Source
 from dedup_job.mongo.target import SourceAsTarget, Target
 from dedup_job.pipeline.local_engine import Capacity, LocalEngine
 from dedup_job.recipe_from_settings import make_recipe
@@ -76,6 +77,7 @@ class Context:
         target_records: The target, read like a source; for records that were in it before the job.
         ledger_place: Where the ledger is: its database, the name before `.dedup`, and how to retry.
         places: UUIDs of the source, target and ledger collections.
+        throttle: Makes a run wait while secondaries lag.
         indexes: Copies indexes from the source to the target.
         recipe: Everything that affects a verdict.
     """
@@ -97,9 +99,10 @@ class Context:
         has_copies = settings.target.has_copies
         self.retry = RetryPolicy(limits.retry_seconds, limits.read_seconds)
         with ExitStack() as stack:
-            how = (limits.connect_seconds, self.retry, limits.allow_plaintext)
+            how = (limits.connect_seconds, self.retry, limits.allow_plaintext, settings.command)
             source_client = stack.enter_context(connect(settings.source_uri(), "source", *how))
             target_client = stack.enter_context(connect(settings.target_uri(), "target", *how))
+            self._clients = (source_client, target_client)
             source = RetryingCollection(
                 source_client[settings.source.database][settings.source.collection], "the source", self.retry
             )
@@ -115,14 +118,20 @@ class Context:
                 collection_checks.check_target(source, target)
             else:
                 collection_checks.check_ledger_place(target)
+            members = Members.of(settings.source.read_preference, settings.source.max_staleness_seconds)
+            if not members.are_primary:
+                collection_checks.check_secondaries(source)
+            servers = {"the source server": source_client, "the target server": target_client}
+            self.throttle = LagThrottle(servers, limits.max_lag_seconds, self.retry)
             self._stack = stack.pop_all()
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
         self.source_name = source.full_name
         self.target_name = target.full_name if has_copies else source.full_name
-        pace = Pace(Rates(limits.max_docs_per_second or inf, (limits.max_mb_per_second or inf) * (1 << 20)))
+        rates = Rates(limits.max_docs_per_second or inf, (limits.max_mb_per_second or inf) * (1 << 20))
+        pace = Pace(rates, pause=self.throttle.wait)
         field = MarkField(settings.mark.field)
         self.source = Source(
-            source.unretried, settings.source.condition, size, self.retry, pace, field.without
+            source.unretried, settings.source.condition, size, self.retry, pace, field.without, members
         )
         self.marks = Marks(source, field, pace)
         self._collections, self._pace = (source, target), pace
@@ -198,8 +207,10 @@ class Context:
     @contextmanager
     def open_ledger(self, run: RunId, origin: Origin, consent: Consent = Consent()) -> Iterator[Ledger]:
         """Open the ledger for writing; if the block fails, the run's row in `runs` gets the exit code."""
+        for client in self._clients:
+            client.comment = comment_of(f"{run.mode} {run.name}")
         ledger = Ledger(*self.ledger_place)
-        ledger.watch(self.places)
+        ledger.watch(self.places, self.throttle)
         try:
             ledger.open(run, origin, consent)
             yield ledger

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
+from threading import Event, Lock
 from types import TracebackType
 from typing import Self
 from urllib.error import HTTPError
@@ -18,10 +20,12 @@ from urllib.request import urlopen
 from prometheus_client import CollectorRegistry, Gauge, Metric, write_to_textfile
 from prometheus_client.parser import text_string_to_metric_families
 
-from dedup_job.background_threads import Threads
+from dedup_job.background_threads import Threads, start_thread
 from dedup_job.config import Settings
 from dedup_job.errors import ConfigError, LeaseHeld, StorageFull, exit_code_of
+from dedup_job.records import Batch, Counts, Plan
 from dedup_job.report.files import check_folder
+from dedup_job.report.run_progress import RunProgress
 from dedup_job.report.run_summary import LedgerProgress, RunSummary, peak_rss_mb
 
 LAST_RUN = {
@@ -36,6 +40,18 @@ LAST_SUCCESS = {
     "dedup_job_undecided": "About how many records of the source are not decided; absent if unknown.",
 }
 RECORDS = "dedup_job_records"
+RUNNING = {
+    "dedup_job_running": "1 while a run is in progress, 0 after it.",
+    "dedup_job_run_started_timestamp_seconds": "When the run in progress began.",
+    "dedup_job_run_updated_timestamp_seconds": "When it decided its last batch.",
+    "dedup_job_run_expected_records": "About how many records it will decide; absent if unknown.",
+    "dedup_job_run_records_per_second": "Records that it decides in a second.",
+    "dedup_job_run_left_seconds": "About how long it will still take; absent if unknown.",
+    "dedup_job_replication_lag_seconds": "How far the slowest secondary lags; absent if unknown.",
+}
+RUN_RECORDS = "dedup_job_run_records"
+# The metrics file is replaced this often during a run.
+EVERY_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +79,7 @@ class MetricsFile:
         for name, value in values.items():
             if value is not None:
                 self._add(registry, name, LAST_SUCCESS[name], value)
-        records = Gauge(
-            RECORDS, "Records that it decided, by verdict.", ["target", "verdict"], registry=registry
-        )
-        counts = report.counts
-        verdicts = {
-            "unique": counts.unique,
-            "exact": counts.exact,
-            "near": counts.near,
-            "unchecked": sum(counts.unchecked.values()),
-            "refused": sum(counts.refused.values()),
-        }
-        for verdict, number in verdicts.items():
-            records.labels(self.target, verdict).set(number)
+        self._add_counts(registry, RECORDS, report.counts)
         write_to_textfile(str(self.path), registry)
 
     def write_failure(self, code: int, now: datetime) -> None:
@@ -85,15 +89,57 @@ class MetricsFile:
             OSError: If the file cannot be written.
         """
         registry = self._make_registry(code, now)
-        registry.register(_LastSuccess({metric.name: metric for metric in self._read()}))
+        registry.register(_KeptMetrics((*LAST_SUCCESS, RECORDS), tuple(self._read())))
+        write_to_textfile(str(self.path), registry)
+
+    def write_running(self, state: RunState, lag: float | None, now: datetime) -> None:
+        """Replace the file during a run; the metrics of earlier runs stay.
+
+        Args:
+            state: How far the run is.
+            lag: Seconds by which secondaries lag; None if that is not measured.
+            now: The time.
+
+        Raises:
+            OSError: If the file cannot be written.
+        """
+        registry, progress = CollectorRegistry(), state.progress
+        registry.register(_KeptMetrics((*LAST_RUN, *LAST_SUCCESS, RECORDS), tuple(self._read())))
+        numbers = (
+            1,
+            state.started.timestamp(),
+            state.updated.timestamp(),
+            progress.total,
+            progress.per_second,
+            progress.seconds_left,
+            lag,
+        )
+        for (name, description), value in zip(RUNNING.items(), numbers, strict=True):
+            if value is not None:
+                self._add(registry, name, description, value)
+        self._add_counts(registry, RUN_RECORDS, state.counts)
         write_to_textfile(str(self.path), registry)
 
     def _make_registry(self, code: int, now: datetime) -> CollectorRegistry:
-        """Return a registry with the metrics of every run."""
+        """Return a registry with the metrics of every run that has ended."""
         registry = CollectorRegistry()
         for (name, description), value in zip(LAST_RUN.items(), (now.timestamp(), code), strict=True):
             self._add(registry, name, description, value)
+        self._add(registry, "dedup_job_running", RUNNING["dedup_job_running"], 0)
         return registry
+
+    def _add_counts(self, registry: CollectorRegistry, name: str, counts: Counts) -> None:
+        description = "Records that it decided, by verdict."
+        records = Gauge(name, description, ["target", "verdict"], registry=registry)
+        verdicts = {
+            "unique": counts.unique,
+            "exact": counts.exact,
+            "near": counts.near,
+            "unchecked": sum(counts.unchecked.values()),
+            "refused": sum(counts.refused.values()),
+        }
+        for verdict, number in verdicts.items():
+            records.labels(self.target, verdict).set(number)
 
     def _add(self, registry: CollectorRegistry, name: str, description: str, value: float) -> None:
         Gauge(name, description, ["target"], registry=registry).labels(self.target).set(value)
@@ -108,16 +154,85 @@ class MetricsFile:
 
 # eq=False keeps the class hashable, as a registry requires.
 @dataclass(frozen=True, slots=True, eq=False)
-class _LastSuccess:
-    """A collector of the metrics of the last successful run."""
+class _KeptMetrics:
+    """A collector of metrics with these names, from the file as it was."""
 
-    metrics: Mapping[str, Metric]
+    names: Collection[str]
+    metrics: Sequence[Metric]
 
     def collect(self) -> Iterator[Metric]:
         """Yield these metrics."""
-        for name in (*LAST_SUCCESS, RECORDS):
-            if name in self.metrics:
-                yield self.metrics[name]
+        yield from (metric for metric in self.metrics if metric.name in self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """How far a run is.
+
+    Attributes:
+        started: When it began.
+        updated: When it decided its last batch.
+        counts: The verdicts so far.
+        progress: The number of records, and the rate.
+    """
+
+    started: datetime
+    updated: datetime
+    counts: Counts
+    progress: RunProgress
+
+
+class RunningMetrics:
+    """Keeps the metrics file current while a run decides records."""
+
+    def __init__(self, file: MetricsFile) -> None:
+        """Set the file, which is first written after the first batch: then the run surely has the lease."""
+        self._file = file
+        self._started = datetime.now(UTC)
+        self._expected: int | None = None
+        self._lag: Callable[[], float | None] = lambda: None
+        self._first: tuple[float, int] | None = None
+        self._state: RunState | None = None
+        self._ended = Event()
+        self._writing = Lock()
+
+    def expect(self, records: int | None, lag: Callable[[], float | None]) -> None:
+        """Set about how many records the run will decide, and what measures the lag of secondaries."""
+        self._expected, self._lag = records, lag
+
+    def observe(self, _: Batch, plan: Plan) -> None:
+        """Count the records of a batch."""
+        now = time.monotonic()
+        counts = (self._state.counts if self._state else Counts()) + plan.counts
+        began, before = self._first or (now, counts.read)
+        progress = RunProgress(counts.read, self._expected, now - began, before)
+        self._state = RunState(self._started, datetime.now(UTC), counts, progress)
+        if self._first is None:
+            self._first = began, before
+            self._write()
+            # A thread, as a run may wait for minutes: for a server, or for secondaries that lag.
+            start_thread(self._write_often)
+
+    def end(self) -> None:
+        """Write nothing any more; returns when a write in progress has finished."""
+        self._ended.set()
+        with self._writing:
+            pass
+
+    def _write_often(self) -> None:
+        while not self._ended.wait(EVERY_SECONDS):
+            self._write()
+
+    def _write(self) -> None:
+        with self._writing:
+            if self._ended.is_set() or self._state is None:
+                return
+            try:
+                self._file.write_running(self._state, self._lag(), datetime.now(UTC))
+            except OSError as error:
+                # The run goes on; at its end, the same error is an error of the run.
+                log.warning("metrics not written", extra={"fields": {"error": error.strerror}})
+                self._ended.set()
 
 
 # Timeout of one ping, and of all unfinished pings at the end of a run.
@@ -187,10 +302,12 @@ class MonitoredRun:
         """
         report, target = settings.report, settings.target
         self._ping = Ping(report.ping.get_secret_value()) if report.ping else None
-        self._metrics = None
+        self._metrics: MetricsFile | None = None
+        self._running: RunningMetrics | None = None
         if keeps_metrics and report.metrics is not None:
             check_folder(report.metrics.parent, "[report] metrics")
             self._metrics = MetricsFile(report.metrics, f"{target.database}.{target.collection}")
+            self._running = RunningMetrics(self._metrics)
 
     @property
     def wants_metrics(self) -> bool:
@@ -201,6 +318,16 @@ class MonitoredRun:
         self._send_ping(PING_START)
         return self
 
+    def expect(self, records: int | None, lag: Callable[[], float | None]) -> None:
+        """Set what the metrics of the run in progress need; see `RunningMetrics.expect`."""
+        if self._running is not None:
+            self._running.expect(records, lag)
+
+    def observe(self, batch: Batch, plan: Plan) -> None:
+        """Count the records of a batch for the metrics of the run in progress."""
+        if self._running is not None:
+            self._running.observe(batch, plan)
+
     def done(self, report: RunSummary, progress: LedgerProgress) -> None:
         """Write the metrics of a finished run.
 
@@ -209,6 +336,7 @@ class MonitoredRun:
         """
         if self._metrics is None:
             return
+        self._end_running()
         try:
             self._metrics.write_success(report, progress, datetime.now(UTC))
         except OSError as error:
@@ -222,6 +350,7 @@ class MonitoredRun:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._end_running()
         if error is None:
             self._send_ping(PING_DONE)
         elif not isinstance(error, LeaseHeld):
@@ -229,6 +358,10 @@ class MonitoredRun:
             self._write_failure(exit_code_of(error))
         if self._ping is not None:
             self._ping.wait()
+
+    def _end_running(self) -> None:
+        if self._running is not None:
+            self._running.end()
 
     def _send_ping(self, event: str) -> None:
         if self._ping is not None:

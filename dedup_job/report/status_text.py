@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dedup_job.report.run_progress import progress_text
 from dedup_job.report.run_table import run_table, sum_values
 from dedup_job.report.terminal import fit_cell, format_duration, format_id, hang, wrap_text
 
@@ -51,6 +52,10 @@ def _progress_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "backfill", f"has read up to the _id {format_id(watermark)}"
     yield "recipe", shown["recipe"][:12]
     yield "at work", _describe_lease(shown["lease"])
+    if shown["running"]:
+        yield "running", _describe_running(shown["running"])
+    if shown["replication"]:
+        yield "replicas", _describe_replication(shown["replication"])
     # Without a holder of the lease, a pending plan or undo is the rest of a killed run.
     is_held = bool(shown["lease"] and shown["lease"]["held"])
     if shown["pending"]:
@@ -83,6 +88,23 @@ def _describe_lease(lease: Mapping[str, Any] | None) -> str:
     # `None` if the holder runs on another machine, where its process cannot be checked.
     alive = "" if lease["holder_alive"] is None else ", which is alive"
     return f"{holder}{alive}; its lease ends in {format_duration(lease['seconds_left'])} unless renewed"
+
+
+def _describe_running(running: Mapping[str, Any]) -> str:
+    """Return how far the run in progress is."""
+    if running["deciding"]:
+        return f"{running['mode']}: {progress_text(running)}"
+    age = format_duration(running["seconds"])
+    return f"{running['mode']} {running['run']}, for {age}; it has not begun to decide records"
+
+
+def _describe_replication(replication: Mapping[str, Any]) -> str:
+    """Return how far secondaries lag, and whether runs wait for them."""
+    lag, limit = replication["lag_seconds"], replication["max_lag_seconds"]
+    if lag is None:
+        return "the lag of secondaries is unknown: no primary, or no secondary, answers"
+    over = "; runs pause until they have caught up" if replication["is_over"] else ""
+    return f"secondaries lag {lag:,.1f} seconds; the limit is {limit:,g}{over}"
 
 
 STATES = {"ok": "ok", "warning": "warning", "fault": "FAULT"}

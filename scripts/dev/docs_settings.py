@@ -64,6 +64,12 @@ MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
             "72",
         ),
         "full_scan_days": ("days after which a run compares all ids, even if the counts agree", "1"),
+        "read_preference": (
+            "members of the replica set that `backfill` and `report` read records from: "
+            "[read from a secondary](../how-to/read-from-a-secondary.md)",
+            '"secondaryPreferred"',
+        ),
+        "max_staleness_seconds": ("secondaries that lag more are not read", "300"),
         "uri_file": ("file with the connection string, mode 0600", '"source.uri"'),
     },
     "target": {
@@ -142,6 +148,11 @@ MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
         "read_seconds": ("the server ends a read that takes longer", "1800"),
         "max_docs_per_second": ("read rate", "500"),
         "max_mb_per_second": ("read rate", "5"),
+        "max_lag_seconds": (
+            "reading and writing pause while a secondary of the source or the target lags more: "
+            "[limit the load](../how-to/spare-a-busy-server.md#replication-lag)",
+            "30",
+        ),
         "allow_plaintext": ("allow connections to other machines without TLS", "true"),
         "max_unchecked_share": ("guard: share of the first 1,000 records without usable text", "0.99"),
         "max_failed_share": ("guard: share of records on which the job failed", "0.01"),

@@ -15,7 +15,7 @@ from dedup_job.commands.list import ListingQuery, list_decisions
 from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.commands.status import status
 from dedup_job.ledger.rows import Selection
-from dedup_job.mongo.connection import TimeoutClient
+from dedup_job.mongo.connection import JobClient
 from dedup_job.pipeline.context import Context
 from tests.support.faulty_runs import install
 from tests.support.job import Job
@@ -73,7 +73,7 @@ def test_every_read_of_every_command_has_a_time_limit(job: Job, monkeypatch: pyt
 
 def test_a_cursor_that_waits_for_its_reader_is_not_ended(job: Job) -> None:
     job.source.insert_many([{"_id": n} for n in range(6)])
-    with TimeoutClient(job.uri, 200) as client:
+    with JobClient(job.uri, 200, "dedup-job") as client:
         found = client[job.database.name]["pages"].find().batch_size(2)
         assert found._max_time_ms == 200
         for _ in range(3):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -131,6 +132,101 @@ def test_a_run_that_was_stopped_shows_what_it_had_decided(job: Job, monkeypatch:
     assert (run["exit_code"], run["read"], run["duplicate"]) == (143, 6, {"exact": 1, "near": 0})
     assert run["seconds"] >= 0
     assert "    unchecked 1\n" in status_text(status_of(job)) + "\n"
+
+
+def numbered(start: int, stop: int) -> list[dict[str, Any]]:
+    """Records with different texts, and these ids."""
+    return [
+        {"_id": number, "text": f"第{number}篇，{number**5} 个字，和别的都不一样"}
+        for number in range(start, stop)
+    ]
+
+
+def statuses_during(job: Job, mode: str, expected: int) -> list[dict[str, Any]]:
+    """Run a job, and return what `status` says in another process after each batch."""
+    shown: list[dict[str, Any]] = []
+
+    def ask(*_: object) -> None:
+        shown.append(json.loads(job.command("status", "--json").stdout))
+
+    with Context(config.check_settings(job.tables, "test")) as context:
+        decide(context, mode, ask, expected=expected)
+    return shown
+
+
+def test_a_run_in_progress_is_shown_with_rate_and_rest(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    job.set("limits", batch_records=15)
+    job.source.insert_many(numbered(0, 20))
+    job.decide("backfill")
+    job.source.insert_many(numbered(20, 60))
+
+    shown = statuses_during(job, "run", expected=40)
+
+    # The head may be written while the next batch is decided.
+    running = [each["running"] for each in shown]
+    reads = [each["read"] for each in running]
+    assert all(number - 15 <= read <= number for read, number in zip(reads, (15, 30, 40), strict=True))
+    names = {each["run"] for each in running}
+    assert names == {row["_id"] for row in job.ledger("runs").find({"mode": "run"})}
+    last = running[-1]
+    assert (last["mode"], last["deciding"], last["total"]) == ("run", True, 40)
+    assert last["records_per_second"] > 0
+    left = (40 - last["read"]) / last["records_per_second"]
+    assert last["seconds_left"] == pytest.approx(left, rel=0.1, abs=0.2)
+    line = rf"\n  running    run: {last['read']} of about 40 records, [\d,.]+/s, about \d+ \w+ left\n"
+    assert re.search(line, status_text(shown[-1]))
+    assert status_of(job)["running"] is None
+
+
+def test_a_run_that_does_not_decide_yet_is_shown_as_such(job: Job) -> None:
+    job.source.insert_many(texts(0, 4))
+    run = stopped_before_the_insert(job)
+    hold(job, 60)
+
+    shown = status_of(job)
+
+    assert (shown["running"]["run"], shown["running"]["deciding"]) == (run, True)
+    job.ledger("runs").update_one({"_id": run}, {"$unset": {"deciding": ""}})
+    text = status_text(status_of(job))
+    assert re.search(rf"\n  running    run {run}, for \d+ \w+; it has not begun to decide records\n", text)
+
+
+def test_a_killed_run_is_not_shown_as_running(job: Job) -> None:
+    job.source.insert_many(texts(0, 4))
+    stopped_before_the_insert(job)
+
+    shown = status_of(job)
+
+    assert shown["running"] is None
+    assert "running" not in status_text(shown)
+
+
+def test_a_backfill_with_a_filter_expects_about_the_records_that_match(job: Job) -> None:
+    records = [
+        {**record, "lang": "zh" if number < 30 else "en"} for number, record in enumerate(numbered(0, 300))
+    ]
+    job.source.insert_many(records)
+    job.set("source", filter='{"lang": "zh"}')
+
+    with Context(config.check_settings(job.tables, "test")) as context:
+        expected = status.expected_records(context, "backfill")
+        assert status.expected_records(context, "run") is None
+
+    # Records are drawn at random, and some twice.
+    assert expected is not None
+    assert 3 <= expected <= 60
+
+
+def test_a_resumed_backfill_expects_the_rest(job: Job) -> None:
+    job.source.insert_many(numbered(0, 30))
+    job.decide("backfill")
+    job.source.insert_many(numbered(30, 40))
+
+    with Context(config.check_settings(job.tables, "test")) as context:
+        assert status.expected_records(context, "backfill") == 10
+        assert status.expected_records(context, "run") == 10
+        assert status.expected_records(context, "backfill", is_fresh=True) == 40
 
 
 def test_how_many_are_undecided_is_unknown_where_there_is_a_filter(job: Job) -> None:

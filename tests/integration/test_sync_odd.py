@@ -15,7 +15,7 @@ from dedup_job.commands import sync as syncing
 from dedup_job.commands.outdated_decisions import SourceComparison, compare_with_source
 from dedup_job.errors import LeaseHeld
 from dedup_job.mongo import client
-from dedup_job.mongo.connection import TimeoutClient
+from dedup_job.mongo.connection import JobClient
 from dedup_job.pipeline import prior_decisions
 from dedup_job.pipeline.context import Context
 from tests.support.faulty_runs import install
@@ -310,7 +310,7 @@ def test_a_source_that_is_written_to_all_the_time_is_up_to_date_once_it_rests(
 
     for _ in range(4):
         with monkeypatch.context() as patch:
-            patch.setattr(client, "TimeoutClient", partial(TimeoutClient, event_listeners=[Busy()]))
+            patch.setattr(client, "JobClient", partial(JobClient, event_listeners=[Busy()]))
             up_to_date(job)
         assert differences(job) == []
         up_to_date(job)

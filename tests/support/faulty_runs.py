@@ -11,7 +11,7 @@ import pytest
 from pymongo import monitoring
 
 from dedup_job.mongo import client
-from dedup_job.mongo.connection import TimeoutClient
+from dedup_job.mongo.connection import JobClient
 from tests.support.inline_engine import without_workers
 
 Action = Callable[[monitoring.CommandStartedEvent], object]
@@ -57,8 +57,8 @@ def install(monkeypatch: pytest.MonkeyPatch, *listeners: Any) -> None:
     Logging, which a command line configures, is restored afterwards.
     """
     without_workers(monkeypatch.setattr)
-    listening = functools.partial(TimeoutClient, event_listeners=listeners)
-    monkeypatch.setattr(client, "TimeoutClient", listening)
+    listening = functools.partial(JobClient, event_listeners=listeners)
+    monkeypatch.setattr(client, "JobClient", listening)
     log = logging.getLogger("dedup_job")
     for name in ("handlers", "propagate", "level"):
         monkeypatch.setattr(log, name, getattr(log, name))

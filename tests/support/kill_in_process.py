@@ -16,7 +16,7 @@ import pytest
 from pymongo import monitoring
 
 from dedup_job.mongo import client
-from dedup_job.mongo.connection import TimeoutClient
+from dedup_job.mongo.connection import JobClient
 from tests.support.job import Job
 
 COUNTED = {"find", "insert", "update", "delete", "findAndModify", "listCollections", "aggregate"}
@@ -64,11 +64,11 @@ def mortal(listener: monitoring.CommandListener) -> Iterator[None]:
     """Let connections that are opened in this block die with the listener."""
     with pytest.MonkeyPatch.context() as patch, ExitStack() as connections:
 
-        def connect(*arguments: Any, **options: Any) -> TimeoutClient:
-            made = TimeoutClient(*arguments, **options, event_listeners=[listener])
+        def connect(*arguments: Any, **options: Any) -> JobClient:
+            made = JobClient(*arguments, **options, event_listeners=[listener])
             return connections.enter_context(made)
 
-        patch.setattr(client, "TimeoutClient", connect)
+        patch.setattr(client, "JobClient", connect)
         yield
 
 

@@ -15,7 +15,7 @@ from pymongo import monitoring
 
 from dedup_job.ledger import head, leased_ledger
 from dedup_job.mongo import client
-from dedup_job.mongo.connection import TimeoutClient
+from dedup_job.mongo.connection import JobClient
 from tests.support.kill_in_process import COUNTED
 
 Event = monitoring.CommandStartedEvent
@@ -68,15 +68,15 @@ def stopped(
     with pytest.MonkeyPatch.context() as patch:
 
         def others(event: Event) -> None:
-            patch.setattr(client, "TimeoutClient", TimeoutClient)
+            patch.setattr(client, "JobClient", JobClient)
             meanwhile(event)
 
         sleeper = Sleeper(is_time, others)
 
-        def connect(*arguments: Any, **options: Any) -> TimeoutClient:
-            return TimeoutClient(*arguments, **options, event_listeners=[sleeper])
+        def connect(*arguments: Any, **options: Any) -> JobClient:
+            return JobClient(*arguments, **options, event_listeners=[sleeper])
 
-        patch.setattr(client, "TimeoutClient", connect)
+        patch.setattr(client, "JobClient", connect)
         try:
             work()
         finally:

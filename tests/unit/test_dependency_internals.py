@@ -23,13 +23,14 @@ import pytest
 from pymongo import MongoClient
 from pymongo.errors import ServerSelectionTimeoutError
 from pymongo.hello import Hello
+from pymongo.read_preferences import Secondary
 from pymongo.server_description import ServerDescription
 
 from dedup_job.fingerprint.idf import jieba_idf_path
 from dedup_job.fingerprint.jieba_tables import jieba_folder
 from dedup_job.html import charts
 from dedup_job.index.similarity import jaccard
-from dedup_job.mongo.client import members_answer
+from dedup_job.mongo.client import NO_SECONDARY, members_answer
 from dedup_job.mongo.connection import describe_failure
 from dedup_job.native.compiled import CACHE_FOLDER, compiled_helper, compiled_inline, popcount, prefetch
 from dedup_job.records import Counts
@@ -193,6 +194,18 @@ def test_the_driver_tells_whether_a_set_lacks_only_its_primary() -> None:
     assert told == [True, False], (
         f"{PYMONGO} writes `ServerDescription` otherwise: a run does not wait for an election "
         f"when it begins; see members_answer in mongo/client.py. It wrote: {seen!r}"
+    )
+
+
+def test_the_driver_names_the_read_preference_that_no_member_fits(mongo_uri: str) -> None:
+    with MongoClient[Any](mongo_uri, serverSelectionTimeoutMS=300) as client:
+        if "setName" not in client.admin.command("hello"):
+            pytest.skip("the server is not in a replica set")
+        with pytest.raises(ServerSelectionTimeoutError) as caught:
+            client.admin.command("ping", read_preference=Secondary(max_staleness=90))
+    assert NO_SECONDARY.search(str(caught.value)), (
+        f"{PYMONGO} writes otherwise that no member fits a read preference: a run without such a "
+        f"secondary has another message; see NO_SECONDARY in mongo/client.py. It wrote: {caught.value}"
     )
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dedup_job.config import Settings, check_settings
 from dedup_job.errors import ConfigError, LeaseHeld, Stopped, StorageFull, Unreachable
-from dedup_job.records import Counts
-from dedup_job.report.monitoring import MetricsFile, MonitoredRun, Ping
+from dedup_job.records import UNIQUE, Batch, Counts, Plan
+from dedup_job.report.monitoring import MetricsFile, MonitoredRun, Ping, RunningMetrics
 from dedup_job.report.run_summary import LedgerProgress, RunSummary
 from tests.support.monitor import SECRET, Monitor
+from tests.support.waiting import becomes
 
 COUNTS = Counts(6_000, 2_000, 1_000, {"empty": 900, "null": 50}, {"validator": 50})
 REPORT = RunSummary("20260101T000000-abcd", "run", COUNTS, 4.0, "f" * 64)
@@ -33,16 +36,21 @@ def settings(**report: Any) -> Settings:
     )
 
 
-def samples(path: Path) -> dict[str, float]:
-    """The samples of a file by name, and by verdict; all are about one target."""
+def samples(path: Path, others: str = "dedup_job_run_records") -> dict[str, float]:
+    """The samples of a file by name, and by verdict, without those of one name; all are about one target."""
     families = text_string_to_metric_families(path.read_text("utf-8"))
-    found = [sample for family in families for sample in family.samples]
+    found = [sample for family in families for sample in family.samples if sample.name != others]
     assert all(sample.labels["target"] == "shop.unique" for sample in found)
     named = {
         sample.labels.get("verdict", sample.name.removeprefix("dedup_job_")): sample.value for sample in found
     }
     assert len(named) == len(found)
     return named
+
+
+def run_samples(path: Path) -> dict[str, float]:
+    """The samples with the verdicts of the run in progress, not of the last one."""
+    return samples(path, "dedup_job_records")
 
 
 @pytest.fixture
@@ -58,6 +66,7 @@ def test_a_run_that_was_done_is_told_in_numbers(file: MetricsFile) -> None:
         "last_run_timestamp_seconds": NOON.timestamp(),
         "last_success_timestamp_seconds": NOON.timestamp(),
         "exit_code": 3,
+        "running": 0,
         "seconds": 4,
         "covered_timestamp_seconds": NOON.timestamp() - 43_200,
         "undecided": 7,
@@ -89,7 +98,63 @@ def test_a_failure_is_told_where_nothing_was_before(file: MetricsFile, content: 
     if content is not None:
         file.path.write_text(content)
     file.write_failure(69, NOON)
-    assert samples(file.path) == {"exit_code": 69, "last_run_timestamp_seconds": NOON.timestamp()}
+    ended = {"exit_code": 69, "running": 0, "last_run_timestamp_seconds": NOON.timestamp()}
+    assert samples(file.path) == ended
+
+
+def observed(unique: int) -> tuple[Batch, Plan]:
+    """A batch of unique records, and its plan."""
+    ids, column = [b""] * unique, np.ones((unique, 2), np.uint64)
+    plan = Plan(ids, [UNIQUE] * unique, column, column[:, 0] > 0, column.astype(np.uint32), column, column)
+    return Batch(ids, ids), plan
+
+
+@pytest.fixture
+def running(file: MetricsFile) -> Iterator[RunningMetrics]:
+    running = RunningMetrics(file)
+    running.expect(100, lambda: 2.5)
+    yield running
+    running.end()
+
+
+def test_the_file_follows_a_run_and_keeps_what_it_says_of_earlier_ones(
+    file: MetricsFile, running: RunningMetrics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dedup_job.report.monitoring.EVERY_SECONDS", 0.01)
+    file.write_success(REPORT, LedgerProgress(0, NOON), NOON)
+    before = samples(file.path)
+
+    running.observe(*observed(10))
+    running.observe(*observed(20))
+
+    assert becomes(lambda: run_samples(file.path)["unique"] == 30)
+    shown = {name: value for name, value in samples(file.path).items() if name in before}
+    assert shown == before | {"running": 1}
+    shown = run_samples(file.path)
+    assert (shown["run_expected_records"], shown["replication_lag_seconds"]) == (100, 2.5)
+    assert shown["run_started_timestamp_seconds"] <= shown["run_updated_timestamp_seconds"]
+    assert 0 < shown["run_left_seconds"] == pytest.approx(70 / shown["run_records_per_second"])
+    assert [path.name for path in file.path.parent.iterdir()] == ["dedup-job.prom"]
+
+
+def test_after_the_end_of_a_run_nothing_says_that_it_is_in_progress(
+    file: MetricsFile, running: RunningMetrics
+) -> None:
+    running.observe(*observed(10))
+    running.end()
+    running.observe(*observed(10))
+    file.write_failure(69, NOON)
+
+    assert samples(file.path)["running"] == 0
+    assert not any(name.startswith("run_") for name in samples(file.path))
+
+
+def test_a_run_does_not_end_because_its_metrics_cannot_be_written(
+    file: MetricsFile, running: RunningMetrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.path.mkdir()
+    running.observe(*observed(10))
+    assert [record.getMessage() for record in caplog.records] == ["metrics not written"]
 
 
 def test_a_run_that_is_done_is_told_at_its_start_and_its_end(monitor: tuple[str, type[Monitor]]) -> None:
