@@ -41,4 +41,5 @@ def next_step_lines(steps: Sequence[NextStep]) -> Iterator[str]:
     """Yield the steps as lines of text."""
     yield "  what could follow"
     for command, meaning in steps:
-        yield from hang(f"    {command:<{WIDTH}}", meaning)
+        # As a comment of the shell, so that the line can be pasted.
+        yield from hang(f"    {command:<{WIDTH}}# ", meaning)
