@@ -237,6 +237,9 @@ class LocalMongod(Local):
         options += ["--nounixsocket", "--wiredTigerCacheSizeGB", str(self.cache_gb)]
         options += ["--setParameter", "diagnosticDataCollectionEnabled=false"]
         options += ["--setParameter", "enableTestCommands=1"]
+        if not self._temporary:
+            # Otherwise the journal takes 300 MB of the disk, however small the data.
+            options += ["--wiredTigerEngineConfigString", "log=(prealloc=false,file_max=10MB)"]
         if self._replica_set:
             options += ["--replSet", SET_NAME]
         if self._auth:

@@ -35,9 +35,10 @@ drop_after = ["收录:"]
 [report]
 show = ["title", "url"]
 """
-LIGHT: dict[str, Any] = {"viewport": {"width": 1120, "height": 760}}
+# With less motion the page jumps to a place, where it would otherwise still be scrolling.
+LIGHT: dict[str, Any] = {"viewport": {"width": 1120, "height": 760}, "reduced_motion": "reduce"}
 DARK: dict[str, Any] = {**LIGHT, "color_scheme": "dark"}
-TELEPHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 760}}
+TELEPHONE: dict[str, Any] = {**LIGHT, "viewport": {"width": 390, "height": 760}}
 
 
 def page(folder: Path) -> Path:
