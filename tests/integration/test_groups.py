@@ -135,6 +135,7 @@ def answers(job: Job, *lines: Any) -> list[tuple[str, Any]]:
     return [(answer["verdict"], answer["keeper"]) for answer in found]
 
 
+@pytest.mark.long
 def test_commands_take_and_name_the_group(grouped: Job) -> None:
     assert grouped.command("backfill").returncode == 0
     asked = [{"text": NEAR, "site": site} for site in ("a", "b", "c")]
