@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from bson.json_util import CANONICAL_JSON_OPTIONS, dumps, loads
 from pydantic import (
@@ -167,6 +167,26 @@ class TargetSettings(Section):
     uri_file: File | None = None
 
 
+class ReferenceSettings(Section):
+    """`[[reference]]`: a collection whose texts count as kept; it is only read."""
+
+    database: DatabaseName
+    collection: CollectionName
+    fields: tuple[Name, ...] = Field((), strict=False)
+    uri_env: Name | None = None
+
+    @field_validator("fields")
+    @classmethod
+    def _are_paths(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        check_paths(value)
+        return value
+
+    @property
+    def full_name(self) -> str:
+        """Name of the collection, as `database.collection`."""
+        return f"{self.database}.{self.collection}"
+
+
 class CleanSettings(Section):
     """`[clean]`: how the visible text is extracted from a record."""
 
@@ -314,6 +334,14 @@ class Settings(Deciding):
     limits: LimitSettings = LimitSettings()
     mark: MarkSettings = MarkSettings()
     report: ReportSettings = ReportSettings()
+    reference: tuple[ReferenceSettings, ...] = Field((), strict=False)
+
+    @field_validator("reference")
+    @classmethod
+    def _have_different_names(cls, value: tuple[ReferenceSettings, ...]) -> tuple[ReferenceSettings, ...]:
+        if len({reference.full_name for reference in value}) < len(value):
+            raise ValueError("each collection once: the ledger knows a reference by its name")
+        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -349,6 +377,10 @@ class Settings(Deciding):
     def source_uri(self) -> str:
         """Return the connection string of the source."""
         return connection_string(SOURCE_URI, self.source.uri_file)
+
+    def reference_uri(self, reference: ReferenceSettings) -> str:
+        """Return the connection string of a reference; without one of its own, the source's."""
+        return connection_string(reference.uri_env, None) if reference.uri_env else self.source_uri()
 
     def target_uri(self) -> str:
         """Return the connection string of the target; without one of its own, the source's."""
@@ -406,6 +438,13 @@ class SettingOverride:
     key: str
     value: Any
     origin: str
+
+
+def section_model(name: str) -> type[BaseModel]:
+    """Return the model of a section; of a section that may come several times, that of each."""
+    annotation: Any = Settings.model_fields[name].annotation
+    model: type[BaseModel] = next(iter(get_args(annotation)), annotation)
+    return model
 
 
 def keys_of(section: type[BaseModel]) -> dict[str, FieldInfo]:

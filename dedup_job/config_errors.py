@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -53,13 +53,18 @@ def describe_errors(error: ValidationError, tables: type[BaseModel]) -> str:
 
 def _describe(details: ErrorDetails, tables: type[BaseModel]) -> str:
     path = details["loc"]
+    if len(path) > 1 and isinstance(path[1], int):
+        # A table that may come several times, as [[reference]].
+        path = (f"[{path[0]}]", *path[2:])
     where = f"[{path[0]}] {path[1] if len(path) > 1 else ''}".rstrip()
     if details["type"] == "missing":
         return f"{where}: is missing"
     if details["type"] == "extra_forbidden":
         similar = _find_similar_key(details, tables)
         return f"{where}: unknown key, " + (
-            f"did you mean {similar}?" if similar else f"known: {', '.join(_list_keys(path, tables))}"
+            f"did you mean {similar}?"
+            if similar
+            else f"known: {', '.join(_list_keys(details['loc'], tables))}"
         )
     item = "".join(f", number {part + 1}" if isinstance(part, int) else f".{part}" for part in path[2:])
     return (
@@ -87,8 +92,9 @@ def _describe_expected(details: ErrorDetails, tables: type[BaseModel]) -> str:
         return str(context["error"])
     if kind == "string_pattern_mismatch":
         # The pattern itself would help nobody, so its field has a description.
-        *_, section = _walk_models(details["loc"][:1], tables)
-        return str(section.model_fields[str(details["loc"][1])].description)
+        *section_path, key = details["loc"]
+        *_, section = _walk_models(section_path, tables)
+        return str(section.model_fields[str(key)].description)
     return EXPECTED[kind].format(**context) if kind in EXPECTED else details["msg"]
 
 
@@ -96,7 +102,11 @@ def _walk_models(path: Sequence[int | str], tables: type[BaseModel]) -> Iterator
     """Yield the model of the whole file, and then each nested model along a path."""
     yield tables
     for name in path:
+        if isinstance(name, int):
+            continue
         annotation = tables.model_fields[str(name)].annotation
+        # Of a list of tables, the table.
+        annotation = next(iter(get_args(annotation)), annotation)
         assert isinstance(annotation, type)
         assert issubclass(annotation, BaseModel)
         tables = annotation

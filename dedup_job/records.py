@@ -311,6 +311,10 @@ UPDATE = "update"
 RENEW = "renew"
 # Keeps the target's own records; none of them counts as a decided record of the source.
 ADOPT = "adopt"
+# Keeps records of a reference collection; they do not count as decided either.
+REFERENCE = "reference"
+# Modes of plans whose records are not of the source.
+OUTSIDE_SOURCE = (ADOPT, REFERENCE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ def check_rules(
         matching: What counts as a duplicate.
         distinct: How many distinct terms each text has.
     """
-    same = texts[0] == texts[1]
+    same = prints.digests[0].tobytes() == prints.digests[1].tobytes()
     shared = SharedKeys.of(prints, matching)
     conditions = [
         MatchRule("same_text", same, f"the cleaned texts {'are the same' if same else 'differ'}"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import takewhile
 from typing import Any
 
@@ -25,7 +25,7 @@ from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.groups import have_same_group, without_groups
 from dedup_job.fingerprint.idf import SCALE
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.records import Fingerprints
+from dedup_job.records import Fingerprints, digests
 from dedup_job.text.characters import encode_lower_case
 
 
@@ -56,9 +56,12 @@ def explanation_json(
         prints: Their fingerprints, two rows.
         recipe: The recipe of the fingerprints.
     """
-    is_same_group = have_same_group(prints, recipe.group_words)
-    prints = without_groups(prints, recipe.group_words)
     texts = [record.text for record in records]
+    is_same_group = have_same_group(prints, recipe.group_words)
+    if recipe.group_words:
+        # Measured on the texts alone; the groups are a condition of their own.
+        text_digests = digests(text.encode("utf-8", "surrogatepass") for text in texts)
+        prints = replace(without_groups(prints, recipe.group_words), digests=text_digests)
     weighing = TermWeights.of(texts, recipe)
     applied = [] if any(prints.reasons) else check_rules(texts, prints, recipe.matching, weighing.distinct)
     if applied and recipe.reader.fields.within:

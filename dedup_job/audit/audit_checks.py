@@ -11,10 +11,9 @@ from dedup_job.ledger.apply_plan import is_as_judged
 from dedup_job.ledger.plan_format import counts_key
 from dedup_job.mongo.ids import extended
 from dedup_job.pipeline.context import Context, RecordLookup
-from dedup_job.records import digest
+from dedup_job.records import REFERENCE, digest
 from dedup_job.report.run_summary import peak_rss_mb
 from dedup_job.report.terminal import format_row
-from dedup_job.text.fields import ExtractedText
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +147,15 @@ NUMBERS = Check("numbers", "a collection has more or fewer records than the ledg
 MISSING = Check(
     "missing",
     "a record that was kept is not in the target",
-    f"""SELECT id FROM decided WHERE action IN (0, 2, {RESTORED})
+    f"""SELECT id FROM decided WHERE action IN (0, 2, {RESTORED}) AND reason != '{REFERENCE}'
         AND NOT EXISTS (SELECT 1 FROM target t WHERE t.id = decided.id)""",
 )
 ALTERED = Check(
     "altered",
     "a record in the target differs from the version that was judged",
     f"""SELECT d.id FROM decided d JOIN target t USING (id)
-       WHERE d.action IN (0, 2, {RESTORED}) AND d.reason != 'changed' AND t.hash != d.hash""",
+       WHERE d.action IN (0, 2, {RESTORED}) AND d.reason NOT IN ('changed', '{REFERENCE}')
+       AND t.hash != d.hash""",
 )
 RECORDS = (
     Check("decided_twice", "two decisions on one record", "SELECT id FROM decided WHERE times > 1"),
@@ -356,18 +356,12 @@ def _accept_same_texts(audit: AuditSession) -> None:
     reader = audit.context.recipe.reader
     for ids in audit.book.pages(KEEPERS_ALTERED, IDS_AT_ONCE):
         for records in audit.context.source.fetch(ids):
-            extracted_texts = reader.extract([*records.values()])
+            text_digests = reader.text_digests([*records.values()])
             audit.book.mark_unaltered(
                 raw_id
-                for raw_id, extracted in zip(records, extracted_texts, strict=True)
-                if _text_digest(extracted) == audit.book.text_digest_of(raw_id)
+                for raw_id, text_digest in zip(records, text_digests, strict=True)
+                if text_digest == audit.book.text_digest_of(raw_id)
             )
-
-
-def _text_digest(extracted: ExtractedText) -> bytes:
-    """Return the digest by which the ledger knows a text in its group."""
-    text_digest = digest(extracted.text.encode("utf-8", "surrogatepass"))
-    return digest(text_digest + extracted.group) if extracted.group else text_digest
 
 
 def check_groups(audit: AuditSession) -> Iterator[AuditDifference]:

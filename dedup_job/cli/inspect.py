@@ -83,8 +83,9 @@ def why(config: Path, record: str, **options: Any) -> int:
 @commands.command("find")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True), default="-")
 @click.option("--text", "as_texts", is_flag=True, help="Lines are texts, not JSON documents.")
+@click.option("--reference", "only_references", is_flag=True, help="Match only the reference collections.")
 @common_options
-def find_texts(config: Path, file: Path, as_texts: bool, **options: Any) -> int:
+def find_texts(config: Path, file: Path, as_texts: bool, only_references: bool, **options: Any) -> int:
     """Match texts against the kept records.
 
     Shows which kept record each text would be a duplicate of; writes nothing to MongoDB.
@@ -111,7 +112,7 @@ def find_texts(config: Path, file: Path, as_texts: bool, **options: Any) -> int:
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}") from None
     with lines, Context(settings) as context:
-        for answers in find(context, read_lines(lines.fileno()), as_texts):
+        for answers in find(context, read_lines(lines.fileno()), as_texts, only_references):
             has_errors = has_errors or any(answer.error for answer in answers)
             # Nobody reads the output any longer, as after `| head`.
             if not output.stream([(answer.as_text, answer.as_json) for answer in answers]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.head import Head
@@ -63,6 +64,7 @@ def decide(
         before = interrupted_runs(context, ledger)
         guards = Guards.of(context.settings.limits, warn, before, fields=context.recipe.reader.fields)
         past = PriorDecisions.read(context, ledger, head, keepers, context.window(mode, head))
+        past = past.with_references(context, engine, partial(ledger.keep_references, target=target))
 
         ledger.begin_deciding(expected)
 

@@ -16,7 +16,7 @@ from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Source
 from dedup_job.pipeline.context import Context
-from dedup_job.records import ADOPT, NIGHTLY, VANISHED, Action, Plan
+from dedup_job.records import NIGHTLY, OUTSIDE_SOURCE, VANISHED, Action, Plan
 from dedup_job.report.changes_results import AffectedRecords, ChangesResult
 from dedup_job.report.progress import Advance
 
@@ -91,13 +91,13 @@ def compare_plans(
 ) -> Iterator[tuple[StoredPlan, OutdatedRows]]:
     """Yield the plans after comparing each with the source, and add the results to `compared`.
 
-    A dropped record that was moved to an archive counts as if it were in the source.  Plans of an adoption
-    are left out: their records never were in the source.
+    A dropped record that was moved to an archive counts as if it were in the source.  Plans of adopted
+    and reference records are left out: these never were in the source.
     """
     needs_overrides = head.promotion is not None or compared.changed is not None
     overridden = IdSet.of(reader.overridden_ids()) if needs_overrides else IdSet()
     for stored in reader.plans(head):
-        if stored.mode == ADOPT:
+        if stored.mode in OUTSIDE_SOURCE:
             continue
         plan = stored.plan
         current = dict[bytes, bytes]()

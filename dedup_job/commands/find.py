@@ -10,6 +10,7 @@ from functools import partial, reduce
 from select import select
 from typing import Any
 
+import numpy as np
 from bson import encode
 from bson.json_util import object_hook
 from bson.raw_bson import RawBSONDocument
@@ -17,12 +18,13 @@ from bson.raw_bson import RawBSONDocument
 from dedup_job.errors import ConfigError
 from dedup_job.index.keepers import Keepers
 from dedup_job.ledger.compatibility import check_fits, check_places, check_whole
+from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.mongo.ids import ID_JSON, IdSet, document, elements, extended, id_of
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.local_engine import LocalEngine
 from dedup_job.pipeline.prior_decisions import check_keepers, load_keepers
-from dedup_job.records import RAW, Verdict, chunked
+from dedup_job.records import RAW, REFERENCE, PlanTexts, Verdict, chunked
 from dedup_job.report.terminal import format_id
 from dedup_job.signals import CHECK_SECONDS, SHUTDOWN
 
@@ -97,23 +99,26 @@ class Answer:
         return "\t".join((format_id(extended(match.keeper)), reason, distance, similarity))
 
 
-def find(context: Context, batches: Iterator[LineBatch], as_texts: bool = False) -> Iterator[list[Answer]]:
+def find(
+    context: Context, batches: Iterator[LineBatch], as_texts: bool = False, only_references: bool = False
+) -> Iterator[list[Answer]]:
     """Yield the answers to the lines of each batch, in order; the ledger is read once, before the first.
 
     Args:
         context: The open connections.
         batches: Lines in UTF-8: JSON documents with the fields of the source, or texts.
         as_texts: Whether each line is a text.
+        only_references: Whether to match only reference records, out of those that the last run knew.
 
     Raises:
-        ConfigError: If nothing was decided yet, or with another recipe.
+        ConfigError: If nothing was decided yet, or with another recipe, or there is no reference.
         StateError: If the target lacks records that the ledger says are there.
     """
     most = context.settings.limits.batch_records
     read = partial(_read_text, context.recipe.reader.fields.paths[0]) if as_texts else _read_document
     done = 0
     with context.engine() as engine:
-        keepers, adopted = _load_keepers(context, engine)
+        keepers, adopted = _load_keepers(context, engine, only_references)
 
         def decide(raws: Sequence[bytes]) -> list[Verdict]:
             return _decide(raws, context, engine, keepers, adopted)
@@ -126,8 +131,10 @@ def find(context: Context, batches: Iterator[LineBatch], as_texts: bool = False)
                 done += len(chunk)
 
 
-def _load_keepers(context: Context, engine: LocalEngine) -> tuple[Keepers, IdSet]:
-    """Return the kept records, and the ids of those that the target had before the job first ran."""
+def _load_keepers(context: Context, engine: LocalEngine, only_references: bool) -> tuple[Keepers, IdSet]:
+    """Return the kept records, and the ids of those that the job did not insert into the target."""
+    if only_references and not context.references:
+        raise ConfigError("--reference: the settings file names no reference collection ([[reference]])")
     reader = context.ledger_reader()
     head = reader.head()
     if head is None or head.is_empty:
@@ -137,7 +144,12 @@ def _load_keepers(context: Context, engine: LocalEngine) -> tuple[Keepers, IdSet
     check_whole(head)
     check_places(head, origin)
     keepers, adopted = context.keepers(context.target, engine), [context.undo_leftovers()]
-    for _ in load_keepers(reader, head, keepers, adopted):
+
+    def texts_of(plan: PlanColumns) -> PlanTexts:
+        return plan.texts if plan.mode == REFERENCE else plan.texts.take(np.empty(0, np.intp))
+
+    load = partial(load_keepers, reader, head, keepers, adopted)
+    for _ in load(texts_of) if only_references else load():
         SHUTDOWN.check()
     check_keepers(keepers, context.target)
     return keepers, IdSet.of(adopted)

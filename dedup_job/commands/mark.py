@@ -18,7 +18,7 @@ from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.ids import IdSet, extended
 from dedup_job.mongo.marks import Marks, make_mark
 from dedup_job.pipeline.context import Context
-from dedup_job.records import ADOPT, Action, Plan
+from dedup_job.records import OUTSIDE_SOURCE, Action, Plan
 from dedup_job.report.mark_results import MarkResult
 from dedup_job.report.progress import Advance
 
@@ -119,10 +119,10 @@ def check_mark_field(context: Context, head: Head) -> None:
 
 
 def plans_from(reader: LedgerReader, head: Head, first: int) -> Iterator[StoredPlan]:
-    """Yield the plans from a number on, without those of an adoption, whose records are not of the source."""
+    """Yield the plans from a number on, without those of records that are not of the source."""
     links = takewhile(lambda link: link.id.number >= first, reader.links(head.last))
     for link in reversed(list(links)):
-        if link.mode != ADOPT:
+        if link.mode not in OUTSIDE_SOURCE:
             yield reader.plan(link.id)
 
 

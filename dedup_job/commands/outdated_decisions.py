@@ -24,6 +24,7 @@ from dedup_job.records import (
     ADOPT,
     CONFLICT,
     COPYING_ACTIONS,
+    OUTSIDE_SOURCE,
     VANISHED,
     Action,
     Plan,
@@ -91,7 +92,7 @@ class OutdatedDecisions:
 
     def texts_of(self, plan: PlanColumns) -> PlanTexts:
         """Return the texts of a plan without the records that are decided again, which match nothing now."""
-        if plan.mode == ADOPT or not self.again:
+        if plan.mode in OUTSIDE_SOURCE or not self.again:
             return plan.texts
         ids = list(plan.texts.ids)
         again = self.again.among(ids)

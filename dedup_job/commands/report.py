@@ -112,6 +112,8 @@ def dry_run(
         else:
             past = PriorDecisions.read(context, reader, head, keepers, window, foreign=adopted)
 
+        past = past.with_references(context, engine, lambda plan, raws: plan)
+
         def decide_window(window: Window, _: str) -> Counts:
             def accept(plan: Plan, raws: Sequence[bytes]) -> Plan:
                 guards.check(plan)

@@ -110,6 +110,8 @@ def decide(
     """
     engine = context.settings.engine
     _check_radius(context.recipe)
+    if context.references:
+        raise ConfigError("[[reference]]: Spark does not support reference collections; use --engine local")
     cluster = Cluster(engine.master, engine.conf, engine.partitions)
     context.check_no_foreign_records(context.ledger_reader().head())
     with session(cluster, f"dedup-job {context.source_name}") as spark:

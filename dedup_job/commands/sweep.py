@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from dedup_job.commands.mark import dropped_rows, plans_from
 from dedup_job.commands.undo import read_head, undo_origin
@@ -18,6 +19,7 @@ from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.ids import IdSet, extended
+from dedup_job.mongo.references import is_reference
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import WarningList, check_swept_share, stop_run
 from dedup_job.records import ADOPT, digest
@@ -238,17 +240,18 @@ class SweepRun:
         self.result.already += len(missing) - len(self.archive.records.absent(missing))
 
     def _valid_keepers(self, keepers: Collection[bytes]) -> set[bytes]:
-        """Return the keepers that are in the source with the text that they were kept for."""
+        """Return the keepers that are in the source, or a reference, with the text they were kept for."""
         versions, valid = self.kept.find(list(keepers)), set[bytes]()
-        for found in self.context.source.fetch(list(versions)):
+        own, others = _divide(versions)
+        for found in chain(self.context.source.fetch(own), self.context.target.fetch(others)):
             there = found.keys() & versions.keys()
             same = {raw_id for raw_id in there if digest(found[raw_id]) == versions[raw_id][0]}
             edited = sorted(there - same)
-            texts, _ = self.context.recipe.reader.texts([found[raw_id] for raw_id in edited])
+            text_digests = self.context.recipe.reader.text_digests([found[raw_id] for raw_id in edited])
             valid |= same | {
                 raw_id
-                for raw_id, text in zip(edited, texts, strict=True)
-                if digest(text.encode("utf-8", "surrogatepass")) == versions[raw_id][1]
+                for raw_id, text_digest in zip(edited, text_digests, strict=True)
+                if text_digest == versions[raw_id][1]
             }
         return valid
 
@@ -256,6 +259,15 @@ class SweepRun:
         """Copy records to the archive, and remove them from the source where their keeper still is."""
         stay = self.archive.copy(piece.records)
         keepers = {piece.keepers[raw_id] for raw_id in piece.records}
-        stay |= dict.fromkeys(piece.dropped_for(self.context.source.absent(keepers)), KEEPER)
+        own, others = _divide(keepers)
+        gone = self.context.source.absent(own) | self.context.target.absent(others)
+        stay |= dict.fromkeys(piece.dropped_for(gone), KEEPER)
         stay |= moves.move_out(piece.without(stay))
         self.result.add(len(piece.records) - len(stay), stay)
+
+
+def _divide(keepers: Iterable[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Return the keepers of the source, and the reference records."""
+    keepers = list(keepers)
+    others = [raw_id for raw_id in keepers if is_reference(raw_id)]
+    return [raw_id for raw_id in keepers if not is_reference(raw_id)], others

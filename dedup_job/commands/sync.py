@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -152,6 +153,7 @@ def update(
         conflicts = found.outdated.again.with_verdict(CONFLICT)
         foreign = (RawIds.of(set(page) - context.target.absent(page)) for page in conflicts)
         past = PriorDecisions.read(context, ledger, head, keepers, Window(), found.outdated.texts_of, foreign)
+        past = past.with_references(context, engine, partial(ledger.keep_references, target=context.target))
         renewed = updating.renew()
         counts = sum((updating.decide_again(ids, past) for ids in found.outdated.in_order), Counts())
         counts = updating.try_again(past, counts)

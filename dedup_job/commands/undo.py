@@ -11,7 +11,7 @@ from dedup_job.ledger.run_history import RunId
 from dedup_job.ledger.undo_run import UndoRun, check_newest, check_not_promoted
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.job import Observe
-from dedup_job.records import ADOPT, RENEW, Batch, Counts
+from dedup_job.records import ADOPT, OUTSIDE_SOURCE, RENEW, Batch, Counts
 from dedup_job.report.undo_results import UndoPreview, UndoResult
 
 
@@ -76,8 +76,8 @@ def preview_undo(context: Context, run: str) -> UndoPreview:
         # Adopted records are undone together with their adoption only.
         if is_of_run and (link.mode != ADOPT or due.mode == ADOPT):
             check_not_promoted(head, link)
-            # Adopted records stay in the target, so they count as nothing.
-            due = due.with_plan(Counts() if link.mode == ADOPT else reader.plan(link.id).plan.counts)
+            # Neither adopted nor reference records leave the target, so they count as nothing.
+            due = due.with_plan(Counts() if link.mode in OUTSIDE_SOURCE else reader.plan(link.id).plan.counts)
         elif is_of_run or due.plans or due.has_begun:
             break
         else:

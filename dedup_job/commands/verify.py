@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -40,7 +41,7 @@ from dedup_job.ledger.rows import id_of_row
 from dedup_job.mongo.ids import HEAD, OBJECT_ID, id_of
 from dedup_job.mongo.pages import since
 from dedup_job.pipeline.context import Context
-from dedup_job.records import ADOPT, BACKFILL, chunked
+from dedup_job.records import ADOPT, BACKFILL, OUTSIDE_SOURCE, REFERENCE, chunked
 from dedup_job.report.progress import Advance
 
 
@@ -87,14 +88,24 @@ def _enter_plans(audit: AuditSession) -> None:
         plan = read_plan(audit, plans, number)
         with audit.book.page():
             if plan is not None:
-                is_adopted = plan.mode == ADOPT
-                enter = audit.book.enter_adopted if is_adopted else audit.book.enter_decisions
-                enter(plan.decisions)
+                if plan.mode == REFERENCE:
+                    _enter_references(audit, plan.decisions)
+                elif plan.mode == ADOPT:
+                    audit.book.enter_adopted(plan.decisions)
+                else:
+                    audit.book.enter_decisions(plan.decisions)
                 if plan.mode == BACKFILL:
                     audit.book.enter_last_id(plan.until)
             audit.book.move("plans", Position(number + 1))
         audit.advance(len(plan.decisions) if plan is not None else 0)
     audit.book.move("plans", Position(len(plans), is_finished=True))
+
+
+def _enter_references(audit: AuditSession, decisions: Sequence[LedgerDecision]) -> None:
+    """Add reference records that a plan has kept, and their present versions, to the database."""
+    audit.book.enter_adopted(replace(decision, reason=REFERENCE) for decision in decisions)
+    for records in audit.context.target.fetch([decision.id for decision in decisions]):
+        audit.book.enter("target", hash_records(records.values()))
 
 
 def _enter_rest(audit: AuditSession) -> None:
@@ -244,12 +255,12 @@ def _enter_some_plans(audit: AuditSession, records: int) -> bool:
     for number in dice.sample(range(len(plans)), len(plans)):
         remaining = records - len(sample)
         plan = read_plan(audit, plans, number) if remaining else None
-        if plan is not None and plan.mode != ADOPT:
+        if plan is not None and plan.mode not in OUTSIDE_SOURCE:
             count = min(remaining, of_each, len(plan.decisions))
             sample += dice.sample(plan.decisions, count)
             audit.advance(count)
     audit.book.enter_decisions(sorted(sample, key=attrgetter("place")))
-    return first is not None and first.mode == ADOPT
+    return first is not None and first.mode in OUTSIDE_SOURCE
 
 
 def _enter_rest_of_sample(audit: AuditSession) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from dedup_job.fingerprint.groups import GROUP_WORDS
 from dedup_job.fingerprint.idf import jieba_idf_path
 from dedup_job.fingerprint.terms import TermRule
-from dedup_job.records import Fingerprints
+from dedup_job.records import Fingerprints, digest
 from dedup_job.text.clean import Cleaner
 from dedup_job.text.fields import ExtractedText, TextFields
 
@@ -98,6 +98,15 @@ class Reader:
         """Return the cleaned texts, and the reasons why a record has none ("" if it has one)."""
         extracted_texts = self.extract(raws)
         return [each.text for each in extracted_texts], [each.reason for each in extracted_texts]
+
+    def text_digests(self, raws: Sequence[bytes]) -> list[bytes]:
+        """Return the digest by which the ledger knows the text of each record, in its group."""
+        extracted_texts = self.extract(raws)
+        text_digests = [digest(each.text.encode("utf-8", "surrogatepass")) for each in extracted_texts]
+        return [
+            digest(text_digest + each.group) if each.group else text_digest
+            for text_digest, each in zip(text_digests, extracted_texts, strict=True)
+        ]
 
     def extract(self, raws: Sequence[bytes]) -> list[ExtractedText]:
         """Return the cleaned text of each record, or the reason why it has none."""

@@ -37,9 +37,10 @@ from dedup_job.ledger.plan_format import Before, PlanId, StoredPlan, counts_key,
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.records import (
-    ADOPT,
     BACKFILL,
     COPYING_ACTIONS,
+    OUTSIDE_SOURCE,
+    REFERENCE,
     RENEW,
     UNIQUE,
     Action,
@@ -73,8 +74,8 @@ class Ledger(LeasedLedger):
         if self.current_head.pending is not None:
             stored = self._read_pending(self.current_head.pending)
             log.info("resuming a plan", extra={"fields": {"plan": stored.id.number, "run": stored.run}})
-            if stored.mode == ADOPT:
-                # Nothing is inserted for it, and the target may have changed: adopt these records again.
+            if stored.mode in OUTSIDE_SOURCE:
+                # Nothing is inserted for it, and its records may have changed: read them again.
                 self.swap({"pending": stored.id.key}, {"pending": None})
             elif stored.mode == RENEW:
                 self._apply_renewal(stored, records_now(stored, source, target), target)
@@ -134,6 +135,10 @@ class Ledger(LeasedLedger):
         stored = self._apply(stored, CurrentRecords(raws), target)
         self._rest = self._writer.submit(self._close_plan, stored)
         return stored.plan
+
+    def keep_references(self, plan: Plan, raws: Sequence[bytes], target: Target) -> Plan:
+        """Commit a plan of reference records, which are kept where they are."""
+        return self.commit(plan, raws, target.without_inserts(), REFERENCE)
 
     def renew(self, plan: Plan, raws: Sequence[bytes], target: Target, before: Before) -> list[bytes]:
         """Replace records in the target that changed, while their text and verdict did not.
@@ -326,8 +331,7 @@ class Ledger(LeasedLedger):
             "last": stored.id.key,
             "next": stored.id.number + 1,
         }
-        # Adopted records are not records of the source.
-        if stored.mode != ADOPT:
+        if stored.mode not in OUTSIDE_SOURCE:
             counts = self.current_head.counts + stored.plan.counts
             after["counts"] = counts_key(counts - stored.before.counts if stored.before else counts)
         if stored.mode == BACKFILL:

@@ -28,7 +28,17 @@ from dedup_job.mongo.record_equality import is_unchanged
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
-from dedup_job.records import ADOPT, BACKFILL, COPYING_ACTIONS, UPDATE, Action, Counts, Plan, digest
+from dedup_job.records import (
+    ADOPT,
+    BACKFILL,
+    COPYING_ACTIONS,
+    OUTSIDE_SOURCE,
+    UPDATE,
+    Action,
+    Counts,
+    Plan,
+    digest,
+)
 
 # The records of a page are in memory together.
 PAGE = BatchSize(5_000, 8 << 20)
@@ -195,7 +205,7 @@ class UndoRun:
         if ledger.current_head.last is None:
             return None
         stored = ledger.plan(ledger.current_head.last)
-        if _is_adopted(stored) and (ledger.run(stored.run) or {}).get("mode") != ADOPT:
+        if stored.mode == ADOPT and (ledger.run(stored.run) or {}).get("mode") != ADOPT:
             return None
         return stored if stored.run == self._progress.run else None
 
@@ -213,7 +223,7 @@ class UndoRun:
         if ledger.current_head.mark is not None:
             self.marks.clear(ids[row] for row in stored.plan.rows(Action.DUPLICATE))
         self._delete_rows(stored)
-        if _is_adopted(stored):
+        if stored.mode in OUTSIDE_SOURCE:
             return {}
         overrides = ledger.overrides(ids)
         hashes, left = dict[bytes, bytes](), dict[bytes, str]()
@@ -311,8 +321,8 @@ class UndoRun:
         """Make the plan before this one the head's last plan."""
         done, head = self._progress, self.ledger.current_head
         now_left = Counter(done.left) + Counter(left.values())
-        # An adoption decides nothing.
-        counts = Counts() if _is_adopted(stored) else stored.plan.counts
+        # An adoption and a reference decide nothing.
+        counts = Counts() if stored.mode in OUTSIDE_SOURCE else stored.plan.counts
         further = UndoProgress(done.run, done.plans + 1, done.counts + counts, now_left)
         after: dict[str, Any] = {
             "last": stored.previous.key if stored.previous else None,

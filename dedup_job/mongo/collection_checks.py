@@ -29,23 +29,23 @@ class SourceMissing(ConfigError):
     """The source does not exist."""
 
 
-def check_source(source: RetryingCollection) -> None:
-    """Raise ConfigError if the source cannot be read in the order of its ids."""
-    _check_name("[source]", source)
+def check_source(source: RetryingCollection, section: str = "[source]") -> None:
+    """Raise ConfigError if a collection cannot be read in the order of its ids."""
+    _check_name(section, source)
     about = _describe(source)
     if about is None:
         raise SourceMissing(
-            f"[source] collection: {source.full_name} does not exist; {_propose_collection(source)}"
+            f"{section} collection: {source.full_name} does not exist; {_propose_collection(source)}"
         )
     kind = "clustered collection" if "clusteredIndex" in about["options"] else about["type"]
     if kind != "collection":
         raise ConfigError(
-            f"[source] collection: {source.full_name} is a {kind}, which has no _id index; "
+            f"{section} collection: {source.full_name} is a {kind}, which has no _id index; "
             "name the collection behind it, or copy its records into one"
         )
     if not about.get("idIndex"):
         raise ConfigError(
-            f"[source] collection: {source.full_name} has no index on _id, which the job reads it by; "
+            f"{section} collection: {source.full_name} has no index on _id, which the job reads it by; "
             "copy its records into a collection that has one"
         )
 
@@ -94,6 +94,17 @@ def check_target(source: RetryingCollection, target: RetryingCollection) -> None
             "ids that are equal in one may differ in the other; choose another, or drop it if it is empty "
             "(the job creates it again)"
         )
+
+
+def check_different(reference: RetryingCollection, others: Mapping[str, RetryingCollection]) -> None:
+    """Raise ConfigError if a reference is one of other collections, given by name, under any name."""
+    about = _describe(reference)
+    for name, other in others.items():
+        about_other = _describe(other)
+        if about and about_other and about["info"]["uuid"] == about_other["info"].get("uuid"):
+            raise ConfigError(
+                f"[[reference]] collection: {reference.full_name} is {name} itself; name another collection"
+            )
 
 
 def check_ledger_place(beside: RetryingCollection) -> None:

@@ -244,6 +244,11 @@ class IdSet:
         hashes = np.concatenate([_none(), *map(digests, chunks)])
         return cls(hashes[np.argsort(hashes[:, 0])])
 
+    def including(self, chunks: Iterable[Iterable[bytes]]) -> IdSet:
+        """Return the set with the ids of further sequences."""
+        hashes = np.concatenate([self._sorted, *map(digests, chunks)])
+        return IdSet(hashes[np.argsort(hashes[:, 0])])
+
     def __len__(self) -> int:
         return len(self._sorted)
 

@@ -21,7 +21,7 @@ from dedup_job.errors import ConfigError
 from dedup_job.mongo.client import is_refused, name_of_refusal
 from dedup_job.mongo.ids import IdSet, has_nan, id_of, plain_nans, portions, selector
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.records import ADOPT, BACKFILL, RAW, RawIds
+from dedup_job.records import BACKFILL, OUTSIDE_SOURCE, RAW, RawIds
 from dedup_job.signals import SHUTDOWN
 
 # The earliest time that an ObjectId can hold.
@@ -65,7 +65,7 @@ class Window:
     def _ids_inside(self, decided: DecidedIds) -> RawIds:
         """Return the ids of a plan that may be in the range."""
         ids = decided.ids
-        if decided.mode == ADOPT:
+        if decided.mode in OUTSIDE_SOURCE:
             return ids.between(0, 0)
         if self.after is not None:
             return ids.between(0, 0) if decided.mode == BACKFILL else ids
@@ -153,14 +153,15 @@ def check_condition(source: RetryingCollection, condition: Mapping[str, Any]) ->
     source.attempt(explain_filter)
 
 
-def check_group_fields(source: RetryingCollection, paths: Sequence[str]) -> None:
-    """Raise ConfigError if no record has one of the fields in `[match] within`.
+def check_fields_exist(collection: RetryingCollection, setting: str, paths: Sequence[str]) -> None:
+    """Raise ConfigError, with the name of the setting, if no record has one of its fields.
 
     Usually one of the first records has it; only where none has it does the server read all of them.
     """
     for path in paths:
-        if source.find_one({}, {"_id": 1}) and not source.find_one({path: {"$exists": True}}, {"_id": 1}):
-            raise ConfigError(f"[match] within: no record of {source.full_name} has a field {path}")
+        has_field = {path: {"$exists": True}}
+        if collection.find_one({}, {"_id": 1}) and not collection.find_one(has_field, {"_id": 1}):
+            raise ConfigError(f"{setting}: no record of {collection.full_name} has a field {path}")
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from dedup_job.mongo.client import PERMISSION, STORAGE, TRANSIENT_CODES, RetryPo
 from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import id_of, plain_nans, selector
 from dedup_job.mongo.record_equality import has_dollar, has_empty_time, is_unchanged
+from dedup_job.mongo.references import Reference, RoutedLookup
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.records import RAW
@@ -48,10 +49,19 @@ class Target:
         collection: Collection[Any],
         retry: RetryPolicy = RetryPolicy(),
         read: Callable[[bytes], bytes] = bytes,
+        references: Sequence[Reference] = (),
     ) -> None:
-        """Set the collection, and how commands are retried; `read` as for a `Source`."""
+        """Set the collection, and how commands are retried.
+
+        Args:
+            collection: The collection.
+            retry: How long commands are retried.
+            read: As for a `Source`.
+            references: Collections in which reference records are looked up.
+        """
         self._collection = RetryingCollection(collection, self._what, retry).raw_bson()
-        self._lookup = Lookup(self._collection, read)
+        lookup = Lookup(self._collection, read)
+        self._lookup = RoutedLookup(lookup, references) if references else lookup
         self._warned_of_times = False
 
     def without_inserts(self) -> Target:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import cached_property
 from math import inf
 from typing import Protocol, Self
 
-from dedup_job.config import Settings
+from dedup_job.config import ReferenceSettings, Settings
 from dedup_job.errors import ConfigError, StateError, exit_code_of
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.keepers import KeeperRefetch, Keepers
@@ -30,17 +30,19 @@ from dedup_job.mongo.pages import (
     Pages,
     Window,
     check_condition,
-    check_group_fields,
+    check_fields_exist,
     rest_of_backfill,
     since,
 )
 from dedup_job.mongo.rate_limit import Pace, Rates
+from dedup_job.mongo.references import Reference
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Members, Source
 from dedup_job.mongo.target import SourceAsTarget, Target
 from dedup_job.pipeline.local_engine import Capacity, LocalEngine
 from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.records import BACKFILL, SYNC, Batch, RawIds
+from dedup_job.text.fields import TextFields
 
 # Characters of a text that are searched for the first difference.
 BEGINNING = 10_000
@@ -73,6 +75,7 @@ class Context:
         source_name: Full name of the source, `database.collection`.
         marks: Marks dropped records in the source.
         target: The target; without copies, the source in its place.
+        references: Collections whose texts count as kept.
         target_name: Full name of the target; without copies, of the source.
         target_records: The target, read like a source; for records that were in it before the job.
         ledger_place: Where the ledger is: its database, the name before `.dedup`, and how to retry.
@@ -113,7 +116,7 @@ class Context:
             self.ledger_place = (target.database, target.name, self.retry)
             self._check_source(source)
             check_condition(source, settings.source.condition)
-            check_group_fields(source, settings.match.within)
+            check_fields_exist(source, "[match] within", settings.match.within)
             if has_copies:
                 collection_checks.check_target(source, target)
             else:
@@ -123,6 +126,10 @@ class Context:
                 collection_checks.check_secondaries(source)
             servers = {"the source server": source_client, "the target server": target_client}
             self.throttle = LagThrottle(servers, limits.max_lag_seconds, self.retry)
+            references = [
+                self._open_reference(stack, reference, {"the source": source, "the target": target})
+                for reference in settings.reference
+            ]
             self._stack = stack.pop_all()
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
         self.source_name = source.full_name
@@ -135,10 +142,20 @@ class Context:
         )
         self.marks = Marks(source, field, pace)
         self._collections, self._pace = (source, target), pace
+        text_fields = settings.source.fields
+        self.references = [
+            Reference(
+                collection.full_name,
+                Source(collection.unretried, {}, size, self.retry, pace),
+                TextFields(reference.fields or text_fields, settings.match.within),
+                text_fields[0],
+            )
+            for reference, collection in zip(settings.reference, references, strict=True)
+        ]
         if has_copies:
-            self.target = Target(target.unretried, self.retry)
+            self.target = Target(target.unretried, self.retry, references=self.references)
         else:
-            self.target = SourceAsTarget(source.unretried, self.retry, field.without)
+            self.target = SourceAsTarget(source.unretried, self.retry, field.without, self.references)
         self.places = Places(source, target, has_copies)
         self.indexes = Indexes(source, target)
         self.source_pages = Pages(source, condition=settings.source.condition)
@@ -148,6 +165,36 @@ class Context:
         )
         self.target_records = Source(target.unretried, {}, size, self.retry)
         self.recipe: Recipe = make_recipe(settings)
+
+    def _open_reference(
+        self, stack: ExitStack, reference: ReferenceSettings, others: Mapping[str, RetryingCollection]
+    ) -> RetryingCollection:
+        """Connect to a reference collection, and check that it can be read and has its fields.
+
+        Args:
+            stack: Closes the connection.
+            reference: Its settings.
+            others: Collections that it must differ from, by name.
+
+        Raises:
+            ConfigError: If it cannot be read, is another collection of the job, or a field exists nowhere.
+        """
+        limits, what = self.settings.limits, f"the reference {reference.full_name}"
+        client = stack.enter_context(
+            connect(
+                self.settings.reference_uri(reference),
+                what,
+                limits.connect_seconds,
+                self.retry,
+                limits.allow_plaintext,
+            )
+        )
+        collection = RetryingCollection(client[reference.database][reference.collection], what, self.retry)
+        collection_checks.check_source(collection, "[[reference]]")
+        collection_checks.check_different(collection, others)
+        fields = (*(reference.fields or self.settings.source.fields), *self.settings.match.within)
+        check_fields_exist(collection, "[[reference]] fields", fields)
+        return collection
 
     def _check_source(self, source: RetryingCollection) -> None:
         """Check that the source exists and can be read.

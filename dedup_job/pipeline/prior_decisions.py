@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
+
+import numpy as np
 
 from dedup_job.errors import StateError
 from dedup_job.index.keepers import Keepers
@@ -15,12 +18,27 @@ from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window, prefetch
+from dedup_job.mongo.references import is_reference
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import InterruptedCounts
+from dedup_job.pipeline.job import commit_in_parts, make_plan
 from dedup_job.pipeline.local_engine import LocalEngine
 from dedup_job.pipeline.uncompared_records import skip_records
-from dedup_job.records import ADOPT, NIGHTLY, Batch, Counts, FingerprintedBatch, PlanTexts, RawIds, is_failure
+from dedup_job.records import (
+    NIGHTLY,
+    OUTSIDE_SOURCE,
+    UNIQUE,
+    Batch,
+    Counts,
+    FingerprintedBatch,
+    Plan,
+    PlanTexts,
+    RawIds,
+    is_failure,
+)
+
+log = logging.getLogger("dedup_job")
 
 SelectTexts = Callable[[PlanColumns], PlanTexts]
 
@@ -36,7 +54,8 @@ class PriorDecisions:
 
     Attributes:
         keepers: The texts of all plans, and the keeper of each.
-        adopted: Ids that were in the target before the job, or were left there by an undo or somebody else.
+        adopted: Ids that were in the target before the job, or were left there by an undo or others, and ids
+            of reference records.
         restored: Ids of records that a person restored.
         window: The range of source ids that the run reads, without the decided ids.
     """
@@ -83,6 +102,37 @@ class PriorDecisions:
         check_keepers(keepers, context.target)
         return cls(keepers, IdSet.of(adopted), IdSet.of(reader.overridden_ids()), window)
 
+    def with_references(
+        self, context: Context, engine: LocalEngine, commit: Callable[[Plan, Sequence[bytes]], Plan]
+    ) -> PriorDecisions:
+        """Add the reference records that no earlier run has read to the keepers.
+
+        All of them are kept, even copies of each other.
+
+        Args:
+            context: The open connections.
+            engine: Fingerprints the records.
+            commit: Applies a plan to raw records, and returns the plan as applied.
+
+        Returns:
+            These decisions, with the ids of the new records among the adopted ones.
+        """
+        new: list[RawIds] = []
+        for reference in context.references:
+            batches = prefetch(reference.new_batches(self.adopted))
+            for batch, prints in skip_records(engine.fingerprint_batches(batches)):
+                # A record without a text is in the plan, too, so that no later run reads it again.
+                plan = make_plan(batch, prints, [UNIQUE] * len(batch))
+                commit_in_parts(plan, batch.raws, commit)
+                self.keepers.load_plan(plan.texts)
+                judged = np.flatnonzero(prints.digests.any(axis=1))
+                numbers = self.keepers.find_texts(prints.digests[judged])
+                self.keepers.cache_shingles(numbers, prints.shingles.take(judged))
+                new.append(RawIds.of(batch.ids))
+        if new:
+            log.info("reference records read", extra={"fields": {"records": sum(map(len, new))}})
+        return replace(self, adopted=self.adopted.including(new))
+
     def fingerprint(self, engine: LocalEngine, batches: Iterable[Batch]) -> Iterator[FingerprintedBatch]:
         """Yield batches with their fingerprints, reading ahead; restored records are not compared."""
         return skip_records(engine.fingerprint_batches(prefetch(batches)), self.restored.among)
@@ -101,7 +151,7 @@ def load_keepers(
         reader: The ledger.
         head: The head of the ledger.
         keepers: Filled with the plans' texts.
-        adopted: Extended with the ids of each plan of an adoption.
+        adopted: Extended with the ids of adopted records and of reference records.
         texts_of: Selects the texts of a plan to load; all by default.
     """
     known = head.counts.unique + head.counts.near
@@ -109,7 +159,7 @@ def load_keepers(
     for plan in reader.plan_columns(head):
         if len(texts := texts_of(plan)):
             keepers.load_plan(texts)
-        if plan.mode == ADOPT:
+        if plan.mode in OUTSIDE_SOURCE:
             adopted.append(plan.ids)
         yield plan
 
@@ -122,7 +172,9 @@ def check_keepers(keepers: Keepers, target: Target) -> None:
     """
     if not target.holds_copies:
         return
-    for sample in (keepers.sample(SAMPLED_KEEPERS), keepers.newest(NEWEST_KEEPERS)):
+    for drawn in (keepers.sample(SAMPLED_KEEPERS), keepers.newest(NEWEST_KEEPERS)):
+        # Reference records belong to somebody else, who may delete them.
+        sample = [raw_id for raw_id in drawn if not is_reference(raw_id)]
         gone = len(target.absent(sample))
         if 2 * gone > len(sample):
             raise StateError(

@@ -20,12 +20,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import annotated_types
 import click
-from pydantic import BaseModel, SecretStr
+from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from dedup_job.cli import commands
 from dedup_job.cli.options import SECTIONS as SECTIONS_OF_COMMANDS
-from dedup_job.config import Settings, keys_of
+from dedup_job.config import keys_of, section_model
 from dedup_job.fingerprint.recipe import PROFILES
 from scripts.dev.docs_settings import INTRODUCTION, MEANINGS, SECTIONS
 
@@ -79,12 +79,10 @@ def settings_page() -> str:
     """Return the page of the settings: a table for each section, and the profiles."""
     parts = [INTRODUCTION.replace("# Settings\n", f"# Settings\n\n{GENERATED}\n", 1)]
     for section in SECTIONS:
-        model = Settings.model_fields[section].annotation
-        assert isinstance(model, type)
-        assert issubclass(model, BaseModel)
-        rows = [_setting_row(section, key, info) for key, info in keys_of(model).items()]
+        rows = [_setting_row(section, key, info) for key, info in keys_of(section_model(section)).items()]
         table = "\n".join(["| key | type | default | meaning | example |", "|---|---|---|---|---|", *rows])
-        parts.append(f"## `[{section}]`\n\n{SECTIONS[section]}\n\n{table}\n")
+        title = f"[[{section}]]" if section == "reference" else f"[{section}]"
+        parts.append(f"## `{title}`\n\n{SECTIONS[section]}\n\n{table}\n")
     parts.append(_profiles())
     return "\n".join(parts)
 

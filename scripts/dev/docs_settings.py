@@ -46,6 +46,8 @@ SECTIONS = {
     "[Spark](../how-to/use-spark.md).",
     "limits": "Batch sizes, timeouts, read rates, and the guards that stop a run "
     "([exit code 5](../how-to/recover-from-exit-codes.md#5-a-guard-stopped-the-run)).",
+    "reference": "Further collections whose texts count as kept, once for each: "
+    "[reference collections](../how-to/against-a-reference-collection.md).",
     "report": "Saved reports, the HTML page, and [monitoring](../how-to/watch-a-run.md).",
 }
 
@@ -159,6 +161,15 @@ MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
         "max_drop_share": ("guard: share of records dropped, from 10,000 records on", "0.5"),
         "max_group": ("guard: duplicates of one record", "1000"),
         "max_vanished_share": ("guard: share of records deleted from the source, for `sync`", "0.1"),
+    },
+    "reference": {
+        "database": ("database of the reference", '"shop"'),
+        "collection": ("collection that is only read; views and time series are refused", '"tests"'),
+        "fields": ("dotted paths of its text fields; default: those of the source", '["question"]'),
+        "uri_env": (
+            "environment variable with its connection string; default: the source's connection",
+            '"DEDUP_REFERENCE_URI"',
+        ),
     },
     "report": {
         "directory": ("folder for the reports of runs, as JSON; default: they are only printed", '"reports"'),

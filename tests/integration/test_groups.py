@@ -119,11 +119,10 @@ def test_verify_finds_a_record_that_was_dropped_for_one_of_another_group(
         return separate(prints, [groups[0]] * len(groups))
 
     separate = fingerprinter.separate_groups
-    monkeypatch.setattr(fingerprinter, "separate_groups", mixed_up)
-    grouped.decide("backfill")
-    monkeypatch.undo()
+    with monkeypatch.context() as faulty:
+        faulty.setattr(fingerprinter, "separate_groups", mixed_up)
+        grouped.decide("backfill")
     assert dropped(grouped)[1] == 0
-    without_workers(monkeypatch.setattr)
     assert differences(grouped) == ["group_differs"]
 
 
@@ -136,6 +135,7 @@ def answers(job: Job, *lines: Any) -> list[tuple[str, Any]]:
     return [(answer["verdict"], answer["keeper"]) for answer in found]
 
 
+@pytest.mark.long
 def test_commands_take_and_name_the_group(grouped: Job) -> None:
     assert grouped.command("backfill").returncode == 0
     asked = [{"text": NEAR, "site": site} for site in ("a", "b", "c")]
@@ -162,7 +162,6 @@ def test_commands_take_and_name_the_group(grouped: Job) -> None:
     assert missing["rules"][0]["what"] == 'they are in different groups: site is missing and "a"'
     # Measured on the texts alone: equal texts are equal, whatever their groups.
     assert (missing["similarity"], missing["rules"][1]["is_met"]) == (1.0, True)
-    assert "within site" in grouped.command("status").stdout + grouped.command("report").stdout
 
 
 def test_the_page_shows_records_by_their_group(grouped: Job) -> None:
@@ -191,8 +190,8 @@ def test_a_bad_setting_is_refused_before_anything_is_written(
     grouped.set("match", **settings)
     before = grouped.hash()
     for command in ("backfill", "report"):
-        assert told(grouped.command(command)) == (code, grouped.command(command).stderr.strip())
-        assert message in grouped.command(command).stderr
+        found, line = told(grouped.command(command))
+        assert (found, message in line) == (code, True), line
     assert grouped.hash() == before
 
 

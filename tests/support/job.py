@@ -38,7 +38,7 @@ class Job:
     uri: str
     folder: Path
     forks: Callable[[], Forks] | None = None
-    tables: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tables: dict[str, Any] = field(default_factory=dict)
     has_copies: bool = True
 
     def __post_init__(self) -> None:
@@ -89,7 +89,10 @@ class Job:
     def config_file(self) -> Path:
         lines = []
         for section, values in self.tables.items():
-            lines += [f"[{section}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
+            # A list of tables is a section that may come several times.
+            for table in values if isinstance(values, list) else [values]:
+                lines.append(f"[[{section}]]" if isinstance(values, list) else f"[{section}]")
+                lines += [f"{key} = {json.dumps(value)}" for key, value in table.items()]
         path = self.folder / "job.toml"
         path.write_text("\n".join(lines) + "\n", "utf-8")
         return path

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dedup_job.cli import commands
-from dedup_job.config import Settings, check_settings
+from dedup_job.config import Settings, check_settings, section_model
 from dedup_job.errors import DedupError
 from scripts.dev import docs_reference, docs_settings
 
@@ -116,8 +116,8 @@ def test_a_generated_page_is_up_to_date(page: str) -> None:
 
 def test_every_setting_and_no_other_has_a_meaning() -> None:
     keys = {
-        section: {one.alias or name for name, one in field.annotation.model_fields.items()}  # type: ignore[union-attr]
-        for section, field in Settings.model_fields.items()
+        section: {one.alias or name for name, one in section_model(section).model_fields.items()}
+        for section in Settings.model_fields
     }
     assert {section: set(meanings) for section, meanings in docs_settings.MEANINGS.items()} == keys
     assert set(docs_settings.SECTIONS) == set(keys)
@@ -129,6 +129,9 @@ def settings_with(section: str, key: str, value: object) -> Settings:
         "source": {"database": "shop", "collection": "pages", "fields": ["body"]},
         "target": {"database": "shop", "collection": "pages_unique"},
     }
+    table = {"database": "shop", "collection": "tests", key: value}
+    if section == "reference":
+        return check_settings({**tables, "reference": [table]}, "shop.toml")
     tables.setdefault(section, {})[key] = value
     return check_settings(tables, "shop.toml")
 
