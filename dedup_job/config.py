@@ -28,6 +28,7 @@ from pydantic.fields import FieldInfo
 
 from dedup_job.config_errors import describe_errors
 from dedup_job.errors import ConfigError, UsageError
+from dedup_job.fingerprint.prefer_rule import LENGTH, NUMBERS, TIMES, PreferRule
 
 # Error messages quote the descriptions: "expected the name of ...".
 Name = Annotated[str, Field(min_length=1)]
@@ -217,6 +218,30 @@ class RecipeSettings(Section):
     user_words: File | None = None
 
 
+PREFER_RULES = (
+    '"longest", "newest", "oldest", {field = "published", order = "newest"} or "oldest", '
+    '{field = "score", order = "descending"} or "ascending"'
+)
+
+
+def _parse_rule(rule: Any) -> PreferRule:
+    """Return a rule of `[match] prefer`.
+
+    Raises:
+        ValueError: If there is no such rule.
+    """
+    match rule:
+        case PreferRule():
+            return rule
+        case str() if rule in (LENGTH, *TIMES):
+            return PreferRule(rule)
+        case {"field": str(field), "order": str(order)} if (
+            len(rule) == 2 and order in TIMES + NUMBERS and all(field.split("."))
+        ):
+            return PreferRule(order, field)
+    raise ValueError(f"rules such as {PREFER_RULES}")
+
+
 class MatchSettings(Section):
     """`[match]`: when two texts match; None means the profile's value."""
 
@@ -228,6 +253,7 @@ class MatchSettings(Section):
     shingle: int | None = Field(None, ge=1, le=32)
     numbers: Literal["ignore", "distinguish"] = "ignore"
     within: tuple[Name, ...] = Field((), strict=False)
+    prefer: tuple[PreferRule, ...] = Field((), strict=False)
     cache_mb: int = Field(256, ge=1)
 
     @field_validator("within")
@@ -237,6 +263,13 @@ class MatchSettings(Section):
         if len(set(value)) < len(value):
             raise ValueError("each field once")
         return value
+
+    @field_validator("prefer", mode="before")
+    @classmethod
+    def _are_rules(cls, value: Any) -> Any:
+        if not isinstance(value, (list, tuple)):
+            raise ValueError(f"a list of rules: {PREFER_RULES}")
+        return tuple(map(_parse_rule, value))
 
 
 class EngineSettings(Section):

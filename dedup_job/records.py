@@ -91,6 +91,7 @@ class Fingerprints:
         hashes: uint64, shape (n, 2), `digest` of the raw record.
         shingles: The sorted distinct 32-bit shingle hashes of each text.
         partial: bool, shape (n,), whether some fields of the text are missing or empty.
+        ranks: uint64, shape (n, rules), how good the records are by `[match] prefer`; None without it.
     """
 
     reasons: Sequence[str]
@@ -101,6 +102,7 @@ class Fingerprints:
     hashes: npt.NDArray[np.uint64]
     shingles: Ragged
     partial: npt.NDArray[np.bool_]
+    ranks: npt.NDArray[np.uint64] | None = None
 
     def __len__(self) -> int:
         return len(self.reasons)
@@ -122,6 +124,7 @@ class Fingerprints:
             hashes=np.concatenate([part.hashes for part in parts]),
             shingles=Ragged.join([part.shingles for part in parts]),
             partial=np.concatenate([part.partial for part in parts]),
+            ranks=_join_ranks(parts),
         )
 
     def take(self, rows: Sequence[int]) -> Fingerprints:
@@ -135,6 +138,7 @@ class Fingerprints:
             hashes=self.hashes[rows],
             shingles=self.shingles.take(rows),
             partial=self.partial[rows],
+            ranks=None if self.ranks is None else self.ranks[rows],
         )
 
     @classmethod
@@ -150,6 +154,15 @@ class Fingerprints:
             shingles=Ragged.empty(1),
             partial=np.zeros(1, np.bool_),
         )
+
+
+def _join_ranks(parts: Sequence[Fingerprints]) -> npt.NDArray[np.uint64] | None:
+    """Return the ranks of all parts; a part without ranks, of records without a text, gets zeros."""
+    rules = max((part.ranks.shape[1] for part in parts if part.ranks is not None), default=0)
+    if not rules:
+        return None
+    ranks = [np.zeros((len(part), rules), np.uint64) if part.ranks is None else part.ranks for part in parts]
+    return np.concatenate(ranks)
 
 
 class Action(IntEnum):
@@ -309,6 +322,9 @@ SYNC = "sync"
 UPDATE = "update"
 # Decides nothing: its records have changed only outside the fields of their text.
 RENEW = "renew"
+# Decide records again with `[match] prefer`: keepers that better records replaced, and records that were
+# dropped for such keepers.
+REPLACE, REDECIDE = "replace", "redecide"
 # Keeps the target's own records; none of them counts as a decided record of the source.
 ADOPT = "adopt"
 # Keeps records of a reference collection; they do not count as decided either.
@@ -388,6 +404,7 @@ class PlanTexts:
         keys: uint32, shape (n, bands), band keys; zeros where there are none.
         digests: uint64, shape (n, 2), digests of the cleaned texts.
         is_kept: bool, shape (n,), whether the record is unique.
+        ranks: uint64, shape (n, rules), how good the records are by `[match] prefer`; None without it.
     """
 
     ids: RawIds
@@ -396,6 +413,7 @@ class PlanTexts:
     keys: npt.NDArray[np.uint32]
     digests: npt.NDArray[np.uint64]
     is_kept: npt.NDArray[np.bool_]
+    ranks: npt.NDArray[np.uint64] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -406,7 +424,8 @@ class PlanTexts:
             name: getattr(self, name)[rows]
             for name in ("bits", "has_fingerprint", "keys", "digests", "is_kept")
         }
-        return replace(self, ids=self.ids.take(rows), **columns)
+        ranks = None if self.ranks is None else self.ranks[rows]
+        return replace(self, ids=self.ids.take(rows), ranks=ranks, **columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,6 +440,9 @@ class Plan:
         keys: uint32, shape (n, bands), band keys; zeros where there are none.
         digests: uint64, shape (n, 2), digests of the cleaned texts; zeros where there is no text to judge.
         hashes: uint64, shape (n, 2), digests of the raw records.
+        ranks: uint64, shape (n, rules), how good the records are by `[match] prefer`; None without it.
+        displaced: Raw ids of earlier keepers that match a better record which this plan keeps; they must be
+            decided again.
     """
 
     ids: Sequence[bytes]
@@ -430,6 +452,8 @@ class Plan:
     keys: npt.NDArray[np.uint32]
     digests: npt.NDArray[np.uint64]
     hashes: npt.NDArray[np.uint64]
+    ranks: npt.NDArray[np.uint64] | None = None
+    displaced: Sequence[bytes] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -455,12 +479,29 @@ class Plan:
             part_size += size
         return list(pairwise([*starts, len(self)]))
 
+    @classmethod
+    def join(cls, parts: Sequence[Plan]) -> Plan:
+        """Concatenate the rows of all parts, at least one; `displaced` is left empty."""
+        ranks = [part.ranks for part in parts if part.ranks is not None]
+        return cls(
+            ids=[raw_id for part in parts for raw_id in part.ids],
+            verdicts=[verdict for part in parts for verdict in part.verdicts],
+            bits=np.concatenate([part.bits for part in parts]),
+            has_fingerprint=np.concatenate([part.has_fingerprint for part in parts]),
+            keys=np.concatenate([part.keys for part in parts]),
+            digests=np.concatenate([part.digests for part in parts]),
+            hashes=np.concatenate([part.hashes for part in parts]),
+            ranks=np.concatenate(ranks) if ranks else None,
+        )
+
     def part(self, start: int, stop: int) -> Plan:
         """Return the plan of the records from row `start` up to, and not including, row `stop`."""
         if (start, stop) == (0, len(self)):
             return self
-        columns = {column.name: getattr(self, column.name)[start:stop] for column in fields(self)}
-        return replace(self, **columns)
+        columns = {column.name: getattr(self, column.name) for column in fields(self)}
+        del columns["displaced"]
+        cut = {name: column[start:stop] for name, column in columns.items() if column is not None}
+        return replace(self, **cut)
 
     def take(self, rows: Sequence[int]) -> Plan:
         """Return the plan of the records in these rows."""
@@ -469,7 +510,8 @@ class Plan:
             for name in ("bits", "has_fingerprint", "keys", "digests", "hashes")
         }
         ids, verdicts = [self.ids[row] for row in rows], [self.verdicts[row] for row in rows]
-        return replace(self, ids=ids, verdicts=verdicts, **columns)
+        ranks = None if self.ranks is None else self.ranks[rows]
+        return replace(self, ids=ids, verdicts=verdicts, ranks=ranks, **columns)
 
     def rows(self, *actions: Action) -> list[int]:
         """Return the rows whose verdict has one of these actions."""
@@ -488,6 +530,7 @@ class Plan:
             self.keys[rows],
             self.digests[rows],
             is_kept[rows],
+            None if self.ranks is None else self.ranks[rows],
         )
 
     def without(self, failed: Mapping[int, Verdict], gone: Iterable[bytes] = ()) -> Plan:
@@ -529,6 +572,9 @@ class Promotions:
         self._duplicates: dict[int | bytes, dict[bytes, deque[int]]] = {}
         self._promoted: set[int] = set()
         kept: dict[bytes, int] = {}
+        if plan.ranks is not None:
+            # With `[match] prefer`, a keeper may come after its duplicates.
+            kept = {plan.ids[row]: row for row in plan.rows(*COPYING_ACTIONS)}
         for row, (raw_id, verdict) in enumerate(zip(plan.ids, plan.verdicts, strict=True)):
             if verdict.action in COPYING_ACTIONS:
                 kept[raw_id] = row

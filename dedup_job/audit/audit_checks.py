@@ -261,12 +261,20 @@ KEEPERS_ALTERED = """SELECT DISTINCT k.id AS id FROM decided d JOIN decided k ON
     JOIN target t ON t.id = k.id WHERE d.action = 1 AND t.hash != k.hash"""
 
 # Asked of a keeper's own decision, which a sample may lack.
-OF_KEEPERS = tuple(kind for kind in RECORDS if kind.name in ("keeper_not_kept", "keeper_later"))
+OF_KEEPERS = ("keeper_not_kept", "keeper_later")
+# With `[match] prefer`, a keeper may come after its duplicates in the same plan.
+IN_A_LATER_PLAN = """SELECT d.id FROM decided d JOIN decided k ON k.id = d.keeper
+    WHERE d.action = 1 AND k.place >> 32 > d.place >> 32"""
 
 
 def checks_of_records(context: Context) -> tuple[Check, ...]:
     """Return the checks of single records that fit the settings."""
-    return RECORDS if context.target.holds_copies else WITHOUT_COPIES
+    checks = RECORDS if context.target.holds_copies else WITHOUT_COPIES
+    if not context.recipe.matching.prefer:
+        return checks
+    return tuple(
+        replace(kind, question=IN_A_LATER_PLAN) if kind.name == "keeper_later" else kind for kind in checks
+    )
 
 
 # Records shown of each kind of difference.

@@ -140,8 +140,13 @@ def check_unmoved(audit: AuditSession) -> None:
         raise LeaseHeld("a run changed this target during the verification; verify again")
 
 
-def read_fitting_head(context: Context, reader: LedgerReader) -> Head:
+def read_fitting_head(context: Context, reader: LedgerReader, settles: bool = False) -> Head:
     """Return the state of the ledger.
+
+    Args:
+        context: The open connections.
+        reader: The ledger.
+        settles: Whether the command finishes an interrupted replacement of keepers itself.
 
     Raises:
         ConfigError: If there is none, or it belongs to other settings.
@@ -154,7 +159,7 @@ def read_fitting_head(context: Context, reader: LedgerReader) -> Head:
     check_fits(head, origin)
     check_filter(head, origin)
     check_places(head, origin)
-    check_whole(head)
+    check_whole(head, settles)
     return head
 
 

@@ -34,6 +34,8 @@ COLUMN_ORDER = (
     "distances",
     "similarities",
 )
+# Further columns, in this order, of a plan that was made with `[match] prefer`.
+PREFER_ORDER = ("ranks", "displaced")
 UNIQUE, DUPLICATE, UNCHECKED, REFUSED = range(4)
 # The collection that has a row for each decision of a kind, and what the row says.
 ROWS_IN = {DUPLICATE: "dropped", UNCHECKED: "exceptions", REFUSED: "exceptions"}
@@ -99,6 +101,7 @@ def read_plan_document(packed: Mapping[str, Any]) -> AuditedPlan:
     """
     try:
         columns = {name: bytes(packed[name]) for name in COLUMN_ORDER}
+        columns |= {name: bytes(packed[name]) for name in PREFER_ORDER if name in packed}
         state = hashlib.sha256("\n".join(packed["reason_names"]).encode())
         for column in columns.values():
             state.update(len(column).to_bytes(8, "little") + column)
@@ -147,6 +150,10 @@ def _decisions(packed: Mapping[str, Any], columns: Mapping[str, bytes]) -> Itera
             # The same fields in the same order as the writer's, since the raw bytes are compared.
             key = row_key(raw_id, packed["mode"] == "adopt")
             about |= {"run": packed["run"], "at": packed["at"]}
+            if action == DUPLICATE and "ranks" in packed:
+                rank = _big_endian(columns["ranks"], row, len(ids))
+                is_replaced = packed["mode"] == "replace"
+                about |= {"plan": packed["_id"]["number"], "rank": rank, "replaced": is_replaced}
             fields = (as_field(keeper, "keeper") if keeper else b"") + elements(encode(about))
             note = hashlib.blake2b(document(elements(key), fields), digest_size=16).digest()
         place = (packed["_id"]["number"] << 32) + row
@@ -156,3 +163,10 @@ def _decisions(packed: Mapping[str, Any], columns: Mapping[str, bytes]) -> Itera
     # Distances or similarities may be left over.
     if next(matches, None):
         raise ValueError("the columns are not of one length")
+
+
+def _big_endian(ranks: bytes, row: int, rows: int) -> bytes:
+    """Return the rank of a record as its row has it: big-endian."""
+    size = len(ranks) // rows
+    values = [value for (value,) in struct.iter_unpack("<Q", ranks[row * size : (row + 1) * size])]
+    return struct.pack(f">{len(values)}Q", *values)

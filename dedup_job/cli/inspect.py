@@ -136,6 +136,12 @@ def find_texts(config: Path, file: Path, as_texts: bool, only_references: bool, 
 @click.option(
     "--max-similarity", "most", type=click.FloatRange(0, 1), help="Only pairs with at most this similarity."
 )
+@click.option(
+    "--replaced",
+    "is_replaced",
+    is_flag=True,
+    help="Only records that were kept until a better record came ([match] prefer).",
+)
 @click.option("--numbers-only", is_flag=True, help="Only pairs whose texts differ in nothing but numbers.")
 @click.option("--where", help="Only records that match this filter (extended JSON).")
 @click.option(
@@ -174,7 +180,7 @@ def list_decided(config: Path, ids_only: bool, as_csv: bool, **options: Any) -> 
     settings, output = prepare_settings(config, options)
     if ids_only + as_csv + output.as_json > 1:
         raise UsageError("--ids, --csv and --json are three forms of output; give only one of them")
-    filters = {name: options[name] for name in ("verdict", "reason", "run", "least", "most")}
+    filters = {name: options[name] for name in ("verdict", "reason", "run", "least", "most", "is_replaced")}
     selection = Selection(**filters, order=options["order"], is_reversed=options["is_reversed"])
     where = parse_where(options["where"], options["allow_js"])
     has_texts = not (ids_only or as_csv)

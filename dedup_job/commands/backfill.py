@@ -5,8 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
+from dedup_job.fingerprint.ranks import BEST
 from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
@@ -15,8 +19,13 @@ from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window, prefetch
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
-from dedup_job.pipeline.guards import Guards, WarningList, check_first_records, stop_run
+from dedup_job.pipeline.guards import Guards, PreferGuard, WarningList, check_first_records, stop_run
 from dedup_job.pipeline.job import Observe, commit_in_parts, make_plan
+from dedup_job.pipeline.ledger_decisions import (
+    LedgerDecisions,
+    check_rights_to_replace,
+    start_replacement,
+)
 from dedup_job.pipeline.local_engine import LocalEngine
 from dedup_job.pipeline.prior_decisions import (
     PriorDecisions,
@@ -55,16 +64,20 @@ def decide(
     source, target = context.source, context.target
     warnings = WarningList()
     context.check_no_foreign_records(context.ledger_reader().head())
+    check_rights_to_replace(context)
     with context.ledger(run, consent) as ledger, context.engine() as engine:
-        head = ledger.recover(source, target)
+        head = ledger.recover(source, target, settles=True)
         # Asked before the first read, so that records that arrive during the run are left to the next run.
         looked, newest = source.begin_scan()
         keepers = context.keepers(target, engine)
         warn = warnings if consent.allow else stop_run
+        prefer = PreferGuard(context.recipe.matching.prefer, warn, warnings)
         before = interrupted_runs(context, ledger)
         guards = Guards.of(context.settings.limits, warn, before, fields=context.recipe.reader.fields)
         past = PriorDecisions.read(context, ledger, head, keepers, context.window(mode, head))
         past = past.with_references(context, engine, partial(ledger.keep_references, target=target))
+        store = LedgerDecisions(ledger, target)
+        replacement = start_replacement(context, engine, past, target, store, head.next)
 
         ledger.begin_deciding(expected)
 
@@ -73,24 +86,30 @@ def decide(
                 guards.check(plan)
                 return ledger.commit(plan, raws, target, mode)
 
-            batches = check_first_records(past.fingerprint(engine, source.batches(window)), guards.first)
+            batches = check_first_records(
+                prefer.watch(past.fingerprint(engine, source.batches(window))), guards.first
+            )
+            if replacement is not None:
+                return replacement.decide_batches(batches, commit, observe)
             return job.run(
                 job.Job(batches, context.recipe.matching, keepers, target, commit, observe, past.adopted)
             )
 
         counts, is_full = SourceScan(context, ledger, head, mode, looked)(past.window, decide_window)
+        replaced = replacement.settle() if replacement is not None else None
         warn_missing_keepers(keepers, warnings)
         ledger.store_scan(looked, newest, is_full)
         report = RunSummary(
             run.name,
             mode,
-            counts,
+            counts + replaced.own if replaced is not None else counts,
             time.monotonic() - started,
             context.recipe.digest,
             context.recipe.about,
             keepers.summary,
             ledger.refused_before(),
             warnings.messages,
+            replaced=replaced,
         )
         ledger.close({**report.as_json(), "exit_code": report.exit_code})
     return report
@@ -142,6 +161,9 @@ def plan_adoption(
     restored = IdSet.of(reader.overridden_ids())
     for batch, prints in skip_records(engine.fingerprint_batches(batches), restored.among):
         verdicts = [Verdict(Action.UNCHECKED, reason) if reason else UNIQUE for reason in prints.reasons]
+        if prints.ranks is not None:
+            # The job never removes them, so no record may be better.
+            prints = replace(prints, ranks=np.full_like(prints.ranks, BEST))
         yield batch, make_plan(batch, prints, verdicts)
 
 

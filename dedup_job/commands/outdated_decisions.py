@@ -27,6 +27,7 @@ from dedup_job.records import (
     OUTSIDE_SOURCE,
     VANISHED,
     Action,
+    Fingerprints,
     Plan,
     PlanTexts,
     Verdict,
@@ -231,7 +232,7 @@ class OutdatedScan:
         return (row for row, keeper in keepers.items() if keeper in moved or keeper in earlier)
 
     def _rows_with_same_text(self, plan: Plan, rows: Sequence[int], exempt: Collection[bytes]) -> set[int]:
-        """Return the rows whose text has not changed, so that the verdict is still valid.
+        """Return the rows whose text and rank have not changed, so that the verdict is still valid.
 
         Args:
             plan: The plan.
@@ -246,11 +247,21 @@ class OutdatedScan:
         same = set[int]()
         for records in self.context.source.fetch(list(by_text)):
             prints = self.engine.fingerprint([*records.values()])
-            for raw_id, digest in zip(records, prints.digests, strict=True):
+            for place, (raw_id, digest) in enumerate(zip(records, prints.digests, strict=True)):
+                row = by_text.get(raw_id)
                 # A digest of zeros means "no text".
-                if raw_id in by_text and digest.any() and (digest == plan.digests[by_text[raw_id]]).all():
-                    same.add(by_text[raw_id])
+                if row is None or not digest.any() or (digest != plan.digests[row]).any():
+                    continue
+                if _have_same_rank(prints, place, plan, row):
+                    same.add(row)
         return same
+
+
+def _have_same_rank(prints: Fingerprints, place: int, plan: Plan, row: int) -> bool:
+    """Return whether a record is as good by `[match] prefer` as when it was judged."""
+    if prints.ranks is None or plan.ranks is None:
+        return True
+    return bool((prints.ranks[place] == plan.ranks[row]).all())
 
 
 def _earlier_decision(

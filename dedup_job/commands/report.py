@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dedup_job.commands.backfill import plan_adoption
+from dedup_job.commands.dry_run_decisions import DryRunDecisions
 from dedup_job.commands.status import expected_records
 from dedup_job.index.digest_index import DigestIndex
 from dedup_job.ledger.compatibility import Consent, check_filter, check_fits, check_places, check_whole
@@ -18,8 +19,9 @@ from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import ReadOnlyTarget, Target
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context, first_records
-from dedup_job.pipeline.guards import Guards, InterruptedCounts, WarningList, check_first_records
+from dedup_job.pipeline.guards import Guards, InterruptedCounts, PreferGuard, WarningList, check_first_records
 from dedup_job.pipeline.job import Observe
+from dedup_job.pipeline.ledger_decisions import start_replacement
 from dedup_job.pipeline.prior_decisions import (
     PriorDecisions,
     SourceScan,
@@ -111,33 +113,42 @@ def dry_run(
             past = PriorDecisions.none(keepers, window)
         else:
             past = PriorDecisions.read(context, reader, head, keepers, window, foreign=adopted)
+        first_number = head.next if head else 0
+        blank = context.recipe.unchecked("", b"")
+        store = DryRunDecisions(reader if head else None, first_number, target.accept, blank)
+        replacement = start_replacement(context, engine, past, target, store, first_number)
+        prefer = PreferGuard(context.recipe.matching.prefer, warnings, warnings)
 
         past = past.with_references(context, engine, lambda plan, raws: plan)
 
         def decide_window(window: Window, _: str) -> Counts:
             def accept(plan: Plan, raws: Sequence[bytes]) -> Plan:
                 guards.check(plan)
-                return target.accept(plan)
+                return store.commit(plan) if replacement is not None else target.accept(plan)
 
             records = first_records(context.source.batches(window), options.limit)
-            batches = check_first_records(past.fingerprint(engine, records), guards.first)
+            batches = check_first_records(prefer.watch(past.fingerprint(engine, records)), guards.first)
+            if replacement is not None:
+                return replacement.decide_batches(batches, accept, observe)
             return job.run(
                 job.Job(batches, context.recipe.matching, keepers, target, accept, observe, past.adopted)
             )
 
         looked, _ = context.source.begin_scan()
         counts, _ = SourceScan(context, reader, head, mode, looked)(past.window, decide_window)
+        replaced = replacement.settle() if replacement is not None else None
         warn_missing_keepers(keepers, warnings)
     return RunSummary(
         RunId.new(mode).name,
         f"report ({mode})",
-        counts,
+        counts + replaced.own if replaced is not None else counts,
         time.monotonic() - started,
         context.recipe.digest,
         context.recipe.about,
         keepers.summary,
         warnings=warnings.messages,
         adopted=sum(map(len, adopted)),
+        replaced=replaced,
     )
 
 
@@ -154,7 +165,7 @@ def read_checked_head(context: Context, reader: LedgerReader, consent: Consent) 
     origin = context.origin
     check_fits(head, origin)
     check_filter(head, origin, consent)
-    check_whole(head)
+    check_whole(head, settles=True)
     check_places(head, origin, consent)
     # A run forgets the time of the last full scan when a person accepts a new filter or collection.
     return replace(head, looked=None) if consent.filter or consent.moved else head

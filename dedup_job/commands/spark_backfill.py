@@ -125,6 +125,8 @@ def decide(
 
 
 def _check_radius(recipe: Recipe) -> None:
+    if recipe.matching.prefer:
+        raise ConfigError("[match] prefer: Spark does not support it; use --engine local")
     if recipe.matching.radius >= recipe.bits // SEGMENT_BITS:
         raise ConfigError(
             f"[match] radius: from {recipe.bits // SEGMENT_BITS} on, each text is compared with all others, "

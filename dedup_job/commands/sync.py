@@ -17,6 +17,7 @@ from dedup_job.errors import LeaseHeld
 from dedup_job.ledger.archive_moves import ArchiveMoves
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.compatibility import Consent
+from dedup_job.ledger.head import Head
 from dedup_job.ledger.plan_format import Before
 from dedup_job.ledger.replaced_decisions import PAGE, EarlierDecision
 from dedup_job.ledger.run_history import RunId
@@ -26,8 +27,14 @@ from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import FailureGuard, WarningList, check_vanished, stop_run
 from dedup_job.pipeline.job import Observe
+from dedup_job.pipeline.ledger_decisions import (
+    LedgerDecisions,
+    check_rights_to_replace,
+    start_replacement,
+)
 from dedup_job.pipeline.local_engine import LocalEngine
 from dedup_job.pipeline.prior_decisions import PriorDecisions
+from dedup_job.pipeline.replace_keepers import KeeperReplacement
 from dedup_job.records import (
     CONFLICT,
     COPYING_ACTIONS,
@@ -59,14 +66,28 @@ def finish_interrupted(context: Context, consent: Consent = Consent()) -> Mappin
     Raises:
         LeaseHeld: If another run is in progress.
     """
-    head = read_fitting_head(context, context.ledger_reader())
-    if head.pending is None and head.lease is None:
+    head = read_fitting_head(context, context.ledger_reader(), settles=True)
+    if head.pending is None and head.lease is None and head.unsettled is None:
         return {}
+    check_rights_to_replace(context)
     with context.ledger(RunId.new(UPDATE), consent) as ledger:
-        ledger.recover(context.source, context.target)
+        head = ledger.recover(context.source, context.target, settles=True)
+        if head.unsettled is not None:
+            _settle_keepers(context, ledger, head)
         refused_before = ledger.refused_before()
         ledger.close({"exit_code": 0})
     return refused_before
+
+
+def _settle_keepers(context: Context, ledger: Ledger, head: Head) -> None:
+    """Finish replacing keepers by better records, which a killed run has left."""
+    with context.engine() as engine:
+        keepers = context.keepers(context.target, engine)
+        past = PriorDecisions.read(context, ledger, head, keepers, Window())
+        store = LedgerDecisions(ledger, context.target)
+        replacement = start_replacement(context, engine, past, context.target, store, head.next)
+        if replacement is not None:
+            replacement.settle()
 
 
 def guard_vanished(found: SourceComparison, max_share: float, is_noted: bool) -> None:
@@ -154,9 +175,13 @@ def update(
         foreign = (RawIds.of(set(page) - context.target.absent(page)) for page in conflicts)
         past = PriorDecisions.read(context, ledger, head, keepers, Window(), found.outdated.texts_of, foreign)
         past = past.with_references(context, engine, partial(ledger.keep_references, target=context.target))
+        store = LedgerDecisions(ledger, context.target)
+        updating.replacement = start_replacement(context, engine, past, context.target, store, head.next)
         renewed = updating.renew()
         counts = sum((updating.decide_again(ids, past) for ids in found.outdated.in_order), Counts())
         counts = updating.try_again(past, counts)
+        if updating.replacement is not None:
+            counts += updating.replacement.settle().own
         ledger.settle()
         seconds = time.monotonic() - started
         updated = UpdateResult(
@@ -192,6 +217,7 @@ class UpdateRun:
         removed: Number of records that have left the target.
         stay: Ids of records that were altered in the target and stay there unchanged.
         put_off: Number of records that the target refused because of a unique index.
+        replacement: Decides the records with `[match] prefer`; None without it.
     """
 
     context: Context
@@ -203,6 +229,7 @@ class UpdateRun:
     removed: int = 0
     stay: IdList = field(default_factory=IdList)
     put_off: int = 0
+    replacement: KeeperReplacement | None = None
 
     def renew(self) -> int:
         """Store the new hashes, and copy the new records, where records changed and their texts did not.
@@ -231,17 +258,21 @@ class UpdateRun:
     def decide_again(self, pages: Iterable[list[bytes]], past: PriorDecisions) -> Counts:
         """Decide records again, in this order; refuse records that are no longer in the source."""
         gone = IdList()
-        counts = job.run(
-            job.Job(
-                past.fingerprint(self.engine, self._read(pages, gone)),
-                self.context.recipe.matching,
-                past.keepers,
-                self.context.target,
-                self._commit,
-                self.observe,
-                past.adopted,
+        batches = past.fingerprint(self.engine, self._read(pages, gone))
+        if self.replacement is not None:
+            counts = self.replacement.decide_batches(batches, self._commit, self.observe)
+        else:
+            counts = job.run(
+                job.Job(
+                    batches,
+                    self.context.recipe.matching,
+                    past.keepers,
+                    self.context.target,
+                    self._commit,
+                    self.observe,
+                    past.adopted,
+                )
             )
-        )
         for ids in gone.pages(PAGE):
             plan = job.commit_in_parts(self._plan_of_vanished(ids), [b""] * len(ids), self._commit)
             self.observe(Batch(ids, ()), plan)
@@ -262,7 +293,10 @@ class UpdateRun:
     def _rows_with_same_text(self, plan: Plan, raws: Mapping[bytes, bytes]) -> list[int]:
         """Return the rows of a plan whose records still have the judged texts."""
         prints = self.engine.fingerprint([raws[raw_id] for raw_id in plan.ids])
-        same: list[int] = (prints.digests == plan.digests).all(axis=1).nonzero()[0].tolist()
+        is_same = (prints.digests == plan.digests).all(axis=1)
+        if prints.ranks is not None and plan.ranks is not None:
+            is_same &= (prints.ranks == plan.ranks).all(axis=1)
+        same: list[int] = is_same.nonzero()[0].tolist()
         return same
 
     def _read(self, pages: Iterable[list[bytes]], gone: IdList) -> Iterator[Batch]:
@@ -298,6 +332,8 @@ class UpdateRun:
         """Return a plan that refuses vanished records; without fingerprints, so they match nothing."""
         blank = self.context.recipe.unchecked(VANISHED.reason, b"")
         prints = Fingerprints.join([blank] * len(ids))
+        if self.replacement is not None:
+            prints = replace(prints, ranks=self.replacement.no_ranks(len(ids)))
         plan = job.make_plan(Batch(ids, ()), prints, [VANISHED] * len(ids))
         return replace(plan, hashes=prints.digests)
 

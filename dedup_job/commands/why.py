@@ -61,7 +61,7 @@ def _find_row(context: Context, ids: Sequence[bytes]) -> tuple[dict[str, Any], b
         if name == "dropped":
             answer |= _describe_keeper(context, keeper_of_row(row))
         at = about["at"].isoformat(timespec="seconds")
-        rest = {key: about[key] for key in about if key not in ("_id", "keeper")}
+        rest = {key: about[key] for key in about if key not in ("_id", "keeper", "plan", "rank")}
         return {**answer, **rest, "at": at, **_describe_restore(overrides.get(raw_id))}, row
     for override in overrides.values():
         row = document(elements(override.id), elements(override.dropped))

@@ -16,6 +16,7 @@ from dedup_job.fingerprint.fingerprint_cache import FingerprintCache, Words
 from dedup_job.fingerprint.groups import separate_groups
 from dedup_job.fingerprint.idf import Idf, read_idf
 from dedup_job.fingerprint.jieba_tables import load_tables
+from dedup_job.fingerprint.ranks import Ranks, rank_records
 from dedup_job.fingerprint.recipe import Recipe, Resource
 from dedup_job.fingerprint.segment import Segmenter, read_stop_words, read_user_words
 from dedup_job.fingerprint.shingles import number_seeds, shingle_sets
@@ -77,10 +78,15 @@ class Fingerprinter:
             hashes=digests(raws),
             shingles=sets.take(text_of.tolist()),
             partial=np.array([each.is_partial for each in extracted_texts], np.bool_),
+            ranks=self._rank(raws, [len(each.text) for each in extracted_texts]),
         )
         if not self._recipe.reader.fields.within:
             return prints
         return separate_groups(prints, [each.group for each in extracted_texts])
+
+    def _rank(self, raws: Sequence[bytes], lengths: Sequence[int]) -> Ranks | None:
+        rules = self._recipe.matching.prefer
+        return rank_records(raws, lengths, rules) if rules else None
 
     def tokens(self, text: str) -> list[str]:
         """Return the tokens of a cleaned text that count as terms, in order, with repeats."""

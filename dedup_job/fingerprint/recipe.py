@@ -12,6 +12,7 @@ from typing import Any
 
 from dedup_job.fingerprint.groups import GROUP_WORDS
 from dedup_job.fingerprint.idf import jieba_idf_path
+from dedup_job.fingerprint.prefer_rule import PreferRule
 from dedup_job.fingerprint.terms import TermRule
 from dedup_job.records import Fingerprints, digest
 from dedup_job.text.clean import Cleaner
@@ -24,7 +25,12 @@ SETTING_NAMES |= {"reader.fields.within": "[match] within"}
 SETTING_NAMES |= {name: f"[recipe] {name}" for name in ("bits", "hmm", "idf_table")}
 SETTING_NAMES |= {name: f"[recipe] {name}" for name in ("stop_words", "user_words")}
 # Settings added later: left out of the digest while they are empty, so that old digests stay valid.
-ADDED_SETTINGS = ("reader.cleaner.select", "reader.cleaner.remove", "reader.fields.within")
+ADDED_SETTINGS = (
+    "reader.cleaner.select",
+    "reader.cleaner.remove",
+    "reader.fields.within",
+    "matching.prefer",
+)
 # Increased when the same settings give other fingerprints or digests.
 FORMAT = 4
 
@@ -59,6 +65,7 @@ class Matching:
         min_similarity: Least Jaccard similarity of the shingle sets; with 0 near fingerprints are enough.
         shingle: Length of a shingle, in characters; None for three or five, by its first character.
         numbers: "ignore", or "distinguish": texts with different numbers in them never match.
+        prefer: Which of two matching records is kept; empty for the earlier one.
     """
 
     radius: int = 3
@@ -69,6 +76,7 @@ class Matching:
     min_similarity: float = 0.8
     shingle: int | None = None
     numbers: str = "ignore"
+    prefer: tuple[PreferRule, ...] = ()
 
     @property
     def about(self) -> str:

@@ -88,7 +88,7 @@ def find_batch_neighbours(
     counts = np.diff(candidates.offsets)
     of_text, of_row = np.repeat(own[is_open], counts), np.repeat(first_row[is_open], counts)
     others = candidates.texts.astype(np.int64)
-    is_own = _are_in(own, others)
+    is_own = are_in(own, others)
     # A text without a keeper gets one only in this batch, or never.
     is_possible = keepers.have_keeper(others) | is_own
     of_text, of_row, others = of_text[is_possible], of_row[is_possible], others[is_possible]
@@ -101,7 +101,7 @@ def find_batch_neighbours(
     sets = ShingleSets(prints.shingles.offsets, prints.shingles.values, keepers.group_words)
     similarities = np.full(len(others), np.nan)
     if matching.min_similarity:
-        similarities[is_elsewhere] = _compare(
+        similarities[is_elsewhere] = compare(
             of_row[is_elsewhere], others[is_elsewhere], sets, matching.min_similarity, keepers
         )
     return BatchNeighbours(
@@ -148,7 +148,7 @@ def find_single_neighbours(prints: Fingerprints, matching: Matching, keepers: Ke
     sets = ShingleSets(prints.shingles.offsets, prints.shingles.values, keepers.group_words)
     similarities = np.full(len(others), np.nan)
     if matching.min_similarity:
-        similarities = _compare(of_row, others, sets, matching.min_similarity, keepers)
+        similarities = compare(of_row, others, sets, matching.min_similarity, keepers)
     # Texts with a keeper have no candidates; the candidates of the open rows follow.
     no_candidates = np.zeros(len(kept_texts), np.int64)
     return BatchNeighbours(
@@ -165,7 +165,7 @@ def find_single_neighbours(prints: Fingerprints, matching: Matching, keepers: Ke
     )
 
 
-def _are_in(ascending: Numbers, values: Numbers) -> npt.NDArray[np.bool_]:
+def are_in(ascending: Numbers, values: Numbers) -> npt.NDArray[np.bool_]:
     """Return which values are in a sorted array of numbers from 0 on."""
     places = np.searchsorted(ascending, values)
     # The appended -1 equals no value: it stands behind the array for values above its last number.
@@ -173,7 +173,7 @@ def _are_in(ascending: Numbers, values: Numbers) -> npt.NDArray[np.bool_]:
     return is_in
 
 
-def _compare(
+def compare(
     rows: Numbers, others: Numbers, sets: ShingleSets, least: float, keepers: Keepers
 ) -> npt.NDArray[np.float64]:
     """Compare records with texts of keepers, some of the keepers' shingles at a time.
@@ -192,7 +192,7 @@ def _compare(
     for known in keepers.shingles(np.unique(others).tolist()):
         order = np.argsort(known.texts)
         texts = known.texts[order]
-        pairs = np.flatnonzero(_are_in(texts, others))
+        pairs = np.flatnonzero(are_in(texts, others))
         other_rows = order[np.searchsorted(texts, others[pairs])]
         other_sets = ShingleSets(known.sets.offsets, known.sets.values, keepers.group_words)
         similarities[pairs] = similarities_at_least(sets, rows[pairs], other_sets, other_rows, least)

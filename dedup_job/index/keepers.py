@@ -121,6 +121,9 @@ class Keepers:
         self._missing: set[KeeperRef] = set()
         # Texts in plans of the ledger, which other runs have decided.
         self._texts_before = 0
+        # With `[match] prefer`: the rank of each text's keeper, and the number of the plan that kept it.
+        self._ranks = np.empty((0, len(recipe.matching.prefer)), np.uint64)
+        self._plan_numbers = np.empty(0, np.uint32)
 
     def __len__(self) -> int:
         """Return the number of kept records."""
@@ -138,6 +141,7 @@ class Keepers:
             **self._index.parts,
             "texts": self._texts.nbytes,
             "ids": self._ids.nbytes + self._is_kept.nbytes,
+            **({"ranks": self._ranks.nbytes + self._plan_numbers.nbytes} if self.has_ranks else {}),
         }
 
     @property
@@ -156,6 +160,9 @@ class Keepers:
         self._index.reserve(texts)
         self._ids.reserve(texts)
         self._is_kept = ensure_capacity(self._is_kept, texts)
+        if self.has_ranks:
+            self._ranks = ensure_capacity(self._ranks, texts)
+            self._plan_numbers = ensure_capacity(self._plan_numbers, texts)
 
     def add_texts(self, ids: RawIds, prints: Fingerprints | PlanTexts) -> BatchTexts:
         """Add the texts of some records, and return their numbers."""
@@ -206,10 +213,66 @@ class Keepers:
         self._is_kept[text] = True
         self._kept += 1
 
-    def load_plan(self, texts: PlanTexts) -> None:
-        """Load the decisions of a finished plan."""
-        self.keep(self._add(texts.ids, texts), texts.is_kept, texts.ids)
+    def load_plan(self, texts: PlanTexts, number: int = 0) -> Numbers:
+        """Load the decisions of a finished plan.
+
+        Args:
+            texts: The plan's records.
+            number: Number of the plan.
+
+        Returns:
+            The numbers of the texts, int64 (n,).
+        """
+        entered = self._add(texts.ids, texts)
+        self.keep(entered, texts.is_kept, texts.ids)
+        if self.has_ranks and len(texts):
+            assert texts.ranks is not None
+            self.rank(entered.texts[texts.is_kept], texts.ranks[texts.is_kept], number)
         self._texts_before = self.texts
+        return entered.texts
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether keepers have ranks, by `[match] prefer`."""
+        return bool(self._ranks.shape[1])
+
+    def rank(self, texts: Numbers, ranks: npt.NDArray[np.uint64], number: int) -> None:
+        """Store the ranks of the keepers of n texts, and the plan that kept them.
+
+        Args:
+            texts: int64, shape (n,), numbers of the texts.
+            ranks: uint64, shape (n, rules).
+            number: Number of the plan.
+        """
+        self._ranks = ensure_capacity(self._ranks, self.texts)
+        self._plan_numbers = ensure_capacity(self._plan_numbers, self.texts)
+        self._ranks[texts], self._plan_numbers[texts] = ranks, number
+
+    def ranks_of(self, texts: Numbers) -> npt.NDArray[np.uint64]:
+        """Return the ranks of these texts' keepers, uint64 (n, rules)."""
+        ranks: npt.NDArray[np.uint64] = self._ranks[texts]
+        return ranks
+
+    def plan_number(self, text: int) -> int:
+        """Return the number of the plan that kept a text's keeper."""
+        return int(self._plan_numbers[text])
+
+    def release(self, keeper: KeeperRef) -> None:
+        """Make a record a keeper no longer; the opposite of `keep`."""
+        kept = self._others.get(keeper.text) or (
+            [self._ids[keeper.text]] if self._is_kept[keeper.text] else []
+        )
+        if keeper.id not in kept:
+            return
+        self._kept -= 1
+        self._others[keeper.text] = [raw_id for raw_id in kept if raw_id != keeper.id]
+        if not self._others[keeper.text]:
+            del self._others[keeper.text]
+            self._is_kept[keeper.text] = False
+
+    def refetch(self, ids: Sequence[bytes]) -> Iterator[RefetchedKeepers]:
+        """Fetch and fingerprint keepers again, in pieces; those that are missing are left out."""
+        return self._older.refetch(ids)
 
     def cache_shingles(self, texts: Numbers, shingles: Ragged) -> None:
         """Cache the shingles of these keepers."""

@@ -139,6 +139,8 @@ def _is_judged(plan: Plan, row: int, raw: bytes) -> bool:
     return bool(digest(raw) == plan.hashes[row].tobytes())
 
 
+# Records that are removed from their earlier plans together.
+RECORDS_AT_ONCE = 500_000
 # Reason to leave a copy in the target: somebody changed it there.
 ALTERED = "altered"
 
@@ -277,6 +279,30 @@ class EarlierPlans:
         self._delete_rows(stored.plan.ids, self._runs(ids))
         for number, some in ids.items():
             self._rewrite(number, partial(StoredPlan.without, ids=some))
+
+    def remove_redecided(self, plans: Iterable[StoredPlan]) -> None:
+        """Remove the records of plans that decided them again from their earlier plans.
+
+        Each earlier plan is rewritten once for many records.  The plans must come in order: a plan that is
+        rewritten itself no longer says where its records were before.
+        """
+        ids: dict[int, set[bytes]] = defaultdict(set)
+        waiting = 0
+        for stored in plans:
+            if stored.before is None:
+                continue
+            for number, some in self._by_number(stored, range(len(stored.plan))).items():
+                ids[number] |= some
+            waiting += len(stored.plan)
+            if waiting >= RECORDS_AT_ONCE:
+                self._remove_by_number(ids)
+                ids.clear()
+                waiting = 0
+        self._remove_by_number(ids)
+
+    def _remove_by_number(self, ids: Mapping[int, Collection[bytes]]) -> None:
+        for number in sorted(ids):
+            self._rewrite(number, partial(StoredPlan.without, ids=ids[number]))
 
     def renew(self, stored: StoredPlan, rows: Sequence[int]) -> None:
         """Write the new hashes of these rows into the earlier plans.

@@ -40,8 +40,10 @@ from dedup_job.records import (
     BACKFILL,
     COPYING_ACTIONS,
     OUTSIDE_SOURCE,
+    REDECIDE,
     REFERENCE,
     RENEW,
+    REPLACE,
     UNIQUE,
     Action,
     Plan,
@@ -60,16 +62,21 @@ class Ledger(LeasedLedger):
 
     _number = -1
 
-    def recover(self, source: Source, target: Target) -> Head:
+    def recover(self, source: Source, target: Target, settles: bool = False) -> Head:
         """Apply the plan that a killed run left pending, and delete plans that were never accepted.
 
         Its duplicates are kept if their keeper is missing from the target by now, or was changed there.
+
+        Args:
+            source: The source.
+            target: The target.
+            settles: Whether the run finishes an interrupted replacement of keepers; see `Head.unsettled`.
 
         Raises:
             StateError: If an undo is unfinished. Only the same undo may finish it, as only a person may
                 remove records from the target.
         """
-        check_whole(self.current_head)
+        check_whole(self.current_head, settles)
         first = self.current_head.next
         if self.current_head.pending is not None:
             stored = self._read_pending(self.current_head.pending)
@@ -171,9 +178,14 @@ class Ledger(LeasedLedger):
         self._number = stored.id.number
         self._store(stored)
         self.check_places()
-        self.swap({"pending": None, "next": stored.id.number}, {"pending": stored.id.key})
+        after = {"pending": stored.id.key, **self._unsettle(stored, bool(plan.displaced))}
+        self.swap({"pending": None, "next": stored.id.number}, after)
         log.debug("plan accepted", extra={"fields": {"plan": stored.id.number, "records": len(plan)}})
         return stored
+
+    def _unsettle(self, stored: StoredPlan, is_due: bool) -> Mapping[str, int]:
+        """Return the change of the head that says from which plan on keepers must be decided again."""
+        return {"unsettled": stored.id.number} if is_due and self.current_head.unsettled is None else {}
 
     @property
     def number(self) -> int:
@@ -308,10 +320,24 @@ class Ledger(LeasedLedger):
         self.rows.write_plan(stored, self.left_ids)
         if stored.before is not None:
             self.rows.put("left", left_rows(stored))
-            self._earlier.remove_records(stored)
+            if stored.mode in (REPLACE, REDECIDE):
+                # The earlier plans are rewritten in the end, each once; see `settle_keepers`.
+                self.rows.delete_earlier(stored)
+            else:
+                self._earlier.remove_records(stored)
         # If the target was replaced, the records of this plan may be nowhere.
         self.check_places()
         self._advance(stored)
+
+    def settle_keepers(self) -> None:
+        """Remove records that were decided again from their earlier plans; note that all is settled."""
+        self.settle()
+        if self.current_head.unsettled is not None:
+            plans = self.plans_from(self.current_head, self.current_head.unsettled)
+            self._earlier.remove_redecided(stored for stored in plans if stored.mode in (REPLACE, REDECIDE))
+            self.check_places()
+            settled = {"pending": None, "unsettled": self.current_head.unsettled}
+            self.swap(settled, {"unsettled": None})
 
     def _amend(self, stored: StoredPlan, plan: Plan) -> StoredPlan:
         """Replace the pending plan by a version with other verdicts.
@@ -321,7 +347,9 @@ class Ledger(LeasedLedger):
         plan_id = PlanId(stored.id.number, self.current_head.fence, stored.id.version + 1)
         amended = replace(stored, id=plan_id, plan=plan)
         self._store(amended)
-        self.swap({"pending": stored.id.key}, {"pending": amended.id.key})
+        # Promoted records were not compared with worse keepers.
+        after = {"pending": amended.id.key, **self._unsettle(amended, plan.ranks is not None)}
+        self.swap({"pending": stored.id.key}, after)
         self.collection("plans").delete_one({"_id": stored.id.key})
         return amended
 

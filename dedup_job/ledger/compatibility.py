@@ -28,11 +28,21 @@ class Consent:
     allow: bool = False
 
 
-def check_whole(head: Head) -> None:
-    """Raise StateError if an undo has not finished."""
+def check_whole(head: Head, settles: bool = False) -> None:
+    """Raise StateError if an undo has not finished, or the replacement of keepers by better records.
+
+    Args:
+        head: The state of the ledger.
+        settles: Whether the command finishes the replacement itself.
+    """
     if head.undo is not None:
         run = head.undo.run
         raise StateError(f"run {run} is half undone; finish the undo first: dedup-job undo {run}")
+    if head.unsettled is not None and not settles:
+        raise StateError(
+            "a run was interrupted while it replaced kept records with better ones; finish it first: "
+            "dedup-job run"
+        )
 
 
 def check_filter(head: Head, origin: Origin, consent: Consent = Consent()) -> None:

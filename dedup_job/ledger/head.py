@@ -225,6 +225,8 @@ class Head:
         mark: How far the source is marked; None if it has no marks.
         sweep: How far dropped records are moved to an archive; None if none ever was.
         promotion: The promotion of the target; None if it was not promoted.
+        unsettled: From this plan on, keepers may match better kept records and must be decided again; None
+            if there are none.  Until then, a record may be in two plans, and the later one counts.
     """
 
     source: str
@@ -248,6 +250,7 @@ class Head:
     mark: MarkProgress | None = None
     sweep: SweepProgress | None = None
     promotion: Promotion | None = None
+    unsettled: int | None = None
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Head:
@@ -282,6 +285,7 @@ class Head:
             mark=MarkProgress(**stored["mark"]) if stored.get("mark") else None,
             sweep=SweepProgress(**stored["sweep"]) if stored.get("sweep") else None,
             promotion=Promotion.read(stored["promotion"]) if stored.get("promotion") else None,
+            unsettled=stored.get("unsettled"),
             **plan_ids,
         )
 

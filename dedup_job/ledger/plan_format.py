@@ -48,6 +48,8 @@ COLUMNS = (
     "distances",
     "similarities",
 )
+# Columns of plans that were made with `[match] prefer`, behind the others in the checksum.
+PREFER_COLUMNS = ("ranks", "displaced")
 # The stored distance of a duplicate whose fingerprints were not compared.
 NO_DISTANCE = 255
 
@@ -195,6 +197,7 @@ def pack(stored: StoredPlan) -> dict[str, Any]:
     - `distances` (uint8, 255 for none), `similarities` (float64, NaN if the texts were not compared) and
       `keepers` only have an entry for each duplicate.
     - `ids` and `keepers` are concatenated BSON documents `{"_id": value}`.
+    - With `[match] prefer`: `ranks` is uint64, and `displaced` is like `ids`.
     """
     plan = stored.plan
     matches = [verdict.match for verdict in plan.verdicts if verdict.match is not None]
@@ -213,6 +216,8 @@ def pack(stored: StoredPlan) -> dict[str, Any]:
         "distances": bytes(NO_DISTANCE if match.distance is None else match.distance for match in matches),
         "similarities": np.array([match.similarity for match in matches], np.float64).tobytes(),
     }
+    if plan.ranks is not None:
+        columns |= {"ranks": plan.ranks.tobytes(), "displaced": b"".join(plan.displaced)}
     return {
         "_id": stored.id.key,
         "previous": stored.previous.key if stored.previous else None,
@@ -245,6 +250,8 @@ def unpack(packed: Mapping[str, Any]) -> StoredPlan:
         keys=np.frombuffer(columns["keys"], np.uint32).reshape(count, -1 if count else 1),
         digests=np.frombuffer(columns["digests"], np.uint64).reshape(count, 2),
         hashes=np.frombuffer(columns["hashes"], np.uint64).reshape(count, 2),
+        ranks=_ranks(columns, count),
+        displaced=list(split(columns.get("displaced", b""))),
     )
     run, mode, at = packed["run"], packed["mode"], packed["at"]
     before = Before.read(packed["before"]) if "before" in packed else None
@@ -265,6 +272,7 @@ def unpack_columns(packed: Mapping[str, Any]) -> PlanColumns:
     # A plan is empty when all its records were decided again later; numpy cannot infer a width then.
     width = -1 if len(has_fingerprint) else 1
     ids = _raw_ids(columns["ids"], len(has_fingerprint))
+    ranks = _ranks(columns, len(has_fingerprint))
     texts = PlanTexts(
         ids=ids.take(rows),
         bits=np.frombuffer(columns["bits"], np.uint64)
@@ -276,6 +284,7 @@ def unpack_columns(packed: Mapping[str, Any]) -> PlanColumns:
         .take(rows, axis=0),
         digests=digests.take(rows, axis=0),
         is_kept=np.frombuffer(columns["actions"], np.uint8)[rows] == Action.UNIQUE,
+        ranks=None if ranks is None else ranks[rows],
     )
     return PlanColumns(PlanId.read(packed["_id"]), _previous(packed), packed["mode"], ids, texts)
 
@@ -284,6 +293,7 @@ def _read_columns(packed: Mapping[str, Any]) -> dict[str, bytes]:
     """Return the columns of a document, by name, after comparing the checksum."""
     try:
         columns = {name: bytes(packed[name]) for name in COLUMNS}
+        columns |= {name: bytes(packed[name]) for name in PREFER_COLUMNS if name in packed}
         is_intact = checksum(columns, packed["reason_names"]) == packed["sha256"]
     except (KeyError, TypeError):
         is_intact = False
@@ -300,6 +310,13 @@ def _previous(packed: Mapping[str, Any]) -> PlanId | None:
     return PlanId.read(packed["previous"]) if packed["previous"] else None
 
 
+def _ranks(columns: Mapping[str, bytes], count: int) -> npt.NDArray[np.uint64] | None:
+    """Return the ranks of a plan with `count` records; None if it was made without `[match] prefer`."""
+    if "ranks" not in columns:
+        return None
+    return np.frombuffer(columns["ranks"], np.uint64).reshape(count, -1 if count else 1)
+
+
 def _raw_ids(joined: bytes, count: int) -> RawIds:
     """Split `count` concatenated ids; ids of one length, the usual case, need no loop."""
     values = np.frombuffer(joined, np.uint8)
@@ -314,7 +331,7 @@ def _raw_ids(joined: bytes, count: int) -> RawIds:
 def checksum(columns: Mapping[str, bytes], names: Sequence[str]) -> str:
     """Return the SHA-256 of the reason names and the columns, in the order of `COLUMNS`."""
     state = hashlib.sha256("\n".join(names).encode())
-    for name in COLUMNS:
+    for name in (*COLUMNS, *(name for name in PREFER_COLUMNS if name in columns)):
         state.update(len(columns[name]).to_bytes(8, "little"))
         state.update(columns[name])
     return state.hexdigest()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import chain, groupby, islice, takewhile
 from typing import Any, TypeVar
 
@@ -14,13 +15,13 @@ from dedup_job.errors import DedupError, LeaseHeld, StateError
 from dedup_job.ledger.head import Head, HeadDocument
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan, unpack, unpack_columns
-from dedup_job.ledger.rows import Selection, id_of_row, row_key, row_keys
+from dedup_job.ledger.rows import Dependant, Selection, id_of_row, row_key, row_keys
 from dedup_job.mongo.client import RetryPolicy, named_errors
 from dedup_job.mongo.id_lookup import Lookup
-from dedup_job.mongo.ids import SHOWABLE, id_of
+from dedup_job.mongo.ids import SHOWABLE, id_of, portions, selector
 from dedup_job.mongo.pages import Pages, prefetch
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.records import BACKFILL, NIGHTLY, SYNC
+from dedup_job.records import BACKFILL, NIGHTLY, SYNC, chunked
 
 PLANS_A_PAGE, PAGE_BYTES = 8, 16 << 20
 # Exit codes of runs that finished and reported all refusals.
@@ -145,6 +146,25 @@ class LedgerReader:
         found = self.collection("plans").find({"run": run, "at": at})
         yield from map(unpack, found)
 
+    def plans_from(self, head: Head, first: int) -> Iterator[StoredPlan]:
+        """Yield the applied plans from a number on, in order."""
+        links = takewhile(lambda link: link.id.number >= first, self.links(head.last))
+        for link in reversed(list(links)):
+            yield self.plan(link.id)
+
+    def plan_of_number(self, number: int, head: Head) -> StoredPlan:
+        """Return the applied plan with a number.
+
+        Raises:
+            StateError: If it is missing or damaged.
+        """
+        condition = {"_id": {"$gte": {"number": number}, "$lt": {"number": number + 1}}}
+        found = self.collection("plans").find(condition)
+        if len(found) == 1:
+            return unpack(found[0])
+        # A killed run may have left a second plan with the number.
+        return next(self.plans_from(head, number))
+
     def links(self, last: PlanId | None) -> Iterator[Link]:
         """Yield the links from this plan back to the first; each is one lookup."""
         while last is not None:
@@ -204,6 +224,27 @@ class LedgerReader:
         # With a time limit, as for the head.
         found = rows.find(condition, {"_id": 1}, max_time_ms=self._retry.milliseconds)
         return [id_of_row(bytes(document.raw)) for document in found]
+
+    def dropped_for(self, keepers: Sequence[bytes], take: Callable[[Sequence[Dependant]], None]) -> None:
+        """Pass on the records that were dropped for these keepers, with `[match] prefer`.
+
+        Args:
+            keepers: Raw ids.
+            take: Called with some records at a time; after a lost answer, with the same records again.
+        """
+        rows = self.collection("dropped").raw_bson()
+
+        def read(some: Sequence[bytes]) -> None:
+            wanted = set(some)
+            with rows.unretried.find(selector(some, "keeper")) as cursor:
+                while page := list(islice(cursor, ROWS_AT_ONCE)):
+                    dependants = [Dependant.read(bytes(row.raw)) for row in page]
+                    # The server may also find equal ids of another type.
+                    take([one for one in dependants if one.keeper in wanted])
+
+        for chunk in chunked(keepers, ROWS_AT_ONCE):
+            for some in portions(chunk):
+                rows.attempt(partial(read, some))
 
     def now(self) -> datetime:
         """Return the server's clock, in UTC."""

@@ -88,7 +88,7 @@ class EarlierDecisions:
             for raw_id, decision in decisions.items()
         ]
         statement = "INSERT INTO decisions (id, number, action, reason, copy, is_moved) VALUES (?,?,?,?,?,?)"
-        with self._lock, _name_errors(), self._rows:
+        with self._lock, named_storage_errors(), self._rows:
             self._rows.executemany(statement, rows)
         self._count += len(rows)
 
@@ -155,12 +155,12 @@ class EarlierDecisions:
             yield [raw_id for _, raw_id in page]
 
     def _fetch_all(self, statement: str, *values: object) -> list[Any]:
-        with self._lock, _name_errors(), self._rows:
+        with self._lock, named_storage_errors(), self._rows:
             return self._rows.execute(statement, values).fetchall()
 
 
 @contextmanager
-def _name_errors() -> Iterator[None]:
+def named_storage_errors() -> Iterator[None]:
     """Turn an error of SQLite into StorageFull."""
     try:
         yield

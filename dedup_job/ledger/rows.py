@@ -13,6 +13,7 @@ from pymongo import ReplaceOne
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError
 
+from dedup_job.fingerprint.ranks import pack_rank
 from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.mongo.ids import (
     DOCUMENT,
@@ -25,11 +26,12 @@ from dedup_job.mongo.ids import (
     elements,
     id_of,
     is_alone,
+    portions,
     selector,
 )
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.target import record_errors
-from dedup_job.records import ADOPT, RAW, Action
+from dedup_job.records import ADOPT, RAW, REPLACE, Action
 
 # Offset of the first element of an id that is a document.
 INNER = HEAD + 1 + 4 + HEAD
@@ -80,13 +82,17 @@ def dropped_row(stored: StoredPlan, row: int) -> bytes:
     verdict = stored.plan.verdicts[row]
     assert verdict.match is not None
     jaccard = verdict.match.similarity
-    about = {
+    about: dict[str, Any] = {
         "reason": verdict.reason,
         "distance": verdict.match.distance,
         "similarity": None if jaccard is None else round(jaccard, 4),
         "run": stored.run,
         "at": stored.at,
     }
+    if stored.plan.ranks is not None:
+        # For deciding the record again, if its keeper is replaced by a better one.
+        rank = pack_rank(stored.plan.ranks[row])
+        about |= {"plan": stored.id.number, "rank": rank, "replaced": stored.mode == REPLACE}
     keeper = as_field(verdict.match.keeper, "keeper")
     return document(elements(row_key(stored.plan.ids[row])), keeper, elements(encode(about)))
 
@@ -112,6 +118,31 @@ def exception_row(stored: StoredPlan, row: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
+class Dependant:
+    """A record that was dropped for a keeper, as its row describes it; see `[match] prefer`.
+
+    Attributes:
+        id: Its raw id.
+        keeper: Raw id of the keeper.
+        number: Number of the plan that dropped it.
+        reason: "exact" or "near".
+        rank: Its packed rank.
+    """
+
+    id: bytes
+    keeper: bytes
+    number: int
+    reason: str
+    rank: bytes
+
+    @classmethod
+    def read(cls, row: bytes) -> Self:
+        """Read a raw row of `dropped`."""
+        about = decode(row, SHOWABLE)
+        return cls(id_of_row(row), keeper_of_row(row), about["plan"], about["reason"], about["rank"])
+
+
+@dataclass(frozen=True, slots=True)
 class RowWriter:
     """Writes the ledger's rows; `collection` returns a collection of the ledger by its name."""
 
@@ -132,6 +163,14 @@ class RowWriter:
         if some := left.among(stored.plan.ids):
             decided = {"$set": {"decided": stored.run}}
             self.collection("left").update_many(selector(row_keys(some)), decided)
+
+    def delete_earlier(self, stored: StoredPlan) -> None:
+        """Delete the rows of earlier plans on records that this plan has decided again."""
+        # By plan, as the earlier decision may be of the same run, and a late deletion must not delete a
+        # later row.
+        earlier = {"plan": {"$lt": stored.id.number}}
+        for keys in portions(row_keys(stored.plan.ids)):
+            self.collection("dropped").delete_many({"$and": [selector(keys), earlier]})
 
     def put(self, name: str, rows: Sequence[bytes]) -> None:
         """Insert raw rows, or replace rows with the same keys."""
@@ -186,6 +225,7 @@ class DecisionRow:
         keeper: Raw id of the keeper; None unless the record is a duplicate.
         distance: Hamming distance to the keeper; None without fingerprints.
         similarity: Jaccard similarity to the keeper; None if the texts were not compared.
+        is_replaced: Whether the record was kept before, until a better record came.
     """
 
     id: bytes
@@ -196,6 +236,7 @@ class DecisionRow:
     keeper: bytes | None = None
     distance: int | None = None
     similarity: float | None = None
+    is_replaced: bool = False
 
     @classmethod
     def read(cls, row: bytes) -> Self:
@@ -205,7 +246,8 @@ class DecisionRow:
         if "action" in about:
             return cls(id_of_row(row), about["action"], *told)
         match = (keeper_of_row(row), about["distance"], about["similarity"])
-        return cls(id_of_row(row), DUPLICATE, *told, *match)
+        is_replaced = about.get("replaced", False)
+        return cls(id_of_row(row), DUPLICATE, *told, *match, is_replaced=is_replaced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +261,7 @@ class Selection:
         least: Smallest similarity to the keeper.
         most: Largest similarity to the keeper.
         keeper: Raw id of the keeper.
+        is_replaced: Whether to select only records that were kept before, until a better record came.
         order: One of ORDERS; rows with equal values are sorted by id.
         is_reversed: Whether the order is descending.
         limit: Maximum number of rows; ignored if the rows are in ascending order of ids.
@@ -230,6 +273,7 @@ class Selection:
     least: float | None = None
     most: float | None = None
     keeper: bytes | None = None
+    is_replaced: bool = False
     order: str = "id"
     is_reversed: bool = False
     limit: int | None = None
@@ -243,6 +287,8 @@ class Selection:
     def condition(self) -> Mapping[str, Any]:
         """The query filter for the server."""
         wanted: dict[str, Any] = {"reason": self.reason, "run": self.run}
+        if self.is_replaced:
+            wanted["replaced"] = True
         if self.verdict != DUPLICATE:
             wanted["action"] = self.verdict
         if self.keeper is not None:

@@ -356,8 +356,8 @@ class UndoRun:
         before: dict[str, Any] = {name: row.get(name) for name in BEFORE}
         if row.get("mode") == ADOPT:
             before["adopting"] = False
-        if row.get("mode") == UPDATE:
-            # Its records are undecided now and may have any id, so the next run needs a full scan.
+        if row.get("mode") == UPDATE or ledger.current_head.recipe.get("matching.prefer"):
+            # Records of earlier runs are undecided now, with any ids, so the next run needs a full scan.
             before["looked"] = None
         ledger.swap({"undo": done.key}, {"undo": None, **before})
         return done

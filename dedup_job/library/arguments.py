@@ -142,6 +142,8 @@ def as_json(settings: Keywords) -> dict[str, Any]:
     """
     known = Keywords.__annotations__
     for name in settings:
+        if name == "prefer":
+            raise TypeError("Deduplicator() has no setting 'prefer': it keeps the first of similar texts")
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -125,14 +125,14 @@ def as_field(raw_id: bytes, name: str) -> bytes:
     return raw_id[HEAD : HEAD + 1] + name.encode() + b"\0" + raw_id[HEAD + 1 + len(NAME) : -1]
 
 
-def selector(ids: Iterable[bytes]) -> Mapping[str, Any]:
-    """Build the query filter that matches these raw ids.
+def selector(ids: Iterable[bytes], name: str = "_id") -> Mapping[str, Any]:
+    """Build the query filter that matches these raw ids in a field.
 
     The ids are never decoded, so every BSON value stays unchanged.
     """
     array = document(*(as_field(raw_id, str(i)) for i, raw_id in enumerate(ids)))
     condition = document(b"\x04$in\0" + array)
-    return RawBSONDocument(document(b"\x03_id\0" + condition))
+    return RawBSONDocument(document(b"\x03" + name.encode() + b"\0" + condition))
 
 
 def portions(ids: Iterable[bytes]) -> Iterator[list[bytes]]:

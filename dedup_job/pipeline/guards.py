@@ -13,6 +13,8 @@ from typing import Self
 
 from dedup_job.config import LimitSettings
 from dedup_job.errors import GuardStop
+from dedup_job.fingerprint.prefer_rule import LENGTH, PreferRule
+from dedup_job.fingerprint.ranks import NOTHING, count_kinds
 from dedup_job.mongo.ids import extended
 from dedup_job.records import Action, FingerprintedBatch, Plan, Unchecked, is_failure
 from dedup_job.report.terminal import format_id
@@ -142,6 +144,51 @@ def check_first_records(
             buffer = []
     guard.finish()
     yield from buffer
+
+
+class PreferGuard:
+    """Stops a run whose first records lack what `[match] prefer` compares, before any of them is decided.
+
+    Fewer than 1,000 records, and single values of another type, get a warning only.
+    """
+
+    def __init__(self, rules: Sequence[PreferRule], warn: Warn, note: Warn) -> None:
+        """Set the rules.
+
+        Args:
+            rules: The rules.
+            warn: Called if none of the first records has a value that a rule compares.
+            note: Called in the other cases.
+        """
+        self._kinds = {rule: Counter[str]() for rule in rules if rule.order != LENGTH}
+        self._warn, self._note, self._seen = warn, note, 0
+
+    def watch(self, batches: Iterable[FingerprintedBatch]) -> Iterator[FingerprintedBatch]:
+        """Yield the batches, and judge the first records before the last of them is yielded."""
+        for batch, prints in batches:
+            if self._seen < FIRST_RECORDS:
+                self._add(batch.raws)
+            yield batch, prints
+        if 0 < self._seen < FIRST_RECORDS:
+            self._judge(self._note)
+
+    def _add(self, raws: Sequence[bytes]) -> None:
+        self._seen += len(raws)
+        for rule, kinds in self._kinds.items():
+            kinds.update(count_kinds(raws, rule))
+        if self._seen >= FIRST_RECORDS:
+            self._judge(self._warn)
+
+    def _judge(self, warn: Warn) -> None:
+        for rule, kinds in self._kinds.items():
+            first = f"the first {self._seen:,} records ({list_counts(kinds)})"
+            if not kinds[rule.wanted]:
+                warn(f"[match] prefer: {rule.name} holds no {rule.wanted} in {first}")
+            elif kinds.keys() - {rule.wanted, NOTHING}:
+                self._note(
+                    f"[match] prefer: {rule.name} holds values of several types in {first}; "
+                    f"those that are no {rule.wanted} count as missing"
+                )
 
 
 @dataclass(frozen=True, slots=True)

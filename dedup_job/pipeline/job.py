@@ -111,7 +111,7 @@ def run(job: Job) -> Counts:
     counts = Counts()
     for batch, prints in job.batches:
         entered = job.keepers.add_texts(RawIds.of(batch.ids), prints)
-        adopted = _find_adopted(batch, job)
+        adopted = find_adopted(batch, job.adopted, job.target)
         decision = decide(batch.ids, prints, entered.texts, job.matching, job.keepers, adopted)
         # Somebody may have deleted or changed a keeper in the target.  Without it others take its place, and
         # these must be checked as well.
@@ -126,10 +126,11 @@ def run(job: Job) -> Counts:
     return counts
 
 
-def _find_adopted(batch: Batch, job: Job) -> AdoptedIds:
-    ids = job.adopted.among(batch.ids)
+def find_adopted(batch: Batch, adopted: IdSet, target: KeptRecords) -> AdoptedIds:
+    """Return the ids of a batch that the target had before the job first ran."""
+    ids = adopted.among(batch.ids)
     raws = [raw for raw_id, raw in zip(batch.ids, batch.raws, strict=True) if raw_id in ids]
-    return AdoptedIds(ids, job.target.conflicting(raws) if raws else ())
+    return AdoptedIds(ids, target.conflicting(raws) if raws else ())
 
 
 def commit_in_parts(
@@ -182,7 +183,14 @@ def find_outdated_keepers(
 def make_plan(batch: Batch, prints: Fingerprints, verdicts: Sequence[Verdict]) -> Plan:
     """Build the plan of a batch: its verdicts, and the columns from which the index can be rebuilt."""
     return Plan(
-        batch.ids, verdicts, prints.bits, prints.has_fingerprint, prints.keys, prints.digests, prints.hashes
+        batch.ids,
+        verdicts,
+        prints.bits,
+        prints.has_fingerprint,
+        prints.keys,
+        prints.digests,
+        prints.hashes,
+        prints.ranks,
     )
 
 
@@ -228,14 +236,14 @@ def decide(
     texts = np.where(is_conflicting, -1, texts)
     neighbours = find_batch_neighbours(prints, texts, matching, keepers)
     judgement = neighbours.judge(is_droppable, matching.min_similarity)
-    relied_on = _earlier_keepers(neighbours, judgement, keepers)
+    relied_on = earlier_keepers(neighbours, judgement, keepers)
     # Backwards, so that the first record with a text overwrites the later ones.
     rows = np.flatnonzero((texts >= 0) & (judgement.keeper < 0))[::-1]
     own_keepers = {text: ids[row] for text, row in zip(texts[rows].tolist(), rows.tolist(), strict=True)}
     # A text that has a keeper already keeps it, also when an adopted record of the batch has the same text.
     keeper_of = own_keepers | dict(relied_on)
 
-    verdicts = _make_verdicts(judgement, neighbours, prints.reasons, keeper_of)
+    verdicts = make_verdicts(judgement, neighbours, prints.reasons, keeper_of)
     for row in np.flatnonzero(is_conflicting).tolist():
         verdicts[row] = CONFLICT
     return Decision(verdicts, relied_on)
@@ -245,17 +253,17 @@ def decide_each(prints: Fingerprints, matching: Matching, keepers: Keepers) -> D
     """Decide each record as if it alone came next; nothing is added to the keepers."""
     neighbours = find_single_neighbours(prints, matching, keepers)
     judgement = neighbours.judge(np.ones(len(prints), np.bool_), matching.min_similarity)
-    relied_on = _earlier_keepers(neighbours, judgement, keepers)
-    return Decision(_make_verdicts(judgement, neighbours, prints.reasons, dict(relied_on)), relied_on)
+    relied_on = earlier_keepers(neighbours, judgement, keepers)
+    return Decision(make_verdicts(judgement, neighbours, prints.reasons, dict(relied_on)), relied_on)
 
 
-def _earlier_keepers(neighbours: BatchNeighbours, judgement: Judgement, keepers: Keepers) -> set[KeeperRef]:
+def earlier_keepers(neighbours: BatchNeighbours, judgement: Judgement, keepers: Keepers) -> set[KeeperRef]:
     """Return the keepers from before a batch that its judgement relies on."""
     texts = neighbours.earlier_keepers_of(judgement).tolist()
     return {KeeperRef(text, keepers.id(text)) for text in texts}
 
 
-def _make_verdicts(
+def make_verdicts(
     judgement: Judgement, neighbours: BatchNeighbours, reasons: Sequence[str], keeper_of: Mapping[int, bytes]
 ) -> list[Verdict]:
     """Return the verdict on each record.

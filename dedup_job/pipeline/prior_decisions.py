@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from operator import attrgetter
 
 import numpy as np
 
 from dedup_job.errors import StateError
-from dedup_job.index.keepers import Keepers
+from dedup_job.fingerprint.ranks import BEST, pack_rank
+from dedup_job.index.keepers import KeeperRef, Keepers
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.reader import LedgerReader
@@ -24,11 +25,15 @@ from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import InterruptedCounts
 from dedup_job.pipeline.job import commit_in_parts, make_plan
 from dedup_job.pipeline.local_engine import LocalEngine
+from dedup_job.pipeline.redecision_queue import KeptRecord
 from dedup_job.pipeline.uncompared_records import skip_records
 from dedup_job.records import (
     NIGHTLY,
     OUTSIDE_SOURCE,
+    REDECIDE,
+    REPLACE,
     UNIQUE,
+    Action,
     Batch,
     Counts,
     FingerprintedBatch,
@@ -58,12 +63,14 @@ class PriorDecisions:
             of reference records.
         restored: Ids of records that a person restored.
         window: The range of source ids that the run reads, without the decided ids.
+        unsettled: Keepers that an interrupted run has left to be decided again; see `[match] prefer`.
     """
 
     keepers: Keepers
     adopted: IdSet
     restored: IdSet
     window: Window
+    unsettled: Sequence[KeptRecord] = ()
 
     @classmethod
     def none(cls, keepers: Keepers, window: Window) -> PriorDecisions:
@@ -98,9 +105,11 @@ class PriorDecisions:
         adopted = [context.undo_leftovers(), *foreign]
         if head is None:
             return cls(keepers, IdSet.of(adopted), IdSet(), window)
-        window = window.without(load_keepers(reader, head, keepers, adopted, texts_of))
+        unsettled = None if head.unsettled is None else read_unsettled(reader, head)
+        window = window.without(load_keepers(reader, head, keepers, adopted, texts_of, unsettled))
         check_keepers(keepers, context.target)
-        return cls(keepers, IdSet.of(adopted), IdSet.of(reader.overridden_ids()), window)
+        due = unsettled.records if unsettled else ()
+        return cls(keepers, IdSet.of(adopted), IdSet.of(reader.overridden_ids()), window, due)
 
     def with_references(
         self, context: Context, engine: LocalEngine, commit: Callable[[Plan, Sequence[bytes]], Plan]
@@ -121,6 +130,9 @@ class PriorDecisions:
         for reference in context.references:
             batches = prefetch(reference.new_batches(self.adopted))
             for batch, prints in skip_records(engine.fingerprint_batches(batches)):
+                if prints.ranks is not None:
+                    # A reference record stays where it is, so no record may be better.
+                    prints = replace(prints, ranks=np.full_like(prints.ranks, BEST))
                 # A record without a text is in the plan, too, so that no later run reads it again.
                 plan = make_plan(batch, prints, [UNIQUE] * len(batch))
                 commit_in_parts(plan, batch.raws, commit)
@@ -144,6 +156,7 @@ def load_keepers(
     keepers: Keepers,
     adopted: list[RawIds],
     texts_of: SelectTexts = attrgetter("texts"),
+    unsettled: UnsettledKeepers | None = None,
 ) -> Iterator[PlanColumns]:
     """Load the keepers of all plans; yield each plan after its keepers are loaded.
 
@@ -153,15 +166,71 @@ def load_keepers(
         keepers: Filled with the plans' texts.
         adopted: Extended with the ids of adopted records and of reference records.
         texts_of: Selects the texts of a plan to load; all by default.
+        unsettled: Collects the keepers that must be decided again, if there are any.
     """
     known = head.counts.unique + head.counts.near
     keepers.reserve(known + known // SPARE_SHARE)
     for plan in reader.plan_columns(head):
         if len(texts := texts_of(plan)):
-            keepers.load_plan(texts)
+            numbers = keepers.load_plan(texts, plan.id.number)
+            if unsettled is not None:
+                unsettled.add_plan(plan, texts, numbers.tolist(), keepers)
         if plan.mode in OUTSIDE_SOURCE:
             adopted.append(plan.ids)
         yield plan
+
+
+@dataclass(slots=True)
+class UnsettledKeepers:
+    """Collects the keepers that an interrupted run has left to be decided again.
+
+    Attributes:
+        first: Number of the first plan of which keepers were not settled.
+        due: Raw ids of the records to decide again, if they are kept.
+    """
+
+    first: int
+    due: Collection[bytes]
+    _kept: dict[bytes, KeptRecord] = field(default_factory=dict)
+
+    def add_plan(self, plan: PlanColumns, texts: PlanTexts, numbers: Sequence[int], keepers: Keepers) -> None:
+        """Collect the keepers of a plan that was loaded; a later decision on a record counts.
+
+        Args:
+            plan: The plan.
+            texts: Its records, as they were loaded.
+            numbers: The numbers of their texts.
+            keepers: The plan has been loaded into these.
+        """
+        is_again = plan.mode in (REPLACE, REDECIDE) and plan.id.number >= self.first
+        assert texts.ranks is not None
+        for row, raw_id in enumerate(texts.ids):
+            if texts.is_kept[row] and raw_id in self.due and plan.mode not in OUTSIDE_SOURCE:
+                rank = pack_rank(texts.ranks[row])
+                self._kept[raw_id] = KeptRecord(raw_id, numbers[row], plan.id.number, rank)
+            elif is_again and not texts.is_kept[row]:
+                keepers.release(KeeperRef(numbers[row], raw_id))
+                self._kept.pop(raw_id, None)
+
+    @property
+    def records(self) -> list[KeptRecord]:
+        """The kept records to decide again."""
+        return list(self._kept.values())
+
+
+def read_unsettled(reader: LedgerReader, head: Head) -> UnsettledKeepers:
+    """Read which keepers an interrupted run has left to be decided again.
+
+    These are the keepers that its plans displaced, and all records that an amended plan keeps: some may have
+    taken the place of a refused record, without having been compared.
+    """
+    assert head.unsettled is not None
+    due = set[bytes]()
+    for stored in reader.plans_from(head, head.unsettled):
+        due.update(stored.plan.displaced)
+        if stored.id.version:
+            due.update(stored.plan.ids[row] for row in stored.plan.rows(Action.UNIQUE))
+    return UnsettledKeepers(head.unsettled, due)
 
 
 def check_keepers(keepers: Keepers, target: Target) -> None:

@@ -162,6 +162,8 @@ def _row_as_json(row: DecisionRow) -> dict[str, Any]:
     if row.keeper is not None:
         match = {"distance": row.distance, "similarity": row.similarity}
         values |= {"keeper": extended(row.keeper), **match}
+    if row.is_replaced:
+        values["replaced"] = True
     return {**values, "run": row.run, "at": row.at.isoformat(timespec="seconds")}
 
 
@@ -171,7 +173,8 @@ def _row_as_text(row: DecisionRow) -> str:
         return f"{record}: {row.verdict}, {row.reason}, run {row.run}"
     distance = "" if row.distance is None else f"distance {row.distance}"
     similarity = "" if row.similarity is None else f"similarity {row.similarity:.4f}"
-    facts = ", ".join(filter(None, (row.reason, distance, similarity, f"run {row.run}")))
+    replaced = "kept until then" if row.is_replaced else ""
+    facts = ", ".join(filter(None, (row.reason, distance, similarity, replaced, f"run {row.run}")))
     return f"{record} for {format_id(extended(row.keeper))}: {facts}"
 
 

@@ -57,6 +57,7 @@ class RunSummary:
         warnings: Messages of guards that did not stop the run.
         indexes: The result of copying the source's indexes, None if that was not asked for.
         adopted: Number of records of the target that a dry run would adopt.
+        replaced: How many keepers better records have replaced; None without `[match] prefer`.
     """
 
     run: str
@@ -70,6 +71,7 @@ class RunSummary:
     warnings: Sequence[str] = ()
     indexes: Copied | None = None
     adopted: int = 0
+    replaced: ReplacementCounts | None = None
 
     @property
     def docs_per_second(self) -> float:
@@ -94,6 +96,7 @@ class RunSummary:
             "recipe": self.recipe,
             "index": dict(self.index),
             **({"adopted": self.adopted} if self.adopted else {}),
+            **({"prefer": self.replaced.as_json()} if self.replaced else {}),
             **({"refused_before": dict(self.refused_before)} if self.refused_before else {}),
             **({"warnings": list(self.warnings)} if self.warnings else {}),
             **({"indexes": indexes_as_json(self.indexes)} if self.indexes else {}),
@@ -133,6 +136,8 @@ class RunSummary:
 
     def _last_lines(self) -> Iterator[str]:
         """Yield the lines that belong to a run without new records, too."""
+        if self.replaced and self.replaced.decided_again:
+            yield from self.replaced.lines()
         if self.refused_before:
             yield f"  refused in earlier interrupted runs: {join_counts(self.refused_before)}"
         if self.indexes:
@@ -155,6 +160,33 @@ class LedgerProgress:
 
     undecided: int | None
     covered: datetime | None
+
+
+@dataclass(slots=True)
+class ReplacementCounts:
+    """What a run has decided again because of `[match] prefer`.
+
+    Attributes:
+        own: Correction of the counts of the records that this run has decided first.
+        replaced: Keepers of earlier runs that left the target because a better record came.
+        returned: Dropped records of earlier runs that came to the target, as their keeper left it.
+        decided_again: Records that were decided again, those of this run included.
+    """
+
+    own: Counts = field(default_factory=Counts)
+    replaced: int = 0
+    returned: int = 0
+    decided_again: int = 0
+
+    def as_json(self) -> dict[str, int]:
+        """Return the numbers as JSON values."""
+        return {"replaced": self.replaced, "returned": self.returned, "decided_again": self.decided_again}
+
+    def lines(self) -> Iterator[str]:
+        """Yield the numbers as text."""
+        yield count_row("replaced", self.replaced, "keepers of earlier runs, by better records", width=10)
+        if self.returned:
+            yield count_row("returned", self.returned, "dropped for a replaced keeper, kept now", width=10)
 
 
 def peak_rss_mb() -> float:

@@ -21,7 +21,7 @@ from dedup_job.text.group_values import group_digest
 
 # Bytes of the digest of a group.
 GROUP_BYTES: Final = 16
-_ABSENT: Final = object()
+ABSENT: Final = object()
 _REPEATED: Final = object()
 
 
@@ -127,10 +127,10 @@ class TextFields:
 
     def _group_values(self, record: Mapping[str, Any]) -> list[Any]:
         try:
-            values = [_value(record, path) for path in self._within_parts]
+            values = [find_value(record, path) for path in self._within_parts]
         except Unchecked as unchecked:
             raise Unchecked(unchecked.reason.replace("not_text:list", "group_in_list")) from None
-        return [None if value is _ABSENT else value for value in values]
+        return [None if value is ABSENT else value for value in values]
 
     def _group(self, record: Mapping[str, Any]) -> bytes:
         """Return the digest of a group; raises `Unchecked` like `group_values`, or `invalid_utf8`."""
@@ -151,11 +151,11 @@ class TextFields:
         """
         try:
             record = self._record(raw)
-            values = [_value(record, path) for path in self._parts]
+            values = [find_value(record, path) for path in self._parts]
         except (BSONError, IndexError) as error:  # IndexError: bson, for a negative length
             _check_no_shortage(error)
             raise Unchecked("undecodable") from error
-        texts = [_text(value) for value in values if value is not _ABSENT and value is not None]
+        texts = [_text(value) for value in values if value is not ABSENT and value is not None]
         if not texts:
             raise Unchecked("null" if None in values else "missing")
         return texts, record
@@ -244,25 +244,25 @@ def _is_not_blank(text: str) -> bool:
     return bool(text) and not text.isspace()
 
 
-def _value(record: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    """Return the value at a path, `_ABSENT` if there is none."""
+def find_value(record: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    """Return the value at a path, `ABSENT` if there is none."""
     value: Any = record
     for part in path:
         if isinstance(value, (RawBSONDocument, dict)):
-            value = value.get(part, _ABSENT)
+            value = value.get(part, ABSENT)
         elif isinstance(value, list):
             value = _item(value, part)
         else:
-            return _ABSENT
+            return ABSENT
     return value
 
 
 def _item(items: list[Any], part: str) -> Any:
-    """Return one item of a list, `_ABSENT` behind its end."""
+    """Return one item of a list, `ABSENT` behind its end."""
     # In MongoDB a name selects that field of every item, which is a list again and no text.
     if not _is_number(part):
         raise Unchecked("not_text:list")
-    return items[int(part)] if int(part) < len(items) else _ABSENT
+    return items[int(part)] if int(part) < len(items) else ABSENT
 
 
 def _is_number(part: str) -> bool:

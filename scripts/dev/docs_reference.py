@@ -26,6 +26,7 @@ from pydantic.fields import FieldInfo
 from dedup_job.cli import commands
 from dedup_job.cli.options import SECTIONS as SECTIONS_OF_COMMANDS
 from dedup_job.config import keys_of, section_model
+from dedup_job.fingerprint.prefer_rule import PreferRule
 from dedup_job.fingerprint.recipe import PROFILES
 from scripts.dev.docs_settings import INTRODUCTION, MEANINGS, SECTIONS
 
@@ -124,7 +125,7 @@ def _type(info: FieldInfo) -> str:
     if get_origin(annotation) is Literal:
         return " or ".join(f"`{json.dumps(value)}`" for value in get_args(annotation))
     if get_origin(annotation) is tuple:
-        return "list of strings"
+        return "list of rules" if PreferRule in get_args(annotation) else "list of strings"
     if get_origin(annotation) is dict:
         return "table of strings"
     names = {bool: "`true` or `false`", int: "integer", float: "number", Path: "path", str: "string"}

@@ -130,6 +130,11 @@ MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
             "records match only if these fields are equal: [groups](../how-to/only-within-a-site.md)",
             '["site", "lang"]',
         ),
+        "prefer": (
+            "which of two matching records is kept, the most important rule first; default: the earlier one: "
+            "[prefer](../how-to/keep-the-newest.md)",
+            '["longest", { field = "published", order = "newest" }]',
+        ),
         "cache_mb": ("memory for shingles of kept records; does not affect decisions", "64"),
     },
     "engine": {

@@ -73,13 +73,15 @@ def stored_plans(draw: st.DrawFn) -> StoredPlan:
         keys=np.array(keys, np.uint32).reshape(n, bands),
         digests=column(2),
         hashes=column(2),
+        ranks=column(rules) if (rules := draw(st.integers(0, 2))) else None,
+        displaced=draw(st.lists(IDS, max_size=3)) if rules else [],
     )
     previous = draw(st.none() | PLAN_IDS)
     return StoredPlan(
         draw(PLAN_IDS),
         previous,
         "20260101T000000-abcd",
-        draw(st.sampled_from(["run", "backfill"])),
+        draw(st.sampled_from(["run", "backfill", "replace"])),
         draw(TIMES),
         plan,
     )

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from dedup_job.config import SOURCE_URI, TARGET_URI, Settings, check_settings, load_settings, with_workers
 from dedup_job.config_errors import EXPECTED
 from dedup_job.errors import ConfigError, UsageError
+from dedup_job.fingerprint.prefer_rule import PreferRule
 from dedup_job.fingerprint.recipe import PROFILES, Matching
 from dedup_job.recipe_from_settings import make_recipe
 
@@ -505,3 +506,40 @@ def test_a_wrong_assignment_is_told_like_a_wrong_setting(file: Path, assignment:
     with pytest.raises(ConfigError) as caught:
         load_settings(file, [assignment])
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "biggest",
+        "longest ",
+        7,
+        {"field": "score"},
+        {"order": "newest"},
+        {"field": "score", "order": "longest"},
+        {"field": "a..b", "order": "newest"},
+        {"field": "", "order": "newest"},
+        {"field": "score", "order": "ascending", "more": 1},
+    ],
+)
+def test_an_unknown_rule_is_refused_with_the_rules_there_are(rule: object) -> None:
+    with pytest.raises(ConfigError, match=r"\[match\] prefer: expected rules such as \"longest\", .*, not "):
+        settings(match={"prefer": [rule]})
+
+
+def test_rules_are_a_list() -> None:
+    with pytest.raises(ConfigError, match=r"\[match\] prefer: expected a list of rules: .*, not \"longest\""):
+        settings(match={"prefer": "longest"})
+
+
+def test_rules_are_part_of_the_recipe_and_without_them_it_is_as_before() -> None:
+    rules = ["longest", {"field": "meta.score", "order": "ascending"}, "newest"]
+    recipe = make_recipe(settings(match={"prefer": rules}))
+    assert recipe.matching.prefer == (
+        PreferRule("longest"),
+        PreferRule("ascending", "meta.score"),
+        PreferRule("newest"),
+    )
+    plain = make_recipe(settings())
+    assert "matching.prefer" not in plain.settings
+    assert make_recipe(settings(match={"prefer": []})).digest == plain.digest != recipe.digest

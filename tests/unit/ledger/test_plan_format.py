@@ -58,6 +58,7 @@ FIRST = st.binary(min_size=1, max_size=4)
 
 def as_columns(texts: PlanTexts) -> tuple[Any, ...]:
     arrays = (texts.bits, texts.has_fingerprint, texts.keys, texts.digests, texts.is_kept)
+    arrays += () if texts.ranks is None else (texts.ranks,)
     return list(texts.ids), [(array.dtype, array.shape, array.tolist()) for array in arrays]
 
 

@@ -349,9 +349,16 @@ def test_a_setting_that_cannot_be_used_is_a_config_error() -> None:
 
 def test_every_setting_that_decides_is_a_keyword() -> None:
     sections = (CleanSettings, RecipeSettings, MatchSettings)
-    decides_nothing = {"cache_mb"}
-    names = [name for section in sections for name in section.model_fields if name not in decides_nothing]
+    # `prefer` replaces records that were kept, which `add` cannot say.
+    not_here = {"cache_mb", "prefer"}
+    names = [name for section in sections for name in section.model_fields if name not in not_here]
     assert sorted(Keywords.__annotations__) == sorted(names)
+
+
+def test_it_does_not_prefer_and_says_so() -> None:
+    settings: Any = {"prefer": ["longest"]}
+    with pytest.raises(TypeError, match="no setting 'prefer': it keeps the first of similar texts"):
+        Deduplicator(**settings)
 
 
 def test_threads_share_one() -> None:

@@ -1,0 +1,172 @@
+"""Ranks: which of two matching records `[match] prefer` keeps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from math import isnan
+from struct import Struct
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from bson.datetime_ms import DatetimeMS
+from bson.decimal128 import Decimal128
+from bson.errors import BSONError
+from bson.objectid import ObjectId
+from bson.raw_bson import RawBSONDocument
+
+from dedup_job.fingerprint.prefer_rule import LENGTH, PreferRule
+from dedup_job.records import RAW, Unchecked
+from dedup_job.text.fields import ABSENT, find_value, kind_of
+
+Ranks = npt.NDArray[np.uint64]  # (n, rules)
+
+# A missing value loses against every other value.
+MISSING: Final = 0
+# The rank of records that are never dropped, such as the target's own: no record is better.
+BEST: Final = (1 << 64) - 1
+# Orders in which the smaller value is better.
+SMALLER_FIRST: Final = ("oldest", "ascending")
+
+# The kind of a value that a record lacks.
+NOTHING: Final = "nothing"
+
+SIGNED, UNSIGNED, FLOAT = Struct(">q"), Struct(">Q"), Struct(">d")
+TOP_BIT: Final = 1 << 63
+# Codes of BSON types. A raw id has its type in the fifth byte, its value between the name and the last byte.
+DOUBLE, STRING, OBJECT_ID, DATE, INT, LONG = 0x01, 0x02, 0x07, 0x09, 0x10, 0x12
+KIND, VALUE = 4, slice(9, -1)
+
+
+def rank_records(raws: Sequence[bytes], lengths: Sequence[int], rules: Sequence[PreferRule]) -> Ranks:
+    """Return the ranks of records: of two records, the one with the greater row is better.
+
+    Args:
+        raws: n raw records.
+        lengths: Characters of their cleaned texts; 0 for a record without a text.
+        rules: The rules, the most important first.
+
+    Returns:
+        uint64, shape (n, rules); MISSING where a record lacks the value, or has one of another type.
+    """
+    ranks = np.zeros((len(raws), len(rules)), np.uint64)
+    for place, rule in enumerate(rules):
+        if rule.order == LENGTH:
+            ranks[:, place] = np.array(lengths, np.uint64)
+        else:
+            ranks[:, place] = [_rank(_value_for(raw, rule), rule) for raw in raws]
+    return ranks
+
+
+def _value_for(raw: bytes, rule: PreferRule) -> Any:
+    """Return the value that a rule compares; `ABSENT` if the record lacks it or it cannot be read."""
+    try:
+        path = rule.field.split(".") if rule.field else ["_id"]
+        return find_value(RawBSONDocument(raw, RAW), tuple(path))
+    except (BSONError, IndexError, Unchecked):
+        return ABSENT
+
+
+def _rank(found: Any, rule: PreferRule) -> int:
+    """Return the rank of a value by a rule, from 1 on; MISSING for a value that the rule cannot compare."""
+    if not _is_wanted(found, rule):
+        return MISSING
+    if rule.wanted == "number":
+        ordered = _order_of_float(_as_float(found))
+    else:
+        # The first four bytes of an ObjectId are seconds since 1970; a date has milliseconds.
+        time = int.from_bytes(found.binary[:4]) if isinstance(found, ObjectId) else int(found)
+        ordered = max(1, TOP_BIT + time)
+    # The greatest rank is left to records that are never dropped.
+    ordered = min(ordered, BEST - 1)
+    return BEST - ordered if rule.order in SMALLER_FIRST else ordered
+
+
+def _is_wanted(found: Any, rule: PreferRule) -> bool:
+    if rule.wanted == "ObjectId":
+        return isinstance(found, ObjectId)
+    if rule.wanted == "date":
+        return isinstance(found, DatetimeMS)
+    is_number = isinstance(found, (int, float, Decimal128)) and not isinstance(found, bool)
+    return is_number and not isnan(_as_float(found))
+
+
+def _as_float(number: Any) -> float:
+    return float(number.to_decimal() if isinstance(number, Decimal128) else number)
+
+
+def _order_of_float(number: float) -> int:
+    """Return an integer from 1 to 2**64 - 1 that sorts like the number.
+
+    >>> [_order_of_float(a) < _order_of_float(b) for a, b in ((-2.0, -1.0), (-1.0, 0.0), (0.0, 0.5))]
+    [True, True, True]
+    """
+    # Without a zero of its own sign, so that -0.0 and 0.0 are equal.
+    bits: int = UNSIGNED.unpack(FLOAT.pack(number + 0.0))[0]
+    return BEST - bits if bits & TOP_BIT else bits | TOP_BIT
+
+
+def tie_key(raw_id: bytes) -> bytes:
+    """Return bytes that sort like an id: among equally good records the smaller id is better.
+
+    ObjectIds, numbers, strings and dates sort as on the server; ids of other types by their bytes.
+    """
+    kind, content = raw_id[KIND], raw_id[VALUE]
+    if kind in (DOUBLE, INT, LONG):
+        number = RawBSONDocument(raw_id)["_id"]
+        # Equal numbers of different types are different ids, so the bytes come last.
+        exact = SIGNED.pack(number) if kind != DOUBLE else b""
+        rounded = 0 if number != number else _order_of_float(float(number))
+        return b"\x01" + UNSIGNED.pack(rounded) + _flip_sign(exact) + raw_id
+    if kind == STRING:
+        return b"\x02" + content[4:]
+    if kind == OBJECT_ID:
+        return b"\x07" + content
+    if kind == DATE:
+        return b"\x09" + _flip_sign(content[::-1])
+    return b"\x0f" + raw_id
+
+
+def _flip_sign(number: bytes) -> bytes:
+    """Return a big-endian signed number in a form that sorts by its bytes."""
+    return bytes([number[0] ^ 0x80]) + number[1:] if number else b""
+
+
+def best_first(ranks: Ranks, ids: Sequence[bytes]) -> npt.NDArray[np.intp]:
+    """Return the rows of n records, the best first.
+
+    Args:
+        ranks: uint64, shape (n, rules).
+        ids: Their raw ids.
+    """
+    ties = sorted(range(len(ids)), key=lambda row: tie_key(ids[row]))
+    place = np.empty(len(ids), np.int64)
+    place[ties] = np.arange(len(ids))
+    # The last key counts most, and `lexsort` sorts upwards.
+    order: npt.NDArray[np.intp] = np.lexsort([place, *(~ranks).T[::-1]])
+    return order
+
+
+def pack_rank(rank: npt.NDArray[np.uint64]) -> bytes:
+    """Return a record's rank as bytes that sort like it."""
+    return rank.astype(">u8").tobytes()
+
+
+def unpack_ranks(packed: Iterable[bytes], rules: int) -> Ranks:
+    """Return the ranks of records from their packed form, uint64 (n, rules)."""
+    joined = b"".join(packed)
+    return np.frombuffer(joined, ">u8").astype(np.uint64).reshape(-1, rules)
+
+
+def count_kinds(raws: Iterable[bytes], rule: PreferRule) -> Counter[str]:
+    """Count what records have where a rule expects a value: `rule.wanted`, NOTHING, or another kind."""
+    return Counter(_kind(_value_for(raw, rule), rule) for raw in raws)
+
+
+def _kind(found: Any, rule: PreferRule) -> str:
+    if found is ABSENT or found is None:
+        return NOTHING
+    if _is_wanted(found, rule):
+        return rule.wanted
+    return "text" if type(found) is str else kind_of(found)

@@ -1,0 +1,337 @@
+"""`[match] prefer` keeps the best record of those that match, whatever the order in which they come."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from dedup_job import config
+from dedup_job.commands.backfill import adopt
+from dedup_job.commands.report import DryRun, dry_run
+from dedup_job.commands.spark_backfill import decide as spark_backfill
+from dedup_job.errors import ConfigError, GuardStop, NotPermitted, StateError
+from dedup_job.mongo.target import Target
+from dedup_job.pipeline import guards
+from dedup_job.pipeline.context import Context
+from dedup_job.recipe_from_settings import make_recipe
+from tests.support.inline_engine import without_workers
+from tests.support.job import Job
+from tests.support.kill_in_process import commands_of, killed, killed_after_setting
+from tests.support.preferred_records import chained_records, kept_by_brute_force
+from tests.support.sync_cases import EVERY, differences, dropped, exceptions, up_to_date
+from tests.support.undo_cases import OTHERS, undo
+
+RULES: dict[str, list[Any]] = {
+    "longest": ["longest"],
+    "score": [{"field": "score", "order": "descending"}, "longest"],
+    "oldest first": [{"field": "score", "order": "ascending"}],
+}
+
+
+@pytest.fixture
+def preferring(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
+    without_workers(monkeypatch.setattr)
+    job.set("match", prefer=RULES["longest"])
+    job.set("limits", batch_records=20)
+    return job
+
+
+def kept(job: Job) -> set[Any]:
+    return {record["_id"] for record in job.target.find({}, {"_id": 1})}
+
+
+def wanted(job: Job) -> set[Any]:
+    settings = config.check_settings(job.tables, "test")
+    return kept_by_brute_force(list(job.source.find()), make_recipe(settings))
+
+
+def check(job: Job) -> None:
+    """The kept records are those of the brute force, and all rows and plans agree."""
+    assert kept(job) == wanted(job)
+    by_id = {record["_id"]: record for record in job.source.find()}
+    for row in job.ledger("dropped").find():
+        keeper = by_id[row["keeper"]]
+        assert keeper["_id"] in kept(job)
+        if job.tables["match"]["prefer"] == ["longest"]:
+            assert len(keeper["text"]) >= len(by_id[row["_id"]]["text"])
+    assert differences(job) == []
+
+
+@pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@pytest.mark.parametrize("nights", [1, 4])
+def test_backfill_and_nightly_runs_keep_what_keep_first_keeps_of_the_sorted_records(
+    preferring: Job, rules: list[Any], nights: int
+) -> None:
+    job = preferring
+    job.set("match", prefer=rules)
+    records = chained_records(240, seed=nights)
+    for night in range(nights):
+        job.source.insert_many(records[night::nights])
+        job.decide("run" if night else "backfill")
+        check(job)
+
+
+def test_a_nightly_run_says_how_many_keepers_it_has_replaced(preferring: Job) -> None:
+    job = preferring
+    text = "".join(f"第{number}句话说的是一件事" for number in range(30))
+    job.source.insert_one({"_id": 1, "text": text})
+    job.decide("backfill")
+    job.source.insert_one({"_id": 2, "text": text + "最后一句"})
+
+    summary = job.decide("run")
+
+    assert kept(job) == {2}
+    assert summary.as_json()["prefer"] == {"replaced": 1, "returned": 0, "decided_again": 1}
+    assert (summary.counts.unique, summary.counts.duplicate) == (1, 0)
+    row = job.ledger("dropped").find_one({"_id": 1})
+    assert row is not None
+    assert (row["keeper"], row["replaced"]) == (2, True)
+
+
+def test_a_report_says_what_the_run_will_do_and_writes_nothing(preferring: Job) -> None:
+    job, records = preferring, chained_records(160, seed=8)
+    job.source.insert_many(records[:100])
+    forecasts, done = [], []
+    for some in (records[:0], records[100:]):
+        if some:
+            job.source.insert_many(some)
+        before = job.hash()
+        with Context(config.check_settings(job.tables, "test")) as context:
+            forecasts.append(dry_run(context, DryRun(), lambda batch, plan: None))
+        assert job.hash() == before
+        done.append(job.decide("run" if some else "backfill"))
+
+    for forecast, summary in zip(forecasts, done, strict=True):
+        assert forecast.counts == summary.counts
+        assert forecast.replaced == summary.replaced
+    assert done[0].counts.unique == len(kept_after_backfill(job, records[:100]))
+    assert done[1].as_json()["prefer"]["replaced"] > 0
+
+
+def kept_after_backfill(job: Job, records: Sequence[dict[str, Any]]) -> set[Any]:
+    settings = config.check_settings(job.tables, "test")
+    return kept_by_brute_force(records, make_recipe(settings))
+
+
+def test_sync_follows_changed_values_and_deletions(preferring: Job) -> None:
+    job, dice = preferring, Random(4)
+    job.set("match", prefer=RULES["score"])
+    records = chained_records(160, seed=9)
+    job.source.insert_many(records)
+    job.decide("backfill")
+    for record in dice.sample(records, 60):
+        job.source.update_one({"_id": record["_id"]}, {"$set": {"score": dice.randrange(6)}})
+    job.source.delete_many({"_id": {"$in": [record["_id"] for record in dice.sample(records, 20)]}})
+    job.source.insert_many(chained_records(20, seed=9, first=1000))
+
+    up_to_date(job)
+
+    assert kept(job) == wanted(job)
+    assert differences(job) == []
+
+
+def test_a_run_that_was_undone_and_is_repeated_ends_alike(preferring: Job) -> None:
+    job, records = preferring, chained_records(160, seed=10)
+    job.source.insert_many(records[:100])
+    job.decide("backfill")
+    job.source.insert_many(records[100:])
+    run = job.decide("run")
+    assert run.as_json()["prefer"]["decided_again"] > 0
+    after = kept(job)
+
+    undo(job, run.run)
+    # What the run had decided again is undecided now.
+    assert differences(job) == ["undecided"]
+    job.decide("run")
+
+    assert kept(job) == after
+    check(job)
+
+
+def test_records_of_the_target_itself_are_never_replaced(preferring: Job) -> None:
+    job, text = preferring, "".join(f"第{number}句话说的是一件事" for number in range(30))
+    job.target.insert_one({"_id": "own", "text": text})
+    job.source.insert_one({"_id": 1, "text": text + "最后一句"})
+    with Context(config.check_settings(job.tables, "test")) as context:
+        adopt(context, lambda batch, plan: None)
+
+    job.decide("backfill")
+
+    assert kept(job) == {"own"}
+    assert dropped(job) == {1: "own"}
+
+
+def test_records_that_the_target_refuses_count_as_if_they_had_never_come(preferring: Job) -> None:
+    job, dice = preferring, Random(11)
+    job.database.create_collection("unique", validator={"bad": {"$exists": False}})
+    records = chained_records(200, seed=11)
+    for record in dice.sample(records, 50):
+        record["bad"] = True
+    for night in range(2):
+        job.source.insert_many(records[night::2])
+        job.decide("run" if night else "backfill")
+
+    good = [record for record in records if "bad" not in record]
+    assert kept(job) == kept_after_backfill(job, good)
+    assert differences(job) == []
+
+
+def test_a_dropped_record_that_vanished_or_changed_is_decided_as_it_is_now(preferring: Job) -> None:
+    job = preferring
+    # So wide that all texts are compared.
+    job.set("match", radius=64)
+    longest = "".join(map(chr, range(0x4E00, 0x4EC8)))
+    shorter = longest[:180]
+    job.source.insert_many(
+        [
+            {"_id": 1, "text": shorter + "".join(map(chr, range(0x6000, 0x6008)))},
+            *({"_id": number, "text": shorter[: 158 - number]} for number in (2, 3, 4)),
+        ]
+    )
+    job.decide("backfill")
+    assert dropped(job) == {2: 1, 3: 1, 4: 1}
+    job.source.delete_one({"_id": 2})
+    job.source.update_one({"_id": 3}, {"$set": {"text": "".join(map(chr, range(0x7000, 0x7080)))}})
+    # It is like record 1, and not like the others.
+    job.source.insert_one({"_id": 5, "text": longest})
+
+    job.decide("run")
+
+    assert kept(job) == {3, 4, 5}
+    assert exceptions(job) == {2: ("refused", "vanished")}
+    assert dropped(job) == {1: 5}
+    assert differences(job) == []
+
+
+def test_without_the_rights_to_remove_nothing_is_written(
+    preferring: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Target, ids: Sequence[bytes], before: object) -> None:
+        raise NotPermitted("the target: the user lacks the right remove")
+
+    monkeypatch.setattr(Target, "remove", refuse)
+    preferring.source.insert_many(chained_records(20, seed=1))
+    before = preferring.hash()
+
+    with pytest.raises(NotPermitted):
+        preferring.decide("backfill")
+
+    assert preferring.hash() == before
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [(None, "score holds no number in the first 20 records (nothing 20)"), ("7", "(text 20)")],
+)
+def test_a_field_that_no_record_has_stops_the_run_before_anything_is_decided(
+    preferring: Job, monkeypatch: pytest.MonkeyPatch, value: object, found: str
+) -> None:
+    monkeypatch.setattr(guards, "FIRST_RECORDS", 20)
+    job = preferring
+    job.set("match", prefer=RULES["score"])
+    job.source.insert_many({"_id": n, "text": OTHERS[n % 16] * 2, "score": value} for n in range(40))
+
+    with pytest.raises(GuardStop, match=re.escape(found)):
+        job.decide("backfill")
+
+    assert kept(job) == set()
+    assert job.ledger("plans").count_documents({}) == 0
+
+
+def test_values_of_several_types_get_a_warning(preferring: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "FIRST_RECORDS", 20)
+    job = preferring
+    job.set("match", prefer=RULES["score"])
+    job.source.insert_many(
+        {"_id": n, "text": OTHERS[n % 16] * 2, "score": str(n) if n % 4 else n} for n in range(40)
+    )
+
+    warnings = job.decide("backfill").warnings
+
+    assert len(warnings) == 1
+    assert "score holds values of several types in the first 20 records (text 15, number 5)" in warnings[0]
+
+
+def test_spark_refuses(preferring: Job) -> None:
+    job = preferring
+    job.set("engine", kind="spark", work=str(job.folder))
+    job.source.insert_many(chained_records(20, seed=1))
+    with (
+        pytest.raises(ConfigError, match=r"\[match\] prefer: Spark does not support it; use --engine local"),
+        Context(config.check_settings(job.tables, "test")) as context,
+    ):
+        spark_backfill(context, lambda batch, plan: None)
+
+
+def test_replaced_keepers_are_listed_and_explained(preferring: Job) -> None:
+    job, records = preferring, chained_records(80, seed=13)
+    for night in range(2):
+        job.source.insert_many(records[night::2])
+        job.decide("run" if night else "backfill")
+    replaced = {row["_id"] for row in job.ledger("dropped").find({"replaced": True})}
+
+    listed = job.command("list", "--replaced", "--json").stdout.splitlines()
+    assert {json.loads(line)["id"] for line in listed} == replaced != set()
+    assert all(json.loads(line)["replaced"] for line in listed)
+    why = json.loads(job.command("why", str(min(replaced)), "--json").stdout)
+    assert (why["verdict"], why["replaced"]) == ("duplicate", True)
+
+
+def test_until_an_interrupted_replacement_is_finished_other_commands_refuse(preferring: Job) -> None:
+    job, records = preferring, chained_records(120, seed=12)
+    job.source.insert_many(records[:80])
+    backfill = job.decide("backfill")
+    job.source.insert_many(records[80:])
+    killed_after_setting("unsettled", lambda: job.decide("run"))
+
+    with pytest.raises(StateError, match="finish it first: dedup-job run"):
+        undo(job, backfill.run)
+    with pytest.raises(StateError, match="finish it first: dedup-job run"):
+        differences(job)
+    up_to_date(job)
+
+    check(job)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("has_copies", [True, False])
+def test_killed_at_every_command_and_run_again_the_same_records_are_kept(
+    preferring: Job, another_job: Callable[[], Job], has_copies: bool
+) -> None:
+    records = chained_records(48, seed=3)
+    preferring.set("limits", batch_records=16)
+
+    def begin(job: Job) -> Job:
+        job = job if has_copies else job.without_copies()
+        job.source.insert_many(records[:24])
+        job.decide("backfill")
+        job.source.insert_many(records[24:])
+        return job
+
+    def outcome(job: Job) -> tuple[set[Any], set[Any]]:
+        rows = {(row["_id"], row["replaced"]) for row in job.ledger("dropped").find()}
+        return set(job.source.distinct("_id")) - {raw_id for raw_id, _ in rows}, kept(job)
+
+    undisturbed = begin(another_job())
+    commands = commands_of(lambda: undisturbed.decide("run"))
+    assert wanted(undisturbed) == outcome(undisturbed)[0]
+    for number in range(1, commands, EVERY):
+        job = begin(another_job())
+        killed(lambda job=job: job.decide("run"), number)
+        if has_copies:
+            assert_nothing_is_missing(job)
+        job.decide("run")
+        assert outcome(job) == outcome(undisturbed), f"killed after command {number} of {commands}"
+        if has_copies:
+            check(job)
+        job.database.client.drop_database(job.database)
+
+
+def assert_nothing_is_missing(job: Job) -> None:
+    """Every row names a keeper that is in the target."""
+    assert {row["keeper"] for row in job.ledger("dropped").find()} <= kept(job)
