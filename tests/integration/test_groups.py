@@ -14,6 +14,7 @@ from scripts.bench.corpus import Mix, generate
 from tests.support.inline_engine import without_workers
 from tests.support.job import Job
 from tests.support.refusals import told
+from tests.support.sweep_cases import archived, sweep
 from tests.support.sync_cases import differences, dropped, due, in_target, up_to_date
 from tests.support.text_pairs import LONG, OTHER
 
@@ -109,6 +110,16 @@ def test_a_job_without_copies_notices_a_keeper_that_has_moved(grouped: Job) -> N
     bare.source.insert_one({"_id": 9, "text": LONG, "site": "a"})
     bare.decide("run")
     assert 9 not in dropped(bare)
+
+
+@pytest.mark.usefixtures("_inline")
+def test_sweep_knows_a_keeper_that_changed_but_not_in_text_or_group(grouped: Job) -> None:
+    bare = grouped.without_copies()
+    bare.decide("backfill")
+    bare.source.update_one({"_id": 0}, {"$set": {"seen": True}})
+    bare.source.update_one({"_id": 1}, {"$set": {"site": "c"}})
+    assert {reason: len(ids) for reason, ids in sweep(bare).stay.items()} == {"keeper": 1}
+    assert set(archived(bare)) == {2, 6}
 
 
 @pytest.mark.usefixtures("_inline")

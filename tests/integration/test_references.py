@@ -17,6 +17,7 @@ from tests.support.job import Job
 from tests.support.kill_in_process import commands_of, killed
 from tests.support.refusals import told
 from tests.support.restore_cases import restore
+from tests.support.sweep_cases import archived, sweep
 from tests.support.sync_cases import differences, dropped, in_target, up_to_date
 from tests.support.text_pairs import LONG, OTHER
 from tests.support.undo_cases import OTHERS, undo
@@ -192,6 +193,17 @@ def test_without_copies_references_work_the_same(referring: Job) -> None:
     bare.decide("backfill")
     assert dropped(bare) == expected(bare)
     assert differences(bare) == []
+
+
+@inline
+def test_sweep_moves_records_while_the_reference_has_their_text(referring: Job) -> None:
+    bare = referring.without_copies()
+    bare.decide("backfill")
+    bare.database["tests"].update_one({"_id": 3}, {"$set": {"text": D + D}})
+    bare.database["tests"].update_one({"_id": 1}, {"$set": {"seen": True}})
+    result = sweep(bare)
+    assert set(archived(bare)) == {0, 1, 5}
+    assert {reason: len(ids) for reason, ids in result.stay.items()} == {"keeper": 1}
 
 
 @inline

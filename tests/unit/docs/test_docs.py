@@ -150,9 +150,10 @@ def test_settings_on_a_page_exist(page: Path) -> None:
     )
     assert {pair for pair in named if pair not in known} == set()
     for toml in re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
-        for section, table in tomllib.loads(toml).items():
-            for key, value in table.items():
-                settings_with(section, key, value)
+        for section, tables in tomllib.loads(toml).items():
+            for table in tables if isinstance(tables, list) else [tables]:
+                for key, value in table.items():
+                    settings_with(section, key, value)
 
 
 def test_every_exit_code_has_a_row_and_a_section() -> None:
