@@ -13,7 +13,6 @@ from tests.support.forked_commands import Ended, Forks
 from tests.support.job import RAW, Job
 from tests.support.sweep_cases import ARCHIVE, archived, records
 
-
 KINDS = (Kind.KILLED_BEFORE, Kind.KILLED_AFTER, Kind.REQUEST_LOST, Kind.REPLY_LOST)
 
 
