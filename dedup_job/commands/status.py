@@ -77,7 +77,7 @@ def count_undecided(context: Context, head: Head) -> int | None:
     """Return a lower bound of the number of undecided records; None if the server cannot count them."""
     if not context.can_count_source():
         return None
-    archive = context.archive_of(head)
+    archive = context.archive_if_there(head)
     moved = archive.as_source().estimated_count() if archive else 0
     return max(0, context.source.estimated_count() + moved - head.in_source)
 
