@@ -45,11 +45,12 @@ def mark(context: Context, advance: Advance, only_new: bool = False) -> MarkResu
         progress = head.mark or MarkProgress(context.marks.field.name)
         is_new_round = progress.is_complete and not only_new
         progress = replace(progress, upto=0 if is_new_round else progress.upto, is_complete=False)
+        may_have_marks = head.mark is not None or context.marks.exist()
         ledger.swap({"pending": None}, {"mark": progress.key})
         restored = IdSet.of(ledger.overridden_ids())
         result = MarkResult(this.name, context.source_name, context.marks.field.name)
         for stored in plans_from(ledger, head, progress.upto):
-            mark_plan(PlanMarks.of(stored, restored), context.marks, result)
+            mark_plan(PlanMarks.of(stored, restored), context.marks, result, may_have_marks)
             advance(len(stored.plan))
             # This raises if another run has taken the lease.
             noted = replace(progress, upto=stored.id.number + 1)
@@ -159,10 +160,19 @@ class PlanMarks:
         return cls(marks, judged, [raw_id for raw_id in plan.ids if raw_id not in marks])
 
 
-def mark_plan(due: PlanMarks, marks: Marks, result: MarkResult) -> None:
-    """Mark the dropped records of a plan, take the marks of its other records away, and count both."""
+def mark_plan(due: PlanMarks, marks: Marks, result: MarkResult, may_have_marks: bool) -> None:
+    """Mark the dropped records of a plan, take the marks of its other records away, and count both.
+
+    Args:
+        due: The marks that the records should have.
+        marks: Writes the marks.
+        result: Gets the counts.
+        may_have_marks: Whether the source had marks when the marking began.
+    """
     for found in marks.compare(due.marks, due.judged):
         missed = marks.write(found.due, due.marks)
         result.cleared += marks.clear(found.changed)
         result.add(len(found.due) - len(missed), found.already, [*found.changed, *missed])
-    result.cleared += marks.clear(due.others)
+    # Where there is no mark, looking for one in each record would take half of the time.
+    if may_have_marks:
+        result.cleared += marks.clear(due.others)

@@ -90,7 +90,7 @@ def count_undecided(context: Context, head: Head) -> int | None:
 
 def _count_archived(context: Context, head: Head) -> int:
     """Return about how many records were moved from the source to the archive."""
-    archive = context.archive_of(head)
+    archive = context.archive_if_there(head)
     return archive.as_source().estimated_count() if archive else 0
 
 

@@ -133,6 +133,12 @@ class Marks:
         found = self._source.raw_bson().find_one(others, {"_id": 1}, max_time_ms=limit)
         return found and id_of(found.raw)
 
+    def exist(self) -> bool:
+        """Return whether a record has a mark; reads the whole source if none has."""
+        limit = self._source.retry.read_milliseconds
+        found = self._source.raw_bson().find_one(self.field.condition, {"_id": 1}, max_time_ms=limit)
+        return found is not None
+
     def compare(
         self, marks: Mapping[bytes, bytes], judged: Mapping[bytes, bytes]
     ) -> Iterator[MarkComparison]:

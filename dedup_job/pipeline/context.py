@@ -285,6 +285,13 @@ class Context:
         archive.check_same(head.sweep.uuid)
         return archive
 
+    def archive_if_there(self, head: Head | None) -> Archive | None:
+        """Return the archive, for reading; None if there is none, or somebody dropped it."""
+        try:
+            return self.archive_of(head)
+        except StateError:
+            return None
+
     @cached_property
     def archive_for_lookups(self) -> Archive | None:
         """The archive at the first look-up; None if dropped records are in the source.
@@ -294,7 +301,7 @@ class Context:
         head = self.ledger_reader().head()
         if head and head.sweep is None and head.promotion and head.promotion.is_done:
             return self.archive(head.promotion.kept_as)
-        return self.archive_of(head)
+        return self.archive_if_there(head)
 
     @property
     def dropped_records(self) -> RecordLookup:

@@ -12,19 +12,24 @@ from __future__ import annotations
 
 import argparse
 import os
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient, WriteConcern
 
+from dedup_job.commands.mark import mark
+from dedup_job.commands.sweep import open_archive, sweep
+from dedup_job.config import check_settings
+from dedup_job.pipeline.context import Context
 from dedup_job.records import chunked
 from scripts.bench.corpus import Mix, generate
-from scripts.bench.measure import DATABASE, MB, Commands, fill, row, table
+from scripts.bench.measure import DATABASE, MB, Commands, cpu_seconds, fill, mongod_of, row, table
 from scripts.dev.local_mongod import Server, open_server
 
 MIX = Mix(spread=0.0, html=0.0, odd=0.0)
@@ -91,46 +96,51 @@ class Bench:
         self.database["moved"].insert_many(list(pages.find({"_id": {"$in": ids}})), ordered=False)
         self.delete_many(ids)
 
-    def bare(self, name: str, command: Callable[[Sequence[Any]], None]) -> float:
-        """Run a bare command on all dropped records; print its rate, and return it."""
+    def bare(self, name: str, command: Callable[[Sequence[Any]], None]) -> None:
+        """Run a bare command on all dropped records, and print its cost."""
         lists = self.dropped()
-        started = perf_counter()
-        for ids in lists:
-            command(ids)
-        rate = sum(map(len, lists)) / (perf_counter() - started)
-        row(name, rate, "")
-        return rate
 
-    def job(self, name: str, field: str, beside: Sequence[tuple[str, float]], *options: str) -> None:
-        """Run a command of the job; print its rate, and how many times as fast each bare command is."""
-        said = self.commands(IN_PLACE).run(name, "--yes", *options)[1]
-        rate = said[field] / said["seconds"]
-        row(f"`{name}`", rate, "; ".join(f"{bare / rate:.1f} times {other}" for other, bare in beside))
+        def work() -> None:
+            for ids in lists:
+                command(ids)
+
+        self._show(name, work)
+
+    def job(self, name: str, work: Callable[[Context], object]) -> None:
+        """Run a command of the job in this process, without its start, and print its cost."""
+        with Context(check_settings(tomllib.loads(SETTINGS + IN_PLACE), "bench")) as context:
+            self._show(name, lambda: work(context))
+
+    def _show(self, name: str, work: Callable[[], object]) -> None:
+        records, mongod = sum(map(len, self.dropped())), mongod_of(self._server)
+        started, own, server = perf_counter(), process_time(), cpu_seconds(mongod) if mongod else 0.0
+        work()
+        used = (cpu_seconds(mongod) if mongod else 0.0) - server
+        micro = 1e6 / records
+        row(name, records / (perf_counter() - started), (process_time() - own) * micro, used * micro)
 
 
 def measure_rates(bench: Bench) -> None:
-    """Print the rates of the bare commands and of the job's."""
-    table("command", "records/s", "the bare command is faster")
+    """Print the costs of the bare commands and of the job's."""
+    table("command", "records/s", "processor time of the job, us a record", "of the server")
     bench.refill()
     bench.commands(IN_PLACE).run("backfill")
-    update = bench.bare("`updateMany`", bench.update_many)
-    bench.database.pages.update_many({}, {"$unset": {"dedup": ""}})
-    bench.job("mark", "marked", [("updateMany", update)])
-    bench.commands(IN_PLACE).run("mark", "--clear", "--yes")
     saved = list(bench.database.pages.with_options(RAW).find())
-    rates = []
-    for name, command in (
-        ("`deleteMany`", bench.delete_many),
-        ("`insert_many`, then `deleteMany`", bench.copy_and_delete),
-    ):
-        rates.append((name.replace("`", ""), bench.bare(name, command)))
+    steps: list[Callable[[], None]] = [
+        lambda: bench.bare("`updateMany`", bench.update_many),
+        lambda: bench.job("`mark`", lambda context: mark(context, lambda count: None)),
+        lambda: bench.bare("`deleteMany`", bench.delete_many),
+        lambda: bench.bare("`insert_many`, then `deleteMany`", bench.copy_and_delete),
+        lambda: bench.job(
+            "`sweep`",
+            lambda context: sweep(context, open_archive(context, ARCHIVE), lambda count: None),
+        ),
+    ]
+    for step in steps:
+        bench.database.pages.delete_many({})
         for some in chunked(saved, IDS_AT_ONCE):
-            missing = {one["_id"] for one in some}
-            missing -= {one["_id"] for one in bench.database.pages.find({"_id": {"$in": [*missing]}}, {})}
-            if missing:
-                again = [one for one in some if one["_id"] in missing]
-                bench.database.pages.with_options(RAW).insert_many(again)
-    bench.job("sweep", "moved", rates, "--archive", ARCHIVE)
+            bench.database.pages.with_options(RAW).insert_many(some)
+        step()
 
 
 def ways(bench: Bench) -> Iterator[tuple[str, int, int]]:

@@ -29,6 +29,7 @@ from scripts.bench.corpus import generate
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.faulty_runs import install
 from tests.support.job import ROOT, Job
+from tests.support.sweep_cases import ARCHIVE, sweep
 
 Privilege = dict[str, Any]
 
@@ -341,6 +342,40 @@ def test_without_the_right_to_ask_for_sizes_doctor_looks_at_the_first_records(
         "warning", "the source: the user lacks the right to collStats on src.pages",
     )  # fmt: skip
     assert guarded_job.decide("backfill").counts.read == 60
+
+
+@pytest.mark.parametrize("lacking", [("pages", "remove"), ("pages", "insert"), (ARCHIVE, "insert")])
+def test_a_sweep_without_a_right_ends_before_it_writes_anything(
+    guarded_job: Job,
+    guarded: LocalMongod,
+    root: MongoClient[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    lacking: tuple[str, str],
+) -> None:
+    grant(root, documented())
+    guarded_job.decide("backfill")
+    every = ["find", "insert", "remove"]
+    rights = [
+        {
+            "resource": {"db": "src", "collection": name},
+            "actions": [one for one in every if lacking != (name, one)],
+        }
+        for name in ("pages", ARCHIVE)
+    ]
+    listing = {"resource": {"db": "src", "collection": ""}, "actions": ["listCollections"]}
+    user = "sweeper_" + "_".join(lacking)
+    root.admin.command("createRole", user, roles=[], privileges=[listing, *rights])
+    root.admin.command("createUser", user, pwd="w", roles=[user])
+    monkeypatch.setenv("DEDUP_SOURCE_URI", guarded.uri_as(user, "w"))
+    before = [root[name].command("dbHash")["md5"] for name in ("src", "dst")]
+
+    with pytest.raises(NotPermitted, match=f"the right to {lacking[1]} on src.{lacking[0]}"):
+        sweep(guarded_job)
+
+    assert [root[name].command("dbHash")["md5"] for name in ("src", "dst")] == before
+    all_rights = [{**one, "actions": every} for one in rights]
+    root.admin.command("updateRole", user, privileges=[listing, *all_rights])
+    assert sweep(guarded_job).moved == root["dst"]["unique.dedup.dropped"].count_documents({})
 
 
 def test_doctor_says_to_who_is_not_known_that_he_should_say_who_he_is(

@@ -223,6 +223,9 @@ def test_an_archive_is_named_once_and_must_stay(decided: Job) -> None:
         done = decided.command(*command)
         assert done.returncode in (64, 65), (command, done.stderr)
     assert "dropped, renamed or restored" in decided.command("changes").stderr
+    # Runs, and commands that look, do not need it.
+    for command in (["run"], ["status"], ["list"]):
+        assert decided.command(*command).returncode == 0, command
 
 
 def test_a_sweep_of_nearly_everything_is_stopped(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

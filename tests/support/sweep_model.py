@@ -10,12 +10,12 @@ Each version of the record that its owner did not replace or delete must be in t
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from tests.support.commit_model import Violation
+from tests.support.explorer import Violation, explore, replace_process
 
 # Versions of the record: none, the judged version, and another one.
 NONE, JUDGED, OTHER = 0, 1, 2
@@ -190,29 +190,27 @@ def check(world: World) -> None:
         raise Violation("lost: a version of the record is neither in the source nor in the archive")
 
 
+State: TypeAlias = tuple[World, tuple[Process, ...], int]
+
+
 def search(protocol: Protocol, places: Sequence[str], kills: int = 1, changes: int = 1) -> int:
     """Visit every reachable state of these processes, and return the number of states.
 
     Raises:
         Violation: At the first promise that is broken.
     """
-    start = (World(changes=changes), tuple(map(Process, places)), kills)
-    seen, queue = {start}, deque([start])
-    while queue:
-        world, processes, left = queue.popleft()
-        check(world)
-        after = [(one, processes, left) for one in events(protocol, world)]
-        for me, process in enumerate(processes):
-            if moved := step(protocol, world, process):
-                after.append((moved[0], _with(processes, me, moved[1]), left))
-            if left and process.at != "take":
-                after.append((world, _with(processes, me, Process(process.place)), left - 1))
-        for state in after:
-            if state not in seen:
-                seen.add(state)
-                queue.append(state)
-    return len(seen)
+    start: State = (World(changes=changes), tuple(map(Process, places)), kills)
+    explored = explore(start, partial(_moves, protocol), lambda state: check(state[0]))
+    return len(explored.states)
 
 
-def _with(processes: tuple[Process, ...], me: int, process: Process) -> tuple[Process, ...]:
-    return (*processes[:me], process, *processes[me + 1 :])
+def _moves(protocol: Protocol, state: State) -> Iterator[tuple[str, State]]:
+    world, processes, left = state
+    for after in events(protocol, world):
+        yield "others", (after, processes, left)
+    for me, process in enumerate(processes):
+        if moved := step(protocol, world, process):
+            yield f"{me}: {process.at}", (moved[0], replace_process(processes, me, moved[1]), left)
+        if left and process.at != "take":
+            restarted = replace_process(processes, me, Process(process.place))
+            yield f"{me}: killed", (world, restarted, left - 1)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.commit_model import Violation
+from tests.support.explorer import Violation
 from tests.support.sweep_model import ARCHIVE, SOURCE, Protocol, search
 
 
