@@ -1,4 +1,4 @@
-"""`changes` counts what is new, missed, changed or vanished and writes nothing; `sync` decides it."""
+"""`changes` counts new, missed, changed and vanished records and writes nothing; `sync` decides them."""
 
 from __future__ import annotations
 

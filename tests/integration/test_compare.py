@@ -1,4 +1,4 @@
-"""Two records compared, and what the ledger says of one, on a real server."""
+"""`compare` and `why` on a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`doctor` says before a run what it would meet, with the code that it would end with."""
+"""`doctor` finds before a run what would stop it, and ends with the exit code of that run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find: each text names the kept record that it would be a duplicate of, and nothing is altered by asking."""
+"""`find` names the kept record that a text would be a duplicate of, and changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing undecided stays unseen: when all ids are compared, and who says that something is undecided."""
+"""Full scans find undecided records with old ids, and `status` says when the next one is due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that does what was hardly meant stops before it does, and a person's word lets it go on."""
+"""Guards stop a run before it does what was probably not meant; --allow lets it continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`init` writes a settings file that a run takes, from options or from what a person says on a terminal."""
+"""`init` writes a settings file that works, from options or from answers on a terminal."""
 
 from __future__ import annotations
 

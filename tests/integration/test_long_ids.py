@@ -1,4 +1,4 @@
-"""Ids of thousands of characters: no plan, and no command, grows beyond what the server takes."""
+"""Ids of thousands of characters: no plan and no command exceeds the limits of the server."""
 
 from __future__ import annotations
 

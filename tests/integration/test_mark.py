@@ -1,4 +1,4 @@
-"""`mark` writes into dropped records of the source, changes nothing else, and takes its marks away again."""
+"""`mark` writes a field into dropped records of the source, changes nothing else, and can remove it again."""
 
 from __future__ import annotations
 

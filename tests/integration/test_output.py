@@ -1,4 +1,4 @@
-"""What a command leaves outside of MongoDB, whoever reads it or not."""
+"""Output of commands: closed and full streams, saved reports, files of pairs."""
 
 from __future__ import annotations
 

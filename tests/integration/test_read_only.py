@@ -1,4 +1,4 @@
-"""Commands that only look send commands that read, and no other."""
+"""Commands that only show something send no command that writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many copies of a text that the target refuses: each costs one insertion, and none costs a plan."""
+"""Many copies of a text that the target refuses: each costs one insertion, none a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A restored record is in the target again, byte for byte, and stands for nothing."""
+"""A restored record is in the target again, byte for byte, and nothing is dropped for it."""
 
 from __future__ import annotations
 

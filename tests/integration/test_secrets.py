@@ -1,4 +1,4 @@
-"""No password and no text of a record is in any output, log line or ledger, whatever goes wrong."""
+"""No password and no text of a record is in any output, log line or ledger."""
 
 from __future__ import annotations
 

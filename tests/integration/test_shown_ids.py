@@ -1,4 +1,4 @@
-"""An id looks the same wherever it is shown: as the command line takes it, or as its JSON."""
+"""Ids are written in one form everywhere: as the command line takes them, or as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A signal ends a run, whatever it is doing and waiting for, and nothing stays behind."""
+"""A signal ends a run, whatever it is doing, and no process stays behind."""
 
 from __future__ import annotations
 

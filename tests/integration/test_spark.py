@@ -1,4 +1,4 @@
-"""The same decisions on Spark: what a backfill leaves there is what it leaves on one machine."""
+"""A backfill on Spark leaves the same target and ledger as on one machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`status` says where a ledger stands, and only reads."""
+"""`status` shows the progress of a ledger, and only reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sync` brings up to date what changed in the source, and takes out what vanished from it."""
+"""`sync` decides changed records again and removes vanished records from the target."""
 
 from __future__ import annotations
 

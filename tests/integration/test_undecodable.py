@@ -1,4 +1,4 @@
-"""Values that Python cannot decode, in ids and beside the text, go through every command and every kill."""
+"""Values that Python cannot decode, in ids and elsewhere, in every command and after every kill."""
 
 from __future__ import annotations
 

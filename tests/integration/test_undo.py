@@ -1,4 +1,4 @@
-"""A run that was undone has not been: the target and the ledger are as before it."""
+"""After `undo`, target and ledger are as before the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`verify` finds nothing in an undisturbed ledger, and names each kind of difference that is planted."""
+"""`verify` finds nothing in an undisturbed ledger, and names every kind of planted difference."""
 
 from __future__ import annotations
 

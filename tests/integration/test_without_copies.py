@@ -1,4 +1,4 @@
-"""With `[target] copy = false` the same decisions are made, and nothing is copied."""
+"""With `[target] copy = false` decisions are the same, and nothing is copied."""
 
 from __future__ import annotations
 

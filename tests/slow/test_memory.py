@@ -1,4 +1,4 @@
-"""Memory is bounded whatever the size of the records: a command holds some of them at a time, never all."""
+"""Memory does not grow with the size of records: a command holds some of them at a time."""
 
 from __future__ import annotations
 

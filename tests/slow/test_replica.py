@@ -1,4 +1,4 @@
-"""On a replica set of three: elections, lost connections and refused commands change no outcome."""
+"""A replica set of three: elections, lost connections and refused commands change no outcome."""
 
 from __future__ import annotations
 

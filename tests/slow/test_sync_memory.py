@@ -1,4 +1,4 @@
-"""An apply over many changed records holds little of each."""
+"""`sync` keeps little of each changed record in memory."""
 
 from __future__ import annotations
 

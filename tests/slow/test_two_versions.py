@@ -1,4 +1,4 @@
-"""MongoDB 6.0 and 7.0, one as the source and the other as the target, and a server that is upgraded."""
+"""MongoDB 6.0 and 7.0 as source and target, and a server that is upgraded."""
 
 from __future__ import annotations
 

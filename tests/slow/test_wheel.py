@@ -1,4 +1,4 @@
-"""What `make dist` builds, installed where nothing but its dependencies is, and used by somebody else."""
+"""The wheel of `make dist`, installed with nothing but its dependencies, and used by another user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a ledger was made from, what it was filled into and the ledger itself are still what they were."""
+"""Sources, targets and ledgers that were dropped, renamed, moved or restored between runs."""
 
 from __future__ import annotations
 

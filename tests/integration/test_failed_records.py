@@ -1,4 +1,4 @@
-"""Records that the job fails on are counted, tried again by `sync`, and stop a run if many."""
+"""Records that the job fails on are counted, retried by `sync`, and stop a run if there are many."""
 
 from __future__ import annotations
 

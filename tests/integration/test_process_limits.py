@@ -1,4 +1,4 @@
-"""Backfills under limits on the address space and on open files, and in a directory that was deleted."""
+"""Backfills with limits on memory and open files, and in a deleted directory."""
 
 from __future__ import annotations
 

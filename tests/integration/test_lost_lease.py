@@ -1,4 +1,4 @@
-"""Runs that were overtaken unawares, or killed while the source changes: what is left stays whole."""
+"""Runs that lost their lease without knowing it, or were killed while the source changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A keeper that somebody alters in the target stands for nothing any more; one that is only added to does."""
+"""Keepers that somebody changes in the target: nothing is dropped for them any longer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who watches is told of what takes long and writes, or may: of dry runs and adoptions, too."""
+"""Pings and metrics of runs, dry runs and adoptions."""
 
 from __future__ import annotations
 

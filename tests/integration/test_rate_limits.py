@@ -1,3 +1,5 @@
+"""Rate limits of a run."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,4 @@
-"""`evaluate` and `tune` on a real server: what they print, what they refuse, and that they only read."""
+"""`evaluate` and `tune` on a real server."""
 
 from __future__ import annotations
 

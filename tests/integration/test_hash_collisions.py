@@ -1,4 +1,4 @@
-"""Records and texts that differ and have the same XXH3: no command takes one for the other."""
+"""Different records and texts with the same XXH3 digest: no command confuses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands of an undo and of a restore that are lost, or their answers: the outcome is the same."""
+"""Lost commands and lost replies of `undo` and `restore`: the outcome is the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong before a run begins: one line that says what to do, and an exit code of its own."""
+"""Errors before a run begins: one line that says what to do, and an exit code."""
 
 from __future__ import annotations
 

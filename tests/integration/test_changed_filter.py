@@ -1,4 +1,4 @@
-"""The filter belongs to the ledger: another one is refused until a person says that it is meant."""
+"""A changed filter is refused until a person accepts it with --refilter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One answer: the same records are decided alike however they are cut up, where many share their keys."""
+"""Decisions do not depend on workers, batch size or the number of runs, even with crowded keys."""
 
 from __future__ import annotations
 

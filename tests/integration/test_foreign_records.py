@@ -1,4 +1,4 @@
-"""Targets and sources that are not as a job left them: filled by others, emptied, or one and the same."""
+"""Targets that others filled or emptied, adoption, and a source that is its own target."""
 
 from __future__ import annotations
 

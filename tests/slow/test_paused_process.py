@@ -1,4 +1,4 @@
-"""A process that is stopped, wakes after its lease and goes on: what others did meanwhile stays as it is."""
+"""A process that is stopped, and continued after others took its lease, changes nothing that they did."""
 
 from __future__ import annotations
 

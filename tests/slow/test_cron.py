@@ -1,4 +1,4 @@
-"""The line of scripts/nightly/crontab as it stands, by a shell as cron's, in folders of its own."""
+"""The line of scripts/nightly/crontab, run by a shell like that of cron."""
 
 from __future__ import annotations
 

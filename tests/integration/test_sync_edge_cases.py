@@ -1,4 +1,4 @@
-"""`sync` where records are large, oddly named, refused, or change in the wrong moment."""
+"""`sync` with large, oddly named or refused records, and with changes at the wrong moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole way of a record: backfill, nightly run and report on a real server."""
+"""Backfill, nightly run and report on a real server."""
 
 from __future__ import annotations
 

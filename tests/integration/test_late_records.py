@@ -1,4 +1,4 @@
-"""Records that come late, from the future or out of order, and those that change between two looks."""
+"""Records that arrive late, have ids from the future or out of order, or change while a run reads them."""
 
 from __future__ import annotations
 

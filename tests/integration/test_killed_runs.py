@@ -1,4 +1,4 @@
-"""Killed at any moment and run again: the same target and the same ledger as an undisturbed run."""
+"""A run that is killed and repeated leaves the same target and ledger as an undisturbed run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Too little of something: room on the disk, connections, bytes a second, bytes for a record in a reply."""
+"""Full disks, and shortages of connections, bandwidth and reply size: the next run finishes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the target says of a record that it does not take."""
+"""Reasons for which the target refuses records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A target that grows stricter after the backfill: what it refuses is named, and nothing else suffers."""
+"""Targets that get a unique index or a validator after the backfill."""
 
 from __future__ import annotations
 

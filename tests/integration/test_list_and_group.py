@@ -1,4 +1,4 @@
-"""What was decided can be listed, filtered and opened, and what is listed can be put back."""
+"""`list`, `group` and `why` show the decisions, and what `list` prints can be restored."""
 
 from __future__ import annotations
 

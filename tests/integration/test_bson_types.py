@@ -1,4 +1,4 @@
-"""Every BSON type, as `_id` and as the text field, goes through: nothing missed, nothing dropped wrongly."""
+"""Every BSON type, as `_id` and as text field: nothing is missed, nothing dropped wrongly."""
 
 from __future__ import annotations
 

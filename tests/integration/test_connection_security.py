@@ -1,4 +1,4 @@
-"""The connection: what is forced on it, and who may be spoken to in the clear."""
+"""Write concern, TLS and read preference of connections, whatever the connection string says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is left of a plan when the next one is decided: its rows, and the head's advance."""
+"""Rows and head of a plan are written while the next plan is decided, and before it is stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server ends a read that takes it too long, and JavaScript is run only where a person allows it."""
+"""Every read has a time limit, and JavaScript only runs with --allow-js."""
 
 from __future__ import annotations
 

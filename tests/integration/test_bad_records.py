@@ -1,4 +1,4 @@
-"""Records that break such jobs, through a whole backfill: each gets its verdict, and nobody else notices."""
+"""A backfill over records of every bad kind: each gets its verdict, and the others keep theirs."""
 
 from __future__ import annotations
 
