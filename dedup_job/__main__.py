@@ -101,6 +101,8 @@ def _find_temporary_directory() -> None:
 
 def _run() -> int:
     logs.set_up_logging(_form(sys.argv[1:]))
+    if any(map(_is_not_utf8, sys.argv[1:])):
+        return _log_failure("an argument is not in UTF-8", UsageError.exit_code)
     try:
         return commands(standalone_mode=False) or 0
     except click.exceptions.NoArgsIsHelpError as error:
@@ -117,6 +119,15 @@ def _run() -> int:
             return _log_failure(f"stdout cannot be written: {error.strerror}", StorageFull.exit_code)
         done = getattr(error, "done", {})
         return _log_failure(_message(error), exit_code_of(error), done=done, trace=_trace(error))
+
+
+def _is_not_utf8(argument: str) -> bool:
+    """Return whether an argument has bytes that are not UTF-8, and is not the name of a file, which may."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        return not os.path.lexists(argument)
+    return False
 
 
 def _form(arguments: Sequence[str]) -> logs.OutputFormat:

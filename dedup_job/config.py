@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
+from bson import encode
 from bson.json_util import CANONICAL_JSON_OPTIONS, dumps, loads
 from pydantic import (
     AfterValidator,
@@ -72,23 +73,31 @@ def parse_filter(text: str) -> dict[str, Any] | None:
     """Parse a filter in extended JSON; None if it is malformed, or not an object."""
     try:
         parsed = loads(text)
+        # A number may be too large for BSON, and a text may not be Unicode.
+        encode(parsed)
     except Exception:
-        # For malformed values the parser raises errors of many types.
+        # For malformed values the parser and the encoder raise errors of many types.
         return None
     return parsed if isinstance(parsed, dict) else None
 
 
 JAVASCRIPT = ("$where", "$function", "$accumulator")
+VARYING = ("$rand", "$sampleRate", "$$NOW", "$$CLUSTER_TIME")
+"""Operators and variables that give another result each time."""
 
 
 def javascript_in(condition: object) -> str | None:
     """Return the operator in a filter that runs JavaScript on the server; None if there is none."""
+    return _find_name(condition, JAVASCRIPT)
+
+
+def _find_name(condition: object, names: Sequence[str]) -> str | None:
+    """Return the first of these operators or variables in a filter; None if there is none."""
+    if isinstance(condition, dict):
+        condition = [*condition, *condition.values()]
     if isinstance(condition, list):
-        return next(filter(None, map(javascript_in, condition)), None)
-    if not isinstance(condition, dict):
-        return None
-    named = next((name for name in JAVASCRIPT if name in condition), None)
-    return named or javascript_in(list(condition.values()))
+        return next(filter(None, (_find_name(part, names) for part in condition)), None)
+    return condition if isinstance(condition, str) and condition in names else None
 
 
 def check_paths(paths: Sequence[str]) -> None:
@@ -102,6 +111,15 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _has_no_nul(cls, value: object) -> object:
+        # Neither the names of fields and files nor connection strings can have one.
+        parts = value if isinstance(value, list | tuple) else [value]
+        if any(isinstance(part, str) and "\0" in part for part in parts):
+            raise ValueError("a text without the character U+0000")
+        return value
+
 
 class SourceSettings(Section):
     """`[source]`: the collection to read, and the fields that hold the text."""
@@ -110,8 +128,8 @@ class SourceSettings(Section):
     collection: CollectionName
     fields: tuple[Name, ...] = Field(min_length=1, strict=False)
     filter: str = "{}"
-    lookback_hours: float = Field(48.0, ge=0, allow_inf_nan=False)
-    full_scan_days: float = Field(7.0, ge=0, le=36_500, allow_inf_nan=False)
+    lookback_hours: float = Field(48.0, ge=0, le=876_000)
+    full_scan_days: float = Field(7.0, ge=0, le=36_500)
     read_preference: Literal["primary", "secondaryPreferred", "secondary", "nearest"] = "primary"
     max_staleness_seconds: int = Field(120, ge=90)
     uri_file: File | None = None
@@ -131,6 +149,8 @@ class SourceSettings(Section):
         # Code may return another result each time, so that two runs would see different records.
         if name := javascript_in(condition):
             raise ValueError(f"a filter without JavaScript ({name}), such as a filter with $expr")
+        if name := _find_name(condition, VARYING):
+            raise ValueError(f"a filter that always gives the same result, without {name}")
         return value
 
     @property
@@ -303,9 +323,9 @@ class LimitSettings(Section):
     batch_records: int = Field(2_000, ge=1, le=5_000)
     batch_mb: int = Field(16, ge=1)
     in_flight_mb: int = Field(256, ge=1)
-    record_seconds: float = Field(5.0, gt=0)
-    connect_seconds: float = Field(10.0, gt=0)
-    retry_seconds: float = Field(120.0, gt=0)
+    record_seconds: float = Field(5.0, gt=0, le=86_400)
+    connect_seconds: float = Field(10.0, gt=0, le=86_400)
+    retry_seconds: float = Field(120.0, gt=0, le=604_800)
     read_seconds: float = Field(600.0, gt=0, le=86_400)
     max_docs_per_second: float | None = Field(None, gt=0)
     max_mb_per_second: float | None = Field(None, gt=0)

@@ -10,6 +10,7 @@ import click
 
 from dedup_job.cli.options import (
     ALLOW_OPTION,
+    add_marks,
     commands,
     common_options,
     consent_from,
@@ -287,5 +288,6 @@ def sync_target(config: Path, yes: bool, dry_run: bool, **options: Any) -> int:
             _confirm(due.as_text(context.target_name), "make these changes?")
         with Progress("sync", None, "records") as progress:
             result = sync(context, found, progress.advance, accepted, refused_before)
-    output.show(result.as_text(), result.as_json(), result.exit_code)
+        text, values = add_marks(context, True, result.as_text(), result.as_json())
+    output.show(text, values, result.exit_code)
     return result.exit_code

@@ -11,6 +11,7 @@ import click
 
 from dedup_job.cli.options import (
     ALLOW_OPTION,
+    add_marks,
     commands,
     common_options,
     consent_from,
@@ -164,12 +165,8 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
             if numbers:
                 text = "\n".join(filter(None, (text, numbers.as_text())))
                 values |= {"numbers": numbers.as_json()}
-            if settings.mark.auto:
-                from dedup_job.commands.mark import mark
-
-                with Progress("mark", None) as progress:
-                    marked = mark(context, progress.advance, only_new=True)
-                text, values = f"{text}\n{marked.as_text()}", {**values, "mark": marked.as_json()}
+            # With `prefer`, a record that was dropped may be kept now.
+            text, values = add_marks(context, bool(settings.match.prefer), text, values)
             progress_of_ledger = ledger_progress(context) if watch.wants_metrics else None
         # Metrics come last, because `publish_report` may raise, which monitoring must see as a failure.
         publish_report(output, settings, summary, text, values)

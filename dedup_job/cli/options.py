@@ -330,6 +330,28 @@ def summary_text(summary: Any) -> str:
     return text
 
 
+def add_marks(context: Any, is_due: bool, text: str, values: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Mark what a command has decided, if the settings or earlier marks ask for it.
+
+    Args:
+        context: The open connections.
+        is_due: Whether records that were dropped may be kept by now, so that their marks are wrong.
+        text: The report of the command.
+        values: The same as JSON values.
+
+    Returns:
+        Both, with the result of the marking.
+    """
+    from dedup_job.commands.mark import mark, needs_marks
+    from dedup_job.report.progress import Progress
+
+    if not needs_marks(context, is_due):
+        return text, values
+    with Progress("mark", None) as progress:
+        marked = mark(context, progress.advance, only_new=True)
+    return f"{text}\n{marked.as_text()}", {**values, "mark": marked.as_json()}
+
+
 def publish_report(output: Output, settings: Any, done: Any, text: str, values: dict[str, Any]) -> None:
     """Print the report of a run, log its numbers, and save it if the settings name a directory.
 

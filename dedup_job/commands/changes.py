@@ -7,6 +7,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import dataclass, field
 
 from dedup_job.audit.audit_session import hash_records, read_fitting_head
+from dedup_job.commands.mark import check_field_name
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.overrides import Override, copies
 from dedup_job.ledger.plan_format import StoredPlan
@@ -64,6 +65,7 @@ def changes(context: Context, content: bool, advance: Advance) -> ChangesResult:
     started = time.monotonic()
     reader = context.ledger_reader()
     head = read_fitting_head(context, reader)
+    check_field_name(context, head)
     compared = Comparison(changed=AffectedRecords() if content else None)
     archive = context.archive_of(head)
     plans = compare_plans(context.source, archive, reader, head, compared, advance)

@@ -98,6 +98,18 @@ def clear_marks(context: Context, advance: Advance) -> MarkResult:
     return result
 
 
+def needs_marks(context: Context, is_due: bool) -> bool:
+    """Return whether a command has to mark what it decided.
+
+    Args:
+        context: The open connections.
+        is_due: Whether records that were dropped may be kept by now, so that their marks are wrong.
+    """
+    head = context.ledger_reader().head()
+    is_marked = head is not None and head.mark is not None
+    return context.settings.mark.auto or (is_due and is_marked)
+
+
 def check_field_name(context: Context, head: Head) -> None:
     """Raise ConfigError if the source has marks in another field."""
     name = context.marks.field.name

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from dedup_job.audit.audit_session import read_fitting_head
 from dedup_job.commands.changes import Comparison, OutdatedRows, compare_plans
+from dedup_job.commands.mark import check_field_name
 from dedup_job.ledger.overrides import copies
 from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan
 from dedup_job.ledger.replaced_decisions import EarlierDecision, EarlierDecisions
@@ -128,6 +129,7 @@ def compare_with_source(context: Context, advance: Advance) -> SourceComparison:
     started = time.monotonic()
     reader = context.ledger_reader()
     head = read_fitting_head(context, reader)
+    check_field_name(context, head)
     # An adoption comes before anything else, so its plans are the first.
     plans_of_adoption = takewhile(lambda stored: stored.mode == ADOPT, reader.plans(head))
     adopted = IdSet.of(stored.plan.ids for stored in plans_of_adoption)

@@ -157,6 +157,33 @@ def test_later_runs_mark_what_is_new(decided: Job) -> None:
     assert rounded(marks(decided)) == dropped(decided)
 
 
+@pytest.mark.parametrize("has_copies", [True, False])
+def test_a_sync_takes_the_marks_of_records_away_that_it_keeps_again(job: Job, has_copies: bool) -> None:
+    job.set("source", fields=["data"])
+    job.source.insert_many([{**record, "_id": number} for number, record in enumerate(RECORDS[:100])])
+    job = job if has_copies else job.without_copies()
+    job.decide("backfill")
+    write_marks(job)
+    keepers = job.ledger("dropped").distinct("keeper")
+    job.source.delete_many({"_id": {"$in": keepers[:5]}})
+
+    done = answer(job, "sync", "--yes")
+
+    assert done["mark"]["cleared"] > 0
+    assert rounded(marks(job)) == dropped(job)
+
+
+@pytest.mark.parametrize("command", [("changes",), ("sync", "--yes")])
+def test_marks_in_another_field_are_no_changes(decided: Job, command: tuple[str, ...]) -> None:
+    write_marks(decided)
+    decided.set("mark", field="duplicate_of")
+
+    done = decided.command(*command)
+
+    assert done.returncode == 78
+    assert "the source has its marks in dedup, not in duplicate_of" in done.stderr
+
+
 def test_a_marking_that_is_killed_anywhere_is_finished_by_the_next(job: Job) -> None:
     job.set("source", fields=["data"])
     job.source.insert_many([{**record, "_id": number} for number, record in enumerate(RECORDS[:120])])

@@ -174,3 +174,13 @@ def test_a_state_file_that_cannot_be_one_is_a_usage_error(job: Job, tmp_path: Pa
             pytest.raises(UsageError, match="cannot be opened as a file"),
         ):
             verify(context, path, lambda _: None)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("list", "--run", "caf\udce9"), ("history", "caf\udce9"), ("why", "caf\udce9")]
+)
+def test_an_argument_that_is_not_utf8_is_refused(job: Job, arguments: tuple[str, ...]) -> None:
+    # A byte of Latin-1, as Python passes it on.
+    done = job.command(*arguments, program=("-m", "dedup_job"))
+    assert (done.returncode, done.stdout) == (64, "")
+    assert done.stderr.rstrip().endswith("an argument is not in UTF-8")

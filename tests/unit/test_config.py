@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -543,3 +544,45 @@ def test_rules_are_part_of_the_recipe_and_without_them_it_is_as_before() -> None
     plain = make_recipe(settings())
     assert "matching.prefer" not in plain.settings
     assert make_recipe(settings(match={"prefer": []})).digest == plain.digest != recipe.digest
+
+
+@pytest.mark.parametrize(
+    ("section", "values"),
+    [
+        ("mark", {"field": "a\0b"}),
+        ("source", {"fields": ["body", "a\0b"]}),
+        ("report", {"directory": "a\0b"}),
+        ("report", {"show": ["a\0b"]}),
+        ("recipe", {"idf_table": "a\0b"}),
+    ],
+)
+def test_a_text_with_a_nul_is_refused(section: str, values: dict[str, Any]) -> None:
+    assert "expected a text without the character U+0000" in fault(**{section: values})
+
+
+@pytest.mark.parametrize(
+    ("condition", "name"),
+    [
+        ({"$sampleRate": 0.5}, "$sampleRate"),
+        ({"$expr": {"$lt": [{"$rand": {}}, 0.5]}}, "$rand"),
+        ({"$or": [{"$expr": {"$lt": ["$at", "$$NOW"]}}]}, "$$NOW"),
+    ],
+)
+def test_a_filter_whose_result_varies_is_refused(condition: dict[str, Any], name: str) -> None:
+    message = fault(source={"filter": json.dumps(condition)})
+    assert f"a filter that always gives the same result, without {name}" in message
+
+
+@pytest.mark.parametrize("value", ['{"$numberLong": "99999999999999999999"}', "9" * 22, '"\\ud800"'])
+def test_a_filter_with_a_value_that_bson_cannot_hold_is_refused(value: str) -> None:
+    assert "a filter in extended JSON" in fault(source={"filter": f'{{"a": {value}}}'})
+
+
+@pytest.mark.parametrize("name", ["connect_seconds", "retry_seconds", "record_seconds"])
+def test_a_time_of_centuries_is_refused(name: str) -> None:
+    assert f"[limits] {name}: expected" in fault(limits={name: 1e300})
+
+
+def test_a_resource_that_is_no_file_is_refused_without_reading_it() -> None:
+    with pytest.raises(ConfigError, match="/dev/zero: not a regular file"):
+        make_recipe(settings(recipe={"idf_table": "/dev/zero"}))
