@@ -167,7 +167,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
             if settings.mark.auto:
                 from dedup_job.commands.mark import mark
 
-                with Progress("mark", None) as progress:
+                with Progress("mark", summary.counts.read) as progress:
                     marked = mark(context, progress.advance, only_new=True)
                 text, values = f"{text}\n{marked.as_text()}", {**values, "mark": marked.as_json()}
             progress_of_ledger = ledger_progress(context) if watch.wants_metrics else None
