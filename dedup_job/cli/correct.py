@@ -280,13 +280,14 @@ def sync_target(config: Path, yes: bool, dry_run: bool, **options: Any) -> int:
         with Progress("compare", count_decided(context), "records") as progress:
             found = compare_with_source(context, progress.advance)
         guard_vanished(found, settings.limits.max_vanished_share, is_noted=dry_run or accepted.allow)
+        due = found.outdated.due
         if dry_run or (found.outdated and not yes):
             due = preview_sync(context, found)
             if dry_run:
                 output.show(due.as_text(context.target_name), due.as_json())
                 return 0
             _confirm(due.as_text(context.target_name), "make these changes?")
-        with Progress("sync", None, "records") as progress:
+        with Progress("sync", due.to_process or None, "records") as progress:
             result = sync(context, found, progress.advance, accepted, refused_before)
         text, values = add_marks(context, True, result.as_text(), result.as_json())
     output.show(text, values, result.exit_code)

@@ -47,12 +47,15 @@ def fit_idf(config: Path, output: Path, min_df: int, limit: int | None, **option
     from dedup_job.commands.fit_idf import fit_idf as learn
     from dedup_job.pipeline.context import Context
     from dedup_job.report.files import check_folder
+    from dedup_job.report.progress import Progress
 
     settings, talk = prepare_settings(config, options)
     output = output.absolute()
     check_folder(output.parent, "--output", UsageError)
     with Context(settings) as context:
-        learned = learn(context, output, min_df, limit)
+        count = context.source.estimated_matches()
+        with Progress("fit-idf", min(limit or count, count), "docs") as progress:
+            learned = learn(context, output, min_df, limit, progress.advance)
     text = (
         f"{learned.terms:,} terms of {learned.texts:,} texts in {output} (sha256 {learned.sha256[:12]})\n"
         f'to use it: [recipe] idf_table = "{output}"; a target made with another table must be rebuilt'

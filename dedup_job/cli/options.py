@@ -347,7 +347,7 @@ def add_marks(context: Any, is_due: bool, text: str, values: dict[str, Any]) -> 
 
     if not needs_marks(context, is_due):
         return text, values
-    with Progress("mark", None) as progress:
+    with Progress("mark", values.get("read")) as progress:
         marked = mark(context, progress.advance, only_new=True)
     return f"{text}\n{marked.as_text()}", {**values, "mark": marked.as_json()}
 

@@ -12,6 +12,7 @@ from dedup_job.fingerprint.idf import compute_idf, write_idf
 from dedup_job.fingerprint.recipe import Resource
 from dedup_job.mongo.pages import Window
 from dedup_job.pipeline.context import Context, first_records
+from dedup_job.report.progress import Advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,13 @@ class LearnedIdf:
         return asdict(self)
 
 
-def fit_idf(context: Context, output: Path, min_df: int, limit: int | None) -> LearnedIdf:
+def fit_idf(
+    context: Context,
+    output: Path,
+    min_df: int,
+    limit: int | None,
+    advance: Advance = lambda number: None,
+) -> LearnedIdf:
     """Count the texts that contain each term, and write the table of inverse document frequencies.
 
     Args:
@@ -35,6 +42,7 @@ def fit_idf(context: Context, output: Path, min_df: int, limit: int | None) -> L
         output: The file to write.
         min_df: Terms in fewer texts are left out.
         limit: Most records to read; None for all.
+        advance: Called with the number of records whose terms were counted since the last call.
 
     Raises:
         ConfigError: If no term is left.
@@ -44,6 +52,7 @@ def fit_idf(context: Context, output: Path, min_df: int, limit: int | None) -> L
         for count, terms in engine.count_terms(first_records(context.source.batches(Window()), limit)):
             texts += count
             frequencies += terms
+            advance(count)
     table = compute_idf(frequencies, texts, min_df)
     if not table:
         raise ConfigError(f"no term is in {min_df} texts of {context.source_name}; lower --min-df")

@@ -164,8 +164,7 @@ class Ledger(LeasedLedger):
     def _accept(self, plan: Plan, mode: str, before: Before | None) -> StoredPlan:
         """Store a plan, and make it the pending plan; before that, wait for secondaries that lag."""
         self.settle()
-        if self._throttle is not None:
-            self._throttle.wait()
+        self.wait_for_secondaries()
         stored = StoredPlan(
             id=PlanId(self.current_head.next, self.current_head.fence),
             previous=self.current_head.last,

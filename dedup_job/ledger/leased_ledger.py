@@ -113,6 +113,11 @@ class LeasedLedger(LedgerReader):
         if self._places is not None and self.current_head.places is not None:
             check_same(self.current_head.places, self._places.now())
 
+    def wait_for_secondaries(self) -> None:
+        """Return when no secondary lags more than the settings allow."""
+        if self._throttle is not None:
+            self._throttle.wait()
+
     def begin_deciding(self, expected: int | None = None) -> None:
         """Store that the run begins to decide, and about how many records; for `status`."""
         self.run_row.begin_deciding(self.current_head.counts.read, expected)
@@ -191,12 +196,15 @@ class LeasedLedger(LedgerReader):
     def deadline(self, pending: PlanId | None = None) -> datetime:
         """Renew the lease, and return the server time until which it surely covers removals.
 
+        Before that, wait for secondaries that lag.
+
         Args:
             pending: The plan that must be pending.
 
         Raises:
             LeaseHeld: If another run has taken the lease.
         """
+        self.wait_for_secondaries()
         same = {"pending": pending.key if pending else None}
         self.swap(same, same)
         assert self.current_head.lease is not None

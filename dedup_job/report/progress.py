@@ -60,7 +60,7 @@ class Progress:
         """Count the records of one batch, by verdict."""
         self._counts += plan.counts
         unique, duplicate = self._counts.unique, self._counts.duplicate
-        self._bar.set_postfix(unique=unique, duplicate=duplicate)
+        self._bar.set_postfix(refresh=False, unique=unique, duplicate=duplicate)
         self._move(len(plan), {"unique": unique, "duplicate": duplicate})
 
     def advance(self, records: int) -> None:

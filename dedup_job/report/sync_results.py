@@ -44,6 +44,12 @@ class OutdatedCounts:
     occupied: int = 0
     undecided: int = 0
 
+    @property
+    def to_process(self) -> int:
+        """The number of records that a sync decides, replaces or removes."""
+        again = self.changed + self.handed_on + self.refused + self.failed
+        return self.renewed + again + self.kept + self.others + self.undecided
+
     def as_json(self) -> dict[str, Any]:
         """Return the numbers as JSON values."""
         return {

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from dedup_job.records import Batch, Plan
+from dedup_job.report.monitoring import RunningMetrics
 from scripts.bench.corpus import generate
 from tests.support.console import Console
 from tests.support.faulty_runs import install
@@ -65,3 +68,30 @@ def test_an_adoption_is_told_as_a_part_of_its_backfill(
     assert console("backfill", "--adopt").code == 0
     assert monitor[1].asked == [START, FAILED, START, DONE]
     assert [run["mode"] for run in job.ledger("runs").find()] == ["adopt", "backfill"]
+
+
+def test_the_metrics_file_is_current_during_a_run(
+    job: Job, console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "job.prom"
+    job.set("limits", batch_records=10)
+    seen: list[str] = []
+    observe = RunningMetrics.observe
+
+    def observe_and_look(running: RunningMetrics, batch: Batch, plan: Plan) -> None:
+        observe(running, batch, plan)
+        seen.append(file.read_text("utf-8"))
+
+    monkeypatch.setattr(RunningMetrics, "observe", observe_and_look)
+
+    assert console("backfill", settings=job.config_file()).code == 0
+
+    assert len(seen) == 4
+    target = f'target="{job.database.name}.unique"'
+    assert f"dedup_job_running{{{target}}} 1.0\n" in seen[0]
+    assert f"dedup_job_run_expected_records{{{target}}} 40.0\n" in seen[0]
+    verdicts = re.findall(rf'^dedup_job_run_records{{{target},verdict="\w+"}} (\S+)$', seen[0], re.MULTILINE)
+    assert sum(map(float, verdicts)) == 10
+    ended = file.read_text("utf-8")
+    assert f"dedup_job_running{{{target}}} 0.0\n" in ended
+    assert "dedup_job_run_" not in ended
