@@ -14,6 +14,7 @@ from dedup_job.commands.verify import verify
 from dedup_job.config import Settings
 from dedup_job.errors import ConfigError, LeaseHeld, StateError, UsageError, exit_code_of
 from dedup_job.ledger.commit import Ledger
+from dedup_job.ledger.compatibility import check_keeps_dropped
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.overrides import KEEP
 from dedup_job.ledger.promotion import BEGUN, RETURNING, Promotion
@@ -256,6 +257,7 @@ def _check_ledger(pair: Pair, head: Head) -> None:
     """
     if pair.reader.is_worked_on(head):
         raise LeaseHeld("a run is in progress on this target; try again when it has finished")
+    check_keeps_dropped(head, "promote")
     if head.pending is not None:
         raise StateError("a killed run has left a plan; finish it first: dedup-job run")
     if head.sweep is not None:

@@ -11,7 +11,7 @@ from dedup_job.commands.mark import dropped_rows, plans_from
 from dedup_job.commands.undo import read_head, undo_origin
 from dedup_job.errors import ConfigError, UsageError
 from dedup_job.ledger.archive_moves import ArchiveMoves
-from dedup_job.ledger.compatibility import check_whole
+from dedup_job.ledger.compatibility import check_keeps_dropped, check_whole
 from dedup_job.ledger.head import Head, SweepProgress
 from dedup_job.ledger.kept_versions import KeptVersions
 from dedup_job.ledger.plan_format import StoredPlan
@@ -44,6 +44,7 @@ def open_archive(context: Context, name: str | None) -> Archive:
     """
     head = read_head(context)
     check_whole(head)
+    check_keeps_dropped(head, "sweep")
     if head.sweep is None and name is None:
         raise UsageError("name a collection for the records that leave the source: --archive COLLECTION")
     if head.sweep is not None and name not in (None, head.sweep.archive):

@@ -45,6 +45,15 @@ def check_whole(head: Head, settles: bool = False) -> None:
         )
 
 
+def check_keeps_dropped(head: Head, command: str) -> None:
+    """Raise ConfigError if the source must keep its dropped records, as they may have to be kept later."""
+    if head.recipe.get("matching.prefer"):
+        raise ConfigError(
+            f"[match] prefer: {command} would take dropped records out of the source, and each of them is "
+            "needed there: it comes back when its keeper is replaced by a better record"
+        )
+
+
 def check_filter(head: Head, origin: Origin, consent: Consent = Consent()) -> None:
     """Raise ConfigError if records were decided with another filter, unless a person accepted the change."""
     if head.is_empty or head.filter is None or consent.filter:

@@ -268,6 +268,19 @@ def test_spark_refuses(preferring: Job) -> None:
         spark_backfill(context, lambda batch, plan: None)
 
 
+@pytest.mark.parametrize("command", [("sweep", "--archive", "old", "--yes"), ("promote", "--yes")])
+def test_dropped_records_stay_in_the_source(preferring: Job, command: tuple[str, ...]) -> None:
+    preferring.source.insert_many(chained_records(40, seed=1))
+    preferring.decide("backfill")
+    before = preferring.hash()
+
+    done = preferring.command(*command)
+
+    assert done.returncode == 78
+    assert "[match] prefer" in done.stderr
+    assert preferring.hash() == before
+
+
 def test_replaced_keepers_are_listed_and_explained(preferring: Job) -> None:
     job, records = preferring, chained_records(80, seed=13)
     for night in range(2):

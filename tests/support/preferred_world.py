@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from unittest import mock
 
@@ -72,10 +72,17 @@ class Ledger:
     target: set[bytes] = field(default_factory=set)
     unsettled: int | None = None
     writes_left: int = -1
+    # Without copies the source is in the target's place, and keeps all records.
+    has_copies: bool = True
 
     @property
     def number(self) -> int:
         return len(self.plans) - 1
+
+    @property
+    def there(self) -> Collection[bytes]:
+        """The ids in the target or, without copies, in the source."""
+        return self.target if self.has_copies else self.records.keys()
 
     def write(self) -> None:
         if self.writes_left == 0:
@@ -165,15 +172,11 @@ def prints_of(records: Sequence[Record]) -> Fingerprints:
     )
 
 
-def run(ledger: Ledger, matching: Matching, batches: Sequence[Sequence[Record]]) -> None:
-    """Run once: load the ledger, decide the batches, settle; raises `Killed` when no write is left."""
+def load(ledger: Ledger, matching: Matching) -> tuple[Keepers, UnsettledKeepers | None]:
+    """Load the keepers of a ledger, and those that a killed run has left to be decided again."""
 
     def fetch(ids: Sequence[bytes]) -> Iterator[Mapping[bytes, bytes]]:
-        yield {raw_id: raw_id for raw_id in ids if raw_id in ledger.target}
-
-    def read(ids: Sequence[bytes]) -> Iterator[FingerprintedBatch]:
-        if found := [ledger.records[raw_id] for raw_id in ids if raw_id in ledger.records]:
-            yield batch_of(found)
+        yield {raw_id: raw_id for raw_id in ids if raw_id in ledger.there}
 
     older = KeeperRefetch(fetch, lambda raws: prints_of([ledger.records[raw] for raw in raws]))
     with mock.patch.multiple(candidate_index, LISTED=MANY, FOUND=MANY):
@@ -192,6 +195,17 @@ def run(ledger: Ledger, matching: Matching, batches: Sequence[Sequence[Record]])
             if unsettled:
                 columns = PlanColumns(PlanId(number, 0), None, mode, RawIds.of(plan.ids), plan.texts)
                 unsettled.add_plan(columns, plan.texts, numbers.tolist(), keepers)
+    return keepers, unsettled
+
+
+def run(ledger: Ledger, matching: Matching, batches: Sequence[Sequence[Record]]) -> None:
+    """Run once: load the ledger, decide the batches, settle; raises `Killed` when no write is left."""
+
+    def read(ids: Sequence[bytes]) -> Iterator[FingerprintedBatch]:
+        if found := [ledger.records[raw_id] for raw_id in ids if raw_id in ledger.records]:
+            yield batch_of(found)
+
+    keepers, unsettled = load(ledger, matching)
     replacement = KeeperReplacement(
         matching=matching,
         keepers=keepers,
@@ -215,7 +229,7 @@ class Target:
     ledger: Ledger
 
     def absent(self, ids: Sequence[bytes]) -> set[bytes]:
-        return set(ids) - self.ledger.target
+        return set(ids) - set(self.ledger.there)
 
     def conflicting(self, records: Sequence[bytes]) -> set[bytes]:
         return set()

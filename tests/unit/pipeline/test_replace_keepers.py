@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from bson import encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from tests.support.preferred_world import (
     Record,
     is_match,
     keep_best,
+    load,
     match_of,
     matching_of,
     run,
@@ -71,12 +73,12 @@ def test_every_history_of_runs_keeps_what_keep_first_keeps_of_the_records_sorted
 
 
 @settings(max_examples=60)
-@given(st.data(), st.sampled_from([0.3, 0.5, 0.8]))
+@given(st.data(), st.sampled_from([0.3, 0.5, 0.8]), st.booleans())
 def test_runs_that_are_killed_at_any_write_end_like_undisturbed_runs(
-    data: st.DataObject, least: float
+    data: st.DataObject, least: float, has_copies: bool
 ) -> None:
     records, matching = data.draw(collections()), matching_of(2, least)
-    ledger = Ledger({record.id: record for record in records})
+    ledger = Ledger({record.id: record for record in records}, has_copies=has_copies)
     for batches in data.draw(histories(records)):
         for _ in range(data.draw(st.integers(0, 3))):
             ledger.writes_left = data.draw(st.integers(0, 6))
@@ -87,6 +89,42 @@ def test_runs_that_are_killed_at_any_write_end_like_undisturbed_runs(
         ledger.writes_left = -1
         run(ledger, matching, undecided(ledger, batches))
     check(ledger, records, matching)
+
+
+def test_a_record_that_was_to_leave_for_a_keeper_that_leaves_itself_is_decided_once_more() -> None:
+    def record(rank: int, *shingles: int) -> Record:
+        return Record(encode({"_id": rank}), frozenset(shingles), (rank,))
+
+    # Each matches the next one only, and the greater rank is better.
+    keeper, returning, between, last = record(8, 2, 3), record(7, 3, 4), record(6, 4, 5), record(5, 5, 6)
+    best = record(9, 1, 2)
+    records, matching = [keeper, returning, last, best, between], matching_of(1, 0.3)
+    ledger = Ledger({one.id: one for one in records})
+
+    run(ledger, matching, [records[:3]])
+    assert ledger.target == {keeper.id, last.id}
+    # `last` is to leave for `between`, which leaves in turn for `returning`.
+    run(ledger, matching, [records[3:]])
+
+    assert ledger.target == {best.id, returning.id, last.id}
+    check(ledger, records, matching)
+
+
+def test_a_killed_run_leaves_no_keeper_that_it_has_replaced() -> None:
+    better, worse = (Record(encode({"_id": rank}), frozenset({1, 2}), (rank,)) for rank in (2, 1))
+    matching, records = matching_of(1, 0.5), [worse, better]
+    ledger = Ledger({one.id: one for one in records}, has_copies=False)
+    run(ledger, matching, [[worse]])
+    # After the plan that keeps the better record, and the plan that drops the worse one.
+    ledger.writes_left = 2
+    with pytest.raises(Killed):
+        run(ledger, matching, [[better]])
+    assert ledger.unsettled is not None
+
+    keepers = load(ledger, matching)[0]
+
+    assert len(keepers) == 1
+    assert keepers.id(0) == better.id
 
 
 def undecided(ledger: Ledger, batches: Sequence[Sequence[Record]]) -> list[list[Record]]:
