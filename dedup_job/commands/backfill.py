@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from dedup_job.fingerprint.ranks import BEST
+from dedup_job.fingerprint.preference_ranks import BEST
 from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
@@ -21,17 +21,17 @@ from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import Guards, PreferGuard, WarningList, check_first_records, stop_run
 from dedup_job.pipeline.job import Observe, commit_in_parts, make_plan
-from dedup_job.pipeline.ledger_decisions import (
-    LedgerDecisions,
-    check_rights_to_replace,
-    start_replacement,
-)
 from dedup_job.pipeline.local_engine import LocalEngine
 from dedup_job.pipeline.prior_decisions import (
     PriorDecisions,
     SourceScan,
     interrupted_runs,
     warn_missing_keepers,
+)
+from dedup_job.pipeline.store_redecisions import (
+    LedgerDecisions,
+    check_rights_to_replace,
+    start_replacement,
 )
 from dedup_job.pipeline.uncompared_records import skip_records
 from dedup_job.records import ADOPT, UNIQUE, Action, Batch, Counts, Plan, Verdict

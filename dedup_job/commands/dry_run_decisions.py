@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dedup_job.fingerprint.ranks import pack_rank
+from dedup_job.fingerprint.preference_ranks import pack_rank
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.replaced_decisions import named_storage_errors
 from dedup_job.ledger.rows import Dependant

@@ -9,7 +9,7 @@ from dedup_job.analysis.match_conditions import distance, similarity
 from dedup_job.analysis.scores import TunedSettings
 from dedup_job.commands.lookup import find_versions
 from dedup_job.errors import UsageError
-from dedup_job.fingerprint.groups import without_groups
+from dedup_job.fingerprint.comparison_groups import without_groups
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.keepers import KeeperRefetch, Keepers
 from dedup_job.mongo.ids import extended, readings

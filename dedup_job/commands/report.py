@@ -21,13 +21,13 @@ from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context, first_records
 from dedup_job.pipeline.guards import Guards, InterruptedCounts, PreferGuard, WarningList, check_first_records
 from dedup_job.pipeline.job import Observe
-from dedup_job.pipeline.ledger_decisions import start_replacement
 from dedup_job.pipeline.prior_decisions import (
     PriorDecisions,
     SourceScan,
     interrupted_runs,
     warn_missing_keepers,
 )
+from dedup_job.pipeline.store_redecisions import start_replacement
 from dedup_job.records import BACKFILL, COPYING_ACTIONS, NIGHTLY, Batch, Counts, Plan, RawIds, digests
 from dedup_job.report.progress import Advance
 from dedup_job.report.run_summary import RunSummary

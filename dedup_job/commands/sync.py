@@ -27,14 +27,14 @@ from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import FailureGuard, WarningList, check_vanished, stop_run
 from dedup_job.pipeline.job import Observe
-from dedup_job.pipeline.ledger_decisions import (
+from dedup_job.pipeline.local_engine import LocalEngine
+from dedup_job.pipeline.prior_decisions import PriorDecisions
+from dedup_job.pipeline.replace_keepers import KeeperReplacement
+from dedup_job.pipeline.store_redecisions import (
     LedgerDecisions,
     check_rights_to_replace,
     start_replacement,
 )
-from dedup_job.pipeline.local_engine import LocalEngine
-from dedup_job.pipeline.prior_decisions import PriorDecisions
-from dedup_job.pipeline.replace_keepers import KeeperReplacement
 from dedup_job.records import (
     CONFLICT,
     COPYING_ACTIONS,

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.bands import band_keys
+from dedup_job.fingerprint.comparison_groups import separate_groups
 from dedup_job.fingerprint.fingerprint_cache import FingerprintCache, Words
-from dedup_job.fingerprint.groups import separate_groups
 from dedup_job.fingerprint.idf import Idf, read_idf
 from dedup_job.fingerprint.jieba_tables import load_tables
-from dedup_job.fingerprint.ranks import Ranks, rank_records
+from dedup_job.fingerprint.preference_ranks import Ranks, rank_records
 from dedup_job.fingerprint.recipe import Recipe, Resource
 from dedup_job.fingerprint.segment import Segmenter, read_stop_words, read_user_words
 from dedup_job.fingerprint.shingles import number_seeds, shingle_sets

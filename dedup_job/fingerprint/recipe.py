@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dedup_job.fingerprint.groups import GROUP_WORDS
+from dedup_job.fingerprint.comparison_groups import GROUP_WORDS
 from dedup_job.fingerprint.idf import jieba_idf_path
 from dedup_job.fingerprint.prefer_rule import PreferRule
 from dedup_job.fingerprint.terms import TermRule

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from bson import decode, json_util
 
 from dedup_job.analysis.scores import Z95
-from dedup_job.fingerprint.groups import without_groups
+from dedup_job.fingerprint.comparison_groups import without_groups
 from dedup_job.fingerprint.shingles import NUMBER_PATTERN
 from dedup_job.html.samples import DrawnGroup
 from dedup_job.index.similarity import ShingleSets, similarities_at_least

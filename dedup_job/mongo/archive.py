@@ -24,7 +24,7 @@ from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.server import Rights
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import REMOVAL_SECONDS, Target, record_errors
-from dedup_job.mongo.unchanged import filters, is_comparable
+from dedup_job.mongo.unchanged_filters import filters, is_comparable
 
 # Bytes of records in one command.
 COMMAND_BYTES = 8 << 20

@@ -29,7 +29,7 @@ from dedup_job.mongo.ids import (
 from dedup_job.mongo.rate_limit import Pace
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.target import record_errors
-from dedup_job.mongo.unchanged import RECORDS_IN_FILTER, filters, is_comparable, value_of_each
+from dedup_job.mongo.unchanged_filters import RECORDS_IN_FILTER, filters, is_comparable, value_of_each
 from dedup_job.records import KeeperMatch, digest
 
 NAMES = ("keeper", "similarity", "reason", "run")

@@ -17,7 +17,7 @@ from dedup_job.mongo.client import PERMISSION, STORAGE, TRANSIENT_CODES, RetryPo
 from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import id_of, plain_nans, selector
 from dedup_job.mongo.record_equality import has_dollar, has_empty_time, is_unchanged
-from dedup_job.mongo.references import Reference, RoutedLookup
+from dedup_job.mongo.reference_collections import Reference, RoutedLookup
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Source
 from dedup_job.records import RAW

@@ -35,7 +35,7 @@ from dedup_job.mongo.pages import (
     since,
 )
 from dedup_job.mongo.rate_limit import Pace, Rates
-from dedup_job.mongo.references import Reference
+from dedup_job.mongo.reference_collections import Reference
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Members, Source
 from dedup_job.mongo.target import SourceAsTarget, Target

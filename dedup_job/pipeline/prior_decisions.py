@@ -12,14 +12,14 @@ from operator import attrgetter
 import numpy as np
 
 from dedup_job.errors import StateError
-from dedup_job.fingerprint.ranks import BEST, pack_rank
+from dedup_job.fingerprint.preference_ranks import BEST, pack_rank
 from dedup_job.index.keepers import KeeperRef, Keepers
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window, prefetch
-from dedup_job.mongo.references import is_reference
+from dedup_job.mongo.reference_collections import is_reference
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import InterruptedCounts

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dedup_job.fingerprint.ranks import tie_key
+from dedup_job.fingerprint.preference_ranks import tie_key
 from dedup_job.ledger.replaced_decisions import named_storage_errors
 from dedup_job.ledger.rows import Dependant
 from dedup_job.records import Action, KeeperMatch, Verdict, chunked

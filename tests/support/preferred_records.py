@@ -11,7 +11,7 @@ import numpy as np
 from bson import encode
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.fingerprint.ranks import best_first
+from dedup_job.fingerprint.preference_ranks import best_first
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.similarity import jaccard
 from dedup_job.records import Fingerprints

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 
 from dedup_job.fingerprint.prefer_rule import PreferRule
-from dedup_job.fingerprint.ranks import best_first, pack_rank
+from dedup_job.fingerprint.preference_ranks import best_first, pack_rank
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index import candidate_index
 from dedup_job.index.keepers import KeeperRefetch, Keepers

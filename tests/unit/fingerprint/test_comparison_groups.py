@@ -11,9 +11,8 @@ from bson import encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint import groups
+from dedup_job.fingerprint.comparison_groups import have_same_group, mix_groups, without_groups
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.fingerprint.groups import have_same_group, mix_groups, without_groups
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.keepers import KeeperRefetch, Keepers
 from dedup_job.pipeline.job import decide_in_memory
@@ -81,7 +80,7 @@ def test_decisions_are_those_of_one_job_for_each_group(records: Records, batch: 
 def test_texts_of_two_groups_that_share_all_keys_are_never_similar(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "_mask", lambda prints, groups: prints)
+    monkeypatch.setattr(comparison_groups, "_mask", lambda prints, groups: prints)
     records = [
         {"_id": number, "text": text + end, "site": "ab"[number % 2]} for number, end in enumerate("  !!")
     ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.fingerprint.ranks import BEST, best_first, tie_key
+from dedup_job.fingerprint.preference_ranks import BEST, best_first, tie_key
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.judge import (
     MISSING_KEEPER,

@@ -9,7 +9,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.database import Database
 
 from dedup_job.mongo.ids import document, elements, id_of
-from dedup_job.mongo.unchanged import LONGEST, MOST_LEVELS, RECORDS_IN_FILTER, filters, is_comparable
+from dedup_job.mongo.unchanged_filters import LONGEST, MOST_LEVELS, RECORDS_IN_FILTER, filters, is_comparable
 from tests.support.bson_types import raw_ids
 from tests.support.job import RAW
 

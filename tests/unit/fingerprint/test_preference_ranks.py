@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.fingerprint.prefer_rule import PreferRule
-from dedup_job.fingerprint.ranks import (
+from dedup_job.fingerprint.preference_ranks import (
     BEST,
     MISSING,
     best_first,
