@@ -11,6 +11,7 @@ from bson import encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dedup_job.fingerprint import comparison_groups
 from dedup_job.fingerprint.comparison_groups import have_same_group, mix_groups, without_groups
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
