@@ -22,7 +22,7 @@ from dedup_job.mongo.ids import IdSet, extended
 from dedup_job.mongo.reference_collections import is_reference
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import WarningList, check_swept_share, stop_run
-from dedup_job.records import OUTSIDE_SOURCE, digest
+from dedup_job.records import ADOPT, digest
 from dedup_job.report.progress import Advance
 from dedup_job.report.sweep_results import CHANGED, KEEPER, UNMOVABLE, SweepResult
 
@@ -207,7 +207,7 @@ class SweepRun:
         due = DueRecords()
         for stored in reader.plans(head):
             # Adopted records are not in the source.
-            if stored.mode in OUTSIDE_SOURCE:
+            if stored.mode == ADOPT:
                 continue
             self.kept.add(stored.plan)
             if stored.id.number >= first:

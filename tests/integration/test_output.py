@@ -224,5 +224,5 @@ def test_a_report_that_cannot_be_saved_is_in_the_object_of_the_failure(filled: J
 
 def test_what_is_redirected_tells_of_progress_at_once(filled: Job) -> None:
     lines = filled.command("backfill").stderr.splitlines()
-    assert " progress mode=backfill read=50 unique=" in lines[0]
+    assert " progress mode=backfill read=50 total=" in lines[0]
     assert " done run=" in lines[-1]

@@ -56,7 +56,7 @@ def test_a_signal_ends_a_run_that_waits_for_its_pace(
 def test_the_command_line_goes_before_the_settings(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Rates] = []
     job.source.insert_one({})
-    monkeypatch.setattr(context, "Pace", asked.append)
+    monkeypatch.setattr(context, "Pace", lambda rates, pause: asked.append(rates))
     job.set("limits", max_docs_per_second=20, max_mb_per_second=3)
     settings = config.check_settings(job.tables, "test")
     for one in (settings, config.with_read_rates(settings, None, 0.5)):

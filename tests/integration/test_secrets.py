@@ -101,6 +101,8 @@ ARGUMENTS = {
     "undo": ["a-run"],
     "restore": ["1"],
     "sync": ["--yes"],
+    "promote": ["--yes"],
+    "export": ["--clusters", "groups.csv"],
     "evaluate": ["--labels", "pairs.tsv"],
 }
 # Without a terminal `init` looks at no server; `compile` takes no settings file.

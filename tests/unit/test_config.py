@@ -157,7 +157,8 @@ def test_all_faults_are_told_at_once_in_the_names_of_the_settings() -> None:
         "[source] lookback_hours", "[target] database", "[target] uri_file",
         "[clean] drop_after, number 1", "[clean] max_chars", "[recipe] hmm", "[recipe] features",
         "[recipe] bits", "[match] radius", "[match] min_similarity", "[engine] workers",
-        "[limits] record_seconds", "[limits] allow_plaintext", "[report] directory", "[report] sample",
+        "[limits] record_seconds", "[limits] allow_plaintext", "[limits] retry_seconds",
+        "[report] directory", "[report] sample",
     }  # fmt: skip
     assert not any("nput should" in one or "alue error" in one for one in told)
 

@@ -30,7 +30,10 @@ def test_how_far_the_majority_is_behind_is_told_where_there_is_one() -> None:
         assert lag_of({"lastWrite": dates}) == lag
 
 
-ALL = ["listCollections", "collStats", "listIndexes", "createIndex", "find", "insert", "update", "remove"]
+ALL = [
+    *("listCollections", "collStats", "listIndexes", "createIndex", "renameCollectionSameDB"),
+    *("find", "insert", "update", "remove"),
+]
 
 
 def privilege(database: str, collection: str, *actions: str) -> dict[str, Any]:
