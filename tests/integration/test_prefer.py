@@ -166,6 +166,31 @@ def test_records_of_the_target_itself_are_never_replaced(preferring: Job) -> Non
     assert dropped(job) == {1: "own"}
 
 
+def test_records_of_a_reference_are_better_than_all_others(preferring: Job) -> None:
+    job, text = preferring, "".join(f"第{number}句话说的是一件事" for number in range(30))
+    job.tables["reference"] = [{"database": job.database.name, "collection": "tests"}]
+    job.database["tests"].insert_one({"_id": 1, "text": text})
+    job.source.insert_one({"_id": 1, "text": text + "最后一句"})
+
+    job.decide("backfill")
+
+    assert kept(job) == set()
+    assert [row["_id"] for row in job.ledger("dropped").find()] == [1]
+
+
+def test_in_each_group_the_best_record_is_kept(preferring: Job) -> None:
+    job, text = preferring, "".join(f"第{number}句话说的是一件事" for number in range(30))
+    job.set("match", within=["site"])
+    job.source.insert_many([{"_id": 1, "text": text, "site": "a"}, {"_id": 2, "text": text, "site": "b"}])
+    job.decide("backfill")
+    job.source.insert_one({"_id": 3, "text": text + "最后一句", "site": "a"})
+
+    job.decide("run")
+
+    assert kept(job) == {2, 3}
+    assert differences(job) == []
+
+
 def test_records_that_the_target_refuses_count_as_if_they_had_never_come(preferring: Job) -> None:
     job, dice = preferring, Random(11)
     job.database.create_collection("unique", validator={"bad": {"$exists": False}})
