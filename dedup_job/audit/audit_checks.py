@@ -10,8 +10,8 @@ from dedup_job.audit.audit_session import AuditSession, hash_records
 from dedup_job.ledger.apply_plan import is_as_judged
 from dedup_job.ledger.plan_format import counts_key
 from dedup_job.mongo.ids import extended
-from dedup_job.pipeline.context import Context, RecordLookup
-from dedup_job.records import REFERENCE, digest
+from dedup_job.pipeline.context import Context
+from dedup_job.records import REFERENCE
 from dedup_job.report.run_summary import peak_rss_mb
 from dedup_job.report.terminal import format_row
 
@@ -141,7 +141,6 @@ HEAD_CHECKS = (
     Check("counters", "the counts in the head differ from the sum of the plans", of_sample=False),
     Check("watermark", "the watermark is not the last id that a backfill decided", of_sample=False),
 )
-GROUPS = Check("group_differs", "a dropped record of another group ([match] within) than its keeper")
 NUMBERS = Check("numbers", "a collection has more or fewer records than the ledger's counts say")
 
 MISSING = Check(
@@ -370,37 +369,6 @@ def _accept_same_texts(audit: AuditSession) -> None:
                 for raw_id, text_digest in zip(records, text_digests, strict=True)
                 if text_digest == audit.book.text_digest_of(raw_id)
             )
-
-
-def check_groups(audit: AuditSession) -> Iterator[AuditDifference]:
-    """Yield the dropped records of another group than their keeper; reads all dropped records again.
-
-    Records that have changed since they were judged may be of another group now, and are left out.
-    """
-    if not audit.context.recipe.reader.fields.within:
-        return
-    wrong: list[bytes] = []
-    for page in audit.book.pages("SELECT id FROM decided WHERE action = 1", IDS_AT_ONCE):
-        keepers = {raw_id: audit.book.keeper_of(raw_id) for raw_id in page}
-        groups = _read_groups(audit, audit.context.source, page)
-        kept_groups = _read_groups(audit, audit.context.target, sorted(set(keepers.values())))
-        wrong += [
-            raw_id for raw_id, group in groups.items() if group != kept_groups.get(keepers[raw_id], group)
-        ]
-    if wrong:
-        samples = [{"id": extended(raw_id)} for raw_id in wrong[:SAMPLES]]
-        yield AuditDifference(GROUPS.name, GROUPS.means, len(wrong), samples)
-
-
-def _read_groups(audit: AuditSession, place: RecordLookup, ids: Sequence[bytes]) -> dict[bytes, bytes]:
-    """Return the group of each of these records that is there as it was judged."""
-    groups = dict[bytes, bytes]()
-    for records in place.fetch(ids):
-        extracted_texts = audit.context.recipe.reader.fields.texts_of([*records.values()])
-        for (raw_id, raw), extracted in zip(records.items(), extracted_texts, strict=True):
-            if digest(raw) == audit.book.hash_of(raw_id):
-                groups[raw_id] = extracted.group
-    return groups
 
 
 def _compare_with_source(audit: AuditSession, ids: Sequence[bytes]) -> list[dict[str, Any]]:

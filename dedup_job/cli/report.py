@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -34,7 +35,9 @@ def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that write a page and a table of pairs."""
     path = click.Path(dir_okay=False, path_type=Path)
     for option in (
-        click.option("--save-pairs", type=path, help="Write all pairs to this file (.csv or .jsonl)."),
+        click.option(
+            "--save-pairs", type=path, help="Write all pairs to this file (.csv, .jsonl or .parquet)."
+        ),
         click.option("--html", "file", type=path, help="Write an HTML page to this file."),
     ):
         command = option(command)
@@ -42,7 +45,10 @@ def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class ReportedRun:
-    """Collects from a run, or a dry run, what its report shows besides the numbers, and writes its files."""
+    """Collects from a run, or a dry run, what its report shows besides the numbers, and writes its files.
+
+    Use it in a `with` statement: the table of pairs appears when the block ends without an error.
+    """
 
     def __init__(self, settings: Any, file: Path | None, pairs: Path | None) -> None:
         """Check the files before the run.
@@ -54,23 +60,35 @@ class ReportedRun:
         """
         from dedup_job.html import build
         from dedup_job.report import evidence
-        from dedup_job.report.evidence import PairsFile
         from dedup_job.report.number_differences import NearPairs
+        from dedup_job.report.table_file import TableFile
 
         samples, groups = settings.report.samples, settings.report.groups
         self._evidence = evidence.Evidence(samples, groups, build.GROUPS if file else 0)
         self._near = NearPairs()
         self._page = build.Page(file, self._evidence.largest) if file else None
-        self._pairs = PairsFile(pairs) if pairs else None
+        self._pairs = TableFile(pairs, evidence.PAIR_COLUMNS, "--save-pairs") if pairs else None
         self._names = {"page": file, "pairs": pairs}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._pairs:
+            self._pairs.__exit__(kind, error, traceback)
 
     def observe(self, batch: Batch, plan: Plan) -> None:
         """Collect samples from a batch and its plan, and write its pairs."""
+        from dedup_job.report.evidence import pair_rows
+
         self._evidence.observe(batch, plan)
         self._near.observe(batch, plan)
-        for file in (self._page, self._pairs):
-            if file:
-                file.observe(batch, plan)
+        if self._page:
+            self._page.observe(batch, plan)
+        if self._pairs:
+            self._pairs.write(pair_rows(plan, self._pairs.show_id))
 
     def report(self, context: Context, summary: RunSummary, is_done: bool) -> tuple[str, dict[str, Any]]:
         """Write the page, and return the report as text and as JSON values.
@@ -93,7 +111,6 @@ class ReportedRun:
             self._page.write(context, summary, is_done)
             text += f"\n\n  page in {self._names['page']}"
         if self._pairs:
-            self._pairs.close()
             text += f"\n\n  {self._pairs.count:,} pairs in {self._names['pairs']}"
         if not is_done:
             target = context.target_name if context.target.holds_copies else None
@@ -140,14 +157,16 @@ def preview_run(
     from dedup_job.report.monitoring import MonitoredRun
     from dedup_job.report.progress import Progress
 
-    with MonitoredRun(settings, keeps_metrics=False):
-        reported = ReportedRun(settings, options["file"], options["save_pairs"])
-        with Context(settings) as context:
-            wanted = DryRun(mode, fresh, limit, consent_from(options), adopt)
-            with Progress("report", expected_reads(context, wanted)) as progress:
-                observe = observe_all(reported.observe, progress.observe)
-                summary = dry_run(context, wanted, observe, progress.advance)
-            text, values = reported.report(context, summary, is_done=False)
+    with (
+        MonitoredRun(settings, keeps_metrics=False),
+        ReportedRun(settings, options["file"], options["save_pairs"]) as reported,
+        Context(settings) as context,
+    ):
+        wanted = DryRun(mode, fresh, limit, consent_from(options), adopt)
+        with Progress("report", expected_reads(context, wanted)) as progress:
+            observe = observe_all(reported.observe, progress.observe)
+            summary = dry_run(context, wanted, observe, progress.advance)
+        text, values = reported.report(context, summary, is_done=False)
         publish_report(output, settings, summary, text, values)
     return 0
 
@@ -186,8 +205,11 @@ def show_history(config: Path, run: str | None, **options: Any) -> int:
                 if not output.stream([(partial(run_line, row), partial(dict, row)) for row in runs]):
                     break
         return 0
-    reported = ReportedRun(settings, options["file"], options["save_pairs"])
-    with Context(settings) as context, Progress("history", count_records(context, run)) as progress:
+    with (
+        ReportedRun(settings, options["file"], options["save_pairs"]) as reported,
+        Context(settings) as context,
+        Progress("history", count_records(context, run)) as progress,
+    ):
         summary = report_run(context, run, observe_all(reported.observe, progress.observe))
         text, values = reported.report(context, summary, is_done=True)
     output.show(text, values)

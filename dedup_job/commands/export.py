@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dedup_job.commands.lookup import open_ledger_reader, read_portions
 from dedup_job.ledger.rows import DecisionRow, Selection
-from dedup_job.mongo.ids import extended
 from dedup_job.pipeline.context import Context
 from dedup_job.report.progress import Advance
 from dedup_job.report.table_file import Row, TableFile
-from dedup_job.report.terminal import format_id
 
 COLUMNS = {"id": str, "keeper": str, "reason": str, "similarity": float}
 # The reason in the row of a keeper itself.
@@ -70,7 +68,7 @@ def export_clusters(context: Context, path: Path, advance: Advance) -> ExportRes
         rows = open_ledger_reader(context).select_rows(Selection(order="keeper"))
         last = None
         for portion in read_portions(rows):
-            lines = list(_with_keepers(portion, last, table.is_json))
+            lines = list(_with_keepers(portion, last, table.show_id))
             table.write(lines)
             groups += len(lines) - len(portion)
             last = portion[-1].keeper
@@ -78,18 +76,16 @@ def export_clusters(context: Context, path: Path, advance: Advance) -> ExportRes
     return ExportResult(path, groups, table.count, time.monotonic() - started)
 
 
-def _with_keepers(rows: Iterable[DecisionRow], last: bytes | None, is_json: bool) -> Iterator[Row]:
+def _with_keepers(
+    rows: Iterable[DecisionRow], last: bytes | None, show: Callable[[bytes], Any]
+) -> Iterator[Row]:
     """Yield the lines of rows that are sorted by keeper, with a line for each new keeper.
 
     Args:
         rows: The rows.
         last: The keeper of the row before the first.
-        is_json: Whether ids are JSON values; otherwise they are texts, as the command line takes them.
+        show: Returns a raw id as the table has it.
     """
-
-    def show(raw_id: bytes) -> Any:
-        return extended(raw_id) if is_json else format_id(extended(raw_id))
-
     for row in rows:
         assert row.keeper is not None
         keeper = show(row.keeper)

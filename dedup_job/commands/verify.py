@@ -13,13 +13,11 @@ from operator import attrgetter
 from pathlib import Path
 
 from dedup_job.audit.audit_checks import (
-    GROUPS,
     HEAD_CHECKS,
     NUMBERS,
     OF_KEEPERS,
     RESTORE,
     VerifyResult,
-    check_groups,
     check_head,
     check_ledger,
     check_numbers,
@@ -36,6 +34,7 @@ from dedup_job.audit.audit_session import (
     read_restored,
 )
 from dedup_job.audit.plan_document import LedgerDecision
+from dedup_job.audit.reread_checks import GROUPS, SIMILARITIES, check_groups, check_similarities
 from dedup_job.audit.sqlite_store import AuditDatabase, Position
 from dedup_job.ledger.rows import id_of_row
 from dedup_job.mongo.ids import HEAD, OBJECT_ID, id_of
@@ -69,6 +68,7 @@ def verify(context: Context, state: Path | None, advance: Advance) -> VerifyResu
                 *check_head(audit),
                 *check_records(audit, checks_of_records(context)),
                 *check_groups(audit),
+                *check_similarities(audit),
             ]
         decisions, waiting = book.size("decided"), book.size("waiting")
         check_unmoved(audit)
@@ -240,8 +240,9 @@ def verify_sample(context: Context, records: int, advance: Advance) -> VerifyRes
             ]
         decisions = book.size("decided")
         check_unmoved(audit)
-    groups = [GROUPS] if context.recipe.reader.fields.within else []
-    names = [kind.name for kind in (*HEAD_CHECKS, *([NUMBERS] if has_adopted else []), *left_out, *groups)]
+    left_out += [GROUPS] if context.recipe.reader.fields.within else []
+    left_out += [SIMILARITIES] if context.recipe.matching.min_similarity else []
+    names = [kind.name for kind in (*HEAD_CHECKS, *([NUMBERS] if has_adopted else []), *left_out)]
     seconds = time.monotonic() - started
     return VerifyResult(context.target_name, decisions, False, differences, names, seconds)
 

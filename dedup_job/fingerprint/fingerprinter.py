@@ -9,11 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from dedup_job.fingerprint.bands import band_keys
 from dedup_job.fingerprint.comparison_groups import separate_groups
-from dedup_job.fingerprint.fingerprint_cache import FingerprintCache, Words
 from dedup_job.fingerprint.idf import Idf, read_idf
 from dedup_job.fingerprint.jieba_tables import load_tables
 from dedup_job.fingerprint.preference_ranks import Ranks, rank_records
@@ -22,7 +20,6 @@ from dedup_job.fingerprint.segment import Segmenter, read_stop_words, read_user_
 from dedup_job.fingerprint.shingles import number_seeds, shingle_sets
 from dedup_job.fingerprint.simhash import compute_simhashes
 from dedup_job.fingerprint.terms import TermFinder
-from dedup_job.native.arrays import Ragged
 from dedup_job.records import Fingerprints, digests
 from dedup_job.text.characters import encode_lower_case
 
@@ -30,23 +27,18 @@ from dedup_job.text.characters import encode_lower_case
 class Fingerprinter:
     """Fingerprints raw records with a recipe. It takes seconds to construct, so a process needs only one.
 
-    Args:
-        memory: Where the fingerprints of known texts are kept, possibly shared with other processes; by
-            default the fingerprinter's own.
-
     Raises:
         OSError: If a file that the recipe names cannot be read.
         ValueError: If such a file is malformed, or has changed since the recipe was made.
     """
 
-    def __init__(self, recipe: Recipe, memory: Words | None = None) -> None:
+    def __init__(self, recipe: Recipe) -> None:
         self._recipe = recipe
         words = read_user_words(_checked_path(recipe.user_words)) if recipe.user_words else []
         tables = load_tables([(word.lower(), frequency) for word, frequency in words])
         stop_words = read_stop_words(_checked_path(recipe.stop_words)) if recipe.stop_words else ()
         segmenter, idf = Segmenter(tables, recipe.hmm), load_idf(recipe.idf_table)
         self.terms = TermFinder(recipe.terms, segmenter, idf, stop_words, recipe.bits)
-        self._known_texts = FingerprintCache(recipe.digest, recipe.bits // 64, memory)
 
     def unchecked(self, reason: str, raw: bytes) -> Fingerprints:
         """Return the fingerprints of one record that could not be processed, with this reason."""
@@ -63,11 +55,12 @@ class Fingerprinter:
         text_digests = digests(text.encode("utf-8", "surrogatepass") for text in texts)
         # Zeros say that a record has no text.
         text_digests[[not text for text in texts]] = 0
-        bits, term_counts = self._find_or_compute_bits(texts, codes, text_digests)
+        terms = self.terms.weigh(self.terms.find(texts, codes))
+        bits = compute_simhashes(terms.offsets, terms.weights, terms.hashes)
         matching = self._recipe.matching
         seeds = number_seeds(texts) if matching.numbers == "distinguish" else None
         sets = shingle_sets(codes, matching.shingle, seeds)
-        has_fingerprint = term_counts >= matching.min_terms
+        has_fingerprint = terms.distinct >= matching.min_terms
         bits[~has_fingerprint] = 0
         prints = Fingerprints(
             reasons=[each.reason for each in extracted_texts],
@@ -96,25 +89,6 @@ class Fingerprinter:
         """Return the number of records with a usable text, and in how many of them each term occurs."""
         texts = [text for text in self._recipe.reader.texts(raws)[0] if text]
         return len(texts), Counter(term for text in texts for term in set(self.tokens(text)))
-
-    def _find_or_compute_bits(
-        self, texts: Sequence[str], codes: Ragged, text_digests: npt.NDArray[np.uint64]
-    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-        """Return the simhash and the number of distinct terms of each text, from the cache if it is known."""
-        is_known, bits, term_counts = self._known_texts.find(text_digests)
-        new = np.flatnonzero(~is_known)
-        if len(new):
-            new_texts = [texts[row] for row in new.tolist()]
-            bits[new], term_counts[new] = self._compute_bits(new_texts, codes.take(new))
-            self._known_texts.put(text_digests[new], bits[new], term_counts[new])
-        return bits, term_counts
-
-    def _compute_bits(
-        self, texts: Sequence[str], codes: Ragged
-    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-        """Compute the simhash and the number of distinct terms of each text."""
-        terms = self.terms.weigh(self.terms.find(texts, codes))
-        return compute_simhashes(terms.offsets, terms.weights, terms.hashes), terms.distinct
 
 
 @lru_cache(maxsize=2)

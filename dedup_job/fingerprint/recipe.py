@@ -32,7 +32,7 @@ ADDED_SETTINGS = (
     "matching.prefer",
 )
 # Increased when the same settings give other fingerprints or digests.
-FORMAT = 4
+FORMAT = 5
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
+from dedup_job.fingerprint.term_hashes import hash_strings
 from dedup_job.native.arrays import Ragged
 from dedup_job.native.compiled import compiled
 from dedup_job.text.characters import CODE_POINT, COMPARED_BIT, is_cjk, is_compared
@@ -24,12 +24,24 @@ CJK_LENGTH, OTHER_LENGTH = 3, 5  # characters
 NUMBER_PATTERN = re.compile(r"\d+(?:\.\d+)?")
 
 
+class _ComparedCharacters(dict[int, str]):
+    """Maps each code point to its character if it is compared, otherwise to an empty string."""
+
+    def __missing__(self, code: int) -> str:
+        self[code] = chr(code) if is_compared(chr(code)) else ""
+        return self[code]
+
+
+# `str.translate` asks for each character once, and then finds it here: three times as fast as `filter`.
+_COMPARED = _ComparedCharacters()
+
+
 def comparable_text(text: str) -> str:
     """Return the characters of a cleaned text that are compared, in lower case.
 
     Of `C++ 价格: <100元>, Very_Cheap!` these are `c++价格<100元>verycheap`.
     """
-    return "".join(filter(is_compared, text.lower()))
+    return text.lower().translate(_COMPARED)
 
 
 def number_seeds(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
@@ -38,8 +50,10 @@ def number_seeds(texts: Sequence[str]) -> npt.NDArray[np.uint64]:
     Shingles that are hashed with different seeds have nothing in common. So texts with different numbers are
     not similar at all, and texts with the same numbers are as similar as without seeds.
     """
-    numbers = (" ".join(NUMBER_PATTERN.findall(text)).encode() for text in texts)
-    return np.array([xxhash.xxh3_64_intdigest(number) for number in numbers], np.uint64)
+    seeds: npt.NDArray[np.uint64] = hash_strings(
+        [" ".join(NUMBER_PATTERN.findall(text)) for text in texts], 64
+    )[:, 0]
+    return seeds
 
 
 def shingle_sets(

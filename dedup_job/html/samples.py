@@ -12,10 +12,9 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
 from dedup_job.html.contents import CollectionStretch
-from dedup_job.records import Action, Batch, Counts, Plan
+from dedup_job.records import Action, Batch, Counts, Plan, digest
 from dedup_job.report.evidence import DuplicatePair, LargestGroups, Reservoir
 
 # Number of hash values.
@@ -67,7 +66,7 @@ class GroupReservoir:
         """
         group = self._groups.get(keeper)
         if group is None:
-            keeper_hash = xxhash.xxh3_64_intdigest(keeper)
+            keeper_hash = int.from_bytes(digest(keeper)[:8])
             if keeper_hash >= self._limit:
                 return
             group = self._groups[keeper] = DrawnGroup(keeper)

@@ -157,21 +157,3 @@ def prefetch(_context: Any, array: Any, place: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.int64), build
-
-
-@instruction
-def swap_bytes(_context: Any, bits: Any) -> Any:
-    """Reverse the bytes of an unsigned integer; the result has the same type."""
-    return bits(bits), lambda _, builder, __, arguments: builder.bswap(arguments[0])
-
-
-@instruction
-def multiply_high(_context: Any, first: Any, second: Any) -> Any:
-    """Return the upper 64 of the 128 bits of a product of two uint64."""
-
-    def build(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
-        wide = ir.IntType(128)
-        product = builder.mul(*(builder.zext(argument, wide) for argument in arguments))
-        return builder.trunc(builder.lshr(product, wide(64)), ir.IntType(64))
-
-    return types.uint64(types.uint64, types.uint64), build

@@ -8,14 +8,11 @@ from collections.abc import Iterator, Sequence
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 
 from dedup_job.errors import ConfigError, is_shortage
-from dedup_job.fingerprint.fingerprint_cache import new_memory
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.pipeline.fork_server import end_with_parent
 from dedup_job.records import Fingerprints
 
-# A cache that all workers share: the fork server has loaded this module, and forks share this mapping.
-KNOWN_TEXTS = new_memory()
 # Bytes of records that are fingerprinted together.  Intermediate results take many times as much: of 4 MB of
 # English texts they leave the processor's cache, which takes a twelfth longer.
 PIECE_BYTES = 1 << 20
@@ -38,7 +35,7 @@ def begin(recipe: Recipe) -> None:
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     end_with_parent()
     try:
-        _fingerprinter = Fingerprinter(recipe, KNOWN_TEXTS)
+        _fingerprinter = Fingerprinter(recipe)
     except (OSError, ValueError) as error:
         _check_no_shortage(error)
         # Raised by the first work.  Raised here, it would only end the worker.

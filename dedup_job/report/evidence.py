@@ -1,21 +1,18 @@
-"""The evidence of a report: sampled pairs, the largest groups, and a file of all pairs."""
+"""The evidence of a report: sampled pairs, the largest groups, and a table of all pairs."""
 
 from __future__ import annotations
 
-import csv
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from dedup_job.errors import StorageFull, UsageError
 from dedup_job.mongo.ids import extended
 from dedup_job.records import Batch, KeeperMatch, Plan, chunked
 from dedup_job.report.decision_lines import MAX_SHOWN, cut_before_difference
-from dedup_job.report.terminal import format_id, to_json_line
+from dedup_job.report.table_file import Row
+from dedup_job.report.terminal import format_id
 
 T = TypeVar("T")
 # Keepers that are counted at the same time.
@@ -228,68 +225,24 @@ def pair_lines(pair: Mapping[str, Any]) -> list[str]:
 
 
 # `evaluate` reads the first three.
-COLUMNS = ("keeper", "duplicate", "similarity", "distance", "reason")
+PAIR_COLUMNS = {"keeper": str, "duplicate": str, "similarity": float, "distance": int, "reason": str}
 
 
-class PairsFile:
-    """A .csv or .jsonl file of pairs.
+def pair_rows(plan: Plan, show: Callable[[bytes], Any]) -> list[Row]:
+    """Return a row for each duplicate of a plan, with the values of PAIR_COLUMNS.
 
-    Attributes:
-        count: Number of pairs written so far.
-
-    Raises:
-        UsageError: If the file cannot be created, or has another suffix.
-        StorageFull: If the file cannot be written, from any method.
+    Args:
+        plan: The plan.
+        show: Returns a raw id as the table has it.
     """
-
-    def __init__(self, path: Path) -> None:
-        suffix = path.suffix.lower()
-        if suffix not in (".csv", ".jsonl"):
-            raise UsageError(f"{path}: pairs are written to a .csv or a .jsonl file")
-        self._path, self._is_csv, self.count = path, suffix == ".csv", 0
-        try:
-            self._file = path.open("w", encoding="utf-8", newline="")
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}") from None
-        if self._is_csv:
-            self._write([COLUMNS])
-
-    def close(self) -> None:
-        """Close the file."""
-        with self._raise_storage_full():
-            self._file.close()
-
-    def observe(self, _: Batch, plan: Plan) -> None:
-        """Write the pairs of a batch."""
-        # A table has ids as the command line takes them, JSON has them as JSON values.
-        show = format_id if self._is_csv else lambda value: value
-        rows = [
-            (
-                show(extended(match.keeper)),
-                show(extended(raw_id)),
-                None if match.similarity is None else round(match.similarity, 4),
-                match.distance,
-                verdict.reason,
-            )
-            for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True)
-            if (match := verdict.match) is not None
-        ]
-        self._write(rows)
-        self.count += len(rows)
-
-    def _write(self, rows: Sequence[Sequence[Any]]) -> None:
-        with self._raise_storage_full():
-            if self._is_csv:
-                csv.writer(self._file, lineterminator="\n").writerows(rows)
-            else:
-                self._file.writelines(
-                    f"{to_json_line(dict(zip(COLUMNS, row, strict=True)))}\n" for row in rows
-                )
-
-    @contextmanager
-    def _raise_storage_full(self) -> Iterator[None]:
-        """Raise an OSError as StorageFull, which names the file."""
-        try:
-            yield
-        except OSError as error:
-            raise StorageFull(f"{self._path} cannot be written: {error.strerror}") from error
+    return [
+        (
+            show(match.keeper),
+            show(raw_id),
+            None if match.similarity is None else round(match.similarity, 4),
+            match.distance,
+            verdict.reason,
+        )
+        for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True)
+        if (match := verdict.match) is not None
+    ]

@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from dedup_job.errors import StorageFull, UsageError
+from dedup_job.mongo.ids import extended
 from dedup_job.report.files import check_file
-from dedup_job.report.terminal import to_json_line
+from dedup_job.report.terminal import format_id, to_json_line
 
 # A reader of Parquet loads a row group at a time, and so does the writer.
 ROWS_OF_A_GROUP = 100_000
@@ -39,7 +40,6 @@ class TableFile:
     Use it in a `with` statement: if the block fails, nothing is left, and an older file of the name stays.
 
     Attributes:
-        is_json: Whether values may be any JSON values; otherwise they are texts and numbers.
         count: Number of rows so far.
 
     Raises:
@@ -52,7 +52,7 @@ class TableFile:
 
         Args:
             path: The file; its suffix says the format.
-            columns: Name and type of each column: `str` or `float`.
+            columns: Name and type of each column: `str`, `int` or `float`.
             option: The option that names the file, for messages.
         """
         suffix = path.suffix.lower()
@@ -64,10 +64,15 @@ class TableFile:
                 "'dedup-job[spark]', or name a .csv or a .jsonl file"
             )
         check_file(path, option)
-        self.is_json, self.count = suffix == ".jsonl", 0
+        self._is_json, self.count = suffix == ".jsonl", 0
         self._path, self._temporary = path, path.with_name(f".{path.name}.{os.getpid()}")
         with self._raise_storage_full():
             self._writer = WRITERS[suffix](self._temporary, columns)
+
+    def show_id(self, raw_id: bytes) -> Any:
+        """Return an id as the table has it: a JSON value, or a text as the command line takes it."""
+        shown = extended(raw_id)
+        return shown if self._is_json else format_id(shown)
 
     def write(self, rows: Sequence[Row]) -> None:
         """Write some rows, with a value for each column."""
@@ -129,7 +134,7 @@ class _ParquetRows:
         import pyarrow as pa
         from pyarrow import parquet
 
-        kinds = {str: pa.string(), float: pa.float64()}
+        kinds = {str: pa.string(), int: pa.int64(), float: pa.float64()}
         self._schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
         self._writer = parquet.ParquetWriter(path, self._schema)
         self._table, self._rows = pa.table, list[Row]()

@@ -10,6 +10,7 @@ import pytest
 from bson.json_util import dumps
 
 from dedup_job.fingerprint import fingerprinter
+from dedup_job.index import preferred_neighbours
 from scripts.bench.corpus import Mix, generate
 from tests.support.inline_engine import without_workers
 from tests.support.job import Job
@@ -135,6 +136,36 @@ def test_verify_finds_a_record_that_was_dropped_for_one_of_another_group(
         grouped.decide("backfill")
     assert dropped(grouped)[1] == 0
     assert differences(grouped) == ["group_differs"]
+
+
+SHORT = ["abcde", "abcdef", "天气好冷", "天气好冷了", "样观提委米", "样观提委米火"]
+
+
+@pytest.fixture
+def short(job: Job, monkeypatch: pytest.MonkeyPatch) -> Job:
+    """Pairs of short texts of one site, none as similar as 0.8."""
+    without_workers(monkeypatch.setattr)
+    job.set("match", within=["site"], prefer=["longest"])
+    job.source.insert_many({"_id": number, "text": text, "site": "a"} for number, text in enumerate(SHORT))
+    return job
+
+
+@pytest.mark.parametrize("at_once", [6, 1])
+def test_the_group_does_not_count_as_common_text_where_the_longest_is_kept(short: Job, at_once: int) -> None:
+    """Four words of the group once counted as common shingles."""
+    short.set("limits", batch_records=at_once)
+    short.decide("backfill")
+    assert dropped(short) == {}
+    assert differences(short) == []
+
+
+def test_verify_finds_a_wrong_similarity(short: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as faulty:
+        sets = preferred_neighbours.ShingleSets
+        faulty.setattr(preferred_neighbours, "ShingleSets", lambda offsets, values, _: sets(offsets, values))
+        short.decide("backfill")
+    assert len(dropped(short)) == 3
+    assert differences(short) == ["similarity_differs"]
 
 
 def answers(job: Job, *lines: Any) -> list[tuple[str, Any]]:

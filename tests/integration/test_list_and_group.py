@@ -377,7 +377,7 @@ def test_pairs_of_a_report_can_be_evaluated(job: Job) -> None:
         (["list", "--where", "[1]"], 64, "--where: expected a filter"),
         (["list", "--ids", "--json"], 64, "--ids, --csv and --json are three forms of output"),
         (["list", "--ids", "--csv"], 64, "--ids, --csv and --json are three forms of output"),
-        (["report", "--save-pairs", "pairs.txt"], 64, ".csv or a .jsonl"),
+        (["report", "--save-pairs", "pairs.txt"], 64, ".csv, a .jsonl or a .parquet"),
         (["report", "--save-pairs", "no/such/folder/pairs.csv"], 64, "No such file"),
     ],
 )

@@ -40,7 +40,6 @@ def outcome(room):
 
 raws = [record(number) for number in range(12)]
 worker.begin(recipe_of("text"))
-worker.KNOWN_TEXTS[:] = 0
 _, hard = resource.getrlimit(resource.RLIMIT_AS)
 right = None
 for room in (1 << 30, *range(0, 240 << 20, 12 << 20)):
@@ -54,7 +53,6 @@ for room in (1 << 30, *range(0, 240 << 20, 12 << 20)):
     with open(reading) as answer:
         said = answer.read() or "died"
     os.wait()
-    worker.KNOWN_TEXTS[:] = 0
     right = right or said
     print("right" if said == right and said not in ("short", "died") else said)
 """

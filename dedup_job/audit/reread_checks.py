@@ -1,0 +1,123 @@
+"""The checks of `verify` that read dropped records and their keepers again: their groups and similarities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from dedup_job.audit.audit_checks import SAMPLES, AuditDifference, Check
+from dedup_job.audit.audit_session import AuditSession
+from dedup_job.fingerprint.recipe import Matching
+from dedup_job.fingerprint.shingles import CJK_LENGTH, NUMBER_PATTERN, OTHER_LENGTH, comparable_text
+from dedup_job.ledger.rows import DecisionRow
+from dedup_job.mongo.ids import extended
+from dedup_job.pipeline.context import RecordLookup
+from dedup_job.records import chunked, digest
+from dedup_job.text.characters import is_cjk
+
+GROUPS = Check("group_differs", "a dropped record of another group ([match] within) than its keeper")
+SIMILARITIES = Check(
+    "similarity_differs", "a near duplicate that is not as similar to its keeper as its row says"
+)
+
+# Near duplicates whose similarity is computed again, and characters above which a text is left out.
+COMPARED, LONGEST = 1_000, 100_000
+# Rows have four decimals, and two shingles may by chance have the same hash.
+TOLERANCE = 0.005
+IDS_AT_ONCE, PAIRS_AT_ONCE = 1_000, 20
+
+T = TypeVar("T")
+
+
+def check_groups(audit: AuditSession) -> Iterator[AuditDifference]:
+    """Yield the dropped records of another group than their keeper; reads all dropped records again."""
+    if not audit.context.recipe.reader.fields.within:
+        return
+    wrong = [
+        {"id": extended(raw_id)}
+        for ids in audit.book.pages("SELECT id FROM decided WHERE action = 1", IDS_AT_ONCE)
+        for raw_id, group, kept_group in _read_pairs(audit, ids, lambda raws: _groups_of(audit, raws))
+        if group != kept_group
+    ]
+    if wrong:
+        yield AuditDifference(GROUPS.name, GROUPS.means, len(wrong), wrong[:SAMPLES])
+
+
+def check_similarities(audit: AuditSession) -> Iterator[AuditDifference]:
+    """Yield the near duplicates whose similarity to their keeper is not the one in their row, of a sample.
+
+    The similarity is computed by its definition, with sets of strings: the code that decides has no part in
+    it.
+    """
+    matching = audit.context.recipe.matching
+    if not matching.min_similarity:
+        return
+    near = "SELECT id FROM decided WHERE action = 1 AND reason = 'near' ORDER BY random()"
+    reader = audit.context.recipe.reader
+    wrong = list[dict[str, Any]]()
+    for ids in chunked(audit.book.ids(f"{near} LIMIT {COMPARED}"), PAIRS_AT_ONCE):
+        rows = map(DecisionRow.read, audit.reader.rows_on("dropped", ids))
+        stored = {row.id: row.similarity for row in rows}
+        for raw_id, text, kept_text in _read_pairs(audit, ids, lambda raws: reader.texts(raws)[0]):
+            told = stored.get(raw_id)
+            if told is None or max(len(text), len(kept_text)) > LONGEST:
+                continue
+            similarity = plain_similarity(text, kept_text, matching)
+            if abs(similarity - told) > TOLERANCE:
+                shown = {"id": extended(raw_id), "keeper_id": extended(audit.book.keeper_of(raw_id))}
+                wrong.append({**shown, "row": told, "similarity": round(similarity, 4)})
+    if wrong:
+        yield AuditDifference(SIMILARITIES.name, SIMILARITIES.means, len(wrong), wrong[:SAMPLES])
+
+
+def plain_similarity(first: str, second: str, matching: Matching) -> float:
+    """Return the similarity of two cleaned texts by its definition."""
+    if matching.numbers == "distinguish" and NUMBER_PATTERN.findall(first) != NUMBER_PATTERN.findall(second):
+        return 0.0
+    one, other = _shingles(first, matching.shingle), _shingles(second, matching.shingle)
+    return len(one & other) / len(one | other)
+
+
+def _shingles(text: str, length: int | None) -> set[str]:
+    signs = comparable_text(text)
+    found = set[str]()
+    for place, sign in enumerate(signs):
+        size = length or (CJK_LENGTH if is_cjk.py_func(ord(sign)) else OTHER_LENGTH)  # type: ignore[attr-defined]
+        if place + size <= len(signs):
+            found.add(signs[place : place + size])
+    return found or {signs}
+
+
+def _groups_of(audit: AuditSession, raws: Sequence[bytes]) -> list[bytes]:
+    return [extracted.group for extracted in audit.context.recipe.reader.fields.texts_of(raws)]
+
+
+def _read_pairs(
+    audit: AuditSession, ids: Sequence[bytes], extract: Callable[[Sequence[bytes]], Sequence[T]]
+) -> Iterator[tuple[bytes, T, T]]:
+    """Read dropped records and their keepers again.
+
+    Records that are not as they were judged are left out: their groups and texts may be others now.
+
+    Args:
+        audit: The audit.
+        ids: Raw ids of dropped records.
+        extract: Returns what is needed of each raw record.
+
+    Yields:
+        The raw id of a dropped record, and what is needed of the record and of its keeper.
+    """
+
+    def read(place: RecordLookup, ids: Sequence[bytes]) -> dict[bytes, T]:
+        found = dict[bytes, T]()
+        for records in place.fetch(ids):
+            for (raw_id, raw), needed in zip(records.items(), extract([*records.values()]), strict=True):
+                if digest(raw) == audit.book.hash_of(raw_id):
+                    found[raw_id] = needed
+        return found
+
+    keepers = {raw_id: audit.book.keeper_of(raw_id) for raw_id in ids}
+    kept = read(audit.context.target, sorted(set(keepers.values())))
+    for raw_id, needed in read(audit.context.source, ids).items():
+        if keepers[raw_id] in kept:
+            yield raw_id, needed, kept[keepers[raw_id]]
