@@ -58,7 +58,7 @@ MEANINGS: dict[str, dict[str, tuple[str, str]]] = {
         "collection": ("collection with the records; views and time series are refused", '"pages"'),
         "fields": ("dotted paths of the text fields, joined in this order", '["title", "page.body"]'),
         "filter": (
-            "only records that match this filter, in extended JSON, without JavaScript",
+            "only records that match this filter are decided; extended JSON, without JavaScript",
             '\'{"lang": "zh"}\'',
         ),
         "lookback_hours": (
