@@ -96,7 +96,7 @@ class BetterNeighbours:
         """Return the similarity of each pair; MISSING_KEEPER where a keeper's text is not available."""
         if not least:
             return np.ones(len(pairs))
-        sets = ShingleSets(prints.shingles.offsets, prints.shingles.values)
+        sets = ShingleSets(prints.shingles.offsets, prints.shingles.values, keepers.group_words)
         rows, others = self.first_row[pairs[:, 0]], pairs[:, 1]
         similarities = np.full(len(pairs), MISSING_KEEPER)
         is_own = are_in(self.own, others)
@@ -144,7 +144,7 @@ def find_better_neighbours(batch: RankedBatch, matching: Matching, keepers: Keep
     own_rows[np.searchsorted(all_texts, own)] = best_row
     had_keeper = keepers.have_keeper(all_texts)
     had_keeper[np.searchsorted(all_texts, own[is_overtaken])] = False
-    sets = ShingleSets(prints.shingles.offsets, prints.shingles.values)
+    sets = ShingleSets(prints.shingles.offsets, prints.shingles.values, keepers.group_words)
     similarities = np.full(len(near), np.nan)
     if matching.min_similarity:
         is_elsewhere = ~are_in(own, near)

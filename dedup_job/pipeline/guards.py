@@ -166,13 +166,19 @@ class PreferGuard:
     def watch(self, batches: Iterable[FingerprintedBatch]) -> Iterator[FingerprintedBatch]:
         """Yield the batches, and judge the first records before the last of them is yielded."""
         for batch, prints in batches:
-            if self._seen < FIRST_RECORDS:
-                self._add(batch.raws)
+            self.add(batch.raws)
             yield batch, prints
+        self.finish()
+
+    def finish(self) -> None:
+        """Judge fewer records than FIRST_RECORDS; the last call."""
         if 0 < self._seen < FIRST_RECORDS:
             self._judge(self._note)
 
-    def _add(self, raws: Sequence[bytes]) -> None:
+    def add(self, raws: Sequence[bytes]) -> None:
+        """Count some records, and judge the first ones when enough were counted."""
+        if self._seen >= FIRST_RECORDS:
+            return
         self._seen += len(raws)
         for rule, kinds in self._kinds.items():
             kinds.update(count_kinds(raws, rule))

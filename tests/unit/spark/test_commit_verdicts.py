@@ -9,7 +9,7 @@ import pytest
 
 from dedup_job.records import Action, Batch, Plan, Verdict, digests
 from dedup_job.spark.commit_verdicts import CommitJob, commit_verdicts
-from dedup_job.spark.planned_verdicts import Deviations, ExpectedMatch, ExpectedRows
+from dedup_job.spark.planned_verdicts import Deviations, ExpectedMatch, ExpectedRows, Phase
 
 BATCH = 5
 
@@ -82,7 +82,7 @@ class Collection:
 
         def near(text: int) -> list[ExpectedMatch]:
             return [
-                ExpectedMatch(other, raw_id(other), found[other] == other, distance, 0.9)
+                ExpectedMatch(other, raw_id(other), found[other] == other, distance, 0.9, other)
                 for distance, other in self.matching.get(text, [])
             ]
 
@@ -93,7 +93,11 @@ class Collection:
             ids=[raw_id(number) for number in range(count)],
             text=np.array(self.texts),
             is_kept=np.array([text >= 0 and found[text] == text for text in self.texts]),
-            first=[raw_id(text) for text in self.texts],
+            turn=np.arange(count),
+            best_turn=np.array(self.texts),
+            best=[raw_id(text) for text in self.texts],
+            phase=np.full(count, Phase.MAIN),
+            preferences=[b""] * count,
             near=[near(text) for text in self.texts],
             reasons=["" if text >= 0 else "empty" for text in self.texts],
             bits=column[:, :1],
@@ -133,7 +137,7 @@ class World:
     def taken_out(self, keepers: Mapping[bytes, int]) -> set[bytes]:
         return self.removed & keepers.keys()
 
-    def commit(self, plan: Plan, raws: Sequence[bytes]) -> Plan:
+    def commit(self, plan: Plan, raws: Sequence[bytes], phase: Phase = Phase.MAIN) -> Plan:
         assert digests(raws).tolist() == plan.hashes.tolist()
         failed = {
             row: Verdict(Action.REFUSED, "validator")
