@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,7 @@ from dedup_job.index.search import SEGMENT_BITS
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.head import Head
+from dedup_job.ledger.keeper_versions import KeptVersions
 from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
@@ -26,12 +29,14 @@ from dedup_job.mongo.client import RetryPolicy, connect
 from dedup_job.mongo.marks import MarkField
 from dedup_job.mongo.pages import MAX_KEY, BatchSize, Window
 from dedup_job.mongo.rate_limit import Pace, Rates
+from dedup_job.mongo.reference_collections import is_reference
 from dedup_job.mongo.source import Members, Source
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.context import Context, make_reference
 from dedup_job.pipeline.guards import (
     FIRST_RECORDS,
     SAMPLED_RECORDS,
     Guards,
+    PreferGuard,
     UncheckedGuard,
     WarningList,
     stop_run,
@@ -39,16 +44,20 @@ from dedup_job.pipeline.guards import (
 from dedup_job.pipeline.job import Observe, commit_in_parts
 from dedup_job.pipeline.local_engine import Capacity
 from dedup_job.pipeline.prior_decisions import interrupted_runs
-from dedup_job.records import BACKFILL, Batch, Counts, Plan, RawIds
-from dedup_job.report.run_summary import RunSummary
-from dedup_job.spark.commit_verdicts import CommitJob, commit_verdicts
+from dedup_job.pipeline.store_redecisions import check_rights_to_replace
+from dedup_job.records import BACKFILL, NIGHTLY, REFERENCE, Batch, Plan, RawIds, digest
+from dedup_job.report.run_summary import ReplacementCounts, RunSummary
+from dedup_job.spark.commit_verdicts import CommitJob, Committed, commit_verdicts
 from dedup_job.spark.session import Cluster, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from dedup_job.spark.planned_verdicts import Phase
     from dedup_job.spark.read_ranges import SourceRange
     from dedup_job.spark.stage_files import Stage, Work
+
+log = logging.getLogger("dedup_job")
 
 RECORDS_A_RANGE = 100_000
 # Random ids per range.  Every 20th id begins a range, which makes the ranges about equal.
@@ -57,22 +66,24 @@ DRAWN_A_RANGE = 20
 
 @dataclass(frozen=True, slots=True)
 class SourceReading:
-    """Reads ranges of the source on an executor, with this project's client and a share of the rate limit.
+    """Reads ranges of the source and of references on an executor, with a share of the rate limit.
 
     Attributes:
         settings: The settings of the backfill.
         uri: Connection string of the source.
+        reference_uris: Connection string of each reference.
         share: Number of tasks that read at the same time.
         members: The members from which records are read.
     """
 
     settings: Settings
     uri: str
+    reference_uris: Sequence[str]
     share: int
     members: Members
 
     def batches(self, range_: SourceRange) -> Iterator[Batch]:
-        """Yield the records of a range, in order."""
+        """Yield the records of a range, in order; reference records as the job sees them."""
         settings, limits = self.settings.source, self.settings.limits
         retry = RetryPolicy(limits.retry_seconds, limits.read_seconds)
         size = BatchSize(limits.batch_records, limits.batch_mb << 20)
@@ -81,16 +92,27 @@ class SourceReading:
             (limits.max_mb_per_second or inf) * (1 << 20) / self.share,
         )
         how = (limits.connect_seconds, retry, limits.allow_plaintext, self.settings.command)
-        with connect(self.uri, "source", *how) as client:
-            collection = client[settings.database][settings.collection]
-            read = MarkField(self.settings.mark.field).without
-            source = Source(collection, settings.condition, size, retry, Pace(rates), read, self.members)
-            if not range_.is_one:
-                yield from source.batches(Window(start=range_.start, before=range_.before))
-            elif range_.start is not None and (batch := source.stretch(range_.start, 1)).ids == [
-                range_.start
-            ]:
-                yield batch
+        if range_.reference is None:
+            with connect(self.uri, "source", *how) as client:
+                collection = client[settings.database][settings.collection]
+                read = MarkField(self.settings.mark.field).without
+                pace = Pace(rates)
+                source = Source(collection, settings.condition, size, retry, pace, read, self.members)
+                yield from _read_range(source, range_)
+            return
+        named = self.settings.reference[range_.reference]
+        what = f"the reference {named.full_name}"
+        with connect(self.reference_uris[range_.reference], what, *how) as client:
+            records = Source(client[named.database][named.collection], {}, size, retry, Pace(rates))
+            reference = make_reference(self.settings, range_.reference, records)
+            yield from map(reference.views, _read_range(records, range_))
+
+
+def _read_range(source: Source, range_: SourceRange) -> Iterator[Batch]:
+    if not range_.is_one:
+        yield from source.batches(Window(start=range_.start, before=range_.before))
+    elif range_.start is not None and (batch := source.stretch(range_.start, 1)).ids == [range_.start]:
+        yield batch
 
 
 def decide(
@@ -110,8 +132,7 @@ def decide(
     """
     engine = context.settings.engine
     _check_radius(context.recipe)
-    if context.references:
-        raise ConfigError("[[reference]]: Spark does not support reference collections; use --engine local")
+    check_rights_to_replace(context)
     cluster = Cluster(engine.master, engine.conf, engine.partitions)
     context.check_no_foreign_records(context.ledger_reader().head())
     with session(cluster, f"dedup-job {context.source_name}") as spark:
@@ -120,13 +141,16 @@ def decide(
         work = Work(spark, engine.work_folder, _stage_inputs(context))
         head = context.ledger_reader().head()
         if not work.is_done or head is None or head.is_empty:
-            return _Backfill(context, spark, work, observe).run(consent, expected)
+            summary, is_complete = _Backfill(context, spark, work, observe).run(consent, expected)
+            if is_complete:
+                return summary
+            log.info("deciding locally what Spark has left")
+            rest = decide_here(context, BACKFILL, observe, consent)
+            return replace(rest, counts=summary.counts + rest.counts, seconds=summary.seconds + rest.seconds)
     return decide_here(context, BACKFILL, observe, consent, expected)
 
 
 def _check_radius(recipe: Recipe) -> None:
-    if recipe.matching.prefer:
-        raise ConfigError("[match] prefer: Spark does not support it; use --engine local")
     if recipe.matching.radius >= recipe.bits // SEGMENT_BITS:
         raise ConfigError(
             f"[match] radius: from {recipe.bits // SEGMENT_BITS} on, each text is compared with all others, "
@@ -143,6 +167,10 @@ def _stage_inputs(context: Context) -> dict[str, Any]:
         "filter": context.settings.source.plain_filter,
         "collection": context.places.now()["collections"]["source"],
         "restored records": hashlib.sha256(b"".join(restored)).hexdigest(),
+        "list of references": [
+            [one.full_name, one.fields or context.settings.source.fields]
+            for one in context.settings.reference
+        ],
     }
 
 
@@ -154,7 +182,10 @@ def _last_undone(ledger: LedgerReader) -> str | None:
 
 def _check_decided_by_backfills(ledger: LedgerReader, head: Head) -> None:
     """Raise ConfigError if the ledger holds decisions of other modes, before hours are spent on stages."""
-    if any(link.mode != BACKFILL for link in ledger.links(head.last)):
+    modes = {row["_id"]: row["mode"] for row in ledger.runs()}
+    # A backfill with `[match] prefer` stores its duplicates in plans of another mode; see `_mode_of`.
+    of_backfills = {(BACKFILL, BACKFILL), (BACKFILL, REFERENCE), (BACKFILL, NIGHTLY)}
+    if any((modes.get(link.run), link.mode) not in of_backfills for link in ledger.links(head.last)):
         raise ConfigError(
             "the ledger holds decisions of an adoption or of nightly runs, which Spark does not support; "
             "use --engine local"
@@ -170,15 +201,21 @@ class _Backfill:
     work: Work
     observe: Observe
 
-    def run(self, consent: Consent, expected: int | None) -> RunSummary:
-        """Fingerprint, decide and commit all records; stages that are complete are reused."""
+    def run(self, consent: Consent, expected: int | None) -> tuple[RunSummary, bool]:
+        """Fingerprint, decide and commit all records; stages that are complete are reused.
+
+        Returns:
+            The summary, and whether a local run need not decide what Spark has left.
+        """
         # Imported here, as the module needs pyspark.
         from dedup_job.spark.decide_texts import Shape, decided
 
         context, run, started = self.context, RunId.new(BACKFILL), time.monotonic()
         warnings = WarningList()
         with context.ledger(run, consent) as ledger:
-            head = ledger.recover(context.source, context.target)
+            head = ledger.recover(
+                context.source, context.target, settles=bool(context.recipe.matching.prefer)
+            )
             warn = warnings if consent.allow else stop_run
             before = interrupted_runs(context, ledger)
             guards = Guards.of(context.settings.limits, warn, before, fields=context.recipe.reader.fields)
@@ -190,13 +227,20 @@ class _Backfill:
             _check_decided_by_backfills(ledger, head)
             restored, undone = frozenset(chain.from_iterable(ledger.overridden_ids())), _last_undone(ledger)
             records = self.work.first("records", lambda: self._read_source(head, restored), undone)
-            self._check_first_records(records, guards.first)
-            recipe = context.recipe
-            shape = Shape(recipe.matching, recipe.bits // 64, recipe.group_words, self._partitions)
+            recipe, first_order = context.recipe, records.manifest.notes["first_order"]
+            prefer = PreferGuard(recipe.matching.prefer, warn, warnings)
+            self._check_first_records(records, first_order, guards.first, prefer)
+            shape = Shape(
+                recipe.matching, recipe.bits // 64, recipe.group_words, self._partitions, first_order
+            )
             verdicts = decided(self.work, records, shape)
             ledger.begin_deciding(expected)
-            counts = self._commit_verdicts(ledger, head, verdicts, guards)
-            ledger.store_scan(*_times_of_reading(records), True)
+            counts, left = self._commit_verdicts(ledger, head, verdicts, guards)
+            # What an interrupted run has left is not counted again.
+            is_complete = not recipe.matching.prefer or (
+                head.is_empty and not left and ledger.current_head.unsettled is None
+            )
+            ledger.store_scan(*_times_of_reading(records), is_complete)
             self.work.end()
             report = RunSummary(
                 run.name,
@@ -207,46 +251,84 @@ class _Backfill:
                 context.recipe.about,
                 refused_before=ledger.refused_before(),
                 warnings=warnings.messages,
+                replaced=ReplacementCounts() if recipe.matching.prefer else None,
             )
             ledger.close({**report.as_json(), "exit_code": report.exit_code})
-        return report
+        return report, is_complete
 
-    def _check_first_records(self, records: Stage, guard: UncheckedGuard) -> None:
-        """Let the guard judge the first records, if there are enough, before the stages that take hours."""
-        first = records.table.select("order", "id", "reason").orderBy("order").limit(FIRST_RECORDS).collect()
+    def _check_first_records(
+        self, records: Stage, first_order: int, guard: UncheckedGuard, prefer: PreferGuard
+    ) -> None:
+        """Let guards judge the first records of the source, before the stages that take hours."""
+        some = records.table.where(f"order >= {first_order}").select("order", "id", "reason")
+        first = some.orderBy("order").limit(FIRST_RECORDS).collect()
+        if self.context.recipe.matching.prefer:
+            for batch in self.context.source.records([bytes(row.id) for row in first]):
+                prefer.add(batch.raws)
+            prefer.finish()
         if len(first) == FIRST_RECORDS:
             sample = next(
                 self.context.source.records([bytes(row.id) for row in first[:SAMPLED_RECORDS]]), None
             )
             guard.add(sample.raws if sample else [], [row.reason for row in first])
 
-    def _commit_verdicts(self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards) -> Counts:
+    def _commit_verdicts(self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards) -> Committed:
         """Commit the planned verdicts that the ledger does not hold yet."""
-        from dedup_job.spark.planned_verdicts import chunks, first_of, rows, so_far, tables
+        from dedup_job.spark.planned_verdicts import Phase, chunks, first_of, rows, so_far, tables
 
-        context = self.context
+        context, prefer = self.context, self.context.recipe.matching.prefer
+        versions = _committed_references(ledger, head) if context.references else KeptVersions()
 
-        def commit(plan: Plan, raws: Sequence[bytes]) -> Plan:
+        def commit(plan: Plan, raws: Sequence[bytes], phase: Phase) -> Plan:
+            if phase is Phase.REFERENCE:
+                versions.add(plan)
+                return ledger.keep_references(plan, raws, context.target)
             guards.check_with_first(plan, raws)
-            return ledger.commit(plan, raws, context.target, BACKFILL)
+            return ledger.commit(plan, raws, context.target, _mode_of(phase))
 
         deviations, rest = so_far(_plans(ledger.plan_columns(head)), tables(self.spark, verdicts))
         first, rest = first_of(rest)
 
         def find_gone(keepers: Mapping[bytes, int]) -> set[bytes]:
-            # Only keepers of earlier runs: records of this run were inserted a moment ago.
-            of_earlier_runs = [raw_id for raw_id, text in keepers.items() if text < first]
-            return context.target.absent(keepers) | self._find_altered(of_earlier_runs)
+            references = [raw_id for raw_id in keepers if is_reference(raw_id)]
+            own = {raw_id: text for raw_id, text in keepers.items() if not is_reference(raw_id)}
+            # Only keepers of earlier runs: records of this run were inserted a moment ago.  With `prefer` the
+            # number of a text does not say when its keeper was inserted.
+            is_any_earlier = bool(prefer) and not head.is_empty
+            earlier = [raw_id for raw_id, text in own.items() if is_any_earlier or text < first]
+            gone = context.target.absent(own) | self._find_altered(earlier)
+            return gone | self._find_outdated_references(references, versions)
 
         commit_job = CommitJob(
             expected=map(rows, chunks(rest, context.settings.limits.batch_records)),
-            records=context.source.records,
+            records=self._records,
             gone=find_gone,
-            commit=lambda plan, raws: commit_in_parts(plan, raws, commit),
+            commit=lambda plan, raws, phase: commit_in_parts(plan, raws, partial(commit, phase=phase)),
             observe=self.observe,
             deviations=deviations,
+            rules=len(prefer),
         )
         return commit_verdicts(commit_job)
+
+    def _records(self, ids: Sequence[bytes]) -> Iterator[Batch]:
+        """Yield these records of the source, or of references, in this order."""
+        if not is_reference(ids[0]):
+            yield from self.context.source.records(ids)
+            return
+        for reference in self.context.references:
+            own = [raw_id for raw_id in map(reference.own_id, ids) if raw_id is not None]
+            yield from map(reference.views, reference.records.records(own))
+
+    def _find_outdated_references(self, ids: Sequence[bytes], versions: KeptVersions) -> set[bytes]:
+        """Return the reference records that were deleted, or have another text or group by now."""
+        outdated, known = set(ids), versions.find(ids)
+        for records in self.context.target.fetch(ids) if ids else ():
+            outdated -= {
+                raw_id
+                for raw_id, raw in records.items()
+                if raw_id in known and digest(raw) == known[raw_id][0]
+            }
+        return outdated
 
     def _find_altered(self, ids: Sequence[bytes]) -> set[bytes]:
         """Return the keepers whose records differ between source and target, or are in the target only."""
@@ -256,12 +338,13 @@ class _Backfill:
         return altered
 
     def _read_source(self, head: Head, restored: frozenset[bytes]) -> tuple[DataFrame, Mapping[str, Any]]:
-        """Return the fingerprinted records as a table, and the times at which reading began.
+        """Return the fingerprinted records as a table, and when reading began and the source's first `order`.
 
         Raises:
             ConfigError: If the ledger is not empty. Records with smaller ids that arrived since would be
                 mistaken for deleted records.
         """
+        from dedup_job.spark.arrow_columns import POSITION_BITS
         from dedup_job.spark.decide_texts import read_into
         from dedup_job.spark.read_ranges import ExecutorFingerprinting, ranges, read
 
@@ -272,24 +355,61 @@ class _Backfill:
                 "are not in the folder [engine] work; finish it with --engine local"
             )
         looked, newest = context.source.begin_scan()
-        times = {"looked": looked.isoformat(), "newest": newest.isoformat() if newest else None}
-        last = context.source.last()
-        count = max(self._partitions, -(-context.source.estimated_count() // RECORDS_A_RANGE))
-        drawn = context.source.draw_ids(DRAWN_A_RANGE * count)
-        splits = [drawn[len(drawn) * place // count] for place in range(1, count)] if drawn else []
-        split = ranges(list(dict.fromkeys(splits)), None if last == MAX_KEY else last)
-        parallel = self.spark.sparkContext.defaultParallelism
+        split = [
+            range_
+            for place, reference in enumerate(context.references)
+            for range_ in ranges(*_divide(reference.records, 1), place)
+        ]
+        notes = {
+            "looked": looked.isoformat(),
+            "newest": newest.isoformat() if newest else None,
+            "first_order": len(split) << POSITION_BITS,
+        }
+        split += ranges(*_divide(context.source, self._partitions))
+        settings = context.settings
         reading = SourceReading(
-            context.settings, context.settings.source_uri(), parallel, context.source.members
+            settings,
+            settings.source_uri(),
+            list(map(settings.reference_uri, settings.reference)),
+            self.spark.sparkContext.defaultParallelism,
+            context.source.members,
         )
         capacity = Capacity(1, limits.in_flight_mb << 20, limits.record_seconds)
         fingerprinting = ExecutorFingerprinting(context.recipe, capacity, restored)
-        return read_into(len(split), read(split, reading, fingerprinting), self.spark), times
+        return read_into(len(split), read(split, reading, fingerprinting), self.spark), notes
 
     @property
     def _partitions(self) -> int:
         """The least number of parts of a stage."""
         return self.context.settings.engine.partitions or 4 * self.spark.sparkContext.defaultParallelism
+
+
+def _divide(source: Source, least: int) -> tuple[list[bytes], bytes | None]:
+    """Return ids that divide a collection into about equal ranges, and its last id; see `ranges`."""
+    count = max(least, -(-source.estimated_count() // RECORDS_A_RANGE))
+    drawn = source.draw_ids(DRAWN_A_RANGE * count)
+    splits = [drawn[len(drawn) * place // count] for place in range(1, count)] if drawn else []
+    last = source.last()
+    return list(dict.fromkeys(splits)), None if last == MAX_KEY else last
+
+
+def _mode_of(phase: Phase) -> str:
+    """Return the mode of the plans of a phase.
+
+    With `[match] prefer`, duplicates are committed last, behind the watermark, like late arrivals.
+    """
+    from dedup_job.spark.planned_verdicts import Phase
+
+    return NIGHTLY if phase is Phase.DUPLICATES else BACKFILL
+
+
+def _committed_references(ledger: LedgerReader, head: Head) -> KeptVersions:
+    """Return the versions of the reference records that an interrupted run has committed."""
+    versions = KeptVersions()
+    for stored in ledger.plans(head):
+        if stored.mode == REFERENCE:
+            versions.add(stored.plan)
+    return versions
 
 
 def _plans(plans: Iterable[PlanColumns]) -> Iterator[tuple[RawIds, Collection[bytes]]]:

@@ -87,7 +87,9 @@ def mix_groups(sets: Ragged, header: int) -> Ragged:
 
 def digests_in_groups(text_digests: Words, groups: Words) -> Words:
     """Return a digest of each text and its group, uint64 (n, 2); zeros where there is no text."""
-    mixed = digests(row.tobytes() for row in np.column_stack([text_digests, groups])).copy()
+    # Slices of one copy of all bytes: much faster than a numpy row for each text.
+    content = np.column_stack([text_digests, groups]).tobytes()
+    mixed = digests(content[at : at + 32] for at in range(0, len(content), 32)).copy()
     mixed[(text_digests == 0).all(axis=1)] = 0
     return mixed
 

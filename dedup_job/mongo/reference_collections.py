@@ -67,9 +67,12 @@ class Reference:
         """Yield the records that are not in `known`, by the job's ids, as `view` hands them out."""
         for page in self.records.undecided_ids(Window()):
             own = {self.id_of(raw_id): raw_id for raw_id in page}
-            for batch in self.records.records([own[raw_id] for raw_id in known.missing([*own])]):
-                views = list(map(self.view, batch.raws))
-                yield Batch(list(map(id_of, views)), views)
+            yield from map(self.views, self.records.records([own[each] for each in known.missing([*own])]))
+
+    def views(self, batch: Batch) -> Batch:
+        """Return records of this collection, by the job's ids, as `view` hands them out."""
+        views = list(map(self.view, batch.raws))
+        return Batch(list(map(id_of, views)), views)
 
     def pieces(self, ids: Iterable[bytes]) -> Iterator[dict[bytes, bytes]]:
         """Yield the existing records with these ids of this collection, by the job's ids, in pieces."""

@@ -142,15 +142,9 @@ class Context:
         )
         self.marks = Marks(source, field, pace)
         self._collections, self._pace = (source, target), pace
-        text_fields = settings.source.fields
         self.references = [
-            Reference(
-                collection.full_name,
-                Source(collection.unretried, {}, size, self.retry, pace),
-                TextFields(reference.fields or text_fields, settings.match.within),
-                text_fields[0],
-            )
-            for reference, collection in zip(settings.reference, references, strict=True)
+            make_reference(settings, place, Source(collection.unretried, {}, size, self.retry, pace))
+            for place, collection in enumerate(references)
         ]
         if has_copies:
             self.target = Target(target.unretried, self.retry, references=self.references)
@@ -373,6 +367,19 @@ class Context:
             shown = (text[:BEGINNING] or f"({reason})" for text, reason in zip(texts, reasons, strict=True))
             beginnings |= zip(records, shown, strict=True)
         return beginnings
+
+
+def make_reference(settings: Settings, place: int, records: Source) -> Reference:
+    """Return a reference collection.
+
+    Args:
+        settings: The settings.
+        place: Its position in `[[reference]]`.
+        records: Reads it.
+    """
+    reference, text_fields = settings.reference[place], settings.source.fields
+    fields = TextFields(reference.fields or text_fields, settings.match.within)
+    return Reference(reference.full_name, records, fields, text_fields[0])
 
 
 def first_records(batches: Iterable[Batch], limit: int | None) -> Iterator[Batch]:

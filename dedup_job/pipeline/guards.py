@@ -166,13 +166,19 @@ class PreferGuard:
     def watch(self, batches: Iterable[FingerprintedBatch]) -> Iterator[FingerprintedBatch]:
         """Yield the batches, and judge the first records before the last of them is yielded."""
         for batch, prints in batches:
-            if self._seen < FIRST_RECORDS:
-                self._add(batch.raws)
+            self.add(batch.raws)
             yield batch, prints
+        self.finish()
+
+    def finish(self) -> None:
+        """Judge fewer records than FIRST_RECORDS; the last call."""
         if 0 < self._seen < FIRST_RECORDS:
             self._judge(self._note)
 
-    def _add(self, raws: Sequence[bytes]) -> None:
+    def add(self, raws: Sequence[bytes]) -> None:
+        """Count some records, and judge the first ones when enough were counted."""
+        if self._seen >= FIRST_RECORDS:
+            return
         self._seen += len(raws)
         for rule, kinds in self._kinds.items():
             kinds.update(count_kinds(raws, rule))
@@ -232,17 +238,18 @@ class DropGuard:
         self._reported = set[str]()
 
     def check(self, plan: Plan) -> None:
-        """Warn if this plan, together with the earlier ones, would drop too many records."""
+        """Warn if this plan, together with the earlier ones, would drop too many records.
+
+        Keepers that better records displace count as dropped: each matches a record that the plan keeps.
+        """
         group_sizes = Counter(verdict.match.keeper for verdict in plan.verdicts if verdict.match is not None)
         self._read += len(plan)
-        self._dropped += group_sizes.total()
-        if (
-            group_sizes
-            and self._read >= MIN_RECORDS_FOR_SHARE
-            and self._dropped > self._max_share * self._read
-        ):
+        dropped = group_sizes.total() + len(plan.displaced)
+        self._dropped += dropped
+        is_share_known = self._read >= MIN_RECORDS_FOR_SHARE
+        if dropped and is_share_known and self._dropped > self._max_share * self._read:
             what = f"{self._dropped:,} of {self._read:,} records would be dropped"
-            example = group_sizes.most_common(1)[0][0]
+            example = group_sizes.most_common(1)[0][0] if group_sizes else None
             self._warn_once(what, f"max_drop_share = {self._max_share}", example, plan)
         if self._max_group is not None:
             self._groups.update(group_sizes)
@@ -251,11 +258,22 @@ class DropGuard:
                 what = f"{self._groups[largest]:,} records would be dropped for one keeper"
                 self._warn_once(what, f"max_group = {self._max_group}", largest, plan)
 
-    def _warn_once(self, what: str, limit: str, keeper: bytes, plan: Plan) -> None:
-        """Warn that a limit is passed, with some records that would be dropped for a keeper as examples."""
+    def _warn_once(self, what: str, limit: str, keeper: bytes | None, plan: Plan) -> None:
+        """Warn that a limit is passed, with examples.
+
+        Args:
+            what: What passes the limit.
+            limit: The setting and its value.
+            keeper: The examples are records that would be dropped for it; None for displaced keepers.
+            plan: The plan with the examples.
+        """
         if limit in self._reported:
             return
         self._reported.add(limit)
+        if keeper is None:
+            displaced = ", ".join(map(_shell_word, plan.displaced[:MAX_DUPLICATES]))
+            self._warn(f"{what}, more than [limits] {limit}; better records would replace {displaced}")
+            return
         members = (
             raw_id
             for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True)

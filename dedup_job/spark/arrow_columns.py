@@ -6,7 +6,7 @@ little-endian numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from dedup_job.native.arrays import Ragged
 from dedup_job.records import Fingerprints
+from dedup_job.spark.preference_keys import preference_keys
 
 # A record's `order` is one int64 that sorts like the source: the number of its range in the upper bits, and
 # its position in the range in the lower 40.
@@ -32,6 +33,7 @@ RECORDS = pa.schema(
         ("near", pa.bool_()),
         ("keys", pa.binary()),
         ("shingles", pa.binary()),
+        ("preference", pa.binary()),
     ]
 )
 
@@ -48,7 +50,7 @@ def ddl(schema: pa.Schema) -> str:
     return ", ".join(f"`{field.name}` {TYPES[field.type]}" for field in schema)
 
 
-def records(ids: Iterable[bytes], prints: Fingerprints, first: int) -> pa.RecordBatch:
+def records(ids: Sequence[bytes], prints: Fingerprints, first: int) -> pa.RecordBatch:
     """Convert fingerprinted records to an Arrow batch with the columns of `RECORDS`.
 
     Args:
@@ -58,7 +60,7 @@ def records(ids: Iterable[bytes], prints: Fingerprints, first: int) -> pa.Record
     """
     columns = [
         pa.array(np.arange(first, first + len(prints))),
-        pa.array(list(ids), pa.binary()),
+        pa.array(ids, pa.binary()),
         fixed(prints.hashes),
         fixed(prints.digests),
         pa.array(list(prints.reasons), pa.string()),
@@ -66,6 +68,7 @@ def records(ids: Iterable[bytes], prints: Fingerprints, first: int) -> pa.Record
         pa.array(prints.has_fingerprint),
         fixed(prints.keys),
         ragged(prints.shingles),
+        pa.array(preference_keys(ids, prints.ranks, first), pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RECORDS)
 

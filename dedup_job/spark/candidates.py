@@ -31,6 +31,8 @@ TEXTS = pa.schema(
         ("near", pa.bool_()),
         ("keys", pa.binary()),
         ("again", pa.bool_()),
+        ("asks", pa.bool_()),
+        ("turn", pa.int64()),
     ]
 )
 # Columns of `key_join.FoundPairs`.
@@ -179,5 +181,6 @@ def _entries(batches: Batches, matching: Matching) -> Iterator[KeyEntries]:
             has_fingerprint=numbers(table, "near"),
             keys=matrix(column(table, "keys"), np.uint32),
             again=numbers(table, "again"),
+            asks=numbers(table, "asks"),
         )
         yield key_join.entries(texts, matching)

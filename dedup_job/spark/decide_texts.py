@@ -1,8 +1,10 @@
 """The decision stages: from fingerprinted records to a planned verdict for each record.
 
 The kept texts are the lexicographically first maximal independent set of the graph of matches: a text is kept
-unless it matches an earlier kept text.  Large graphs are decided in parallel rounds (Blelloch, Fineman and
-Shun, "Greedy Sequential Maximal Independent Set and Matching are Parallel on Average", SPAA 2012).
+unless it matches a kept text that comes before it.  Texts come in the order of the source or, with `[match]
+prefer`, best first; texts of a reference come before all others.  Large graphs are decided in parallel rounds
+(Blelloch, Fineman and Shun, "Greedy Sequential Maximal Independent Set and Matching are Parallel on Average",
+SPAA 2012).
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from dedup_job.native.arrays import Ragged
 from dedup_job.spark import candidates
 from dedup_job.spark.arrow_columns import POSITION_BITS, RECORDS, ddl, in_batches, sets
 from dedup_job.spark.candidates import PAIRS, TEXTS, Batches
+from dedup_job.spark.planned_verdicts import Phase
 from dedup_job.spark.stage_files import Stage, Work
 
 if TYPE_CHECKING:
@@ -138,6 +141,10 @@ CROWD = 4_000
 FEW_EDGES = 20_000_000
 
 
+# Added to the numbers of ranges in the last phase.
+DUPLICATE_RANGES = 1 << 20
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """The parameters of the decision stages.
@@ -147,12 +154,14 @@ class Shape:
         words: 64-bit words in a fingerprint.
         group_words: 32-bit words of the group before the shingles of a text.
         partitions: Least number of partitions of a stage; the verdicts do not depend on it.
+        first_order: `order` from which records are of the source; those before are of references.
     """
 
     matching: Matching
     words: int
     group_words: int
     partitions: int
+    first_order: int = 0
 
 
 def decided(work: Work, records: Stage, shape: Shape) -> Stage:
@@ -166,26 +175,48 @@ def decided(work: Work, records: Stage, shape: Shape) -> Stage:
     Returns:
         The `verdicts` stage, one folder of files for each range of the source.
     """
-    texts = work.stage("texts", lambda: _texts(records.table))
+    ranked = _in_turn(work, records.table, shape)
+    texts = work.stage("texts", lambda: _texts(ranked, shape))
     pairs = work.stage("pairs", lambda: _pairs(texts, shape))
     matches = work.stage("matches", lambda: _matches(records.table, pairs, shape))
-    without = work.stage("dropped", lambda: _dropped(matches, shape, work.path("rounds")))
-    parts = (records.table, texts.table, matches.table, without.table)
+    without = work.stage("dropped", lambda: _dropped(matches, texts.table, shape, work.path("rounds")))
+    parts = (ranked, texts.table, matches.table, without.table)
     return work.stage("verdicts", lambda: _verdicts(*parts, shape), by="range")
 
 
-def _texts(records: DataFrame) -> DataFrame:
-    """Return each distinct text with the first record that has it.
+def _in_turn(work: Work, records: DataFrame, shape: Shape) -> DataFrame:
+    """Return the records with column `turn`: a smaller number for the better of two records.
 
-    Column `again` is true for a text with several records.
+    Without `[match] prefer` the earlier record is the better one.
+    """
+    from pyspark.sql import functions as f
+
+    if not shape.matching.prefer:
+        return records.withColumn("turn", f.col("order"))
+
+    def sorted_best_first() -> DataFrame:
+        keys = _judged(records).select("order", "preference").orderBy("preference")
+        # Partitions of a sorted table are in order, and so are these numbers.
+        return keys.select("order", f.monotonically_increasing_id().alias("turn"))
+
+    return records.join(work.stage("turns", sorted_best_first).table, "order", "left")
+
+
+def _texts(records: DataFrame, shape: Shape) -> DataFrame:
+    """Return each distinct text with its best record, numbered by the first record that has it.
+
+    Column `again` says whether to find later texts as well as earlier ones: for a text with several records,
+    and with `[match] prefer`, where a later record may be better.  References' texts need no candidates.
     """
     from pyspark.sql import functions as f
 
     known = ("id", "bits", "near", "keys")
-    first = f.min(f.struct("order", *known)).alias("first")
-    found = _judged(records).groupBy("digest").agg(first, (f.count("*") > 1).alias("again"))
-    columns = [f.col("first.order").alias("text"), *(f.col(f"first.{name}") for name in known)]
-    return found.select(*columns, "digest", "again").select(TEXTS.names)
+    best = f.min(f.struct("turn", *known)).alias("best")
+    again = f.lit(True) if shape.matching.prefer else f.count("*") > 1
+    found = _judged(records).groupBy("digest").agg(f.min("order").alias("text"), best, again.alias("again"))
+    asks = (f.col("text") >= shape.first_order).alias("asks")
+    columns = [f.col(f"best.{name}") for name in ("turn", *known)]
+    return found.select("text", *columns, "digest", "again", asks).select(TEXTS.names)
 
 
 def _judged(records: DataFrame) -> DataFrame:
@@ -257,16 +288,24 @@ def similar(batches: list[pa.RecordBatch], least: float, group_words: int = 0) -
     return pa.table(columns, schema=MATCHES).filter(pa.array(found >= least))
 
 
-def _dropped(matches: Stage, shape: Shape, folder: str) -> DataFrame:
-    """Return the texts whose first record is dropped."""
+def _dropped(matches: Stage, texts: DataFrame, shape: Shape, folder: str) -> DataFrame:
+    """Return the texts whose best record is dropped, by their turns."""
+    from pyspark.sql import functions as f
+
+    pairs = matches.table.select("text", "other")
+    if shape.matching.prefer:
+        turns = texts.select("text", "turn")
+        pairs = pairs.join(turns, "text").select("other", f.col("turn").alias("worse"))
+        pairs = pairs.join(turns.withColumnRenamed("text", "other"), "other")
+        pairs = pairs.select(f.col("worse").alias("text"), f.col("turn").alias("other"))
     # A text that occurs again can also match later texts; only earlier texts decide its first record.
-    edges = matches.table.where("other < text").select("text", "other")
+    edges = pairs.where("other < text")
     if matches.manifest.rows > FEW_EDGES:
         edges = edges.select(edges.text.alias("later"), edges.other.alias("earlier"))
-        return dropped_in_rounds(edges, FEW_EDGES, folder)
+        return dropped_in_rounds(edges, FEW_EDGES, folder).withColumnRenamed("text", "turn")
     table = edges.toArrow()
     found = dropped(Edges(numbers(table, "text"), numbers(table, "other")))
-    return edges.sparkSession.createDataFrame(pa.table({"text": pa.array(found, pa.int64())}))
+    return edges.sparkSession.createDataFrame(pa.table({"turn": pa.array(found, pa.int64())}))
 
 
 def _verdicts(
@@ -275,10 +314,10 @@ def _verdicts(
     """Return each record with its text, whether the text is kept, and the texts that match it.
 
     Args:
-        records: The fingerprinted records.
+        records: The fingerprinted records, with their turns.
         texts: The distinct texts.
         matches: Pairs of texts that match.
-        without: The texts that are dropped.
+        without: The texts that are dropped, by their turns.
         shape: Gives the least number of partitions.
     """
     from pyspark.sql import functions as f
@@ -286,20 +325,26 @@ def _verdicts(
     is_kept = f.col("is_dropped").isNull().alias("is_kept")
     marks = without.withColumn("is_dropped", f.lit(True))
     known = (
-        texts.select("text", "id", "digest")
-        .join(marks, "text", "left")
-        .select("text", "id", "digest", is_kept)
+        texts.select("text", "id", "digest", "turn")
+        .join(marks, "turn", "left")
+        .select("text", f.col("id").alias("best"), f.col("turn").alias("best_turn"), "digest", is_kept)
     )
-    others = known.select(f.col("text").alias("other"), "id", "is_kept")
+    keeper = ("is_kept", f.col("best").alias("id"), f.col("best_turn").alias("turn"))
+    others = known.select(f.col("text").alias("other"), *keeper)
     # Sorts by the fields in this order: the nearest candidate wins, then the earliest.
-    near = f.array_sort(f.collect_list(f.struct("distance", "other", "similarity", "is_kept", "id")))
+    near = f.array_sort(f.collect_list(f.struct("distance", "other", "similarity", "is_kept", "id", "turn")))
     around = matches.join(others, "other").groupBy("text").agg(near.alias("matches"))
     known = known.join(around, "text", "left")
-    judged = _judged(records.drop("shingles"))
-    judged = judged.join(known.withColumnRenamed("id", "first"), "digest")
+    judged = _judged(records.drop("shingles")).join(known, "digest")
     unchecked = records.drop("shingles").where(f.col("digest") == f.lit(bytes(16)))
     expected = judged.unionByName(unchecked, allowMissingColumns=True)
-    expected = expected.withColumn("range", f.shiftright("order", POSITION_BITS).cast("int"))
+    is_duplicate = ~(f.col("is_kept") & (f.col("turn") == f.col("best_turn")))
+    phase = f.when(f.col("order") < shape.first_order, int(Phase.REFERENCE))
+    if shape.matching.prefer:
+        phase = phase.when(is_duplicate, int(Phase.DUPLICATES))
+    expected = expected.withColumn("phase", phase.otherwise(int(Phase.MAIN)).cast("bigint"))
+    after = f.when(f.col("phase") == int(Phase.DUPLICATES), DUPLICATE_RANGES).otherwise(0)
+    expected = expected.withColumn("range", (f.shiftright("order", POSITION_BITS) + after).cast("int"))
     return expected.repartitionById(shape.partitions, "range").sortWithinPartitions("range", "order")
 
 

@@ -47,6 +47,7 @@ class DistinctTexts:
         keys: uint32, shape (n, bands), band keys; zeros where there are none.
         again: bool, shape (n,), whether later records have the text as well. A later record can match texts
             that come after the first record.
+        asks: bool, shape (n,), whether to find the candidates of the text; not for texts of a reference.
     """
 
     text: Numbers
@@ -54,6 +55,7 @@ class DistinctTexts:
     has_fingerprint: Flags
     keys: npt.NDArray[np.uint32]
     again: Flags
+    asks: Flags
 
 
 class KeyEntries(NamedTuple):
@@ -144,8 +146,8 @@ def entries(texts: DistinctTexts, matching: Matching) -> KeyEntries:
         rows.append(shingled)
         keys.append((SEGMENT_MAPS + band) << MAP_SHIFT | texts.keys[shingled, band].astype(np.int64))
     at = np.concatenate(rows)
-    columns = (texts.text[at], texts.bits[at], texts.has_fingerprint[at], texts.again[at])
-    return KeyEntries(np.concatenate(keys), *columns, np.ones(len(at), np.bool_))
+    columns = (texts.text[at], texts.bits[at], texts.has_fingerprint[at], texts.again[at], texts.asks[at])
+    return KeyEntries(np.concatenate(keys), *columns)
 
 
 def spread(entries: KeyEntries, crowded: CrowdedKeys) -> KeyEntries:

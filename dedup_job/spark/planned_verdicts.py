@@ -6,7 +6,8 @@ import re
 from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from enum import IntEnum
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,15 +30,27 @@ Numbers = npt.NDArray[np.int64]
 CHANGED = Verdict(Action.UNCHECKED, "changed")
 
 
+class Phase(IntEnum):
+    """The phases in which verdicts are committed; a batch has records of one phase.
+
+    With `[match] prefer` the duplicates come last: the keeper of a duplicate may come after it in the source.
+    """
+
+    REFERENCE = 0
+    MAIN = 1
+    DUPLICATES = 2
+
+
 class ExpectedMatch(NamedTuple):
     """A text that matches the text of a record.
 
     Attributes:
         text: Number of the matching text: the `order` of the first record that has it.
-        id: Raw id of that record.
+        id: Raw id of its best record.
         is_kept: Whether the plan is to keep that record.
         distance: Hamming distance; NO_DISTANCE if one of the texts has no fingerprint.
         similarity: Jaccard similarity; None if the recipe does not compare texts.
+        turn: Turn of its best record.
     """
 
     text: int
@@ -45,6 +58,7 @@ class ExpectedMatch(NamedTuple):
     is_kept: bool
     distance: int
     similarity: float | None
+    turn: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +66,18 @@ class ExpectedRows:
     """The planned verdicts of n records, as columns.
 
     Attributes:
-        order: int64, shape (n,), position among all records of the source.
+        order: int64, shape (n,), position among all records of the references and the source.
         ids: Raw ids.
         text: int64, shape (n,), number of the record's text: the `order` of the first record that has it; -1
             for a record without a text to compare.
-        is_kept: bool, shape (n,), whether the first record of the text is kept.
-        first: Raw id of the first record of the text.
+        turn: int64, shape (n,), position when the better records come first: the `order`, or with `[match]
+            prefer` the position of the record when all are sorted best first.
+        best_turn: int64, shape (n,), turn of the best record of the text.
+        best: Raw id of the best record of the text.
+        is_kept: bool, shape (n,), whether the best record of the text is kept.
+        phase: int64, shape (n,), the `Phase` in which the record is committed.
         near: The texts that match the record's text, the nearest and earliest first.
+        preferences: The preference keys; see `preference_keys`.
         reasons: As in `Fingerprints`, as are the columns that follow.
         bits: uint64, shape (n, words).
         has_fingerprint: bool, shape (n,).
@@ -70,9 +89,13 @@ class ExpectedRows:
     order: Numbers
     ids: Sequence[bytes]
     text: Numbers
+    turn: Numbers
+    best_turn: Numbers
+    best: Sequence[bytes]
     is_kept: npt.NDArray[np.bool_]
-    first: Sequence[bytes]
+    phase: Numbers
     near: Sequence[Sequence[ExpectedMatch]]
+    preferences: Sequence[bytes]
     reasons: Sequence[str]
     bits: npt.NDArray[np.uint64]
     has_fingerprint: npt.NDArray[np.bool_]
@@ -85,7 +108,7 @@ class ExpectedRows:
 
     def are_unique(self, rows: Numbers | slice = slice(None)) -> npt.NDArray[np.bool_]:
         """Return which records are planned to be unique, for all rows or for some."""
-        found: npt.NDArray[np.bool_] = self.is_kept[rows] & (self.text[rows] == self.order[rows])
+        found: npt.NDArray[np.bool_] = self.is_kept[rows] & (self.best_turn[rows] == self.turn[rows])
         return found
 
     def take(self, rows: Numbers) -> ExpectedRows:
@@ -119,24 +142,26 @@ class Deviations:
         # Layered on the original, not copied: a batch is decided again for each round of lost keepers.
         return Deviations(ChainMap({}, self.standing))
 
-    def keeper(self, text: int, first: bytes, is_kept: bool, order: int) -> bytes | None:
+    def keeper(self, near: ExpectedMatch, turn: int) -> bytes | None:
         """Return the keeper of a text at the time when a record is decided, or None.
 
         Args:
-            text: Number of the text.
-            first: Raw id of the first record of the text.
-            is_kept: Whether the plan is to keep that record.
-            order: Position of the record to decide. The first record of a text is not a keeper before its own
-                position.
+            near: The text.
+            turn: Turn of the record to decide. The best record of a text is no keeper for better records.
         """
-        if text in self.standing:
-            return self.standing[text]
-        return first if is_kept and text < order else None
+        if near.text in self.standing:
+            return self.standing[near.text]
+        return near.id if near.is_kept and near.turn < turn else None
 
     def note(self, rows: ExpectedRows, row: int, is_unique: bool) -> None:
         """Note the outcome of a record, if it is not the planned one."""
-        if is_unique != rows.are_unique(slice(row, row + 1))[0]:
-            self.standing[int(rows.text[row])] = rows.ids[row] if is_unique else None
+        if is_unique == rows.are_unique(slice(row, row + 1))[0]:
+            return
+        text = int(rows.text[row])
+        # Reference records are all kept; the first one with a text is its keeper.
+        if is_unique and rows.phase[row] == Phase.REFERENCE and self.standing.get(text, b"") is not None:
+            return
+        self.standing[text] = rows.ids[row] if is_unique else None
 
     def learn(self, rows: ExpectedRows, plan: Plan) -> None:
         """Note the outcomes of a committed plan for these records."""
@@ -178,7 +203,8 @@ def decide(rows: ExpectedRows, is_changed: npt.NDArray[np.bool_], deviations: De
         else:
             verdict = _verdict(rows, row, trial, relied_on)
         verdicts[row] = verdict
-        trial.note(rows, row, verdict is UNIQUE)
+        # A unique record of the last phase is not committed: nothing may rely on it.
+        trial.note(rows, row, verdict is UNIQUE and rows.phase[row] != Phase.DUPLICATES)
     return SparkDecision(verdicts, relied_on)
 
 
@@ -193,13 +219,14 @@ def _are_as_expected(rows: ExpectedRows, is_changed: npt.NDArray[np.bool_]) -> n
 
 
 def _verdict(rows: ExpectedRows, row: int, deviations: Deviations, relied_on: dict[bytes, int]) -> Verdict:
-    order, text = int(rows.order[row]), int(rows.text[row])
-    keeper = deviations.keeper(text, rows.first[row], bool(rows.is_kept[row]), order)
+    turn, text = int(rows.turn[row]), int(rows.text[row])
+    own = ExpectedMatch(text, rows.best[row], bool(rows.is_kept[row]), 0, 1.0, int(rows.best_turn[row]))
+    keeper = deviations.keeper(own, turn)
     if keeper is not None:
         relied_on[keeper] = text
         return Verdict(Action.DUPLICATE, "exact", KeeperMatch(keeper, 0, 1.0))
     for near in rows.near[row]:
-        keeper = deviations.keeper(near.text, near.id, near.is_kept, order)
+        keeper = deviations.keeper(near, turn)
         if keeper is not None:
             relied_on[keeper] = near.text
             distance = None if near.distance == NO_DISTANCE else near.distance
@@ -238,7 +265,12 @@ def first_of(tables: Iterator[pa.Table]) -> tuple[int, Iterator[pa.Table]]:
 
 
 def chunks(tables: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
-    """Yield the same rows in tables of exactly `most` rows; the last table may be shorter."""
+    """Yield the same rows in tables of exactly `most` rows; the last table of a phase may be shorter."""
+    for _, of_phase in groupby(filter(len, tables), lambda table: table.column("phase")[0].as_py()):
+        yield from _chunks(of_phase, most)
+
+
+def _chunks(tables: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
     left: pa.Table | None = None
     for table in tables:
         left = table if left is None else pa.concat_tables([left, table])
@@ -254,14 +286,17 @@ def chunks(tables: Iterable[pa.Table], most: int) -> Iterator[pa.Table]:
 def rows(table: pa.Table) -> ExpectedRows:
     """Convert rows of the `verdicts` stage to numpy columns and lists."""
     table = table.combine_chunks()
-    judged = column(table, "text")
     return ExpectedRows(
         order=numbers(table, "order"),
         ids=column(table, "id").to_pylist(),
-        text=judged.fill_null(-1).to_numpy(zero_copy_only=False),
-        is_kept=column(table, "is_kept").fill_null(False).to_numpy(zero_copy_only=False),
-        first=column(table, "first").to_pylist(),
+        text=_filled(table, "text", -1),
+        turn=_filled(table, "turn", -1),
+        best_turn=_filled(table, "best_turn", -1),
+        best=column(table, "best").to_pylist(),
+        is_kept=_filled(table, "is_kept", False),
+        phase=numbers(table, "phase"),
         near=[_near(found) for found in column(table, "matches").to_pylist()],
+        preferences=column(table, "preference").to_pylist(),
         reasons=column(table, "reason").to_pylist(),
         bits=matrix(column(table, "bits"), np.uint64),
         has_fingerprint=numbers(table, "near"),
@@ -271,9 +306,17 @@ def rows(table: pa.Table) -> ExpectedRows:
     )
 
 
-def _near(found: list[dict[str, object]] | None) -> list[ExpectedMatch]:
+def _filled(table: pa.Table, name: str, value: object) -> npt.NDArray[Any]:
+    """Return a column with a value in place of nulls, which records without a text have."""
+    array: npt.NDArray[Any] = column(table, name).fill_null(value).to_numpy(zero_copy_only=False)
+    return array
+
+
+def _near(found: list[dict[str, Any]] | None) -> list[ExpectedMatch]:
     return [
-        ExpectedMatch(one["other"], one["id"], one["is_kept"], one["distance"], one["similarity"])  # type: ignore[arg-type]
+        ExpectedMatch(
+            one["other"], one["id"], one["is_kept"], one["distance"], one["similarity"], one["turn"]
+        )
         for one in found or ()
     ]
 

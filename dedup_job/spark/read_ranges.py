@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 
+from dedup_job.fingerprint.preference_ranks import BEST
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.pipeline.local_engine import Capacity, LocalEngine
 from dedup_job.pipeline.uncompared_records import skip_records
@@ -25,11 +27,13 @@ class SourceRange:
         start: First id, included; None for the smallest.
         before: End of the range, not included; None for no end.
         is_one: Whether the range is the single id `start`.
+        reference: Position of the reference collection among the settings; None for the source.
     """
 
     start: bytes | None = None
     before: bytes | None = None
     is_one: bool = False
+    reference: int | None = None
 
 
 class SourceReader(Protocol):
@@ -60,20 +64,20 @@ class ExecutorFingerprinting:
         return skip_records(engine.fingerprint_batches(batches), self.restored.intersection)
 
 
-def ranges(splits: Sequence[bytes], last: bytes | None) -> list[SourceRange]:
-    """Divide the source into ranges.
+def ranges(splits: Sequence[bytes], last: bytes | None, reference: int | None = None) -> list[SourceRange]:
+    """Divide the source, or a reference, into ranges.
 
     Args:
         splits: Ids, ascending; each begins a range.
         last: The greatest id of the source: records that arrive behind it later are not read. None for no
             limit.
+        reference: Position of the reference collection among the settings; None for the source.
     """
     starts: list[bytes | None] = [None, *splits]
-    if last is None:
-        return [SourceRange(start, before) for start, before in zip(starts, [*splits, None], strict=True)]
+    bounds = zip(starts, [*splits, last], strict=True)
+    found = [SourceRange(start, before, reference=reference) for start, before in bounds]
     # `before` is not included, so the record with the greatest id gets a range of its own.
-    found = [SourceRange(start, before) for start, before in zip(starts, [*splits, last], strict=True)]
-    return [*found, SourceRange(start=last, is_one=True)]
+    return [*found, SourceRange(last, None, True, reference)] if last is not None else found
 
 
 def read(
@@ -94,8 +98,11 @@ def read(
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 first = number << POSITION_BITS
-                batches = reading.batches(all_ranges[number])
-                for read_, prints in fingerprinting.fingerprint(batches):
+                range_ = all_ranges[number]
+                for read_, prints in fingerprinting.fingerprint(reading.batches(range_)):
+                    if range_.reference is not None and prints.ranks is not None:
+                        # A reference record stays where it is, so no record may be better.
+                        prints = replace(prints, ranks=np.full_like(prints.ranks, BEST))
                     yield records(read_.ids, prints, first)
                     first += len(read_)
 

@@ -7,7 +7,10 @@
 random order, with the name of the set as the group, and decided in memory: once with `within = ["set"]`, and
 once each set alone without the setting. The table counts records with another verdict, keeper, distance or
 similarity. A second table has the processor seconds of all records together, with and without the setting,
-from the raw record to the verdict.
+from the raw record to the verdict, at best of three.
+
+A third table checks references: half A of a set and then half B are decided, and B alone with the unique
+records of A as its reference. It counts the records of B that are decided differently.
 """
 
 from __future__ import annotations
@@ -21,15 +24,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from bson import encode
 
 from dedup_job.config import check_settings
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.keepers import KeeperRefetch, Keepers
-from dedup_job.pipeline.job import decide_in_memory
+from dedup_job.pipeline.job import decide_in_memory, make_plan
 from dedup_job.recipe_from_settings import make_recipe
-from dedup_job.records import Batch, Verdict
+from dedup_job.records import UNIQUE, Batch, Verdict, chunked
 from scripts.bench.measure import row, table
 
 SETS = "leetcode,medical_qa,reuters21578"
@@ -49,7 +53,7 @@ def recipe_of(**match: Any) -> Recipe:
     )
 
 
-def read_set(folder: Path, name: str, most: int | None) -> Records:
+def read_set(folder: Path, name: str, most: int | None) -> list[tuple[bytes, bytes]]:
     """Return the raw ids and raw records of a set."""
     with gzip.open(folder / name / "docs.jsonl.gz", "rt", encoding="utf-8") as lines:
         documents = [json.loads(line) for line, _ in zip(lines, range(most or 1 << 60), strict=False)]
@@ -72,8 +76,40 @@ def decide(recipe: Recipe, records: Records, batch: int) -> tuple[dict[bytes, Ve
     return verdicts, time.process_time() - started
 
 
+def decide_against(recipe: Recipe, reference: Records, records: Records, batch: int) -> dict[bytes, Verdict]:
+    """Decide records in order, with all records of a reference kept before."""
+    fingerprint = Fingerprinter(recipe)
+    keepers = Keepers(recipe, 1 << 40, KeeperRefetch(lambda ids: [], fingerprint))
+    for some in chunked(reference, batch):
+        ids, raws = zip(*some, strict=True)
+        read, prints = Batch(ids, raws), fingerprint(raws)
+        plan = make_plan(read, prints, [UNIQUE] * len(read))
+        keepers.load_plan(plan.texts)
+        judged = np.flatnonzero(prints.digests.any(axis=1))
+        keepers.cache_shingles(
+            keepers.find_texts(prints.digests[judged]), prints.shingles.take(judged.tolist())
+        )
+    verdicts: dict[bytes, Verdict] = {}
+    for some in chunked(records, batch):
+        ids, raws = zip(*some, strict=True)
+        plan = decide_in_memory(Batch(ids, raws), fingerprint(raws), recipe.matching, keepers)
+        verdicts |= zip(ids, plan.verdicts, strict=True)
+    return verdicts
+
+
+def compare_reference(name: str, records: Records, batch: int) -> None:
+    """Decide half of a set against the other half, and print a row."""
+    plain, middle = recipe_of(), len(records) // 2
+    first, second = records[:middle], records[middle:]
+    in_turn, _ = decide(plain, records, batch)
+    kept = [record for record in first if in_turn[record[0]].match is None]
+    found = decide_against(plain, kept, second, batch)
+    dropped = sum(verdict.match is not None for verdict in found.values())
+    row(name, len(kept), len(second), dropped, sum(found[raw_id] != in_turn[raw_id] for raw_id, _ in second))
+
+
 def main() -> None:
-    """Decide the sets together and alone, and print two tables."""
+    """Decide the sets together and alone, and print three tables."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sets", default=SETS)
@@ -86,7 +122,7 @@ def main() -> None:
     random.Random(1).shuffle(together)
     plain, within = recipe_of(), recipe_of(within=["set"])
     decide(within, together[:100], 50)
-    found, with_setting = decide(within, together, options.batch)
+    found, _ = decide(within, together, options.batch)
     table("set", "records", "dropped", "decided differently")
     for name, records in sets.items():
         ids = {raw_id for raw_id, _ in records}
@@ -94,10 +130,16 @@ def main() -> None:
         dropped = sum(verdict.match is not None for verdict in alone.values())
         different = sum(found[raw_id] != verdict for raw_id, verdict in alone.items())
         row(name, len(records), dropped, different)
-    _, without_setting = decide(plain, together, options.batch)
     print()
     table("records", "CPU without within, s", "CPU with within, s")
-    row(len(together), without_setting, with_setting)
+    # In turn, as the machine may be faster at one time than at another.
+    seconds = [[decide(recipe, together, options.batch)[1] for recipe in (plain, within)] for _ in range(3)]
+    row(len(together), *map(min, zip(*seconds, strict=True)))
+    print()
+    table("set", "in the reference", "records", "dropped", "decided differently")
+    for name, records in sets.items():
+        random.Random(2).shuffle(records)
+        compare_reference(name, records, options.batch)
 
 
 if __name__ == "__main__":

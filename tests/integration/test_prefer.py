@@ -191,6 +191,22 @@ def test_in_each_group_the_best_record_is_kept(preferring: Job) -> None:
     assert differences(job) == []
 
 
+@pytest.mark.parametrize("batch_records", [10, 500])
+def test_records_of_one_group_have_the_similarity_that_they_have_without_groups(
+    preferring: Job, another_job: Callable[[], Job], batch_records: int
+) -> None:
+    preferring.source.insert_many({**record, "site": "a"} for record in chained_records(120, seed=12))
+    other = another_job()
+    for job in (preferring, other):
+        job.set("limits", batch_records=batch_records)
+    other.set("match", within=["site"])
+
+    assert preferring.decide("backfill").counts.near > 20
+    other.decide("backfill")
+
+    assert other.rows("dropped") == preferring.rows("dropped")
+
+
 def test_records_that_the_target_refuses_count_as_if_they_had_never_come(preferring: Job) -> None:
     job, dice = preferring, Random(11)
     job.database.create_collection("unique", validator={"bad": {"$exists": False}})

@@ -22,6 +22,7 @@ from scripts.bench.corpus import Mix, generate
 from scripts.bench.made_up import Collection, Forms
 from tests.support.colliding_texts import ONE, OTHER
 from tests.support.job import Job
+from tests.support.sync_cases import differences
 from tests.support.undo_cases import undo
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
@@ -128,6 +129,145 @@ def test_spark_separates_groups_as_one_machine_does(filled: Job, another_job: Ca
     assert on_spark(other).counts == here
     assert other.outcome() == filled.outcome()
     assert plans(other) == plans(filled)
+
+
+def decisions(job: Job) -> Any:
+    """The result of a run, without the numbers of plans: on Spark, duplicates are in later plans."""
+    target, rows, exceptions = job.outcome()
+    return target, {key: {**row, "plan": None} for key, row in rows.items()}, exceptions
+
+
+def prefer_and_split(job: Job, prefer: list[Any], **match: Any) -> None:
+    """Set rules, and give each record a score and a site that do not follow the order of the ids."""
+    job.set("match", prefer=prefer, **match)
+    for number, record in enumerate(job.source.find({}, {"_id": 1}).sort("_id", 1)):
+        values = {"score": number * 7 % 5, "site": "ab"[number * 5 % 11 < 7]}
+        job.source.update_one(record, {"$set": values if number % 9 else {"site": "a"}})
+
+
+def refer_to_some(job: Job) -> None:
+    """Move every third record of the source to a reference, and copy every ninth."""
+    records = list(job.source.find())
+    job.database["tests"].insert_many(records[::3])
+    job.source.delete_many({"_id": {"$in": [one["_id"] for one in records[::3]] + [records[0]["_id"]]}})
+    job.source.insert_many(records[::9])
+    job.tables["reference"] = [{"database": job.database.name, "collection": "tests"}]
+
+
+PREFER = {
+    "longest": ["longest"],
+    "newest": ["newest"],
+    "score": [{"field": "score", "order": "ascending"}, "longest"],
+}
+
+
+@pytest.mark.parametrize("prefer", PREFER.values(), ids=PREFER)
+def test_spark_keeps_the_best_record_as_one_machine_does(
+    filled: Job, another_job: Callable[[], Job], prefer: list[Any]
+) -> None:
+    # In one batch: a record that is decided before its nearest keeper came keeps another one.
+    filled.set("limits", batch_records=1_000)
+    prefer_and_split(filled, prefer)
+    other = another_job()
+
+    here = filled.decide("backfill").counts
+
+    assert min(here.near, here.exact, len(here.unchecked)) > 0
+    later = [row for row in filled.ledger("dropped").find() if str(row["keeper"]) > str(row["_id"])]
+    assert len(later) > 10
+    assert on_spark(other).counts == here
+    assert decisions(other) == decisions(filled)
+    assert differences(other) == []
+    other.tables["engine"] = {"workers": 2}
+    assert other.decide("run").counts.read == 0
+
+
+def test_spark_drops_what_a_reference_has_as_one_machine_does(
+    filled: Job, another_job: Callable[[], Job]
+) -> None:
+    refer_to_some(filled)
+    other = another_job()
+
+    here = filled.decide("backfill").counts
+
+    of_references = [row for row in filled.ledger("dropped").find() if isinstance(row["keeper"], dict)]
+    assert len({row["similarity"] for row in of_references}) > 2
+    assert on_spark(other).counts == here
+    assert decisions(other) == decisions(filled)
+    assert differences(other) == []
+    for job in (filled, other):
+        job.tables["engine"] = {"workers": 2}
+        job.source.insert_one({"_id": 1000, "data": chained()[0]["data"]})
+        assert job.decide("run").counts.read == 1
+    assert decisions(other) == decisions(filled)
+
+
+def test_spark_combines_groups_references_and_the_best_record(
+    filled: Job, another_job: Callable[[], Job]
+) -> None:
+    filled.set("limits", batch_records=1_000)
+    prefer_and_split(filled, PREFER["score"], within=["site"])
+    refer_to_some(filled)
+    other = another_job()
+
+    here = filled.decide("backfill").counts
+
+    assert min(here.near, here.exact) > 0
+    assert on_spark(other).counts == here
+    assert decisions(other) == decisions(filled)
+    assert differences(other) == []
+
+
+@pytest.mark.long
+def test_what_the_target_refuses_of_the_best_records_is_decided_locally(
+    filled: Job, another_job: Callable[[], Job]
+) -> None:
+    filled.set("limits", batch_records=1_000)
+    prefer_and_split(filled, PREFER["score"])
+    other = another_job()
+    for job in (filled, other):
+        unfit = {"data": {"$not": {"$regex": "word2[05]|的"}}}
+        job.database.create_collection("unique", validator=unfit)
+
+    here = filled.decide("backfill").counts
+
+    assert here.refused
+    assert on_spark(other).counts.read == here.read
+    assert set(other.outcome()[0]) == set(filled.outcome()[0])
+    assert differences(other) == []
+
+
+@pytest.mark.longest
+@pytest.mark.parametrize("engine", ["spark", "local"])
+@pytest.mark.parametrize("batches", [2, 9])
+def test_a_killed_backfill_that_prefers_goes_on(
+    filled: Job, another_job: Callable[[], Job], batches: int, engine: str
+) -> None:
+    """Two batches are of records that are kept; after nine, duplicates are committed, too."""
+    prefer_and_split(filled, PREFER["score"])
+    refer_to_some(filled)
+    other = another_job()
+    other.set("limits", batch_records=20)
+    committed = list[bool]()
+
+    def broken_off(batch: Any, plan: Any) -> None:
+        committed.append(any(verdict.match for verdict in plan.verdicts))
+        if len(committed) == batches:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        on_spark(other, observe=broken_off)
+    assert committed[-1] == (batches > 2)
+    if engine == "spark":
+        on_spark(other)
+    else:
+        other.tables["engine"] = {"workers": 2}
+        other.decide("backfill")
+
+    filled.decide("backfill")
+    assert set(other.outcome()[0]) == set(filled.outcome()[0])
+    assert other.rows("dropped").keys() == filled.rows("dropped").keys()
+    assert differences(other) == []
 
 
 def test_spark_keeps_both_of_two_texts_with_the_same_xxh3(job: Job) -> None:

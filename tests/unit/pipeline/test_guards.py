@@ -158,6 +158,20 @@ def test_a_share_is_looked_at_from_so_many_records_on() -> None:
 
 
 @pytest.mark.usefixtures("soon")
+def test_keepers_that_better_records_replace_count_as_dropped() -> None:
+    notes = WarningList()
+    drops = DropGuard(0.5, None, notes)
+    drops.check(plan(*[None] * 6))
+    drops.check(replace(plan(*[None] * 6, start=6), displaced=[raw_id(n) for n in range(6)]))
+    assert notes.messages == []
+    drops.check(replace(plan(None, start=12), displaced=[raw_id(6)]))
+    assert notes.messages == [
+        "7 of 13 records would be dropped, more than [limits] max_drop_share = 0.5; "
+        "better records would replace 6"
+    ]
+
+
+@pytest.mark.usefixtures("soon")
 def test_the_share_itself_is_allowed_and_a_plan_that_drops_nothing_too() -> None:
     drops = DropGuard(0.5, None, stop_run)
     drops.check(plan(*[None, 0] * 5))

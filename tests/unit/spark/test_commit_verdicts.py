@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import numpy as np
@@ -9,7 +9,7 @@ import pytest
 
 from dedup_job.records import Action, Batch, Plan, Verdict, digests
 from dedup_job.spark.commit_verdicts import CommitJob, commit_verdicts
-from dedup_job.spark.planned_verdicts import Deviations, ExpectedMatch, ExpectedRows
+from dedup_job.spark.planned_verdicts import Deviations, ExpectedMatch, ExpectedRows, Phase
 
 BATCH = 5
 
@@ -82,7 +82,7 @@ class Collection:
 
         def near(text: int) -> list[ExpectedMatch]:
             return [
-                ExpectedMatch(other, raw_id(other), found[other] == other, distance, 0.9)
+                ExpectedMatch(other, raw_id(other), found[other] == other, distance, 0.9, other)
                 for distance, other in self.matching.get(text, [])
             ]
 
@@ -93,7 +93,11 @@ class Collection:
             ids=[raw_id(number) for number in range(count)],
             text=np.array(self.texts),
             is_kept=np.array([text >= 0 and found[text] == text for text in self.texts]),
-            first=[raw_id(text) for text in self.texts],
+            turn=np.arange(count),
+            best_turn=np.array(self.texts),
+            best=[raw_id(text) for text in self.texts],
+            phase=np.full(count, Phase.MAIN),
+            preferences=[b""] * count,
             near=[near(text) for text in self.texts],
             reasons=["" if text >= 0 else "empty" for text in self.texts],
             bits=column[:, :1],
@@ -113,11 +117,12 @@ class World:
     changed: frozenset[int] = frozenset()
     removed: set[bytes] = field(default_factory=set)
     plans: list[Plan] = field(default_factory=list)
+    left: int = 0
 
     def commit_verdicts(self, rows: ExpectedRows, deviations: Deviations | None = None) -> Deviations:
         parts = [rows.take(np.arange(at, min(at + BATCH, len(rows)))) for at in range(0, len(rows), BATCH)]
-        deviations = deviations or Deviations()
-        commit_verdicts(
+        deviations = Deviations() if deviations is None else deviations
+        _, self.left = commit_verdicts(
             CommitJob(parts, self.records, self.taken_out, self.commit, lambda *_: None, deviations)
         )
         return deviations
@@ -133,7 +138,7 @@ class World:
     def taken_out(self, keepers: Mapping[bytes, int]) -> set[bytes]:
         return self.removed & keepers.keys()
 
-    def commit(self, plan: Plan, raws: Sequence[bytes]) -> Plan:
+    def commit(self, plan: Plan, raws: Sequence[bytes], phase: Phase = Phase.MAIN) -> Plan:
         assert digests(raws).tolist() == plan.hashes.tolist()
         failed = {
             row: Verdict(Action.REFUSED, "validator")
@@ -151,7 +156,13 @@ class World:
         return plan
 
     def ended(self) -> list[object]:
-        found: list[object] = []
+        return [ended for _, ended in self._ended()]
+
+    def by_number(self) -> dict[int, object]:
+        return dict(self._ended())
+
+    def _ended(self) -> list[tuple[int, object]]:
+        found: list[tuple[int, object]] = []
         for plan in self.plans:
             for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True):
                 names = {
@@ -159,7 +170,8 @@ class World:
                     Action.REFUSED: "refused",
                     Action.UNCHECKED: "unchecked",
                 }
-                found.append(number_of(verdict.match.keeper) if verdict.match else names[verdict.action])
+                ended = number_of(verdict.match.keeper) if verdict.match else names[verdict.action]
+                found.append((number_of(raw_id), ended))
         return found
 
 
@@ -217,3 +229,100 @@ def test_a_duplicate_is_told_with_its_distance_and_similarity() -> None:
         ("near", (3, 0.9)),
         ("exact", (0, 1.0)),
     ]
+
+
+@dataclass
+class Preferred(Collection):
+    """Records of which a later one may be better: the one with the smaller turn."""
+
+    turns: list[int] = field(default_factory=list)
+
+    @classmethod
+    def shuffled(cls, rng: Random) -> Preferred:
+        drawn = Collection.drawn(rng)
+        return cls(drawn.texts, drawn.matching, rng.sample(range(len(drawn.texts)), len(drawn.texts)))
+
+    @property
+    def best(self) -> dict[int, int]:
+        """The best record of each text."""
+        worst_first = sorted(range(len(self.texts)), key=lambda number: -self.turns[number])
+        return {self.texts[number]: number for number in worst_first if self.texts[number] >= 0}
+
+    def kept(self, without: frozenset[int] = frozenset()) -> set[int]:
+        """Say what keep-first keeps of the records, best first."""
+        kept: dict[int, int] = {}
+        for number in sorted(set(range(len(self.texts))) - without, key=self.turns.__getitem__):
+            text = self.texts[number]
+            if text >= 0 and kept.keys().isdisjoint([text, *(other for _, other in self.matching[text])]):
+                kept[text] = number
+        return set(kept.values())
+
+    def verdicts(self) -> list[ExpectedRows]:
+        """What is expected, in batches of one phase: first of the records that are kept."""
+        best, kept = self.best, self.kept()
+
+        def near(text: int) -> list[ExpectedMatch]:
+            return [
+                ExpectedMatch(
+                    other, raw_id(best[other]), best[other] in kept, distance, 0.9, self.turns[best[other]]
+                )
+                for distance, other in self.matching.get(text, [])
+            ]
+
+        is_last = np.array([text >= 0 and number not in kept for number, text in enumerate(self.texts)])
+        found = replace(
+            self.expected(),
+            turn=np.array(self.turns),
+            best_turn=np.array([self.turns[best[text]] if text >= 0 else -1 for text in self.texts]),
+            best=[raw_id(best.get(text, 0)) for text in self.texts],
+            is_kept=np.array([best.get(text) in kept for text in self.texts]),
+            phase=np.where(is_last, Phase.DUPLICATES, Phase.MAIN),
+            near=[near(text) for text in self.texts],
+        )
+        return [found.take(np.flatnonzero(is_last == last)) for last in (False, True)]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_with_prefer_each_duplicate_gets_the_nearest_better_keeper(seed: int) -> None:
+    collection, world = Preferred.shuffled(Random(seed)), World()
+    for rows in collection.verdicts():
+        world.commit_verdicts(rows)
+    ended = world.by_number()
+    assert ended.keys() == set(range(len(collection.texts)))
+    assert {number for number, keeper in ended.items() if keeper == number} == collection.kept()
+    for number, keeper in ended.items():
+        text = collection.texts[number]
+        if text >= 0 and keeper != number:
+            matching = [text, *(other for _, other in collection.matching[text])]
+            better = [
+                collection.best[other]
+                for other in matching
+                if collection.best[other] in collection.kept()
+                and collection.turns[collection.best[other]] < collection.turns[number]
+            ]
+            assert keeper == better[0]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_with_prefer_a_duplicate_without_a_keeper_is_left_to_a_local_run(seed: int) -> None:
+    rng = Random(seed)
+    collection = Preferred.shuffled(rng)
+    gone = frozenset(number for number in range(40) if rng.random() < 0.1)
+    world = World(gone, failing=frozenset(number for number in range(40) if rng.random() < 0.05))
+    deviations, left = Deviations(), 0
+    for rows in collection.verdicts():
+        deviations = world.commit_verdicts(rows, deviations)
+        left += world.left
+    ended = world.by_number()
+    there = {number for number, keeper in ended.items() if keeper == number}
+    # No record is kept that was to be dropped, and nothing is dropped for a record that is not kept.
+    assert there == collection.kept() - gone - world.failing
+    assert {keeper for keeper in ended.values() if isinstance(keeper, int)} <= there
+    undecided = set(range(len(collection.texts))) - gone - ended.keys()
+    assert left == len(undecided)
+    # What is left has no better keeper.
+    for number in undecided:
+        text = collection.texts[number]
+        matching = [text, *(other for _, other in collection.matching[text])]
+        keepers = {collection.best[other] for other in matching} & there
+        assert all(collection.turns[keeper] > collection.turns[number] for keeper in keepers)

@@ -57,7 +57,9 @@ def found(
     """What the parts give, as the sieve says it."""
     words, near, keys = columns(texts, bits, matching.bands)
     again = np.ones(len(texts), bool)
-    all_entries = entries(DistinctTexts(np.arange(len(texts)), words, near, keys, again), matching)
+    all_entries = entries(
+        DistinctTexts(np.arange(len(texts)), words, near, keys, again, np.ones(len(texts), bool)), matching
+    )
     crowded = crowded_at(all_entries, crowd) if crowd else nobody()
     with mock.patch.multiple(candidate_index, LISTED=bounds.listed, FOUND=bounds.found):
         met = [pairs(part, matching) for part in shared_out(all_entries, crowded)]
@@ -109,7 +111,10 @@ def test_of_a_crowded_key_each_part_has_its_own_texts_and_those_that_are_listed(
     matching = Matching(bands=1)
     texts = [Sieved(None, (7,)) for _ in range(1_000)]
     words, near, keys = columns(texts, 64, 1)
-    some = entries(DistinctTexts(np.arange(1_000), words, near, keys, np.zeros(1_000, bool)), matching)
+    some = entries(
+        DistinctTexts(np.arange(1_000), words, near, keys, np.zeros(1_000, bool), np.ones(1_000, bool)),
+        matching,
+    )
     crowded = crowded_at(some, 250)
     assert crowded.parts.tolist() == [4]
     spread_out, listed = spread(some, crowded), in_every_part(first_listed(some), crowded)
@@ -134,7 +139,7 @@ def test_a_text_that_comes_once_finds_earlier_ones_alone() -> None:
     texts = crowd(Random(2), 80, 64, 2)
     words, near, keys = columns(texts, 64, 2)
     again = np.arange(len(texts)) % 5 == 0
-    all_texts = DistinctTexts(np.arange(len(texts)), words, near, keys, np.ones(len(texts), bool))
+    all_texts = DistinctTexts(np.arange(len(texts)), words, near, keys, *[np.ones(len(texts), bool)] * 2)
     every = first_found(pairs(entries(all_texts, matching), matching))
     some = first_found(pairs(entries(replace(all_texts, again=again), matching), matching))
     wanted = (every.other < every.text) | again[every.text]

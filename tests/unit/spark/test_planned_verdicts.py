@@ -7,10 +7,10 @@ from dedup_job.spark.planned_verdicts import chunks, rows, so_far
 
 pa = pytest.importorskip("pyarrow", reason="the extra `spark` is not installed")
 
-NEAR = [{"distance": 255, "other": 0, "similarity": 0.9, "is_kept": True, "id": b"a"}]
+NEAR = [{"distance": 255, "other": 0, "similarity": 0.9, "is_kept": True, "id": b"a", "turn": 0}]
 
 FIELDS = {"distance": pa.int64(), "other": pa.int64(), "similarity": pa.float64(), "is_kept": pa.bool_()}
-MATCHES = pa.list_(pa.struct([*FIELDS.items(), ("id", pa.binary())]))
+MATCHES = pa.list_(pa.struct([*FIELDS.items(), ("id", pa.binary()), ("turn", pa.int64())]))
 
 
 def table(*names: str) -> pa.Table:
@@ -23,7 +23,11 @@ def table(*names: str) -> pa.Table:
             [None if name == "z" else order for name, order in zip(names, orders, strict=True)], pa.int64()
         ),
         "is_kept": pa.array([None if name == "z" else name == "a" for name in names], pa.bool_()),
-        "first": pa.array([name.encode() for name in names], pa.binary()),
+        "turn": pa.array(orders, pa.int64()),
+        "best_turn": pa.array(orders, pa.int64()),
+        "best": pa.array([name.encode() for name in names], pa.binary()),
+        "phase": pa.array([1] * len(names), pa.int64()),
+        "preference": pa.array([b""] * len(names), pa.binary()),
         "matches": pa.array([None if name in "az" else NEAR for name in names], MATCHES),
         "reason": pa.array(["empty" if name == "z" else "" for name in names], pa.string()),
         "near": pa.array([True] * len(names), pa.bool_()),
