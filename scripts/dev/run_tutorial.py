@@ -60,7 +60,7 @@ def agrees(expected: str, actual: str) -> bool:
     """Say whether an output is as the page has it, apart from what differs from run to run."""
     parts = [
         re.escape(_normalise(part))
-        for part in re.split(rf"^{re.escape(ELLIPSIS)}\n", expected, flags=re.MULTILINE)
+        for part in re.split(rf"^ *{re.escape(ELLIPSIS)}\n", expected, flags=re.MULTILINE)
     ]
     return re.fullmatch(r"(?:.*\n)*".join(parts), _normalise(actual)) is not None
 
@@ -69,6 +69,15 @@ def _normalise(text: str) -> str:
     for pattern, name in VARIABLE:
         text = pattern.sub(name, text)
     return re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
+
+
+def prepare_folder(folder: Path) -> dict[str, str]:
+    """Link `docs` into a folder, and return the environment in which commands of a page run there."""
+    (folder / "docs").symlink_to(ROOT / "docs")
+    # python -m scripts.bench.load_sample works in the folder, as in a checkout.
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**os.environ, "PYTHONPATH": paths, "PATH": programs, "NO_COLOR": "1"}
 
 
 def run_steps(page: str, folder: Path) -> Iterator[tuple[Step, str]]:
@@ -81,11 +90,7 @@ def run_steps(page: str, folder: Path) -> Iterator[tuple[Step, str]]:
     Raises:
         RuntimeError: If a command fails.
     """
-    (folder / "docs").symlink_to(ROOT / "docs")
-    # python -m scripts.bench.load_sample works in the folder, as in a checkout.
-    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, "PYTHONPATH": paths, "PATH": programs, "NO_COLOR": "1"}
+    environment = prepare_folder(folder)
     runs: dict[str, str] = {}  # a run id of the page, and that of this run
     for step in steps(page):
         command = step.command

@@ -100,13 +100,16 @@ class Forks:
 def main() -> None:
     """Serve runs until stdin ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    _warm_up()
+    warm_up()
     _tell("warm")
     for line in sys.stdin:
         with tempfile.TemporaryFile("w+") as printed, tempfile.TemporaryFile("w+") as said:
             pid = os.fork()
             if pid == 0:
-                _run(json.loads(line), printed.fileno(), said.fileno())
+                request = json.loads(line)
+                nothing = os.open(os.devnull, os.O_RDONLY)
+                files = (nothing, printed.fileno(), said.fileno())
+                os._exit(run_command(request["arguments"], request["environment"], files))
             _tell(pid)
             _, status = os.waitpid(pid, 0)
             printed.seek(0)
@@ -120,23 +123,22 @@ def _tell(answer: Any) -> None:
     sys.stdout.flush()
 
 
-def _run(request: dict[str, Any], printed: int, said: int) -> None:
-    """Act as `python -m dedup_job` with these arguments; never returns."""
+def run_command(arguments: Sequence[str], environment: Mapping[str, str], files: Sequence[int]) -> int:
+    """Act as `python -m dedup_job` with these arguments, input and outputs; return the exit code."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for stream, file in enumerate((nothing, printed, said)):
+    for stream, file in enumerate(files):
         os.dup2(file, stream)
     os.environ.clear()
-    os.environ.update(request["environment"])
+    os.environ.update(environment)
     sys.modules["__main__"] = __main__
-    sys.argv[:] = [str(__main__.__file__), *request["arguments"]]
+    sys.argv[:] = [str(__main__.__file__), *arguments]
     code = 70
     with suppress(BaseException):
         try:
             __main__.main()
         except SystemExit as end:
             code = int(end.code or 0)
-    os._exit(code)
+    return code
 
 
 class EmptyTarget:
@@ -149,7 +151,7 @@ class EmptyTarget:
         return set()
 
 
-def _warm_up() -> None:
+def warm_up() -> None:
     """Load and compile everything that a run needs, and replace the workers."""
     without_workers(setattr)
     # Check often whether the server is back.
