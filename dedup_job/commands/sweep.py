@@ -31,32 +31,37 @@ from dedup_job.report.sweep_results import CHANGED, KEEPER, UNMOVABLE, SweepResu
 DUE_AT_ONCE = 5_000
 
 
-def open_archive(context: Context, name: str | None) -> Archive:
+def open_archive(context: Context, name: str | None, moved: bool = False) -> Archive:
     """Return the archive of this ledger, or the collection that will be it.
 
     Args:
         context: The open connections.
         name: Name of a collection in the source's database; None for the archive of the first sweep.
+        moved: Whether another collection may take the place of an archive that is gone.
 
     Raises:
         UsageError: If no archive is named.
         ConfigError: If the collection cannot be an archive.
         NotPermitted: If the user may not move records.
+        StateError: If the archive of earlier sweeps is gone, unless `moved`.
     """
     head = read_head(context)
     check_whole(head)
     check_keeps_dropped(head, "sweep")
-    if head.sweep is None and name is None:
-        raise UsageError("name a collection for the records that leave the source: --archive COLLECTION")
-    if head.sweep is not None and name not in (None, head.sweep.archive):
+    if name is None:
+        if head.sweep is None:
+            raise UsageError("name a collection for the records that leave the source: --archive COLLECTION")
+        name = head.sweep.archive
+    former = context.archive_if_there(head) if moved else context.archive_of(head)
+    if former is not None and name != former.name:
         raise ConfigError(
-            f"--archive: records of {context.source_name} were moved to {head.sweep.archive} before, so "
-            f"{name} cannot be its archive, too"
+            f"--archive: records of {context.source_name} were moved to {former.name} before, so {name} "
+            "cannot be its archive, too"
         )
-    archive = context.archive_of(head) or context.archive(str(name))
+    archive = former or context.archive(name)
     context.check_archive(archive)
     archive.check_rights()
-    if head.sweep is None:
+    if former is None:
         _check_other_records(context, head, archive)
     return archive
 
@@ -157,7 +162,7 @@ class LookedUp:
     already: int
 
 
-def sweep(context: Context, archive: Archive, advance: Advance) -> SweepResult:
+def sweep(context: Context, archive: Archive, advance: Advance, moved: bool = False) -> SweepResult:
     """Move the dropped records of the source to the archive.
 
     It can be killed at any moment; the next call goes on.  A record leaves the source only after a majority
@@ -167,12 +172,16 @@ def sweep(context: Context, archive: Archive, advance: Advance) -> SweepResult:
         context: The open connections.
         archive: The result of `open_archive`.
         advance: Called with the number of decisions that were looked at since the last call.
+        moved: As for `open_archive`.
     """
     head, started = read_head(context), time.monotonic()
     this = RunId.new("sweep")
     with context.open_ledger(this, undo_origin(context, head)) as ledger:
         head = ledger.recover(context.source, context.target)
         progress = head.sweep or SweepProgress(archive.name, archive.create())
+        if moved and context.archive_if_there(head) is None:
+            # A removal of a killed command may still arrive, so `until` stays.
+            progress = replace(progress, archive=archive.name, uuid=archive.create(), upto=0)
         first = 0 if progress.is_complete else progress.upto
         progress = replace(progress, upto=first, is_complete=False)
         ledger.swap({"pending": None}, {"sweep": progress.key})

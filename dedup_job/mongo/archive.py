@@ -95,7 +95,8 @@ class Archive:
         if uuid_of(self._archive) != uuid:
             raise StateError(
                 f"the archive {self.full_name}, which holds records of the source, was dropped, renamed or "
-                "restored; bring it back under this name"
+                "restored; bring it back under this name, or accept that its records cannot be restored: "
+                "dedup-job sweep --archive COLLECTION --moved"
             )
 
     def stored(self, ids: Sequence[bytes]) -> Iterator[dict[bytes, bytes]]:

@@ -27,7 +27,6 @@ from scripts.bench.forms import CHANGED, ONE, THIRTY
 from scripts.bench.made_up import Collection, Pages, refill
 from scripts.bench.measure import (
     DATABASE,
-    SETTINGS,
     Commands,
     Usage,
     documents,
@@ -35,6 +34,7 @@ from scripts.bench.measure import (
     forget,
     numbers,
     row,
+    settings_text,
     table,
 )
 from scripts.dev.local_mongod import Server, open_server
@@ -80,7 +80,7 @@ def decided_on_spark(server: Server, master: str, partitions: int | None, folder
 
 def _decided(server: Server, folder: Path, engine: str) -> Decided:
     settings = folder / "bench.toml"
-    settings.write_text(SETTINGS.format(profile="default") + engine)
+    settings.write_text(settings_text() + engine)
     with MongoClient[dict[str, Any]](server.uri) as client:
         forget(client)
         # With --allow, because nearly all records may be copies.
