@@ -265,7 +265,7 @@ def test_a_dropped_archive_is_replaced_only_if_a_person_says_so(decided: Job) ->
     said = decided.command("restore", str(gone))
     assert (said.returncode, "no longer in" in said.stderr) == (65, True)
     restore(decided, min(new))
-    assert answer(decided, "changes")["vanished"]["count"] == lost
+    assert answer(decided, "changes")["vanished"]["dropped"] == lost
 
 
 def test_a_sweep_of_nearly_everything_is_stopped(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
