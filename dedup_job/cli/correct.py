@@ -119,17 +119,21 @@ def promote_target(config: Path, back: bool, yes: bool, dry_run: bool, **options
 
 @commands.command()
 @click.option("--archive", metavar="COLLECTION", help="Where the records go, in the source's database.")
+@click.option("--moved", is_flag=True, help="Accept that the former archive is gone, with its records.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal.")
 @click.option("--dry-run", is_flag=True, help="Show what would be moved, without moving it.")
 @ALLOW_OPTION
 @rate_options
 @common_options
-def sweep(config: Path, archive: str | None, yes: bool, dry_run: bool, **options: Any) -> int:
+def sweep(config: Path, archive: str | None, moved: bool, yes: bool, dry_run: bool, **options: Any) -> int:
     """Move duplicates out of the source, into an archive.
 
     A dropped record is copied to the archive, byte for byte.  It then leaves the source if it is still as it
     was judged, and its keeper is there with its text.  `restore` and `undo` bring records back.  If it is
     killed, repeat it.  The first sweep names the archive; later ones use the same.
+
+    If the archive was dropped, renamed or restored, --moved goes on with the collection in --archive, which
+    may be new.  Swept records that it does not have can no longer be restored.
 
     Exit code 3 means that the archive refused records, which stay in the source.
 
@@ -145,13 +149,18 @@ def sweep(config: Path, archive: str | None, yes: bool, dry_run: bool, **options
     from dedup_job.report.progress import Progress
 
     with Context(settings) as context:
-        place = open_archive(context, archive)
+        place = open_archive(context, archive, moved)
         is_noted = dry_run or consent_from(options).allow
         guard_share(context, settings.limits.max_drop_share, is_noted)
         if not (yes or dry_run):
-            _confirm(f"move the dropped records of {context.source_name} to {place.full_name}", "move them?")
+            lost = "; records of an earlier archive that are not there can no longer be restored" * moved
+            about = f"move the dropped records of {context.source_name} to {place.full_name}{lost}"
+            _confirm(about, "move them?")
         with Progress("sweep", count_decided(context)) as progress:
-            done = (preview_sweep if dry_run else move_records)(context, place, progress.advance)
+            if dry_run:
+                done = preview_sweep(context, place, progress.advance)
+            else:
+                done = move_records(context, place, progress.advance, moved)
     output.show(done.as_text(), done.as_json(), done.exit_code)
     return 0 if dry_run else done.exit_code
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import takewhile
-from typing import Self
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
 from dedup_job.commands.undo import read_head, undo_origin
 from dedup_job.errors import ConfigError
@@ -16,11 +14,15 @@ from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.ids import IdSet, extended
-from dedup_job.mongo.marks import Marks, make_mark
+from dedup_job.mongo.marks import MarkComparison, Marks, make_mark
+from dedup_job.mongo.pages import prefetch
 from dedup_job.pipeline.context import Context
 from dedup_job.records import OUTSIDE_SOURCE, Action, Plan
 from dedup_job.report.mark_results import MarkResult
 from dedup_job.report.progress import Advance
+
+# Dropped records that are gathered from consecutive plans, and other records in these plans.
+DUE_AT_ONCE, MOST_OTHERS = 5_000, 50_000
 
 
 def mark(context: Context, advance: Advance, only_new: bool = False) -> MarkResult:
@@ -38,23 +40,27 @@ def mark(context: Context, advance: Advance, only_new: bool = False) -> MarkResu
         ConfigError: If the field holds something else in one of the records, or marks are in another field.
     """
     head, started = read_head(context), time.monotonic()
-    check_mark_field(context, head)
+    may_have_marks = check_mark_field(context, head)
     this = RunId.new("mark")
     with context.open_ledger(this, undo_origin(context, head)) as ledger:
         head = ledger.recover(context.source, context.target)
         progress = head.mark or MarkProgress(context.marks.field.name)
         is_new_round = progress.is_complete and not only_new
         progress = replace(progress, upto=0 if is_new_round else progress.upto, is_complete=False)
-        may_have_marks = head.mark is not None or context.marks.exist()
         ledger.swap({"pending": None}, {"mark": progress.key})
         restored = IdSet.of(ledger.overridden_ids())
         result = MarkResult(this.name, context.source_name, context.marks.field.name)
-        for stored in plans_from(ledger, head, progress.upto):
-            mark_plan(PlanMarks.of(stored, restored), context.marks, result, may_have_marks)
-            advance(len(stored.plan))
+        # The next records are read while these are marked.
+        for found in prefetch(look_up(context.marks, plans_from(ledger, head, progress.upto), restored)):
+            if isinstance(found, MarkComparison):
+                write_marks(found, context.marks, result)
+                continue
+            # Where there is no mark, looking for one in each record would take half of the time.
+            if may_have_marks or head.mark is not None:
+                result.cleared += context.marks.clear(found.others)
+            advance(found.decisions)
             # This raises if another run has taken the lease.
-            noted = replace(progress, upto=stored.id.number + 1)
-            ledger.swap({"pending": None}, {"mark": noted.key})
+            ledger.swap({"pending": None}, {"mark": replace(progress, upto=found.upto).key})
         ledger.swap({"pending": None}, {"mark": replace(progress, upto=head.next, is_complete=True).key})
         result.seconds = time.monotonic() - started
         ledger.close({**result.as_json(), "exit_code": 0})
@@ -68,11 +74,11 @@ def preview_marks(context: Context, advance: Advance) -> MarkResult:
     check_mark_field(context, head)
     restored = IdSet.of(reader.overridden_ids())
     result = MarkResult("", context.source_name, context.marks.field.name, is_preview=True)
-    for stored in plans_from(reader, head, 0):
-        due = PlanMarks.of(stored, restored)
-        for found in context.marks.compare(due.marks, due.judged):
+    for found in prefetch(look_up(context.marks, plans_from(reader, head, 0), restored)):
+        if isinstance(found, MarkComparison):
             result.add(len(found.due), found.already, found.changed)
-        advance(len(stored.plan))
+        else:
+            advance(found.decisions)
     result.seconds = time.monotonic() - started
     return result
 
@@ -120,23 +126,29 @@ def check_field_name(context: Context, head: Head) -> None:
         )
 
 
-def check_mark_field(context: Context, head: Head) -> None:
-    """Raise ConfigError if marks are in another field, or the field holds something else in a record."""
+def check_mark_field(context: Context, head: Head) -> bool:
+    """Check that the field holds nothing but marks; return whether a record may have one.
+
+    Raises:
+        ConfigError: If marks are in another field, or the field holds something else in a record.
+    """
     check_field_name(context, head)
-    other = context.marks.find_other_content() if head.mark is None else None
+    if head.mark is not None:
+        return True
+    if not context.marks.has_field():
+        return False
+    other = context.marks.find_other_content()
     if other is not None:
         raise ConfigError(
             f"[mark] field: {context.marks.field.name} holds something else than a mark in record "
             f"{extended(other)} of {context.source_name}; name another field"
         )
+    return True
 
 
 def plans_from(reader: LedgerReader, head: Head, first: int) -> Iterator[StoredPlan]:
     """Yield the plans from a number on, without those of records that are not of the source."""
-    links = takewhile(lambda link: link.id.number >= first, reader.links(head.last))
-    for link in reversed(list(links)):
-        if link.mode not in OUTSIDE_SOURCE:
-            yield reader.plan(link.id)
+    return (stored for stored in reader.plans(head, first) if stored.mode not in OUTSIDE_SOURCE)
 
 
 def dropped_rows(plan: Plan, restored: IdSet) -> list[int]:
@@ -145,46 +157,64 @@ def dropped_rows(plan: Plan, restored: IdSet) -> list[int]:
     return [row for row in plan.rows(Action.DUPLICATE) if plan.ids[row] not in kept]
 
 
-@dataclass(frozen=True, slots=True)
-class PlanMarks:
-    """The marks that the records of a plan should have.
+@dataclass(slots=True)
+class DueMarks:
+    """The marks that the records of consecutive plans should have.
 
     Attributes:
         marks: The mark of each dropped record, by raw id.
         judged: `digest` of the judged version of these records, by raw id.
         others: Ids of the records that should have no mark.
+        decisions: Number of decisions in these plans.
+        upto: Number of the plan behind the last.
     """
 
-    marks: Mapping[bytes, bytes]
-    judged: Mapping[bytes, bytes]
-    others: Sequence[bytes]
+    marks: dict[bytes, bytes] = field(default_factory=dict)
+    judged: dict[bytes, bytes] = field(default_factory=dict)
+    others: list[bytes] = field(default_factory=list)
+    decisions: int = 0
+    upto: int = 0
 
-    @classmethod
-    def of(cls, stored: StoredPlan, restored: IdSet) -> Self:
-        """Return the marks of a plan; `restored` has the ids of records that a person restored."""
+    def add(self, stored: StoredPlan, restored: IdSet) -> None:
+        """Add a plan; `restored` has the ids of records that a person restored."""
         plan = stored.plan
-        marks, judged = dict[bytes, bytes](), dict[bytes, bytes]()
-        for row in dropped_rows(plan, restored):
+        rows = dropped_rows(plan, restored)
+        for row in rows:
             verdict = plan.verdicts[row]
             assert verdict.match is not None
-            marks[plan.ids[row]] = make_mark(verdict.match, verdict.reason, stored.run)
-            judged[plan.ids[row]] = plan.hashes[row].tobytes()
-        return cls(marks, judged, [raw_id for raw_id in plan.ids if raw_id not in marks])
+            self.marks[plan.ids[row]] = make_mark(verdict.match, verdict.reason, stored.run)
+            self.judged[plan.ids[row]] = plan.hashes[row].tobytes()
+        marked = set(rows)
+        self.others += [raw_id for row, raw_id in enumerate(plan.ids) if row not in marked]
+        self.decisions += len(plan)
+        self.upto = stored.id.number + 1
 
 
-def mark_plan(due: PlanMarks, marks: Marks, result: MarkResult, may_have_marks: bool) -> None:
-    """Mark the dropped records of a plan, take the marks of its other records away, and count both.
+def look_up(
+    marks: Marks, plans: Iterable[StoredPlan], restored: IdSet
+) -> Iterator[MarkComparison | DueMarks]:
+    """Yield dropped records, compared with their marks; behind all those of some plans, yield `DueMarks`.
 
     Args:
-        due: The marks that the records should have.
-        marks: Writes the marks.
-        result: Gets the counts.
-        may_have_marks: Whether the source had marks when the marking began.
+        marks: Reads the records; nothing is written.
+        plans: The plans.
+        restored: Ids of records that a person restored.
     """
-    for found in marks.compare(due.marks, due.judged):
-        missed = marks.write(found.due, due.marks)
-        result.cleared += marks.clear(found.changed)
-        result.add(len(found.due) - len(missed), found.already, [*found.changed, *missed])
-    # Where there is no mark, looking for one in each record would take half of the time.
-    if may_have_marks:
-        result.cleared += marks.clear(due.others)
+    due = DueMarks()
+    for stored in plans:
+        due.add(stored, restored)
+        # Each piece costs some commands, however small it is.
+        if len(due.marks) >= DUE_AT_ONCE or len(due.others) >= MOST_OTHERS:
+            yield from marks.compare(due.marks, due.judged)
+            yield due
+            due = DueMarks()
+    if due.upto:
+        yield from marks.compare(due.marks, due.judged)
+        yield due
+
+
+def write_marks(found: MarkComparison, marks: Marks, result: MarkResult) -> None:
+    """Mark records, take the marks of changed records away, and count both."""
+    missed = marks.write(found)
+    result.cleared += marks.clear(found.changed)
+    result.add(len(found.due) - len(missed), found.already, [*found.changed, *missed])

@@ -19,6 +19,7 @@ from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.ids import IdSet, extended
+from dedup_job.mongo.pages import prefetch
 from dedup_job.mongo.reference_collections import is_reference
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import WarningList, check_swept_share, stop_run
@@ -30,32 +31,37 @@ from dedup_job.report.sweep_results import CHANGED, KEEPER, UNMOVABLE, SweepResu
 DUE_AT_ONCE = 5_000
 
 
-def open_archive(context: Context, name: str | None) -> Archive:
+def open_archive(context: Context, name: str | None, moved: bool = False) -> Archive:
     """Return the archive of this ledger, or the collection that will be it.
 
     Args:
         context: The open connections.
         name: Name of a collection in the source's database; None for the archive of the first sweep.
+        moved: Whether another collection may take the place of an archive that is gone.
 
     Raises:
         UsageError: If no archive is named.
         ConfigError: If the collection cannot be an archive.
         NotPermitted: If the user may not move records.
+        StateError: If the archive of earlier sweeps is gone, unless `moved`.
     """
     head = read_head(context)
     check_whole(head)
     check_keeps_dropped(head, "sweep")
-    if head.sweep is None and name is None:
-        raise UsageError("name a collection for the records that leave the source: --archive COLLECTION")
-    if head.sweep is not None and name not in (None, head.sweep.archive):
+    if name is None:
+        if head.sweep is None:
+            raise UsageError("name a collection for the records that leave the source: --archive COLLECTION")
+        name = head.sweep.archive
+    former = context.archive_if_there(head) if moved else context.archive_of(head)
+    if former is not None and name != former.name:
         raise ConfigError(
-            f"--archive: records of {context.source_name} were moved to {head.sweep.archive} before, so "
-            f"{name} cannot be its archive, too"
+            f"--archive: records of {context.source_name} were moved to {former.name} before, so {name} "
+            "cannot be its archive, too"
         )
-    archive = context.archive_of(head) or context.archive(str(name))
+    archive = former or context.archive(name)
     context.check_archive(archive)
     archive.check_rights()
-    if head.sweep is None:
+    if former is None:
         _check_other_records(context, head, archive)
     return archive
 
@@ -114,7 +120,49 @@ class DueRecords:
         self.upto = stored.id.number + 1
 
 
-def sweep(context: Context, archive: Archive, advance: Advance) -> SweepResult:
+@dataclass(frozen=True, slots=True)
+class FoundRecords:
+    """Some dropped records that the source has.
+
+    Attributes:
+        records: The raw records that are as they were judged, with their marks, by raw id.
+        keepers: Raw id of the keeper of each of them, and maybe of others.
+        versions: Digests of record and text of these keepers, as they were judged.
+        stay: Why other records stay in the source, by id.
+    """
+
+    records: Mapping[bytes, bytes]
+    keepers: Mapping[bytes, bytes]
+    versions: Mapping[bytes, tuple[bytes, bytes]]
+    stay: Mapping[bytes, str]
+
+    def dropped_for(self, keepers: Collection[bytes]) -> set[bytes]:
+        """Return the ids of the records with one of these keepers."""
+        return {raw_id for raw_id in self.records if self.keepers[raw_id] in keepers}
+
+    def without(self, ids: Collection[bytes]) -> FoundRecords:
+        """Return the same without the records with these ids."""
+        if not ids:
+            return self
+        return replace(self, records={key: raw for key, raw in self.records.items() if key not in ids})
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """All records of some plans were looked up.
+
+    Attributes:
+        decisions: Number of decisions in these plans.
+        upto: Number of the plan behind the last.
+        already: Number of their dropped records that are in the archive only.
+    """
+
+    decisions: int
+    upto: int
+    already: int
+
+
+def sweep(context: Context, archive: Archive, advance: Advance, moved: bool = False) -> SweepResult:
     """Move the dropped records of the source to the archive.
 
     It can be killed at any moment; the next call goes on.  A record leaves the source only after a majority
@@ -124,23 +172,30 @@ def sweep(context: Context, archive: Archive, advance: Advance) -> SweepResult:
         context: The open connections.
         archive: The result of `open_archive`.
         advance: Called with the number of decisions that were looked at since the last call.
+        moved: As for `open_archive`.
     """
     head, started = read_head(context), time.monotonic()
     this = RunId.new("sweep")
     with context.open_ledger(this, undo_origin(context, head)) as ledger:
         head = ledger.recover(context.source, context.target)
         progress = head.sweep or SweepProgress(archive.name, archive.create())
+        if moved and context.archive_if_there(head) is None:
+            # A removal of a killed command may still arrive, so `until` stays.
+            progress = replace(progress, archive=archive.name, uuid=archive.create(), upto=0)
         first = 0 if progress.is_complete else progress.upto
         progress = replace(progress, upto=first, is_complete=False)
         ledger.swap({"pending": None}, {"sweep": progress.key})
         moves = ArchiveMoves.begin(ledger, archive, "source")
         result = SweepResult(this.name, context.source_name, archive.full_name)
         run = SweepRun(context, archive, IdSet.of(ledger.overridden_ids()), result)
-        for due in run.due(ledger, head, first):
-            for piece in run.movable(due):
-                run.move(piece, moves)
-            advance(due.decisions)
-            moves.note(upto=due.upto)
+        # The next records are read while these are moved; their keepers are read right before they are.
+        for found in prefetch(run.look_up(ledger, head, first)):
+            if isinstance(found, FoundRecords):
+                run.move(run.with_valid_keepers(found), moves)
+            else:
+                result.already += found.already
+                advance(found.decisions)
+                moves.note(upto=found.upto)
         moves.note(upto=head.next, is_complete=True)
         result.seconds = time.monotonic() - started
         ledger.close({**result.as_json(), "exit_code": result.exit_code})
@@ -152,33 +207,14 @@ def preview_sweep(context: Context, archive: Archive, advance: Advance) -> Sweep
     head, reader, started = read_head(context), context.ledger_reader(), time.monotonic()
     result = SweepResult("", context.source_name, archive.full_name, is_preview=True)
     run = SweepRun(context, archive, IdSet.of(reader.overridden_ids()), result)
-    for due in run.due(reader, head, 0):
-        for piece in run.movable(due):
-            result.add(len(piece.records), {})
-        advance(due.decisions)
+    for found in prefetch(run.look_up(reader, head, 0)):
+        if isinstance(found, FoundRecords):
+            result.add(len(run.with_valid_keepers(found).records), {})
+        else:
+            result.already += found.already
+            advance(found.decisions)
     result.seconds = time.monotonic() - started
     return result
-
-
-@dataclass(frozen=True, slots=True)
-class MovableRecords:
-    """Some records that may be moved.
-
-    Attributes:
-        records: The raw records, with their marks, by raw id.
-        keepers: Raw id of the keeper of each record.
-    """
-
-    records: Mapping[bytes, bytes]
-    keepers: Mapping[bytes, bytes]
-
-    def dropped_for(self, keepers: Collection[bytes]) -> set[bytes]:
-        """Return the ids of the records with one of these keepers."""
-        return {raw_id for raw_id in self.records if self.keepers[raw_id] in keepers}
-
-    def without(self, ids: Collection[bytes]) -> Mapping[bytes, bytes]:
-        """Return the raw records with other ids."""
-        return {raw_id: raw for raw_id, raw in self.records.items() if raw_id not in ids}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +235,17 @@ class SweepRun:
     result: SweepResult
     kept: KeptVersions = field(default_factory=KeptVersions)
 
-    def due(self, reader: LedgerReader, head: Head, first: int) -> Iterator[DueRecords]:
+    def look_up(self, reader: LedgerReader, head: Head, first: int) -> Iterator[FoundRecords | LookedUp]:
+        """Yield the dropped records of the plans from a number on, some megabytes at a time."""
+        for due in self._due(reader, head, first):
+            missing = set(due.judged)
+            for found in self.archive.stored(list(due.judged)):
+                missing -= found.keys()
+                yield self._compare(found, due)
+            already = len(missing) - len(self.archive.records.absent(missing))
+            yield LookedUp(due.decisions, due.upto, already)
+
+    def _due(self, reader: LedgerReader, head: Head, first: int) -> Iterator[DueRecords]:
         """Yield the dropped records of the plans from a number on, some thousands at a time.
 
         By then, the keepers of these and of earlier plans are known.
@@ -219,30 +265,30 @@ class SweepRun:
         if due.upto:
             yield due
 
-    def movable(self, due: DueRecords) -> Iterator[MovableRecords]:
-        """Yield the records that may be moved, some megabytes at a time, and count the others."""
-        missing = set(due.judged)
-        for found in self.archive.stored(list(due.judged)):
-            records, stay = dict[bytes, bytes](), dict[bytes, str]()
-            for raw_id in found.keys() & due.judged.keys():
-                raw = found[raw_id]
-                if digest(self.archive.without_mark(raw)) != due.judged[raw_id]:
-                    stay[raw_id] = CHANGED
-                elif not self.archive.can_take(raw):
-                    stay[raw_id] = UNMOVABLE
-                else:
-                    records[raw_id] = raw
-            missing -= found.keys()
-            piece = MovableRecords(records, due.keepers)
-            keepers = {due.keepers[raw_id] for raw_id in records}
-            without_keeper = piece.dropped_for(keepers - self._valid_keepers(keepers))
-            self.result.add(0, stay | dict.fromkeys(without_keeper, KEEPER))
-            yield MovableRecords(piece.without(without_keeper), due.keepers)
-        self.result.already += len(missing) - len(self.archive.records.absent(missing))
+    def _compare(self, found: Mapping[bytes, bytes], due: DueRecords) -> FoundRecords:
+        """Compare records of the source with their judged versions."""
+        records, stay = dict[bytes, bytes](), dict[bytes, str]()
+        for raw_id in found.keys() & due.judged.keys():
+            raw = found[raw_id]
+            if digest(self.archive.without_mark(raw)) != due.judged[raw_id]:
+                stay[raw_id] = CHANGED
+            elif not self.archive.can_take(raw):
+                stay[raw_id] = UNMOVABLE
+            else:
+                records[raw_id] = raw
+        keepers = {due.keepers[raw_id] for raw_id in records}
+        return FoundRecords(records, due.keepers, self.kept.find(list(keepers)), stay)
 
-    def _valid_keepers(self, keepers: Collection[bytes]) -> set[bytes]:
+    def with_valid_keepers(self, found: FoundRecords) -> FoundRecords:
+        """Return the records that may be moved: those with a valid keeper; count the others."""
+        keepers = {found.keepers[raw_id] for raw_id in found.records}
+        without_keeper = found.dropped_for(keepers - self._valid(found.versions))
+        self.result.add(0, dict(found.stay) | dict.fromkeys(without_keeper, KEEPER))
+        return found.without(without_keeper)
+
+    def _valid(self, versions: Mapping[bytes, tuple[bytes, bytes]]) -> set[bytes]:
         """Return the keepers that are in the source, or a reference, with the text they were kept for."""
-        versions, valid = self.kept.find(list(keepers)), set[bytes]()
+        valid = set[bytes]()
         own, others = _divide(versions)
         for found in chain(self.context.source.fetch(own), self.context.target.fetch(others)):
             there = found.keys() & versions.keys()
@@ -256,15 +302,14 @@ class SweepRun:
             }
         return valid
 
-    def move(self, piece: MovableRecords, moves: ArchiveMoves) -> None:
+    def move(self, movable: FoundRecords, moves: ArchiveMoves) -> None:
         """Copy records to the archive, and remove them from the source where their keeper still is."""
-        stay = self.archive.copy(piece.records)
-        keepers = {piece.keepers[raw_id] for raw_id in piece.records}
-        own, others = _divide(keepers)
+        stay = self.archive.copy(movable.records)
+        own, others = _divide({movable.keepers[raw_id] for raw_id in movable.records})
         gone = self.context.source.absent(own) | self.context.target.absent(others)
-        stay |= dict.fromkeys(piece.dropped_for(gone), KEEPER)
-        stay |= moves.move_out(piece.without(stay))
-        self.result.add(len(piece.records) - len(stay), stay)
+        stay |= dict.fromkeys(movable.dropped_for(gone), KEEPER)
+        stay |= moves.move_out(movable.without(stay).records)
+        self.result.add(len(movable.records) - len(stay), stay)
 
 
 def _divide(keepers: Iterable[bytes]) -> tuple[list[bytes], list[bytes]]:

@@ -95,7 +95,11 @@ class ArchiveMoves:
         while remaining:
             self._check_places()
             before = self._announce_removal()
-            self.is_certain &= self.archive.remove_unchanged(remaining, before)
+            removed = self.archive.remove_unchanged(remaining, before)
+            self.is_certain &= removed.is_certain
+            # The usual case: looking for what is left would cost another read.
+            if removed.records == len(remaining):
+                break
             was, remaining = remaining, {}
             for found in self.archive.stored(list(was)):
                 for raw_id in found.keys() & was.keys():
@@ -129,7 +133,7 @@ class ArchiveMoves:
             moved = sorted(records.keys() - refused.keys())
             while moved:
                 before = self._announce_removal()
-                self.is_certain &= self.archive.remove(moved, before)
+                self.is_certain &= self.archive.remove(moved, before).is_certain
                 was, moved = moved, sorted(set(moved).difference(self.archive.records.absent(moved)))
                 if moved == was:
                     raise Unreachable(

@@ -87,8 +87,8 @@ class LedgerReader:
         first = self.collection("plans").find_one({}, {"_id": 1}, max_time_ms=self._retry.milliseconds)
         return first is not None
 
-    def plans(self, head: Head) -> Iterator[StoredPlan]:
-        """Yield the applied plans in the order of decision.
+    def plans(self, head: Head, first: int = 0) -> Iterator[StoredPlan]:
+        """Yield the applied plans from a number on, in the order of decision, some at a time.
 
         Two plans may have the same number, if a run was killed before its plan was accepted.  The right one
         is the plan that the next plan, or the head, refers to.
@@ -96,16 +96,16 @@ class LedgerReader:
         Raises:
             StateError: If a plan is missing or damaged.
         """
-        return self._in_order(head, map(unpack, chain.from_iterable(self._pages(head))))
+        return self._in_order(head, map(unpack, chain.from_iterable(self._pages(head, first))), first)
 
     def plan_columns(self, head: Head) -> Iterator[PlanColumns]:
         """Yield the same plans as columns; the next page is read while the caller uses a page."""
-        pages = (list(map(unpack_columns, page)) for page in self._pages(head))
-        return self._in_order(head, chain.from_iterable(prefetch(pages)))
+        pages = (list(map(unpack_columns, page)) for page in self._pages(head, 0))
+        return self._in_order(head, chain.from_iterable(prefetch(pages)), 0)
 
-    def _in_order(self, head: Head, plans: Iterator[P]) -> Iterator[P]:
+    def _in_order(self, head: Head, plans: Iterator[P], first: int) -> Iterator[P]:
         waiting: list[P] = []
-        expected = 0
+        expected = first
         for number, group in groupby(plans, key=lambda stored: stored.id.number):
             candidates = list(group)
             if number != expected:
@@ -290,9 +290,9 @@ class LedgerReader:
         """Return the head that this object relies on, if any."""
         return None
 
-    def _pages(self, head: Head) -> Iterator[list[Mapping[str, Any]]]:
-        after: Mapping[str, Any] = {"$gte": {"number": 0}}
-        is_last = head.next == 0
+    def _pages(self, head: Head, first: int) -> Iterator[list[Mapping[str, Any]]]:
+        after: Mapping[str, Any] = {"$gte": {"number": first}}
+        is_last = head.next <= first
         while not is_last:
             page, is_last = self._page({**after, "$lt": {"number": head.next}})
             yield page

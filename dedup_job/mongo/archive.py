@@ -7,6 +7,7 @@ so it is known when a removal of a killed command can no longer arrive.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -28,6 +29,22 @@ from dedup_job.mongo.unchanged_filters import filters, is_comparable
 
 # Bytes of records in one command.
 COMMAND_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """What the server said about removals.
+
+    Attributes:
+        records: Number of records that it has removed; too low where it refused one, or an answer was lost.
+        is_certain: Whether no removal can still be under way: no answer was lost.
+    """
+
+    records: int = 0
+    is_certain: bool = True
+
+    def __add__(self, other: Removed) -> Removed:
+        return Removed(self.records + other.records, self.is_certain and other.is_certain)
 
 
 class Archive:
@@ -78,7 +95,8 @@ class Archive:
         if uuid_of(self._archive) != uuid:
             raise StateError(
                 f"the archive {self.full_name}, which holds records of the source, was dropped, renamed or "
-                "restored; bring it back under this name"
+                "restored; bring it back under this name, or accept that its records cannot be restored: "
+                "dedup-job sweep --archive COLLECTION --moved"
             )
 
     def stored(self, ids: Sequence[bytes]) -> Iterator[dict[bytes, bytes]]:
@@ -109,27 +127,24 @@ class Archive:
         refused = self.records.insert([self._field.without(raw) for raw in records.values()])
         return {ids[place]: reason for place, reason in refused.items()}
 
-    def remove_unchanged(self, records: Mapping[bytes, bytes], before: datetime) -> bool:
+    def remove_unchanged(self, records: Mapping[bytes, bytes], before: datetime) -> Removed:
         """Remove raw records from the source that are still there byte for byte.
 
         Args:
             records: The records, with their marks, by id.
             before: The server removes nothing when its clock has passed this time.
-
-        Returns:
-            Whether no removal can still be under way: no answer was lost.
         """
-        removals, nbytes, is_certain = list[DeleteMany](), 0, True
+        removals, nbytes, removed = list[DeleteMany](), 0, Removed()
         for condition, ids in filters(records):
             removals.append(DeleteMany({"$and": [condition, _in_time(before)]}))
             nbytes += sum(len(records[raw_id]) for raw_id in ids)
             if nbytes > COMMAND_BYTES:
-                is_certain &= _remove(self._source, removals)
+                removed += _remove(self._source, removals)
                 removals, nbytes = [], 0
-        return (not removals or _remove(self._source, removals)) and is_certain
+        return removed + _remove(self._source, removals) if removals else removed
 
-    def remove(self, ids: Sequence[bytes], before: datetime) -> bool:
-        """Remove records from the archive; `before` and the result are as in `remove_unchanged`."""
+    def remove(self, ids: Sequence[bytes], before: datetime) -> Removed:
+        """Remove records from the archive; `before` is as in `remove_unchanged`."""
         return _remove(self._archive, [DeleteMany({"$and": [selector(ids), _in_time(before)]})])
 
     def put_back(self, records: Mapping[bytes, bytes]) -> dict[bytes, str]:
@@ -155,22 +170,22 @@ def _in_time(before: datetime) -> Mapping[str, Any]:
     return {"$expr": {"$lt": ["$$NOW", before]}}
 
 
-def _remove(collection: RetryingCollection, removals: Sequence[DeleteMany]) -> bool:
-    """Send removals, which end after 15 seconds; return whether no answer was lost."""
+def _remove(collection: RetryingCollection, removals: Sequence[DeleteMany]) -> Removed:
+    """Send removals, which end after 15 seconds."""
     attempts = 0
 
-    def send() -> None:
+    def send() -> int:
         nonlocal attempts
         attempts += 1
         with timeout(REMOVAL_SECONDS):
             try:
-                collection.unretried.bulk_write(removals, ordered=False)
+                return collection.unretried.bulk_write(removals, ordered=False).deleted_count
             except BulkWriteError as error:
                 # The caller looks for records that are still there.
                 record_errors(error)
+                return 0
 
-    collection.attempt(send)
-    return attempts == 1
+    return Removed(collection.attempt(send), attempts == 1)
 
 
 class SourceAndArchive:

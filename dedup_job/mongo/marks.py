@@ -104,11 +104,13 @@ class MarkComparison:
 
     Attributes:
         due: Raw records to mark, by raw id.
+        marks: The mark of each of them, and maybe of others.
         already: Number of records that have their mark.
         changed: Ids of records that changed since they were judged, or are too large or deep for a mark.
     """
 
     due: Mapping[bytes, bytes]
+    marks: Mapping[bytes, bytes]
     already: int
     changed: Sequence[bytes]
 
@@ -133,11 +135,10 @@ class Marks:
         found = self._source.raw_bson().find_one(others, {"_id": 1}, max_time_ms=limit)
         return found and id_of(found.raw)
 
-    def exist(self) -> bool:
-        """Return whether a record has a mark; reads the whole source if none has."""
-        limit = self._source.retry.read_milliseconds
-        found = self._source.raw_bson().find_one(self.field.condition, {"_id": 1}, max_time_ms=limit)
-        return found is not None
+    def has_field(self) -> bool:
+        """Return whether a record has the field, with any content; reads the whole source if none has."""
+        condition, limit = {self.field.name: {"$exists": True}}, self._source.retry.read_milliseconds
+        return self._source.raw_bson().find_one(condition, {"_id": 1}, max_time_ms=limit) is not None
 
     def compare(
         self, marks: Mapping[bytes, bytes], judged: Mapping[bytes, bytes]
@@ -161,21 +162,17 @@ class Marks:
                     already += 1
                 else:
                     due[raw_id] = found[raw_id]
-            yield MarkComparison(due, already, changed)
+            yield MarkComparison(due, marks, already, changed)
 
-    def write(self, records: Mapping[bytes, bytes], marks: Mapping[bytes, bytes]) -> list[bytes]:
-        """Mark these raw records where the source still has them, byte for byte.
-
-        Args:
-            records: The raw records, by id.
-            marks: The marks, by id.
+    def write(self, found: MarkComparison) -> list[bytes]:
+        """Mark the records that are due where the source still has them, byte for byte.
 
         Returns:
             The ids of the records that were changed or deleted in the meantime, and have no mark.
         """
-        if missed := self._write(records, marks, RECORDS_IN_FILTER):
+        if missed := self._write(found.due, found.marks, RECORDS_IN_FILTER):
             # An update of several records stops at a record that the server refuses, as by a validator.
-            missed = self._write({raw_id: records[raw_id] for raw_id in missed}, marks, 1)
+            missed = self._write({raw_id: found.due[raw_id] for raw_id in missed}, found.marks, 1)
         return missed
 
     def _write(self, records: Mapping[bytes, bytes], marks: Mapping[bytes, bytes], most: int) -> list[bytes]:

@@ -116,18 +116,19 @@ def _types(raw: bytes, is_array: bool = False) -> bytes:
     """
     schemas = dict[bytes, bytes]()
     for start, value, end in fields(raw):
-        kind, name = raw[start], raw[start + 1 : value]
-        if name == NO_NAME:
-            # The server finds no field without a name by its schema.
-            continue
+        kind = raw[start]
         if kind in NUMBERS:
             schema = NUMBERS[kind]
-        elif kind in (DOCUMENT, ARRAY):
+        elif kind in NESTED:
             schema = _types(raw[value:end], is_array=kind == ARRAY)
         else:
             schema = EMPTY
-        # In an array, the place of a schema counts.
-        if schema != EMPTY or is_array:
+        # Most fields end here: only in an array, the place of a schema counts.
+        if schema == EMPTY and not is_array:
+            continue
+        name = raw[start + 1 : value]
+        # The server finds no field without a name by its schema.
+        if name != NO_NAME:
             # Of a field that a document has twice, the server compares the type of the first.
             schemas.setdefault(name, b"\x03" + name + schema)
     if all(schema.endswith(EMPTY) for schema in schemas.values()):

@@ -45,7 +45,7 @@ from typing import Any
 from pymongo import MongoClient
 
 from dedup_job.fingerprint.recipe import PROFILES
-from scripts.bench.measure import DATABASE, SETTINGS, fill, mongod_of, numbers, table, watched
+from scripts.bench.measure import DATABASE, fill, mongod_of, numbers, settings_text, table, watched
 from scripts.bench.measure import row as print_row
 from scripts.bench.peers import PEERS
 from scripts.bench.reference import Judge, Mixed, Score, TextSet, arguments, chosen, wanted
@@ -99,7 +99,7 @@ def our_job(
     uri = server.uri
     with tempfile.TemporaryDirectory() as folder, MongoClient[dict[str, Any]](uri) as client:
         settings = Path(folder) / "bench.toml"
-        settings.write_text(SETTINGS.format(profile=profile))
+        settings.write_text(settings_text(profile))
         fill(texts.records, client)
         command = [sys.executable, "-m", "dedup_job", "backfill", "-c", str(settings), "--json"]
         command += ["--workers", workers]

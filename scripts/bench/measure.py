@@ -34,12 +34,13 @@ SETTINGS = """
 database = "bench"
 collection = "pages"
 fields = ["data"]
-[target]
-database = "bench"
-collection = "unique"
 [recipe]
 profile = "{profile}"
+[target]
+{target}
 """
+# Contents of [target].
+COPY, IN_PLACE = 'database = "bench"\ncollection = "unique"', "copy = false"
 POLL_SECONDS = 0.1
 POLLS_FOR_MEMORY = 10
 MB = 1 << 20
@@ -114,12 +115,17 @@ class Commands:
         return watched(command, environment, mongod_of(self.server), self.folder, codes)
 
 
+def settings_text(profile: str = "default", target: str = COPY) -> str:
+    """Return a settings file for the source that `fill` makes; `target` is the content of [target]."""
+    return SETTINGS.format(profile=profile, target=target)
+
+
 @contextmanager
-def job_commands(server: Server, profile: str = "default") -> Iterator[Commands]:
-    """Return the job's commands with settings for a server."""
+def job_commands(server: Server, profile: str = "default", target: str = COPY) -> Iterator[Commands]:
+    """Return the job's commands with settings for a server; `target` is the content of [target]."""
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder) / "bench.toml"
-        settings.write_text(SETTINGS.format(profile=profile))
+        settings.write_text(settings_text(profile, target))
         yield Commands(server, settings)
 
 

@@ -42,7 +42,6 @@ from scripts.bench.groups import recipe_of
 from scripts.bench.made_up import Collection, Pages, refill
 from scripts.bench.measure import (
     DATABASE,
-    SETTINGS,
     Commands,
     Usage,
     documents,
@@ -50,6 +49,7 @@ from scripts.bench.measure import (
     forget,
     numbers,
     row,
+    settings_text,
     table,
 )
 from scripts.dev.local_mongod import Server, open_server
@@ -112,7 +112,7 @@ def decided_on_spark(
 
 def _decided(server: Server, folder: Path, engine: str) -> Decided:
     settings = folder / "bench.toml"
-    settings.write_text(SETTINGS.format(profile="default") + engine)
+    settings.write_text(settings_text() + engine)
     with MongoClient[dict[str, Any]](server.uri) as client:
         forget(client)
         # With --allow, because nearly all records may be copies.

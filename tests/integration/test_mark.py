@@ -184,8 +184,13 @@ def test_marks_in_another_field_are_no_changes(decided: Job, command: tuple[str,
     assert "the source has its marks in dedup, not in duplicate_of" in done.stderr
 
 
-def test_a_marking_that_is_killed_anywhere_is_finished_by_the_next(job: Job) -> None:
+def test_a_marking_that_is_killed_anywhere_is_finished_by_the_next(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Several pieces, so that a marking may be killed between two.
+    monkeypatch.setattr("dedup_job.commands.mark.DUE_AT_ONCE", 1)
     job.set("source", fields=["data"])
+    job.set("limits", batch_records=40)
     job.source.insert_many([{**record, "_id": number} for number, record in enumerate(RECORDS[:120])])
     bare = job.without_copies()
     bare.decide("backfill")

@@ -228,6 +228,46 @@ def test_an_archive_is_named_once_and_must_stay(decided: Job) -> None:
         assert decided.command(*command).returncode == 0, command
 
 
+def test_an_archive_that_was_renamed_is_accepted_under_its_new_name(decided: Job) -> None:
+    before = records(decided)
+    one, *_ = dropped(decided)
+    sweep(decided)
+    decided.database[ARCHIVE].rename("elsewhere")
+    assert "--archive COLLECTION --moved" in decided.command("sweep", "--yes").stderr
+
+    done = answer(decided, "sweep", "--archive", "elsewhere", "--moved", "--yes")
+
+    assert (done["moved"], done["already"]) == (0, len(dropped(decided)))
+    restore(decided, one)
+    assert records(decided)[one] == before[one]
+    # An archive that is there is not replaced.
+    assert "were moved to elsewhere before" in refused(decided, "third", "--moved")
+
+
+def test_a_dropped_archive_is_replaced_only_if_a_person_says_so(decided: Job) -> None:
+    sweep(decided)
+    lost, gone = len(dropped(decided)), next(iter(dropped(decided)))
+    decided.database[ARCHIVE].drop()
+    decided.source.insert_many([{**record, "_id": 2000 + n} for n, record in enumerate(RECORDS[:30])])
+    decided.decide("run")
+    assert decided.command("sweep", "--yes").returncode == 65
+    assert ARCHIVE not in decided.database.list_collection_names()
+    preview = answer(decided, "sweep", "--moved", "--dry-run")
+    assert ARCHIVE not in decided.database.list_collection_names()
+
+    done = answer(decided, "sweep", "--moved", "--yes")
+
+    new = {one for one in dropped(decided) if one >= 2000}
+    assert (preview["moved"], done["moved"], done["already"]) == (len(new), len(new), 0)
+    assert archived(decided).keys() == new
+    assert len(dropped(decided)) == lost + len(new)
+    assert answer(decided, "sweep", "--yes")["already"] == len(new)
+    said = decided.command("restore", str(gone))
+    assert (said.returncode, "no longer in" in said.stderr) == (65, True)
+    restore(decided, min(new))
+    assert answer(decided, "changes")["vanished"]["dropped"] == lost
+
+
 def test_a_sweep_of_nearly_everything_is_stopped(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = job.without_copies()
     bare.source.insert_many([{"_id": n, "text": OTHER} for n in range(20)])
