@@ -62,8 +62,8 @@ def mark(config: Path, clear: bool, yes: bool, dry_run: bool, **options: Any) ->
                 _confirm(f"{what} {context.source_name}", "change the source?")
             with Progress("mark", total) as progress:
                 done = (clear_marks if clear else write_marks)(context, progress.advance)
-    output.show(done.as_text(), done.as_json())
-    return 0
+    output.show(done.as_text(), done.as_json(), done.exit_code)
+    return done.exit_code
 
 
 @commands.command("promote")

@@ -14,11 +14,11 @@ from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.ids import IdSet, extended
-from dedup_job.mongo.marks import MarkComparison, Marks, make_mark
+from dedup_job.mongo.marks import CHANGED, MarkComparison, Marks, make_mark
 from dedup_job.mongo.pages import prefetch
 from dedup_job.pipeline.context import Context
 from dedup_job.records import OUTSIDE_SOURCE, Action, Plan
-from dedup_job.report.mark_results import MarkResult
+from dedup_job.report.mark_results import UNMARKABLE, MarkResult
 from dedup_job.report.progress import Advance
 
 # Dropped records that are gathered from consecutive plans, and other records in these plans.
@@ -63,7 +63,7 @@ def mark(context: Context, advance: Advance, only_new: bool = False) -> MarkResu
             ledger.swap({"pending": None}, {"mark": replace(progress, upto=found.upto).key})
         ledger.swap({"pending": None}, {"mark": replace(progress, upto=head.next, is_complete=True).key})
         result.seconds = time.monotonic() - started
-        ledger.close({**result.as_json(), "exit_code": 0})
+        ledger.close({**result.as_json(), "exit_code": result.exit_code})
     return result
 
 
@@ -76,7 +76,7 @@ def preview_marks(context: Context, advance: Advance) -> MarkResult:
     result = MarkResult("", context.source_name, context.marks.field.name, is_preview=True)
     for found in prefetch(look_up(context.marks, plans_from(reader, head, 0), restored)):
         if isinstance(found, MarkComparison):
-            result.add(len(found.due), found.already, found.changed)
+            result.add(len(found.due), found.already, _unmarked(found))
         else:
             advance(found.decisions)
     result.seconds = time.monotonic() - started
@@ -214,7 +214,13 @@ def look_up(
 
 
 def write_marks(found: MarkComparison, marks: Marks, result: MarkResult) -> None:
-    """Mark records, take the marks of changed records away, and count both."""
+    """Mark records, take outdated marks away, and count both."""
     missed = marks.write(found)
-    result.cleared += marks.clear(found.changed)
-    result.add(len(found.due) - len(missed), found.already, [*found.changed, *missed])
+    unmarked = _unmarked(found)
+    result.cleared += marks.clear(unmarked)
+    result.add(len(found.due) - len(missed), found.already, unmarked | missed)
+
+
+def _unmarked(found: MarkComparison) -> dict[bytes, str]:
+    """Return why records that are not due have no mark, by their ids."""
+    return dict.fromkeys(found.changed, CHANGED) | dict.fromkeys(found.unmarkable, UNMARKABLE)

@@ -19,13 +19,14 @@ from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.ids import IdSet, extended
+from dedup_job.mongo.marks import CHANGED
 from dedup_job.mongo.pages import prefetch
 from dedup_job.mongo.reference_collections import is_reference
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import WarningList, check_swept_share, stop_run
 from dedup_job.records import ADOPT, digest
 from dedup_job.report.progress import Advance
-from dedup_job.report.sweep_results import CHANGED, KEEPER, UNMOVABLE, SweepResult
+from dedup_job.report.sweep_results import KEEPER, UNMOVABLE, SweepResult
 
 # Dropped records that are gathered from consecutive plans.
 DUE_AT_ONCE = 5_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
 from typing import Any, TypeAlias
@@ -11,7 +12,7 @@ from typing import Any, TypeAlias
 from pymongo.collection import Collection
 from pymongo.errors import CollectionInvalid, OperationFailure
 
-from dedup_job.errors import ConfigError, StateError
+from dedup_job.errors import ConfigError, NotPermitted, StateError
 from dedup_job.mongo.retrying_collection import RetryingCollection
 
 EXISTS = 48
@@ -134,12 +135,25 @@ def check_archive(
             raise ConfigError(f"{name} is the {what} itself; choose another collection")
     if about is not None and (kind := _kind(about)) != "collection":
         raise ConfigError(f"{name} is a {kind}, which does not keep records as they are; choose another")
+    if about is not None and (index := _expiring_index(archive)):
+        raise ConfigError(
+            f"{name} has the index {index}, by which the server deletes records after a time, so that swept "
+            "records could not be restored; drop the index, or choose another collection"
+        )
     for what, described in (("source", _describe(source)), ("archive", about)):
         if described and _collation(described):
             raise ConfigError(
                 f"{name}: the {what} has a default collation, under which the server takes different texts "
                 "for equal, so it could remove a record that has just changed; `mark` works with it"
             )
+
+
+def _expiring_index(collection: RetryingCollection) -> str | None:
+    """Return the name of an index by which the server deletes records; None if the user may not see it."""
+    with suppress(NotPermitted):
+        indexes = collection.attempt(lambda: list(collection.unretried.list_indexes()))
+        return next((str(index["name"]) for index in indexes if "expireAfterSeconds" in index), None)
+    return None
 
 
 def create_alike(source: RetryingCollection, target: RetryingCollection) -> None:

@@ -28,10 +28,12 @@ from dedup_job.mongo.ids import (
 )
 from dedup_job.mongo.rate_limit import Pace
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.mongo.target import record_errors
+from dedup_job.mongo.target import name_refusal, record_errors
 from dedup_job.mongo.unchanged_filters import RECORDS_IN_FILTER, filters, is_comparable, value_of_each
 from dedup_job.records import KeeperMatch, digest
 
+# Why a record has no mark, or stays in the source.  Other reasons are refusals of the server.
+CHANGED = "changed"
 NAMES = ("keeper", "similarity", "reason", "run")
 ENDED_NAMES = [name.encode() + b"\0" for name in NAMES]
 # Bytes of records in one command.
@@ -106,13 +108,15 @@ class MarkComparison:
         due: Raw records to mark, by raw id.
         marks: The mark of each of them, and maybe of others.
         already: Number of records that have their mark.
-        changed: Ids of records that changed since they were judged, or are too large or deep for a mark.
+        changed: Ids of records that changed since they were judged.
+        unmarkable: Ids of records that are too large or too deep for a command that compares them.
     """
 
     due: Mapping[bytes, bytes]
     marks: Mapping[bytes, bytes]
     already: int
     changed: Sequence[bytes]
+    unmarkable: Sequence[bytes]
 
 
 class Marks:
@@ -153,41 +157,51 @@ class Marks:
         """
         for found in self._lookup.pieces(marks):
             self._pace.spend(len(found), sum(map(len, found.values())))
-            due, already, changed = dict[bytes, bytes](), 0, list[bytes]()
+            due, already = dict[bytes, bytes](), 0
+            changed, unmarkable = list[bytes](), list[bytes]()
             for raw_id in found.keys() & marks.keys():
                 record, mark = self.field.split(found[raw_id])
-                if digest(record) != judged[raw_id] or not is_comparable(found[raw_id]):
+                if digest(record) != judged[raw_id]:
                     changed.append(raw_id)
+                elif not is_comparable(found[raw_id]):
+                    unmarkable.append(raw_id)
                 elif mark == marks[raw_id]:
                     already += 1
                 else:
                     due[raw_id] = found[raw_id]
-            yield MarkComparison(due, marks, already, changed)
+            yield MarkComparison(due, marks, already, changed, unmarkable)
 
-    def write(self, found: MarkComparison) -> list[bytes]:
+    def write(self, found: MarkComparison) -> dict[bytes, str]:
         """Mark the records that are due where the source still has them, byte for byte.
 
         Returns:
-            The ids of the records that were changed or deleted in the meantime, and have no mark.
+            Why records have no mark, by their ids: they were changed or deleted in the meantime, or the
+            server refuses the mark.
         """
-        if missed := self._write(found.due, found.marks, RECORDS_IN_FILTER):
+        missed = self._write(found.due, found.marks, RECORDS_IN_FILTER)
+        if missed:
             # An update of several records stops at a record that the server refuses, as by a validator.
             missed = self._write({raw_id: found.due[raw_id] for raw_id in missed}, found.marks, 1)
         return missed
 
-    def _write(self, records: Mapping[bytes, bytes], marks: Mapping[bytes, bytes], most: int) -> list[bytes]:
-        """Mark records, at most so many in one update; return the ids of those that have no mark."""
-        updates, nbytes, is_complete = list[tuple[UpdateMany, int]](), 0, True
+    def _write(
+        self, records: Mapping[bytes, bytes], marks: Mapping[bytes, bytes], most: int
+    ) -> dict[bytes, str]:
+        """Mark records, at most so many in one update; return why records have no mark, by their ids."""
+        updates, nbytes, is_complete = list[tuple[UpdateMany, list[bytes]]](), 0, True
+        refused = dict[bytes, str]()
         for condition, ids in filters(records, most):
             mark = value_of_each({raw_id: marks[raw_id] for raw_id in ids})
-            updates.append((UpdateMany(condition, [{"$set": {self.field.name: mark}}]), len(ids)))
+            updates.append((UpdateMany(condition, [{"$set": {self.field.name: mark}}]), ids))
             nbytes += sum(len(records[raw_id]) for raw_id in ids)
             if nbytes > COMMAND_BYTES:
-                is_complete &= self._send(updates)
+                is_complete &= self._send(updates, refused)
                 updates, nbytes = [], 0
         if updates:
-            is_complete &= self._send(updates)
-        return [] if is_complete else self._unmarked(records, marks)
+            is_complete &= self._send(updates, refused)
+        if is_complete:
+            return {}
+        return {raw_id: refused.get(raw_id, CHANGED) for raw_id in self._unmarked(records, marks)}
 
     def clear(self, ids: Iterable[bytes]) -> int:
         """Take the marks of these records away; return how many had one."""
@@ -197,19 +211,24 @@ class Marks:
             cleared += self._source.update_many(marked, {"$unset": {self.field.name: ""}}).modified_count
         return cleared
 
-    def _send(self, updates: Sequence[tuple[UpdateMany, int]]) -> bool:
-        """Send updates of this many records each; return whether each has found its records."""
+    def _send(self, updates: Sequence[tuple[UpdateMany, list[bytes]]], refused: dict[bytes, str]) -> bool:
+        """Send updates of these records; return whether each has found its records.
+
+        Args:
+            updates: Each update, with the ids of its records.
+            refused: Receives why the server refuses an update, by the ids of its records.
+        """
 
         def send() -> int:
             try:
                 done = self._source.unretried.bulk_write([update for update, _ in updates], ordered=False)
             except BulkWriteError as error:
-                # A record that the server refuses to change, as by a validator, has no mark afterwards.
-                record_errors(error)
+                for one in record_errors(error):
+                    refused.update(dict.fromkeys(updates[one["index"]][1], name_refusal(one)))
                 return -1
             return done.matched_count
 
-        return self._source.attempt(send) == sum(count for _, count in updates)
+        return self._source.attempt(send) == sum(len(ids) for _, ids in updates)
 
     def _unmarked(self, ids: Iterable[bytes], marks: Mapping[bytes, bytes]) -> list[bytes]:
         """Return the ids of the records that do not have their mark."""

@@ -155,7 +155,7 @@ class Target:
         self._warn_of_times(records)
         in_time = {"$expr": {"$lt": ["$$NOW", before]}}
         errors = self._collection.attempt(lambda: self._replace(records, in_time))
-        return {error["index"]: _refusal(error, id_is_taken=False) for error in errors}
+        return {error["index"]: name_refusal(error) for error in errors}
 
     def _replace(self, records: Sequence[bytes], in_time: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """Replace records, and return the errors that belong to single records."""
@@ -191,7 +191,7 @@ class Target:
         for error in answer.get("writeErrors", ()):
             # A command of a killed run may still arrive: then the server says that the id is taken.
             if error["code"] in {DUPLICATE_KEY, *REFUSALS} and not _is_of_id(error):
-                return _refusal(error, id_is_taken=False)
+                return name_refusal(error)
         return None
 
     def _insert(self, records: Sequence[bytes]) -> list[Mapping[str, Any]]:
@@ -221,7 +221,7 @@ class Target:
                     del others[row]
                 else:
                     others[row] = True
-        return {row: _refusal(errors[row], id_is_taken) for row, id_is_taken in others.items()}
+        return {row: name_refusal(errors[row], id_is_taken) for row, id_is_taken in others.items()}
 
     def _warn_of_times(self, records: Sequence[bytes]) -> None:
         if not self._warned_of_times and any(map(has_empty_time, records)):
@@ -277,7 +277,8 @@ def _replacement(condition: Mapping[str, Any], raw: bytes) -> ReplaceOne[Any] | 
     return ReplaceOne(condition, RawBSONDocument(raw, RAW))
 
 
-def _refusal(error: Mapping[str, Any], id_is_taken: bool) -> str:
+def name_refusal(error: Mapping[str, Any], id_is_taken: bool = False) -> str:
+    """Return why the server refused to write a record, by the error that belongs to it."""
     code: int = error["code"]
     if code == DUPLICATE_KEY:
         # An equal id of another type may occupy it, as 7 and 7.0 are equal.

@@ -8,13 +8,14 @@ from itertools import islice
 from typing import Any
 
 from dedup_job.mongo.ids import extended
+from dedup_job.mongo.marks import CHANGED
 from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.report.terminal import count_row, format_id, more_row
 
 # Ids shown as text, and in JSON.
 SHOWN, LISTED = 5, 100
 # Reasons for a dropped record to stay in the source.  The other reasons are refusals of the archive.
-CHANGED, KEEPER, UNMOVABLE = "changed", "keeper", "unmovable"
+KEEPER, UNMOVABLE = "keeper", "unmovable"
 MEANS = {
     CHANGED: "since they were judged; `sync` decides them again",
     KEEPER: "the kept record is not in the source any more, or has another text; `sync` decides them again",

@@ -100,8 +100,45 @@ def test_a_record_that_changed_since_it_was_judged_is_named_and_not_marked(decid
 
     done = answer(decided, "mark", "--yes")
 
-    assert (done["changed"], done["cleared"]) == ([changed], 1)
+    assert (done["unmarked"], done["cleared"]) == ({"changed": {"count": 1, "ids": [changed]}}, 1)
     assert rounded(marks(decided)) == {key: one for key, one in dropped(decided).items() if key != changed}
+
+
+def test_marks_that_a_rule_of_the_source_refuses_are_named_by_the_rule(decided: Job) -> None:
+    refused, twin, *others = dropped(decided)
+    decided.source.update_one({"_id": refused}, {"$set": {"closed": True}})
+    decided.command("sync", "--yes")
+    rule = {"$nor": [{"closed": True, "dedup": {"$exists": True}}]}
+    decided.database.command("collMod", decided.source.name, validator=rule)
+
+    done = decided.command("mark", "--yes", "--json")
+
+    assert done.returncode == 3
+    assert json.loads(done.stdout)["unmarked"] == {"validator": {"count": 1, "ids": [refused]}}
+    assert set(marks(decided)) == {twin, *others}
+    assert "no mark: validator" in decided.command("mark", "--yes").stdout
+
+
+def test_marks_that_a_unique_index_refuses_are_named(decided: Job) -> None:
+    decided.source.create_index("dedup.run", unique=True, sparse=True)
+
+    done = decided.command("mark", "--yes", "--json")
+
+    assert done.returncode == 3
+    assert json.loads(done.stdout)["unmarked"]["unique_index"]["count"] == len(dropped(decided)) - 1
+    assert len(marks(decided)) == 1
+
+
+def test_a_record_that_is_too_large_for_a_mark_is_named(decided: Job) -> None:
+    large, *others = dropped(decided)
+    decided.source.update_one({"_id": large}, {"$set": {"padding": "x" * (15 << 20)}})
+    decided.command("sync", "--yes")
+
+    done = decided.command("mark", "--yes", "--json")
+
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["unmarked"] == {"unmarkable": {"count": 1, "ids": [large]}}
+    assert set(marks(decided)) == set(others)
 
 
 def test_other_content_in_the_field_is_refused_before_anything_is_written(decided: Job) -> None:

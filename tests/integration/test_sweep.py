@@ -195,6 +195,7 @@ def test_collections_that_cannot_be_an_archive_are_refused_by_name(decided: Job)
     database.create_collection("small", capped=True, size=1 << 20)
     database.create_collection("times", timeseries={"timeField": "at"})
     database.create_collection("folded", collation={"locale": "en", "strength": 2})
+    database["passing"].create_index("seen", expireAfterSeconds=60)
 
     assert "is the source itself" in refused(decided, "pages")
     assert "of a ledger" in refused(decided, "other.dedup.dropped")
@@ -202,6 +203,7 @@ def test_collections_that_cannot_be_an_archive_are_refused_by_name(decided: Job)
     assert "is a capped collection" in refused(decided, "small")
     assert "is a timeseries" in refused(decided, "times")
     assert "default collation" in refused(decided, "folded")
+    assert "the index seen_1, by which the server deletes records" in refused(decided, "passing")
     if decided.has_copies:
         assert "is the target itself" in refused(decided, "unique")
 
