@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dedup_job import errors
-from dedup_job.errors import ConfigError, DedupError, StorageFull
+from dedup_job.errors import ConfigError, DedupError, StorageFull, Unreachable
 from dedup_job.pipeline.process_memory import available_bytes
 
 if TYPE_CHECKING:
@@ -129,9 +129,11 @@ def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
         name: Name of the application, as Spark's pages show it.
 
     Raises:
-        ConfigError: If a package or Java is missing, or Spark does not start.
+        ConfigError: If a package or Java is missing, or is too old.
+        Unreachable: If no master answers.
     """
     _check_installed()
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -158,6 +160,11 @@ def session(cluster: Cluster, name: str) -> Iterator[SparkSession]:
     except PySparkRuntimeError:
         raise ConfigError(
             "Spark does not start: it needs Java 17 or newer; see what Java says above"
+        ) from None
+    except Py4JError as error:
+        raise Unreachable(
+            f"Spark does not start on {cluster.master or 'the master of spark-submit'} ({_class_of(error)}): "
+            "is the address in [engine] master right, and does a master run there?"
         ) from None
     spark.sparkContext.setLogLevel("ERROR")
     try:

@@ -488,3 +488,13 @@ def test_rounds_settle_what_one_machine_settles(spark: Any, tmp_path: Path) -> N
     table = spark.createDataFrame(np.stack(edges, axis=1).tolist(), "later bigint, earlier bigint")
     found = sorted(row.text for row in dropped_in_rounds(table, 0, str(tmp_path)).collect())
     assert found == dropped(edges).tolist()
+
+
+@pytest.mark.long
+def test_a_master_that_is_not_there_is_named(job: Job) -> None:
+    job.source.insert_one({"_id": 1, "text": "one text"})
+
+    done = job.command("backfill", "--engine", "spark", "--set", "engine.master=sparkk://nowhere")
+
+    assert done.returncode == 69
+    assert "Spark does not start on sparkk://nowhere" in done.stderr
