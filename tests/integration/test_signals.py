@@ -210,8 +210,8 @@ def pause(pids: Iterable[int]) -> None:
 def test_a_signal_ends_a_run_whose_workers_hang(filled: Job) -> None:
     filled.set("limits", record_seconds=HOUR)
     with halted(filled, 50) as process:
+        assert becomes(lambda: len(descendants(process.pid)) >= 3)
         workers = descendants(process.pid)
-        assert len(workers) >= 3
         pause(workers)
         go_on(process)
         process.send_signal(signal.SIGTERM)
