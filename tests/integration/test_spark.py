@@ -233,16 +233,14 @@ def test_what_the_target_refuses_of_the_best_records_is_decided_locally(
     other = another_job()
     for one in (job, other):
         one.database.create_collection("unique", validator={"score": {"$ne": 0}})
-    replaced = list[int]()
-
-    def count(batch: Any, plan: Any) -> None:
-        replaced.append(len(plan.displaced))
 
     here = job.decide("backfill").counts
+    there = on_spark(other)
 
     assert here.refused
-    assert on_spark(other, observe=count).counts.read == here.read
-    assert sum(replaced) > 0
+    assert there.counts.read == here.read
+    assert there.replaced is not None
+    assert there.replaced.replaced > 0
     assert set(other.outcome()[0]) == set(job.outcome()[0])
     assert differences(other) == []
 
