@@ -537,9 +537,9 @@ class Plan:
         """Give some rows another verdict, and promote duplicates that were dropped because of these rows.
 
         No record may be dropped because of a keeper that is not in the target.  Of such a keeper's duplicates
-        the first of each distinct text becomes unique, and further copies of that text become its exact
-        duplicates.  (Two different texts near the lost keeper need not be near each other, so neither is
-        dropped because of the other.)
+        the first of each distinct text becomes unique, with `[match] prefer` the best, and further copies of
+        that text become its exact duplicates.  (Two different texts near the lost keeper need not be near
+        each other, so neither is dropped because of the other.)
 
         Args:
             failed: The new verdicts, by row.
@@ -572,10 +572,15 @@ class Promotions:
         self._duplicates: dict[int | bytes, dict[bytes, deque[int]]] = {}
         self._promoted: set[int] = set()
         kept: dict[bytes, int] = {}
+        order = list(range(len(plan)))
         if plan.ranks is not None:
             # With `[match] prefer`, a keeper may come after its duplicates.
             kept = {plan.ids[row]: row for row in plan.rows(*COPYING_ACTIONS)}
-        for row, (raw_id, verdict) in enumerate(zip(plan.ids, plan.verdicts, strict=True)):
+            # The last key of `lexsort` counts most; rows with equal ranks stay in order.
+            order = np.lexsort((~plan.ranks).T[::-1]).tolist()
+        self._place = {row: place for place, row in enumerate(order)}
+        for row in order:
+            raw_id, verdict = plan.ids[row], plan.verdicts[row]
             if verdict.action in COPYING_ACTIONS:
                 kept[raw_id] = row
             elif verdict.match is not None:
@@ -600,15 +605,18 @@ class Promotions:
         for keeper in lost:
             for text, rows in self._duplicates.pop(keeper, {}).items():
                 others = orphans.get(text)
-                orphans[text] = rows if others is None else deque(sorted((*others, *rows)))
+                orphans[text] = rows if others is None else self._merge(others, rows)
         for row, verdict in failed.items():
             self._verdicts[row] = verdict
         self._promoted.difference_update(failed)
         promoted = (self._promote(text, rows) for text, rows in orphans.items())
         return sorted(row for row in promoted if row is not None)
 
+    def _merge(self, rows: deque[int], others: deque[int]) -> deque[int]:
+        return deque(sorted((*rows, *others), key=self._place.__getitem__))
+
     def _promote(self, text: bytes, rows: deque[int]) -> int | None:
-        """Keep the first of some rows with the same text; the others become its duplicates."""
+        """Keep the first or best of some rows with the same text; the others become its duplicates."""
         # A row may have failed itself.
         while rows and self._verdicts[rows[0]].action is not Action.DUPLICATE:
             rows.popleft()

@@ -207,6 +207,23 @@ def test_records_of_one_group_have_the_similarity_that_they_have_without_groups(
     assert other.rows("dropped") == preferring.rows("dropped")
 
 
+def test_of_copies_that_lose_a_refused_keeper_the_best_is_kept(preferring: Job) -> None:
+    preferring.set("match", prefer=RULES["score"])
+    words = [f"word{number}" for number in range(41)]
+    refused, text = " ".join(words[:40]), " ".join(words[1:])
+    texts = {1: (refused, 9), 2: (text, 1), 3: (text, 5), 4: (text, 5)}
+    preferring.source.insert_many(
+        [{"_id": number, "text": text, "score": score} for number, (text, score) in texts.items()]
+    )
+    preferring.database.create_collection("unique", validator={"score": {"$ne": 9}})
+
+    preferring.decide("backfill")
+
+    assert kept(preferring) == {3}
+    assert dropped(preferring) == {2: 3, 4: 3}
+    assert differences(preferring) == []
+
+
 def test_records_that_the_target_refuses_count_as_if_they_had_never_come(preferring: Job) -> None:
     job, dice = preferring, Random(11)
     job.database.create_collection("unique", validator={"bad": {"$exists": False}})
