@@ -15,9 +15,13 @@ from dedup_job.pipeline.context import RecordLookup
 from dedup_job.records import chunked, digest
 from dedup_job.text.characters import is_cjk
 
-GROUPS = Check("group_differs", "a dropped record of another group ([match] within) than its keeper")
+GROUPS = Check(
+    "group_differs", "a dropped record of another group ([match] within) than its keeper", of_sample=False
+)
 SIMILARITIES = Check(
-    "similarity_differs", "a near duplicate that is not as similar to its keeper as its row says"
+    "similarity_differs",
+    "a near duplicate that is not as similar to its keeper as its row says",
+    of_sample=False,
 )
 
 # Near duplicates whose similarity is computed again, and characters above which a text is left out.

@@ -13,8 +13,7 @@ import pytest
 from dedup_job import config
 from dedup_job.commands.backfill import adopt
 from dedup_job.commands.report import DryRun, dry_run
-from dedup_job.commands.spark_backfill import decide as spark_backfill
-from dedup_job.errors import ConfigError, GuardStop, NotPermitted, StateError
+from dedup_job.errors import GuardStop, NotPermitted, StateError
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline import guards
 from dedup_job.pipeline.context import Context
@@ -313,17 +312,6 @@ def test_values_of_several_types_get_a_warning(preferring: Job, monkeypatch: pyt
 
     assert len(warnings) == 1
     assert "score holds values of several types in the first 20 records (text 15, number 5)" in warnings[0]
-
-
-def test_spark_refuses(preferring: Job) -> None:
-    job = preferring
-    job.set("engine", kind="spark", work=str(job.folder))
-    job.source.insert_many(chained_records(20, seed=1))
-    with (
-        pytest.raises(ConfigError, match=r"\[match\] prefer: Spark does not support it; use --engine local"),
-        Context(config.check_settings(job.tables, "test")) as context,
-    ):
-        spark_backfill(context, lambda batch, plan: None)
 
 
 @pytest.mark.parametrize("command", [("sweep", "--archive", "old", "--yes"), ("promote", "--yes")])

@@ -284,11 +284,6 @@ def test_a_bad_reference_is_refused_by_name_before_anything_is_written(
     assert referring.hash() == before
 
 
-def test_spark_refuses_references_by_name(referring: Job) -> None:
-    code, line = told(referring.command("backfill", "--engine", "spark"))
-    assert (code, "[[reference]]" in line) == (78, True), line
-
-
 @inline
 @pytest.mark.longest
 def test_killed_at_every_command_and_run_again_nothing_differs(

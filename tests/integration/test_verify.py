@@ -21,6 +21,7 @@ from pymongo import MongoClient
 
 from dedup_job import config
 from dedup_job.audit.audit_checks import HEAD_CHECKS, LEDGER, NUMBERS, RECORDS, VerifyResult
+from dedup_job.audit.reread_checks import SIMILARITIES
 from dedup_job.audit.sqlite_store import AuditDatabase
 from dedup_job.cli import commands
 from dedup_job.commands import verify
@@ -41,7 +42,7 @@ from tests.support.job import RAW, Job
 KILLED = ("-m", "tests.support.kill_at_command")
 DECODED: CodecOptions[Any] = CodecOptions(tz_aware=True)
 EVERYTHING = 1_000_000
-WHOLE_ALONE = {kind.name for kind in (*HEAD_CHECKS, *RECORDS) if not kind.of_sample}
+WHOLE_ALONE = {kind.name for kind in (*HEAD_CHECKS, *RECORDS, SIMILARITIES) if not kind.of_sample}
 
 
 Copies = dict[str, list[RawBSONDocument]]

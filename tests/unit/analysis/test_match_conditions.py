@@ -58,7 +58,7 @@ def test_explanations_agree_with_the_job_on_generated_pairs() -> None:
     seen = set()
     for chosen in RECIPES.values():
         fingerprinter = made(chosen)
-        planted = list(samples(90, seed=5, mix=Mix(length=120)))
+        planted = list(samples(90, seed=11, mix=Mix(length=120)))
         raws = [encode(sample.record) for sample in planted]
         prints, texts = fingerprinter(raws), chosen.reader.texts(raws)[0]
         place = {sample.record["_id"]: row for row, sample in enumerate(planted)}

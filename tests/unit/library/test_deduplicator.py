@@ -191,7 +191,7 @@ def test_what_is_removed_leaves_the_matches_with_others_as_they_were() -> None:
     ours = Deduplicator()
     ours.add_all(enumerate(texts))
     before = [ours.find(text) for text in texts[:100]]
-    gone = set(list(ours)[-200:])
+    gone = set(list(ours)[::2])
     for key in gone:
         ours.remove(key)
     after = [ours.find(text) for text in texts[:100]]
