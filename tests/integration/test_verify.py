@@ -361,7 +361,7 @@ def test_a_planted_difference_is_named_and_nothing_else_is(
 
 def test_every_kind_of_difference_is_planted_by_a_test() -> None:
     planted = set().union(*(expected for _, expected in DIFFERENCES))
-    assert planted == {kind.name for kind in (*LEDGER, *HEAD_CHECKS, *RECORDS)}
+    assert planted == {kind.name for kind in (*LEDGER, *HEAD_CHECKS, *RECORDS, SIMILARITIES)}
 
 
 def test_the_samples_are_ids_and_say_what_the_source_holds(decided: Job) -> None:
