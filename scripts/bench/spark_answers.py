@@ -130,7 +130,7 @@ def dropped_in_one_batch(client: MongoClient[dict[str, Any]], prefer: str) -> Ma
     """Return the match of each dropped record if all records of the source are decided in one batch."""
     recipe = recipe_of(prefer=[prefer])
     fingerprint = Fingerprinter(recipe)
-    raws = [record.raw for record in client[DATABASE].pages.with_options(RAW).find().sort("_id", 1)]
+    raws = [bytes(record.raw) for record in client[DATABASE].pages.with_options(RAW).find().sort("_id", 1)]
     ids, prints = list(map(id_of, raws)), fingerprint(raws)
     keepers = Keepers(recipe, 1 << 40, KeeperRefetch(lambda ids: [], fingerprint))
     entered = keepers.add_texts(RawIds.of(ids), prints)
