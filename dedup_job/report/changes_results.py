@@ -12,7 +12,7 @@ from typing import Any
 from dedup_job.mongo.ids import extended
 from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.records import Action
-from dedup_job.report.terminal import count_row, format_row, more_row
+from dedup_job.report.terminal import count_row, format_id, format_row, more_row
 
 # Ids shown as text.
 SAMPLES = 5
@@ -150,3 +150,37 @@ class ChangesResult:
         if self.missed or any(records.counts for records in outdated):
             lines.append("  to bring the target up to date: dedup-job sync")
         return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
+
+
+# Ids of each reason that are shown as text, and in JSON.
+IDS_SHOWN, IDS_LISTED = 5, 100
+
+
+class IdsByReason(dict[str, IdList]):
+    """Ids of records that a command left as they were, by reason."""
+
+    def add(self, reasons: Mapping[bytes, str]) -> None:
+        """Add records: the reason of each, by raw id."""
+        for reason in dict.fromkeys(reasons.values()):
+            ids = self.setdefault(reason, IdList())
+            ids.extend(raw_id for raw_id, why in reasons.items() if why == reason)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the number of records and the first ids, by reason."""
+        return {
+            reason: {"count": len(ids), "ids": list(map(extended, islice(ids, IDS_LISTED)))}
+            for reason, ids in self.items()
+        }
+
+    def lines(self, label: str, means: Mapping[str, str], otherwise: str) -> Iterator[str]:
+        """Yield a line for each reason, and lines with the first ids.
+
+        Args:
+            label: Stands before each reason.
+            means: What reasons mean.
+            otherwise: What all other reasons mean.
+        """
+        for reason, ids in self.items():
+            yield count_row(f"{label}: {reason}", len(ids), means.get(reason, otherwise))
+            yield from (f"    {format_id(extended(raw_id))}" for raw_id in islice(ids, IDS_SHOWN))
+            yield from more_row(len(ids), IDS_SHOWN, "    ", "--json lists up to 100")

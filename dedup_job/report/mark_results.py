@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
-from dedup_job.mongo.ids import extended
 from dedup_job.mongo.marks import CHANGED
-from dedup_job.mongo.spilled_id_list import IdList
-from dedup_job.report.terminal import count_row, format_id, more_row
+from dedup_job.report.changes_results import IdsByReason
+from dedup_job.report.terminal import count_row
 
-# Ids shown as text, and in JSON.
-SHOWN, LISTED = 5, 100
 UNMARKABLE = "unmarkable"
 MEANS = {
     CHANGED: "since they were judged, so they have no mark; `sync` decides them again",
@@ -44,16 +40,14 @@ class MarkResult:
     marked: int = 0
     already: int = 0
     cleared: int = 0
-    unmarked: dict[str, IdList] = field(default_factory=dict)
+    unmarked: IdsByReason = field(default_factory=IdsByReason)
     seconds: float = 0.0
 
     def add(self, marked: int, already: int, unmarked: Mapping[bytes, str]) -> None:
         """Count some more records; `unmarked` says why records have no mark."""
         self.marked += marked
         self.already += already
-        for reason in dict.fromkeys(unmarked.values()):
-            ids = self.unmarked.setdefault(reason, IdList())
-            ids.extend(raw_id for raw_id, why in unmarked.items() if why == reason)
+        self.unmarked.add(unmarked)
 
     @property
     def exit_code(self) -> int:
@@ -70,10 +64,7 @@ class MarkResult:
             "marked": self.marked,
             "already": self.already,
             "cleared": self.cleared,
-            "unmarked": {
-                reason: {"count": len(ids), "ids": list(map(extended, islice(ids, LISTED)))}
-                for reason, ids in self.unmarked.items()
-            },
+            "unmarked": self.unmarked.as_json(),
             "seconds": round(self.seconds, 3),
         }
 
@@ -87,11 +78,5 @@ class MarkResult:
         lines.append(count_row("marked before", self.already))
         if not self.is_preview:
             lines.append(count_row("mark taken away", self.cleared))
-        for reason, ids in self.unmarked.items():
-            label = f"no mark: {reason}"
-            lines.append(
-                count_row(label, len(ids), MEANS.get(reason, "a rule of the source refuses the mark"))
-            )
-            lines += [f"    {format_id(extended(raw_id))}" for raw_id in islice(ids, SHOWN)]
-            lines += more_row(len(ids), SHOWN, "    ", "--json lists up to 100")
+        lines += self.unmarked.lines("no mark", MEANS, "a rule of the source refuses the mark")
         return "\n".join([*lines, f"  {self.seconds:,.1f} s"])

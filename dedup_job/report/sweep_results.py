@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
-from dedup_job.mongo.ids import extended
 from dedup_job.mongo.marks import CHANGED
-from dedup_job.mongo.spilled_id_list import IdList
-from dedup_job.report.terminal import count_row, format_id, more_row
+from dedup_job.report.changes_results import IdsByReason
+from dedup_job.report.terminal import count_row
 
-# Ids shown as text, and in JSON.
-SHOWN, LISTED = 5, 100
 # Reasons for a dropped record to stay in the source.  The other reasons are refusals of the archive.
 KEEPER, UNMOVABLE = "keeper", "unmovable"
 MEANS = {
@@ -45,18 +41,13 @@ class SweepResult:
     is_preview: bool = False
     moved: int = 0
     already: int = 0
-    stay: dict[str, IdList] = field(default_factory=dict)
+    stay: IdsByReason = field(default_factory=IdsByReason)
     seconds: float = 0.0
 
     def add(self, moved: int, stay: Mapping[bytes, str]) -> None:
         """Count some more records."""
         self.moved += moved
-        for reason in dict.fromkeys(stay.values()):
-            self.add_staying(reason, (raw_id for raw_id, why in stay.items() if why == reason))
-
-    def add_staying(self, reason: str, ids: Iterable[bytes]) -> None:
-        """Count some more records that stay in the source."""
-        self.stay.setdefault(reason, IdList()).extend(ids)
+        self.stay.add(stay)
 
     @property
     def exit_code(self) -> int:
@@ -72,10 +63,7 @@ class SweepResult:
             "archive": self.archive,
             "moved": self.moved,
             "already": self.already,
-            "stay": {
-                reason: {"count": len(ids), "ids": list(map(extended, islice(ids, LISTED)))}
-                for reason, ids in self.stay.items()
-            },
+            "stay": self.stay.as_json(),
             "seconds": round(self.seconds, 3),
         }
 
@@ -87,8 +75,5 @@ class SweepResult:
             lines = [f"sweep {self.run}: from {self.source} to {self.archive}"]
         lines.append(count_row("to move" if self.is_preview else "moved", self.moved))
         lines.append(count_row("moved before", self.already))
-        for reason, ids in self.stay.items():
-            lines.append(count_row(f"stay: {reason}", len(ids), MEANS.get(reason, "a rule of the archive")))
-            lines += [f"    {format_id(extended(raw_id))}" for raw_id in islice(ids, SHOWN)]
-            lines += more_row(len(ids), SHOWN, "    ", "--json lists up to 100")
+        lines += self.stay.lines("stay", MEANS, "a rule of the archive")
         return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
