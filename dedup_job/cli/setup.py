@@ -18,10 +18,10 @@ from dedup_job.cli.options import (
     load_reporting_settings,
     output_options,
 )
-from dedup_job.commands.init import CollectionName, Draft
 from dedup_job.errors import DedupError, UsageError
 
 if TYPE_CHECKING:
+    from dedup_job.commands.init import CollectionName
     from dedup_job.mongo.server import Catalog
 # Names or fields in a proposal.
 SHOWN = 12
@@ -55,7 +55,7 @@ def init(
       dedup-job init -c shop.toml
       dedup-job init -c shop.toml --source shop.pages --field title --field body
     """
-    from dedup_job.commands.init import check_new_file, write_settings
+    from dedup_job.commands.init import Draft, check_new_file, write_settings
 
     check_new_file(config)
     uri_file, reports = options["uri_file"], options["reports"]
@@ -89,6 +89,8 @@ def init(
 
 
 def _parse_place(option: str, given: str) -> CollectionName:
+    from dedup_job.commands.init import CollectionName
+
     try:
         return CollectionName.named(given)
     except ValueError as error:
@@ -108,6 +110,8 @@ def _ask_for_places(
     Raises:
         UsageError: If the input ends before the last answer.
     """
+    from dedup_job.commands.init import CollectionName
+
     catalog = _open_catalog(stack, config, options)
     try:
         from_place = _parse_place("--source", source) if source else _ask_for_source(catalog)
@@ -137,6 +141,8 @@ def _open_catalog(stack: ExitStack, config: Path, options: dict[str, Any]) -> Ca
 
 
 def _ask_for_source(catalog: Catalog | None) -> CollectionName:
+    from dedup_job.commands.init import CollectionName
+
     databases = _query(catalog, lambda server: server.databases())
     database = _ask_for_name("source: database", databases)
     collections = _query(catalog, lambda server: server.collections(database))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
+import subprocess
+import sys
 
 import click
 import pytest
@@ -15,6 +17,14 @@ from dedup_job.cli.options import SECTIONS
 
 # The commands that start as many worker processes as the settings say.
 WITH_WORKERS = {"backfill", "run", "report", "history", "estimate", "sync", "tune", "evaluate", "fit-idf"}
+
+
+def test_the_help_loads_neither_the_driver_nor_compiled_code() -> None:
+    # They take more than a second, and the fork server must start before they load: see `preload_workers`.
+    heavy = {"numba", "numpy", "pydantic", "pymongo"}
+    loaded = f"import sys, dedup_job.__main__; print(sorted({heavy} & {{*sys.modules}}))"
+    run = subprocess.run([sys.executable, "-c", loaded], capture_output=True, check=True, text=True)
+    assert run.stdout == "[]\n"
 
 
 def test_each_command_is_in_one_section() -> None:
