@@ -10,8 +10,8 @@ from dedup_job.records import Batch, Plan
 from dedup_job.report.evidence import DuplicatePair, Reservoir, pair_json, pair_lines
 from dedup_job.report.terminal import wrap_text
 
-# Pairs that are compared.
-COMPARED = 1_000
+# Pairs that are compared: with 500, the share is known to about 4 % of all (95 % of the time).
+COMPARED = 500
 SETTING = '[match] numbers = "distinguish"'
 
 

@@ -85,6 +85,8 @@ class Mix:
     odd: float = 0.02
     #: Of the texts: those in HTML.
     html: float = 0.5
+    #: Whether all texts are English.
+    english: bool = False
 
     def __post_init__(self) -> None:
         if self.duplicates + self.templates + self.odd > 1:
@@ -173,7 +175,7 @@ class Corpus:
                 return number, self._text(its_rng, fate)
 
     def _text(self, rng: Random, fate: Fate) -> str:
-        tongues = _tongues(rng)
+        tongues = (languages()[1],) if self.mix.english else _tongues(rng)
         if fate == "template":
             return templated(rng, tongues, self.seed)
         size = self.mix.length * math.exp(rng.gauss(0, self.mix.spread))

@@ -1,12 +1,13 @@
 """Time `dedup-job backfill`, MongoDB to MongoDB, against the usual job and against the unavoidable steps.
 
     python -m scripts.bench.end_to_end [docs.jsonl.gz ...] [--baseline seed_baseline.py] [--generated 200000]
-        [--runs 3] [--workers 2] [--quick] [--before DIR [--night]]
+        [--texts mixed,short,english] [--runs 3] [--workers 2] [--quick] [--before DIR [--night]]
 
-All candidates work on the same records: JSON objects with `_id` and `data`, one per line, or made-up records
-with HTML. The usual job works in memory. The candidates take turns. Each is timed as a whole process,
-including start-up, and by its own clock, which excludes loading. Processor seconds are of all its processes;
-mongod's are in a column of their own.
+All candidates work on the same records: JSON objects with `_id` and `data`, one per line, or made-up records,
+half of them in HTML. Made-up texts are mixed, in Chinese or English or both, of about 300 characters; short,
+of 40 characters; or english, of about 3,000. The usual job works in memory. The candidates take turns. Each
+is timed as a whole process, including start-up, and by its own clock, which excludes loading. Processor
+seconds are of all its processes; mongod's are in a column of their own.
 
 The floor is the time of the unavoidable steps: a bare find, a bare parse of the HTML, the bare segmenter, and
 a bare insert_many of the kept records, for the same records on as many processes as there are workers.
@@ -48,6 +49,12 @@ from scripts.bench.measure import (
 from scripts.dev.local_mongod import Server, open_server
 
 HEADER = ("records", "who", "documents/s, whole", "own clock", "CPU s", "mongod CPU s", "peak MB", "kept")
+# What can be made up; all records have a text.
+MIXES = {
+    "mixed": Mix(odd=0),
+    "short": Mix(odd=0, length=40, spread=0, templates=0),
+    "english": Mix(odd=0, length=3_000, spread=0.3, templates=0, english=True),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +66,11 @@ class Outcome:
     kept: int
 
 
-def made_up(count: int, folder: Path) -> Path:
-    """Write made-up records, all of them with a text, and return the file."""
-    file = folder / f"{count}.jsonl"
+def made_up(count: int, mix: str, folder: Path) -> Path:
+    """Write made-up records, and return the file."""
+    file = folder / f"{mix}-{count}.jsonl"
     with file.open("w", encoding="utf-8") as lines:
-        for record in generate(count, mix=Mix(odd=0)):
+        for record in generate(count, mix=MIXES[mix]):
             lines.write(json.dumps({"_id": str(record["_id"]), "data": record["data"]}) + "\n")
     return file
 
@@ -192,7 +199,11 @@ def show_floor(name: str, count: int, floors: Sequence[Floor]) -> None:
 def sources(args: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Path]]:
     """Yield the name of each set of records, and its file."""
     yield from ((file.resolve().parent.name, file) for file in args.files)
-    yield from ((f"{count:,} made up", made_up(count, folder)) for count in args.generated)
+    yield from (
+        (f"{count:,} {mix} made up", made_up(count, mix, folder))
+        for mix in args.texts.split(",")
+        for count in args.generated
+    )
 
 
 def main() -> None:
@@ -205,6 +216,7 @@ def main() -> None:
     parser.add_argument(
         "--generated", type=numbers, default=[200_000], help='sizes of made-up sets; "" for none'
     )
+    parser.add_argument("--texts", default="mixed", help="kinds of made-up texts: mixed, short, english")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--workers", default="2")
     parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout to compare with, alone")
