@@ -1,27 +1,36 @@
-"""Compile everything that a run needs, once after an installation, by deciding made-up records."""
+"""Compile everything that a run needs, once after an installation, by processing made-up records."""
 
 from __future__ import annotations
 
 import logging
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
+import numpy as np
 from bson import encode
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
 from dedup_job.index.keepers import KeeperRefetch, Keepers
+from dedup_job.native.arrays import Ragged
 from dedup_job.native.compiled import CACHE_FOLDER
 from dedup_job.pipeline import job
-from dedup_job.records import Batch
+from dedup_job.pipeline.fork_server import end_with_parent
+from dedup_job.records import Batch, Fingerprints, chunked
 from dedup_job.text.fields import TextFields
 
 log = logging.getLogger("dedup_job")
 
 # Enough records that the maps of the index are rebuilt in between.
 RECORDS, BATCH = 3_000, 500
+# Of a made-up fingerprint.
+SHINGLES = 50
+RECIPE = Recipe(Reader(TextFields(("text",))), 64, Matching())
 HAN = "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能下过子说产种面"
 ENGLISH = "the of and to in is that for it was with be by on not he his at this from have had but"
 
@@ -41,26 +50,81 @@ def ensure_compiled() -> None:
 def compile_code(advance: Callable[[int], object] = lambda records: None) -> float:
     """Compile everything that a run needs; the code is cached for other processes.
 
+    Two processes compile at the same time: this one the code that fingerprints, the other one the code that
+    decides.
+
     Args:
-        advance: Called with the number of made-up records that were decided since the last call.
+        advance: Called with the number of made-up records that were fingerprinted since the last call.
 
     Returns:
         The seconds that it took.
     """
     started = time.monotonic()
-    recipe = Recipe(Reader(TextFields(("text",))), 64, Matching())
-    fingerprint = Fingerprinter(recipe)
-    raws = {encode({"_id": n}): encode({"_id": n, "text": text}) for n, text in enumerate(_make_texts())}
-    # Without a cache, keepers are fetched and fingerprinted again.
-    keepers = Keepers(recipe, 0, KeeperRefetch(lambda ids: [{one: raws[one] for one in ids}], fingerprint))
-    for first in range(0, RECORDS, BATCH):
-        ids = list(raws)[first : first + BATCH]
-        batch = Batch(ids, [raws[raw_id] for raw_id in ids])
-        job.decide_in_memory(batch, fingerprint(batch.raws), recipe.matching, keepers)
-        advance(len(batch))
+    other = get_context("spawn").Process(target=_decide_in_other_process, daemon=True)
+    other.start()
+    _fingerprint_texts(advance)
+    other.join()
+    if other.exitcode:
+        # Here the error has its message and exit code.
+        _decide_fingerprints()
     if CACHE_FOLDER is not None:
         _marker(CACHE_FOLDER).touch()
     return time.monotonic() - started
+
+
+def _fingerprint_texts(advance: Callable[[int], object]) -> None:
+    fingerprint = Fingerprinter(RECIPE)
+    raws = [encode({"_id": number, "text": text}) for number, text in enumerate(_make_texts())]
+    for some in chunked(raws, BATCH):
+        fingerprint(some)
+        advance(len(some))
+
+
+def _decide_in_other_process() -> None:
+    """Compile the code that decides; what goes wrong is told by the first process, which tries it too."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+    sys.stderr = None
+    _decide_fingerprints()
+
+
+def _decide_fingerprints() -> None:
+    prints = _make_fingerprints()
+    rows = {encode({"_id": row}): row for row in range(RECORDS)}
+    # Without a cache, the fingerprints of keepers are fetched again: here a record is no more than its id.
+    refetch = KeeperRefetch(
+        lambda ids: [{raw_id: raw_id for raw_id in ids}],
+        lambda raws: prints.take([rows[raw] for raw in raws]),
+    )
+    keepers = Keepers(RECIPE, 0, refetch)
+    for ids in chunked(list(rows), BATCH):
+        some = prints.take([rows[raw_id] for raw_id in ids])
+        job.decide_in_memory(Batch(ids, ids), some, RECIPE.matching, keepers)
+
+
+def _make_fingerprints() -> Fingerprints:
+    """Make up fingerprints of copies, exact and near, of records of the same batch and of earlier batches."""
+    random, half = np.random.default_rng(1), RECORDS // 2
+    # Two neighbours are copies of one another, and their copies come half of all records later.
+    origins = np.arange(RECORDS) // 2 * 2 % half
+    shingles = random.integers(0, 1 << 31, (RECORDS, SHINGLES), np.uint32)[origins]
+    # A near copy differs in a shingle.
+    shingles[half:, 0] += 1
+    shingles[3::4, 1] += 1
+    shingles.sort(axis=1)
+    digests = random.integers(0, 1 << 63, (RECORDS, 2), np.uint64)
+    digests[1::4] = digests[::4]
+    are_judged = np.ones(RECORDS, np.bool_)
+    return Fingerprints(
+        reasons=[""] * RECORDS,
+        bits=random.integers(0, 1 << 63, (RECORDS, 1), np.uint64)[origins],
+        has_fingerprint=are_judged,
+        keys=random.integers(0, 1 << 32, (RECORDS, RECIPE.matching.bands), np.uint32)[origins],
+        digests=digests,
+        hashes=digests,
+        shingles=Ragged(np.arange(RECORDS + 1) * SHINGLES, shingles.ravel()),
+        partial=~are_judged,
+    )
 
 
 def _make_texts() -> Iterator[str]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from dedup_job.pipeline import compile_code as module
 from dedup_job.pipeline.compile_code import compile_code, ensure_compiled, is_compiled
+from dedup_job.records import Plan
 
 
 @pytest.fixture
@@ -30,10 +32,25 @@ def test_the_first_use_says_that_it_compiles_and_the_second_does_not(
     ]
 
 
-def test_each_made_up_record_is_decided_once(folder: Path) -> None:
-    decided: list[int] = []
-    assert compile_code(decided.append) > 0
-    assert sum(decided) == module.RECORDS
+def test_each_made_up_record_is_fingerprinted_once(folder: Path) -> None:
+    fingerprinted: list[int] = []
+    assert compile_code(fingerprinted.append) > 0
+    assert sum(fingerprinted) == module.RECORDS
+
+
+def test_where_the_other_process_fails_this_one_compiles_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = SimpleNamespace(start=lambda: None, join=lambda: None, exitcode=1)
+    monkeypatch.setattr(module, "get_context", lambda method: SimpleNamespace(Process=lambda **_: failed))
+    decided: list[Plan] = []
+    decide = module.job.decide_in_memory
+    monkeypatch.setattr(
+        module.job, "decide_in_memory", lambda *of: decided.append(plan := decide(*of)) or plan
+    )
+    compile_code()
+    assert {verdict.reason for plan in decided for verdict in plan.verdicts} == {"", "exact", "near"}
+    assert is_compiled()
 
 
 def test_without_a_folder_for_the_code_nothing_is_compiled_ahead(
