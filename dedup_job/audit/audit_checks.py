@@ -247,8 +247,14 @@ RECORDS = (
 # Without copies the source itself has the kept records, beside the dropped ones; its owner may delete or
 # change any of them, which matters only where another record was dropped for it.
 KEEPER_MEANS = {
-    "keeper_missing": "a dropped record whose keeper is no longer in the source: `sync` decides it again",
-    "keeper_altered": "a dropped record whose keeper's text has changed: `sync` decides it again",
+    "keeper_missing": (
+        "a dropped record whose keeper is no longer in the source, or in the reference: `sync` decides it again "
+        "in the first case, `restore` keeps it in the second"
+    ),
+    "keeper_altered": (
+        "a dropped record whose keeper's text has changed: `sync` decides it again, or, if the keeper is a "
+        "reference record, `restore` keeps it"
+    ),
 }
 OF_A_TARGET = ("missing", "altered", "foreign", "duplicate_in_target")
 WITHOUT_COPIES = tuple(
