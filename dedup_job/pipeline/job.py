@@ -129,8 +129,10 @@ def run(job: Job) -> Counts:
 def find_adopted(batch: Batch, adopted: IdSet, target: KeptRecords) -> AdoptedIds:
     """Return the ids of a batch that the target had before the job first ran."""
     ids = adopted.among(batch.ids)
+    if not ids:
+        return AdoptedIds()
     raws = [raw for raw_id, raw in zip(batch.ids, batch.raws, strict=True) if raw_id in ids]
-    return AdoptedIds(ids, target.conflicting(raws) if raws else ())
+    return AdoptedIds(ids, target.conflicting(raws))
 
 
 def commit_in_parts(
