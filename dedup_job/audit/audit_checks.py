@@ -248,8 +248,8 @@ RECORDS = (
 # change any of them, which matters only where another record was dropped for it.
 KEEPER_MEANS = {
     "keeper_missing": (
-        "a dropped record whose keeper is no longer in the source: `sync` decides it again, or, if the keeper "
-        "was a reference record, `restore` keeps it"
+        "a dropped record whose keeper is no longer in the source: `sync` decides it again, or, if the "
+        "keeper was a reference record, `restore` keeps it"
     ),
     "keeper_altered": (
         "a dropped record whose keeper's text has changed: `sync` decides it again, or, if the keeper is a "
