@@ -1,7 +1,22 @@
 """The commands: their options, help and output; the only package that prints."""
 
 # Importing a module adds its commands to the group.
-from dedup_job.cli import check, correct, decide, inspect, measure, report, setup
-from dedup_job.cli.options import commands
+from dedup_job.cli import (
+    correct_commands,
+    look_commands,
+    run_commands,
+    source_commands,
+    start_commands,
+    tune_commands,
+)
+from dedup_job.cli.command_group import commands
 
-__all__ = ["check", "commands", "correct", "decide", "inspect", "measure", "report", "setup"]
+__all__ = [
+    "commands",
+    "correct_commands",
+    "look_commands",
+    "run_commands",
+    "source_commands",
+    "start_commands",
+    "tune_commands",
+]

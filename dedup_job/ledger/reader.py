@@ -21,7 +21,7 @@ from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import SHOWABLE, id_of, portions, selector
 from dedup_job.mongo.pages import Pages, prefetch
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.records import BACKFILL, NIGHTLY, SYNC, chunked
+from dedup_job.records import BACKFILL, NIGHTLY, SYNC, Counts, chunked
 
 PLANS_A_PAGE, PAGE_BYTES = 8, 16 << 20
 # Exit codes of runs that finished and reported all refusals.
@@ -81,6 +81,11 @@ class LedgerReader:
                 "from a backup, or, to decide everything again, drop the target and its .dedup collections"
             )
         return head
+
+    def counts(self) -> Counts:
+        """Return the numbers of all decisions; zeros if there is no ledger yet."""
+        head = self.head()
+        return head.counts if head else Counts()
 
     def _has_plans(self) -> bool:
         # With a time limit, as for the head: the server may wait for a majority for ever.

@@ -10,8 +10,12 @@ import tempfile
 from contextlib import suppress
 from multiprocessing import context, forkserver, get_context, resource_tracker
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dedup_job.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dedup_job.config import Settings
 
 PRELOAD = "dedup_job.pipeline.worker_preload"
 # From <sys/prctl.h>.
@@ -48,6 +52,17 @@ def fork_server() -> context.ForkServerContext:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return server
+
+
+def preload_workers(settings: Settings) -> None:
+    """Start the fork server early, so that it loads its code while this process loads its own.
+
+    Each takes about a second.  An error is ignored here: it is reported when workers are needed.
+    """
+    # With all processors busy nothing is gained, and a run that must give way to another would end later.
+    if settings.engine.kind == "local" and has_spare_processor():
+        with suppress(ConfigError, OSError):
+            fork_server()
 
 
 def has_spare_processor() -> bool:

@@ -10,14 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dedup_job.cli.options import (
-    CONFIG_OPTION,
-    Output,
-    commands,
-    common_options,
-    load_reporting_settings,
-    output_options,
-)
+from dedup_job.cli.command_group import commands
+from dedup_job.cli.options import CONFIG_OPTION, common_options, load_reporting_settings, output_options
+from dedup_job.cli.output import Output
 from dedup_job.errors import DedupError, UsageError
 
 if TYPE_CHECKING:

@@ -7,13 +7,8 @@ from typing import Any
 
 import click
 
-from dedup_job.cli.options import (
-    THRESHOLD_OPTION,
-    commands,
-    common_options,
-    prepare_settings,
-    workers_option,
-)
+from dedup_job.cli.command_group import commands
+from dedup_job.cli.options import THRESHOLD_OPTION, common_options, prepare_settings, workers_option
 from dedup_job.errors import UsageError
 
 

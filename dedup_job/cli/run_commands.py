@@ -1,4 +1,4 @@
-"""The commands backfill, run and estimate."""
+"""The commands estimate, report, backfill and run."""
 
 from __future__ import annotations
 
@@ -9,24 +9,107 @@ from typing import Any
 
 import click
 
+from dedup_job.cli.command_group import commands
 from dedup_job.cli.options import (
     ALLOW_OPTION,
-    add_marks,
-    commands,
     common_options,
     consent_from,
     consent_options,
+    file_options,
     load_reporting_settings,
-    preload_workers,
     prepare_settings,
-    publish_report,
     rate_options,
-    summary_text,
     workers_option,
 )
+from dedup_job.cli.run_report import ReportedRun, add_marks, publish_report, summary_text
 from dedup_job.errors import UsageError
+from dedup_job.pipeline.fork_server import preload_workers
 
 log = logging.getLogger("dedup_job")
+
+
+@commands.command("estimate")
+@click.option(
+    "--sample",
+    type=click.IntRange(50),
+    help="Records to read; default: depends on the size of the collection.",
+)
+@rate_options
+@workers_option
+@common_options
+def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
+    """Forecast time, memory and disk of a backfill.
+
+    The forecast comes from a sample of the whole collection, processed on this machine.  Writes nothing to
+    MongoDB.
+
+    \b
+    Example:
+      dedup-job estimate -c shop.toml
+    """
+    settings, output = prepare_settings(config, options)
+    preload_workers(settings)
+    from dedup_job.commands.estimate import estimate
+    from dedup_job.pipeline.context import Context
+    from dedup_job.report.progress import Progress
+
+    with (
+        Context(settings) as context,
+        Progress("estimate", sample, "docs") as progress,
+    ):
+        forecast = estimate(context, sample, progress.advance)
+    output.show(forecast.as_text(), forecast.as_json())
+    return 0
+
+
+@commands.command("report")
+@click.option(
+    "--mode",
+    type=click.Choice(["backfill", "run"]),
+    help="Which command to try; default: the one that is due.",
+)
+@click.option("--fresh", is_flag=True, help="Ignore earlier runs.")
+@click.option("--adopt", is_flag=True, help="Show what `backfill --adopt` would do.")
+@click.option("--limit", type=click.IntRange(1), help="Read at most this many records.")
+@file_options
+@consent_options
+@rate_options
+@workers_option
+@common_options
+def preview_run(
+    config: Path, mode: str | None, fresh: bool, adopt: bool, limit: int | None, **options: Any
+) -> int:
+    """Show what a backfill or a run would do.
+
+    With --html, also writes a page, one file for a browser: which records would be dropped, and why.  Writes
+    nothing to MongoDB.
+
+    \b
+    Examples:
+      dedup-job report -c shop.toml --html report.html
+      dedup-job report -c shop.toml --limit 100000 --save-pairs pairs.csv
+    """
+    if adopt and (fresh or mode == "run"):
+        raise UsageError("--adopt previews a backfill; leave out --fresh and --mode run")
+    settings, output = load_reporting_settings(config, options)
+    preload_workers(settings)
+    from dedup_job.commands.report import DryRun, dry_run, expected_reads, observe_all
+    from dedup_job.pipeline.context import Context
+    from dedup_job.report.monitoring import MonitoredRun
+    from dedup_job.report.progress import Progress
+
+    with (
+        MonitoredRun(settings, keeps_metrics=False),
+        ReportedRun(settings, options["file"], options["save_pairs"]) as reported,
+        Context(settings) as context,
+    ):
+        wanted = DryRun(mode, fresh, limit, consent_from(options), adopt)
+        with Progress("report", expected_reads(context, wanted)) as progress:
+            observe = observe_all(reported.observe, progress.observe)
+            summary = dry_run(context, wanted, observe, progress.advance)
+        text, values = reported.report(context, summary, is_done=False)
+        publish_report(output, settings, summary, text, values)
+    return 0
 
 
 @commands.command()
@@ -71,55 +154,6 @@ def nightly(config: Path, **options: Any) -> int:
       0 2 * * *  dedup-job run -c /etc/dedup/shop.toml --log json
     """
     return _decide("run", config, options)
-
-
-@commands.command("estimate")
-@click.option(
-    "--sample",
-    type=click.IntRange(50),
-    help="Records to read; default: depends on the size of the collection.",
-)
-@rate_options
-@workers_option
-@common_options
-def estimate_run(config: Path, sample: int | None, **options: Any) -> int:
-    """Forecast time, memory and disk of a backfill.
-
-    The forecast comes from a sample of the whole collection, processed on this machine.  Writes nothing to
-    MongoDB.
-
-    \b
-    Example:
-      dedup-job estimate -c shop.toml
-    """
-    settings, output = prepare_settings(config, options)
-    preload_workers(settings)
-    from dedup_job.commands.estimate import estimate
-    from dedup_job.pipeline.context import Context
-    from dedup_job.report.progress import Progress
-
-    with (
-        Context(settings) as context,
-        Progress("estimate", sample, "docs") as progress,
-    ):
-        forecast = estimate(context, sample, progress.advance)
-    output.show(forecast.as_text(), forecast.as_json())
-    return 0
-
-
-def _adopt(settings: Any, options: dict[str, Any]) -> None:
-    """Keep the target's own records, before the backfill decides the source's."""
-    from dedup_job.commands.backfill import adopt
-    from dedup_job.pipeline.context import Context
-    from dedup_job.report.progress import Progress
-
-    if settings.engine.kind == "spark":
-        raise UsageError("--adopt does not work with Spark; add --engine local")
-    with (
-        Context(settings) as context,
-        Progress("adopt", context.target_records.estimated_count()) as progress,
-    ):
-        adopt(context, progress.observe, consent_from(options))
 
 
 def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
@@ -173,3 +207,18 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
         if progress_of_ledger is not None:
             watch.done(summary, progress_of_ledger)
     return summary.exit_code
+
+
+def _adopt(settings: Any, options: dict[str, Any]) -> None:
+    """Keep the target's own records, before the backfill decides the source's."""
+    from dedup_job.commands.backfill import adopt
+    from dedup_job.pipeline.context import Context
+    from dedup_job.report.progress import Progress
+
+    if settings.engine.kind == "spark":
+        raise UsageError("--adopt does not work with Spark; add --engine local")
+    with (
+        Context(settings) as context,
+        Progress("adopt", context.target_records.estimated_count()) as progress,
+    ):
+        adopt(context, progress.observe, consent_from(options))

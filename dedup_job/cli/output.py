@@ -1,0 +1,74 @@
+"""Results of commands: to stdout, as text or JSON, and into files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dedup_job.errors import StorageFull
+from dedup_job.report.terminal import colour_text, has_colours, to_json_line
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Prints results to stdout, as text or JSON; everything else goes to stderr."""
+
+    as_json: bool
+
+    def show(self, text: str, values: dict[str, Any], exit_code: int = 0) -> None:
+        """Print a result; a closed pipe is no error, as the work is done.
+
+        Args:
+            text: The result for people.
+            values: The result as JSON values; the exit code is added.
+            exit_code: The exit code of the command.
+
+        Raises:
+            StorageFull: If stdout cannot be written.
+        """
+        try:
+            with suppress(BrokenPipeError):
+                if self.as_json:
+                    click.echo(to_json_line({**values, "exit_code": exit_code}))
+                else:
+                    click.echo(colour_text(text) if has_colours() else text)
+        except OSError as error:
+            raise StorageFull(
+                f"the work is done, but its report cannot be written: {error.strerror}"
+            ) from error
+
+    def stream(self, answers: Sequence[tuple[Callable[[], str], Callable[[], dict[str, Any]]]]) -> bool:
+        """Print some results at once, one per line.
+
+        Args:
+            answers: For each result, a function for its text and a function for its JSON values.
+
+        Returns:
+            Whether anybody is still reading.
+
+        Raises:
+            StorageFull: If stdout cannot be written.
+        """
+        lines = [to_json_line(values()) if self.as_json else text() for text, values in answers]
+        shown = "\n".join(lines)
+        try:
+            click.echo(colour_text(shown) if has_colours() and not self.as_json else shown)
+        except BrokenPipeError:
+            return False
+        except OSError as error:
+            raise StorageFull(f"the answers cannot be written: {error.strerror}") from error
+        return True
+
+
+def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Write one JSON object per line; raise StorageFull if the file cannot be written."""
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            file.writelines(to_json_line(row) + "\n" for row in rows)
+    except OSError as error:
+        raise StorageFull(f"{path} cannot be written: {error.strerror}") from None
