@@ -60,8 +60,8 @@ def show_history(config: Path, run: str | None, **options: Any) -> int:
     """
     settings, output = prepare_settings(config, options)
     from dedup_job.commands.history import count_records, list_runs, report_run
-    from dedup_job.commands.report import observe_all
     from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.job import observe_all
     from dedup_job.report.progress import Progress
     from dedup_job.report.run_table import TABLE_HEADER, run_line
 

@@ -93,8 +93,9 @@ def preview_run(
         raise UsageError("--adopt previews a backfill; leave out --fresh and --mode run")
     settings, output = load_reporting_settings(config, options)
     preload_workers(settings)
-    from dedup_job.commands.report import DryRun, dry_run, expected_reads, observe_all
+    from dedup_job.commands.dry_run import DryRun, dry_run, expected_reads
     from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.job import observe_all
     from dedup_job.report.monitoring import MonitoredRun
     from dedup_job.report.progress import Progress
 
@@ -165,10 +166,10 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
             raise UsageError(f"--{option} needs a target; with [target] copy = false there is none")
     preload_workers(settings)
     from dedup_job.commands.backfill import decide
-    from dedup_job.commands.report import observe_all
     from dedup_job.commands.sample_number_differences import compare_numbers
     from dedup_job.commands.status import expected_records, ledger_progress
     from dedup_job.pipeline.context import Context
+    from dedup_job.pipeline.job import observe_all
     from dedup_job.report.monitoring import MonitoredRun
     from dedup_job.report.number_differences import COMPARED, NearPairs
     from dedup_job.report.progress import Progress

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from dedup_job import __version__
 from dedup_job.analysis.forecast import Forecast
+from dedup_job.commands.dry_run import read_checked_head
 from dedup_job.commands.estimate import estimate
-from dedup_job.commands.report import read_checked_head
 from dedup_job.commands.status import describe_lease
 from dedup_job.config import Settings
 from dedup_job.errors import DedupError, LeaseHeld, NotPermitted, StorageFull, Unreachable

@@ -294,3 +294,13 @@ def make_verdicts(
     for row in np.flatnonzero((neighbours.rows < 0) | (judgement.keeper >= 0)).tolist():
         verdicts[row] = make_verdict(row)
     return verdicts
+
+
+def observe_all(*observers: Observe) -> Observe:
+    """Return an observer that calls these observers in turn."""
+
+    def observe(batch: Batch, plan: Plan) -> None:
+        for each in observers:
+            each(batch, plan)
+
+    return observe

@@ -10,7 +10,7 @@ import pytest
 from dedup_job import config
 from dedup_job.commands import verify
 from dedup_job.commands.backfill import decide
-from dedup_job.commands.report import DryRun, dry_run
+from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.errors import ConfigError
 from dedup_job.ledger.compatibility import Consent
 from dedup_job.pipeline.context import Context

@@ -9,7 +9,7 @@ import pytest
 from dedup_job import config
 from dedup_job.audit.audit_checks import VerifyResult
 from dedup_job.commands import status, verify
-from dedup_job.commands.report import DryRun, dry_run
+from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.mongo.source import Source
 from dedup_job.pipeline.context import Context
 from dedup_job.report.status_text import status_text

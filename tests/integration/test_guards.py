@@ -8,7 +8,7 @@ import pytest
 
 from dedup_job import config
 from dedup_job.commands.backfill import decide
-from dedup_job.commands.report import DryRun, dry_run
+from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.errors import GuardStop
 from dedup_job.ledger.compatibility import Consent
 from dedup_job.pipeline import guards

@@ -16,7 +16,7 @@ from dedup_job import config
 from dedup_job.commands import verify
 from dedup_job.commands.backfill import decide
 from dedup_job.commands.changes import changes
-from dedup_job.commands.report import DryRun, dry_run
+from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.errors import StateError
 from dedup_job.ledger.compatibility import Consent
 from dedup_job.mongo.client import RetryPolicy

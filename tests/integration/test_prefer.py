@@ -12,7 +12,7 @@ import pytest
 
 from dedup_job import config
 from dedup_job.commands.backfill import adopt
-from dedup_job.commands.report import DryRun, dry_run
+from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.errors import GuardStop, NotPermitted, StateError
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline import guards

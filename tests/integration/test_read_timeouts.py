@@ -10,9 +10,9 @@ import pytest
 from pymongo import monitoring
 
 from dedup_job import config
+from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.commands.estimate import estimate
 from dedup_job.commands.list import ListingQuery, list_decisions
-from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.commands.status import status
 from dedup_job.ledger.rows import Selection
 from dedup_job.mongo.connection import JobClient

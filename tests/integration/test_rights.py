@@ -16,10 +16,10 @@ from pymongo.database import Database
 
 from dedup_job import config
 from dedup_job.commands.doctor import doctor
+from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.commands.find import find
 from dedup_job.commands.group import group
 from dedup_job.commands.list import ListingQuery, list_decisions
-from dedup_job.commands.report import DryRun, dry_run
 from dedup_job.commands.restore import restore
 from dedup_job.commands.undo import undo
 from dedup_job.errors import NotPermitted

@@ -15,7 +15,7 @@ from pymongo import MongoClient, WriteConcern
 from pymongo.read_concern import ReadConcern
 
 from dedup_job import config
-from dedup_job.commands.report import DryRun, dry_run
+from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.errors import NotPermitted, StorageFull, Unreachable
 from dedup_job.mongo.collection_checks import OF_LEDGER
 from dedup_job.pipeline.context import Context

@@ -15,7 +15,7 @@ from pymongo import MongoClient
 
 from dedup_job import config
 from dedup_job.commands.backfill import decide
-from dedup_job.commands.report import DryRun, dry_run
+from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.commands.status import status
 from dedup_job.errors import Unreachable
 from dedup_job.pipeline.context import Context

@@ -1,18 +1,23 @@
-"""`report`: show the result of a run without running it; writes nothing to MongoDB."""
+"""`report`: decide like a backfill or a run, and write nothing to MongoDB."""
 
 from __future__ import annotations
 
+import sqlite3
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dedup_job.commands.backfill import plan_adoption
-from dedup_job.commands.dry_run_decisions import DryRunDecisions
 from dedup_job.commands.status import expected_records
+from dedup_job.fingerprint.preference_ranks import pack_rank
 from dedup_job.index.digest_index import DigestIndex
 from dedup_job.ledger.compatibility import Consent, check_filter, check_fits, check_places, check_whole
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
+from dedup_job.ledger.replaced_decisions import named_storage_errors
+from dedup_job.ledger.rows import Dependant
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Source
@@ -20,17 +25,35 @@ from dedup_job.mongo.target import ReadOnlyTarget, Target
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context, first_records
 from dedup_job.pipeline.guards import Guards, InterruptedCounts, PreferGuard, WarningList, check_first_records
-from dedup_job.pipeline.job import Observe
+from dedup_job.pipeline.job import Observe, make_plan
 from dedup_job.pipeline.prior_decisions import (
     PriorDecisions,
     SourceScan,
     interrupted_runs,
     warn_missing_keepers,
 )
+from dedup_job.pipeline.redecision_queue import AT_ONCE, DroppedRecord, LeavingRecord
 from dedup_job.pipeline.store_redecisions import start_replacement
-from dedup_job.records import BACKFILL, COPYING_ACTIONS, NIGHTLY, Batch, Counts, Plan, RawIds, digests
+from dedup_job.records import (
+    BACKFILL,
+    COPYING_ACTIONS,
+    NIGHTLY,
+    Batch,
+    Counts,
+    Fingerprints,
+    Plan,
+    RawIds,
+    chunked,
+    digests,
+)
 from dedup_job.report.progress import Advance
 from dedup_job.report.run_summary import RunSummary
+
+TABLES = (
+    # The keeper is NULL for a record that was dropped by the ledger and would be kept.
+    "CREATE TABLE decided (id BLOB PRIMARY KEY, keeper BLOB, number INTEGER, reason TEXT, rank BLOB)",
+    "CREATE INDEX dropped_for ON decided (keeper)",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +95,87 @@ class DryRunTarget(ReadOnlyTarget):
     def _to_come(self, ids: Sequence[bytes]) -> Sequence[bytes]:
         numbers = self._inserted.find(digests(ids)).tolist()
         return [raw_id for raw_id, number in zip(ids, numbers, strict=True) if number >= 0]
+
+
+class DryRunDecisions:
+    """Stores the decisions of a dry run with `[match] prefer`: in a temporary file, not in the ledger."""
+
+    def __init__(
+        self,
+        reader: LedgerReader | None,
+        first_number: int,
+        accept: Callable[[Plan], Plan],
+        blank: Fingerprints,
+    ) -> None:
+        """Set where earlier decisions are.
+
+        Args:
+            reader: The ledger; None to ignore it.
+            first_number: Number of the first plan of this dry run.
+            accept: Called with each plan; returns it as it would be applied.
+            blank: The fingerprints of a record without a text.
+        """
+        self._reader, self._accept, self._blank = reader, accept, blank
+        self.number = first_number - 1
+        # An empty name means a temporary file that is deleted when it is closed.
+        self._rows = sqlite3.connect("", check_same_thread=False, isolation_level=None)
+        weakref.finalize(self, self._rows.close)
+        for statement in ("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF", *TABLES):
+            self._fetch(statement)
+
+    def commit(self, plan: Plan) -> Plan:
+        """Store a plan as if it were committed."""
+        plan = self._accept(plan)
+        self.number += 1
+        rows = []
+        for row, verdict in enumerate(plan.verdicts):
+            match = verdict.match
+            assert plan.ranks is not None
+            rank, keeper = pack_rank(plan.ranks[row]), None if match is None else match.keeper
+            rows.append((plan.ids[row], keeper, self.number, verdict.reason, rank))
+        with named_storage_errors():
+            self._rows.execute("BEGIN")
+            self._rows.executemany("INSERT OR REPLACE INTO decided VALUES (?,?,?,?,?)", rows)
+            self._rows.execute("COMMIT")
+        return plan
+
+    def redecide(self, plan: Plan, raws: Sequence[bytes], dropped: Sequence[DroppedRecord]) -> Plan:
+        """Store new decisions on dropped records."""
+        return self.commit(plan)
+
+    def replace(self, leaving: Sequence[LeavingRecord]) -> Plan:
+        """Return a plan of the records that would leave the target."""
+        ids = [record.id for record in leaving]
+        blank = Fingerprints.join([self._blank] * len(ids))
+        return make_plan(Batch(ids, ()), blank, [record.verdict for record in leaving])
+
+    def dropped_for(self, keepers: Sequence[bytes], take: Callable[[Sequence[Dependant]], None]) -> None:
+        """Pass on the records that were dropped for these keepers, by the ledger or by this dry run."""
+        if self._reader is not None:
+            self._reader.dropped_for(keepers, lambda found: take(self._still_valid(found)))
+        for some in chunked(keepers, AT_ONCE):
+            columns = "id, keeper, number, reason, rank"
+            marks = ",".join("?" * len(some))
+            found = self._fetch(f"SELECT {columns} FROM decided WHERE keeper IN ({marks})", *some)
+            take([Dependant(*row) for row in found])
+
+    def _still_valid(self, dependants: Sequence[Dependant]) -> list[Dependant]:
+        """Return the records that this dry run has not decided again."""
+        ids = [one.id for one in dependants]
+        again = set[bytes]()
+        for some in chunked(ids, AT_ONCE):
+            marks = ",".join("?" * len(some))
+            again.update(
+                row[0] for row in self._fetch(f"SELECT id FROM decided WHERE id IN ({marks})", *some)
+            )
+        return [one for one in dependants if one.id not in again]
+
+    def finish(self) -> None:
+        """No-op: nothing is stored."""
+
+    def _fetch(self, statement: str, *values: object) -> list[Any]:
+        with named_storage_errors():
+            return self._rows.execute(statement, values).fetchall()
 
 
 def dry_run(
@@ -184,13 +288,3 @@ def expected_reads(context: Context, options: DryRun) -> int | None:
 def due_mode(options: DryRun, head: Head | None) -> str:
     """Return the mode of a dry run: the one in its options, or the one that is due."""
     return options.mode or (NIGHTLY if head and head.covered else BACKFILL)
-
-
-def observe_all(*observers: Observe) -> Observe:
-    """Return an observer that calls these observers in turn."""
-
-    def observe(batch: Batch, plan: Plan) -> None:
-        for each in observers:
-            each(batch, plan)
-
-    return observe
