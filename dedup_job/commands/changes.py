@@ -18,8 +18,9 @@ from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Source
 from dedup_job.pipeline.context import Context
 from dedup_job.records import NIGHTLY, OUTSIDE_SOURCE, VANISHED, Action, Plan
-from dedup_job.report.changes_results import AffectedRecords, ChangesResult
+from dedup_job.report.id_samples import AffectedRecords
 from dedup_job.report.progress import Advance
+from dedup_job.report.sync_results import ChangesResult
 
 
 @dataclass(slots=True)

@@ -34,7 +34,7 @@ from dedup_job.records import (
     Verdict,
     is_failure,
 )
-from dedup_job.report.changes_results import AffectedRecords
+from dedup_job.report.id_samples import AffectedRecords
 from dedup_job.report.progress import Advance
 from dedup_job.report.sync_results import OutdatedCounts
 

@@ -26,7 +26,7 @@ from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.rename_collections import NameTaken
 from dedup_job.report.progress import Advance
-from dedup_job.report.promote_results import PromoteResult
+from dedup_job.report.source_results import PromoteResult
 
 # Times that a collection is moved away that a program made under the source's name between the renames.
 TRIES = 100

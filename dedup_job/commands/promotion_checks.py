@@ -31,9 +31,9 @@ from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.context import Context
 from dedup_job.records import CONFLICT, VANISHED
-from dedup_job.report.changes_results import AffectedRecords
+from dedup_job.report.id_samples import AffectedRecords
 from dedup_job.report.progress import Advance
-from dedup_job.report.promote_results import PromotePreview
+from dedup_job.report.source_results import PromotePreview
 
 # Times that a collection is moved away that a program made under the source's name between the renames.
 TRIES = 100

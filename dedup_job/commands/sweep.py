@@ -26,7 +26,7 @@ from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import WarningList, check_swept_share, stop_run
 from dedup_job.records import ADOPT, digest
 from dedup_job.report.progress import Advance
-from dedup_job.report.sweep_results import KEEPER, UNMOVABLE, SweepResult
+from dedup_job.report.source_results import KEEPER, UNMOVABLE, SweepResult
 
 # Dropped records that are gathered from consecutive plans.
 DUE_AT_ONCE = 5_000

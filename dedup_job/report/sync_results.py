@@ -1,21 +1,84 @@
-"""The result of `sync`, and of its dry run, as text and JSON."""
+"""Results of `changes` and `sync`, as text and JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
-from dedup_job.mongo.ids import extended
 from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.records import UPDATE, VANISHED, Counts
-from dedup_job.report.changes_results import SAMPLES, AffectedRecords
+from dedup_job.report.id_samples import DROPPED, KEPT, REFUSED, AffectedRecords, id_lines, ids_json
 from dedup_job.report.run_summary import RunSummary
-from dedup_job.report.terminal import count_row, format_id, join_counts, more_row
+from dedup_job.report.terminal import count_row, join_counts
 
-# Ids in JSON, which is also stored as a row of the ledger, with at most 16 MiB.
-MAX_STAY_LISTED = 100
+CHANGED_IDS = {
+    KEPT: "the target has their old version",
+    DROPPED: "their new text may be missing from the target",
+    REFUSED: "not in the target",
+}
+VANISHED_IDS = {
+    KEPT: "the target still has them",
+    DROPPED: "their keepers still represent them",
+    REFUSED: "not in the target",
+}
+MISSED_NOTE = "older than a run looks back; sync decides them, or the next full scan"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesResult:
+    """The result of `changes`.
+
+    Attributes:
+        source: The source's name.
+        decided: Number of records that were decided before.
+        new: Number of undecided records that the next run reads.
+        missed: Number of undecided records with older ids, which a run reads only in a full scan.
+        changed: Records that differ from their decided version; None if contents were not compared.
+        vanished: Decided records that are no longer in the source.
+        seconds: How long it took.
+    """
+
+    source: str
+    decided: int
+    new: int
+    missed: int
+    changed: AffectedRecords | None
+    vanished: AffectedRecords
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result as one JSON object."""
+        return {
+            "source": self.source,
+            "decided": self.decided,
+            "new": self.new,
+            "missed": self.missed,
+            "changed": None if self.changed is None else self.changed.as_json(),
+            "vanished": self.vanished.as_json(),
+            "seconds": round(self.seconds, 3),
+        }
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield all records that changed or vanished, as JSON values."""
+        for name, tally in (("changed", self.changed), ("vanished", self.vanished)):
+            for row in () if tally is None else tally.rows():
+                yield {**row, "now": name}
+
+    def as_text(self) -> str:
+        """Return the result as text."""
+        lines = [
+            f"changes in {self.source}: {self.decided:,} records were decided",
+            count_row("new", self.new, "the next run decides them" if self.new else "", width=10),
+            count_row("missed", self.missed, MISSED_NOTE if self.missed else "", width=10),
+        ]
+        if self.changed is not None:
+            lines += self.changed.lines("changed", CHANGED_IDS)
+        lines += self.vanished.lines("vanished", VANISHED_IDS)
+        outdated = (self.vanished, *([self.changed] if self.changed else ()))
+        if self.missed or any(records.counts for records in outdated):
+            lines.append("  to bring the target up to date: dedup-job sync")
+        return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +187,7 @@ class UpdateResult:
             "renewed": self.renewed,
             **self.counts.as_json(),
             "removed": self.removed,
-            "stay": list(map(extended, islice(self.stay, MAX_STAY_LISTED))),
+            "stay": ids_json(self.stay),
             "stay_count": len(self.stay),
             "seconds": round(self.seconds, 3),
         }
@@ -148,8 +211,7 @@ class UpdateResult:
         if self.stay:
             reason = "changed in the target by others, or refused in their new version:"
             lines.append(count_row("left unchanged", len(self.stay), reason))
-            lines += [f"    {format_id(extended(raw_id))}" for raw_id in islice(self.stay, SAMPLES)]
-            lines += more_row(len(self.stay), SAMPLES, "    ", "dedup.left has those that were decided again")
+            lines += id_lines(self.stay, "dedup.left has those that were decided again")
         return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
 
 

@@ -1,19 +1,152 @@
-"""The results of `promote`, as text and JSON."""
+"""Results of the commands that change the source: `mark`, `sweep` and `promote`, as text and JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
-from dedup_job.mongo.ids import extended
+from dedup_job.mongo.marks import CHANGED
 from dedup_job.mongo.spilled_id_list import IdList
-from dedup_job.report.changes_results import AffectedRecords
-from dedup_job.report.terminal import count_row, format_id, more_row, to_json_line, wrap_text
+from dedup_job.report.id_samples import AffectedRecords, IdsByReason, id_lines, ids_json
+from dedup_job.report.terminal import count_row, to_json_line, wrap_text
 
-# Ids shown as text, and in JSON.
-SHOWN, LISTED = 5, 100
+# Reasons for a dropped record to have no mark, or to stay in the source.  All other reasons are refusals.
+UNMARKABLE, KEEPER, UNMOVABLE = "unmarkable", "keeper", "unmovable"
+UNMARKED_MEANS = {
+    CHANGED: "since they were judged, so they have no mark; `sync` decides them again",
+    UNMARKABLE: "too large or too deep for a command that compares them",
+}
+STAY_MEANS = {
+    CHANGED: "since they were judged; `sync` decides them again",
+    KEEPER: "the kept record is not in the source any more, or has another text; `sync` decides them again",
+    UNMOVABLE: "too long or too deep for a command, or with an empty timestamp, which the server would set",
+    "conflict": "the archive has another version of the record",
+}
+
+
+@dataclass(slots=True)
+class MarkResult:
+    """What `mark` did, or would do.
+
+    Attributes:
+        run: Name of the run; empty for a preview.
+        source: Name of the source.
+        mark_field: The field of the marks.
+        is_preview: Whether nothing was written.
+        marked: Number of records that were marked.
+        already: Number of records that had their mark already.
+        cleared: Number of records whose mark was taken away.
+        unmarked: Ids of dropped records that have no mark, by reason.
+        seconds: How long it took.
+    """
+
+    run: str
+    source: str
+    mark_field: str
+    is_preview: bool = False
+    marked: int = 0
+    already: int = 0
+    cleared: int = 0
+    unmarked: IdsByReason = field(default_factory=IdsByReason)
+    seconds: float = 0.0
+
+    def add(self, marked: int, already: int, unmarked: Mapping[bytes, str]) -> None:
+        """Count some more records; `unmarked` says why records have no mark."""
+        self.marked += marked
+        self.already += already
+        self.unmarked.add(unmarked)
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 if the source refused marks."""
+        return 3 if self.unmarked.keys() - {CHANGED, UNMARKABLE} else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result as one JSON object."""
+        return {
+            "run": self.run,
+            "mode": "mark",
+            "dry_run": self.is_preview,
+            "field": self.mark_field,
+            "marked": self.marked,
+            "already": self.already,
+            "cleared": self.cleared,
+            "unmarked": self.unmarked.as_json(),
+            "seconds": round(self.seconds, 3),
+        }
+
+    def as_text(self) -> str:
+        """Return the result as text."""
+        if self.is_preview:
+            lines = [f"mark would write the field {self.mark_field} into records of {self.source}:"]
+        else:
+            lines = [f"mark {self.run}: field {self.mark_field} of {self.source}"]
+        lines.append(count_row("to mark" if self.is_preview else "marked", self.marked))
+        lines.append(count_row("marked before", self.already))
+        if not self.is_preview:
+            lines.append(count_row("mark taken away", self.cleared))
+        lines += self.unmarked.lines("no mark", UNMARKED_MEANS, "a rule of the source refuses the mark")
+        return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
+
+
+@dataclass(slots=True)
+class SweepResult:
+    """What `sweep` did, or would do.
+
+    Attributes:
+        run: Name of the run; empty for a preview.
+        source: Name of the source.
+        archive: Name of the archive.
+        is_preview: Whether nothing was written.
+        moved: Number of records that were moved.
+        already: Number of records that were in the archive only.
+        stay: Ids of dropped records that stay in the source, by reason.
+        seconds: How long it took.
+    """
+
+    run: str
+    source: str
+    archive: str
+    is_preview: bool = False
+    moved: int = 0
+    already: int = 0
+    stay: IdsByReason = field(default_factory=IdsByReason)
+    seconds: float = 0.0
+
+    def add(self, moved: int, stay: Mapping[bytes, str]) -> None:
+        """Count some more records."""
+        self.moved += moved
+        self.stay.add(stay)
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 if the archive refused records."""
+        return 3 if self.stay.keys() - {CHANGED, KEEPER, UNMOVABLE} else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result as one JSON object."""
+        return {
+            "run": self.run,
+            "mode": "sweep",
+            "dry_run": self.is_preview,
+            "archive": self.archive,
+            "moved": self.moved,
+            "already": self.already,
+            "stay": self.stay.as_json(),
+            "seconds": round(self.seconds, 3),
+        }
+
+    def as_text(self) -> str:
+        """Return the result as text."""
+        if self.is_preview:
+            lines = [f"sweep would move records of {self.source} to {self.archive}:"]
+        else:
+            lines = [f"sweep {self.run}: from {self.source} to {self.archive}"]
+        lines.append(count_row("to move" if self.is_preview else "moved", self.moved))
+        lines.append(count_row("moved before", self.already))
+        lines += self.stay.lines("stay", STAY_MEANS, "a rule of the archive")
+        return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +244,7 @@ class PromoteResult:
             "back": self.is_back,
             "already": self.already,
             "arrived": self.arrived,
-            "not_copied": list(map(extended, islice(self.refused, LISTED))),
+            "not_copied": ids_json(self.refused),
             "not_copied_count": len(self.refused),
             "changed": self.changed.as_json(),
             "vanished": self.vanished.as_json(),
@@ -160,8 +293,7 @@ class PromoteResult:
         if self.refused:
             note = f"arrived in {self.former}, and {self.source} refuses them"
             yield count_row("refused", len(self.refused), note, width=10)
-            yield from (f"    {format_id(extended(raw_id))}" for raw_id in islice(self.refused, SHOWN))
-            yield from more_row(len(self.refused), SHOWN, "    ", "--json lists up to 100")
+            yield from id_lines(self.refused)
         for name, records in (("changed", self.changed), ("vanished", self.vanished)):
             if records.counts:
                 yield from records.lines(f"{name} in {self.former} after the check", width=40)
