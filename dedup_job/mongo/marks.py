@@ -7,7 +7,7 @@ read, its mark is left out, so a marked collection decides and compares as an un
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bson import encode
@@ -119,6 +119,19 @@ class MarkComparison:
     unmarkable: Sequence[bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class SentUpdates:
+    """The server's answer to updates of records.
+
+    Attributes:
+        is_complete: Whether each update has found all of its records.
+        refused: Why the server refuses an update, by the ids of its records.
+    """
+
+    is_complete: bool
+    refused: Mapping[bytes, str] = field(default_factory=dict)
+
+
 class Marks:
     """Writes marks into the source, and takes them away; nothing else in a record is changed.
 
@@ -187,21 +200,30 @@ class Marks:
     def _write(
         self, records: Mapping[bytes, bytes], marks: Mapping[bytes, bytes], most: int
     ) -> dict[bytes, str]:
-        """Mark records, at most so many in one update; return why records have no mark, by their ids."""
-        updates, nbytes, is_complete = list[tuple[UpdateMany, list[bytes]]](), 0, True
-        refused = dict[bytes, str]()
+        """Mark records, at most `most` in one update; return why records have no mark, by their ids."""
+        refused, is_complete = dict[bytes, str](), True
+        for updates in self._updates(records, marks, most):
+            sent = self._send(updates)
+            refused |= sent.refused
+            is_complete = is_complete and sent.is_complete
+        if is_complete:
+            return {}
+        return {raw_id: refused.get(raw_id, CHANGED) for raw_id in self._unmarked(records, marks)}
+
+    def _updates(
+        self, records: Mapping[bytes, bytes], marks: Mapping[bytes, bytes], most: int
+    ) -> Iterator[list[tuple[UpdateMany, list[bytes]]]]:
+        """Yield the updates for one command, each with the ids of its records."""
+        updates, nbytes = list[tuple[UpdateMany, list[bytes]]](), 0
         for condition, ids in filters(records, most):
             mark = value_of_each({raw_id: marks[raw_id] for raw_id in ids})
             updates.append((UpdateMany(condition, [{"$set": {self.field.name: mark}}]), ids))
             nbytes += sum(len(records[raw_id]) for raw_id in ids)
             if nbytes > COMMAND_BYTES:
-                is_complete &= self._send(updates, refused)
+                yield updates
                 updates, nbytes = [], 0
         if updates:
-            is_complete &= self._send(updates, refused)
-        if is_complete:
-            return {}
-        return {raw_id: refused.get(raw_id, CHANGED) for raw_id in self._unmarked(records, marks)}
+            yield updates
 
     def clear(self, ids: Iterable[bytes]) -> int:
         """Take the marks of these records away; return how many had one."""
@@ -211,24 +233,20 @@ class Marks:
             cleared += self._source.update_many(marked, {"$unset": {self.field.name: ""}}).modified_count
         return cleared
 
-    def _send(self, updates: Sequence[tuple[UpdateMany, list[bytes]]], refused: dict[bytes, str]) -> bool:
-        """Send updates of these records; return whether each has found its records.
+    def _send(self, updates: Sequence[tuple[UpdateMany, list[bytes]]]) -> SentUpdates:
+        """Send updates, each with the ids of its records."""
 
-        Args:
-            updates: Each update, with the ids of its records.
-            refused: Receives why the server refuses an update, by the ids of its records.
-        """
-
-        def send() -> int:
+        def send() -> SentUpdates:
             try:
                 done = self._source.unretried.bulk_write([update for update, _ in updates], ordered=False)
             except BulkWriteError as error:
+                refused = dict[bytes, str]()
                 for one in record_errors(error):
-                    refused.update(dict.fromkeys(updates[one["index"]][1], name_refusal(one)))
-                return -1
-            return done.matched_count
+                    refused |= dict.fromkeys(updates[one["index"]][1], name_refusal(one))
+                return SentUpdates(False, refused)
+            return SentUpdates(done.matched_count == sum(len(ids) for _, ids in updates))
 
-        return self._source.attempt(send) == sum(len(ids) for _, ids in updates)
+        return self._source.attempt(send)
 
     def _unmarked(self, ids: Iterable[bytes], marks: Mapping[bytes, bytes]) -> list[bytes]:
         """Return the ids of the records that do not have their mark."""
