@@ -43,7 +43,7 @@ from dedup_job.pipeline.guards import (
 )
 from dedup_job.pipeline.job import Observe, commit_in_parts
 from dedup_job.pipeline.local_engine import Capacity
-from dedup_job.pipeline.prior_decisions import interrupted_runs
+from dedup_job.pipeline.prior_decisions import interrupted_runs, read_reference_versions
 from dedup_job.pipeline.store_redecisions import check_rights_to_replace
 from dedup_job.records import BACKFILL, NIGHTLY, REFERENCE, Batch, Plan, RawIds, digest
 from dedup_job.report.run_summary import ReplacementCounts, RunSummary
@@ -277,7 +277,7 @@ class _Backfill:
         from dedup_job.spark.planned_verdicts import Phase, chunks, first_of, rows, so_far, tables
 
         context, prefer = self.context, self.context.recipe.matching.prefer
-        versions = _committed_references(ledger, head) if context.references else KeptVersions()
+        versions = read_reference_versions(ledger, head) if context.references else KeptVersions()
 
         def commit(plan: Plan, raws: Sequence[bytes], phase: Phase) -> Plan:
             if phase is Phase.REFERENCE:
@@ -401,15 +401,6 @@ def _mode_of(phase: Phase) -> str:
     from dedup_job.spark.planned_verdicts import Phase
 
     return NIGHTLY if phase is Phase.DUPLICATES else BACKFILL
-
-
-def _committed_references(ledger: LedgerReader, head: Head) -> KeptVersions:
-    """Return the versions of the reference records that an interrupted run has committed."""
-    versions = KeptVersions()
-    for stored in ledger.plans(head):
-        if stored.mode == REFERENCE:
-            versions.add(stored.plan)
-    return versions
 
 
 def _plans(plans: Iterable[PlanColumns]) -> Iterator[tuple[RawIds, Collection[bytes]]]:

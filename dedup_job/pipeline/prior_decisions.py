@@ -15,6 +15,7 @@ from dedup_job.errors import StateError
 from dedup_job.fingerprint.preference_ranks import BEST, pack_rank
 from dedup_job.index.keepers import KeeperRef, Keepers
 from dedup_job.ledger.head import Head
+from dedup_job.ledger.keeper_versions import KeptVersions
 from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.mongo.ids import IdSet
@@ -31,6 +32,7 @@ from dedup_job.records import (
     NIGHTLY,
     OUTSIDE_SOURCE,
     REDECIDE,
+    REFERENCE,
     REPLACE,
     UNIQUE,
     Action,
@@ -231,6 +233,15 @@ def read_unsettled(reader: LedgerReader, head: Head) -> UnsettledKeepers:
         if stored.id.version:
             due.update(stored.plan.ids[row] for row in stored.plan.rows(Action.UNIQUE))
     return UnsettledKeepers(head.unsettled, due)
+
+
+def read_reference_versions(reader: LedgerReader, head: Head) -> KeptVersions:
+    """Return the versions in which the reference records of all plans were read."""
+    versions = KeptVersions()
+    for stored in reader.plans(head):
+        if stored.mode == REFERENCE:
+            versions.add(stored.plan)
+    return versions
 
 
 def check_keepers(keepers: Keepers, target: Target) -> None:
