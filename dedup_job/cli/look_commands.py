@@ -63,7 +63,7 @@ def show_history(config: Path, run: str | None, **options: Any) -> int:
     from dedup_job.pipeline.context import Context
     from dedup_job.pipeline.job import observe_all
     from dedup_job.report.progress import Progress
-    from dedup_job.report.run_table import TABLE_HEADER, run_line
+    from dedup_job.report.status_text import TABLE_HEADER, run_line
 
     if run is None:
         if options["file"] or options["save_pairs"]:

@@ -166,7 +166,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
             raise UsageError(f"--{option} needs a target; with [target] copy = false there is none")
     preload_workers(settings)
     from dedup_job.commands.backfill import decide
-    from dedup_job.commands.sample_number_differences import compare_numbers
+    from dedup_job.commands.compare_numbers import compare_numbers
     from dedup_job.commands.status import expected_records, ledger_progress
     from dedup_job.pipeline.context import Context
     from dedup_job.pipeline.job import observe_all

@@ -77,7 +77,7 @@ class ReportedRun:
             summary: The summary of the run.
             is_done: True for a past run, False for a dry run.
         """
-        from dedup_job.commands.sample_number_differences import compare_numbers
+        from dedup_job.commands.compare_numbers import compare_numbers
         from dedup_job.report import evidence
         from dedup_job.report.next_steps import next_step_lines, next_steps
 

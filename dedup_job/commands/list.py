@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from dedup_job.commands.compare_numbers import differ_in_numbers_only, summarize_texts
 from dedup_job.commands.lookup import (
     fetch_duplicates,
     fetch_groups,
@@ -14,7 +15,6 @@ from dedup_job.commands.lookup import (
     open_ledger_reader,
     read_portions,
 )
-from dedup_job.commands.text_summaries import differ_in_numbers_only, summarize_texts
 from dedup_job.config import javascript_in, parse_filter
 from dedup_job.errors import UsageError
 from dedup_job.ledger.rows import DecisionRow, Selection

@@ -13,7 +13,7 @@ from dedup_job.ledger.reader import DECIDING, REPORTED
 from dedup_job.mongo.ids import extended
 from dedup_job.pipeline.context import Context
 from dedup_job.records import BACKFILL, is_failure
-from dedup_job.report.run_progress import RunProgress
+from dedup_job.report.progress import RunProgress
 from dedup_job.report.run_summary import LedgerProgress
 
 LAST_RUNS = 10

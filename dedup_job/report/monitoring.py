@@ -25,7 +25,7 @@ from dedup_job.config import Settings
 from dedup_job.errors import ConfigError, LeaseHeld, StorageFull, exit_code_of
 from dedup_job.records import Batch, Counts, Plan
 from dedup_job.report.files import check_folder
-from dedup_job.report.run_progress import RunProgress
+from dedup_job.report.progress import RunProgress
 from dedup_job.report.run_summary import LedgerProgress, RunSummary, peak_rss_mb
 
 LAST_RUN = {

@@ -1,12 +1,11 @@
-"""`status` and `doctor` as text."""
+"""`status`, `history` and `doctor` as text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dedup_job.report.run_progress import progress_text
-from dedup_job.report.run_table import run_table, sum_values
+from dedup_job.report.progress import progress_text
 from dedup_job.report.terminal import fit_cell, format_duration, format_id, hang, wrap_text
 
 PROMOTIONS = {
@@ -15,6 +14,11 @@ PROMOTIONS = {
     "returning": "half taken back; finish it with: dedup-job promote --back",
 }
 EVERYTHING_DECIDED = "everything that was in the source then is decided"
+
+NUMBERS = ("read", "unique", "duplicate")
+TABLE_HEADER = (
+    f"  {'run':<21}{'mode':<10}{'seconds':>9}" + "".join(f"{name:>11}" for name in NUMBERS) + " exit"
+)
 
 
 def status_text(shown: Mapping[str, Any]) -> str:
@@ -34,7 +38,7 @@ def status_text(shown: Mapping[str, Any]) -> str:
 def _progress_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield labels and values: how far the ledger is, and who works on it."""
     duplicate, unchecked, refused = (
-        sum_values(shown[name]) for name in ("duplicate", "unchecked", "refused")
+        sum(shown[name].values()) for name in ("duplicate", "unchecked", "refused")
     )
     lag, watermark, run = shown["lag"], shown["watermark"], shown["undoing"]
     undecided = "none known; the next full scan makes sure"
@@ -152,3 +156,42 @@ def _field_lines(fields: Mapping[str, Any] | None) -> Iterator[str]:
         for path, kinds in paths.items():
             shares = ", ".join(f"{kind} {count:,}" for kind, count in kinds.items())
             yield f"  {mark} {fit_cell(path, PATH_WIDTH)} {shares}"
+
+
+def run_table(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a table of the last runs, newest first, in 80 columns."""
+    yield f"\n{TABLE_HEADER}"
+    for run in runs:
+        yield _numbers(run)
+        yield from (f"    {note}" for note in _notes(run))
+        if run["alike"]:
+            result = "found nothing new" if run["exit_code"] in (0, 3) else "decided nothing either"
+            yield f"    and {run['alike']:,} earlier run{'s' * (run['alike'] != 1)} {result}"
+
+
+def run_line(run: Mapping[str, Any]) -> str:
+    """Return a run as one line of the table."""
+    return "  ".join([_numbers(run), *_notes(run)])
+
+
+def _numbers(run: Mapping[str, Any]) -> str:
+    seconds = "-" if run["seconds"] is None else f"{run['seconds']:,.1f}"
+    numbers = "".join(f"{_format_number(run[name]):>11}" for name in NUMBERS)
+    code = "-" if run["exit_code"] is None else run["exit_code"]
+    return f"  {run['run']:<21}{run['mode']:<10}{seconds:>9}{numbers}{code:>5}"
+
+
+def _notes(run: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the facts about a run that have no column."""
+    if others := [f"{name} {_format_number(run[name])}" for name in ("unchecked", "refused") if run[name]]:
+        yield ", ".join(others)
+    if run["undone"]:
+        yield f"undone {run['undone']}"
+    if run["undid"]:
+        yield f"undid {run['undid']}"
+
+
+def _format_number(value: int | Mapping[str, int] | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value if isinstance(value, int) else sum(value.values()):,}"
