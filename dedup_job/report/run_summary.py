@@ -37,8 +37,17 @@ def index_lines(copied: Copied) -> Iterator[str]:
             "duplicates were dropped. To turn it on when the target replaces the source:",
             "  ",
         )
-        index = to_json_line({"name": name, "expireAfterSeconds": seconds})
-        yield f"    db.runCommand({{collMod: {to_json_line(copied.target)}, index: {index}}})"
+        yield f"    {expiry_command(copied.target, name, seconds)}"
+
+
+def expiry_command(collection: str, index: str, seconds: float) -> str:
+    """Return the line for mongosh that turns on the expiry of an index.
+
+    >>> expiry_command("pages", "at_1", 3600)
+    'db.runCommand({collMod: "pages", index: {"name": "at_1", "expireAfterSeconds": 3600}})'
+    """
+    expiry = to_json_line({"name": index, "expireAfterSeconds": seconds})
+    return f"db.runCommand({{collMod: {to_json_line(collection)}, index: {expiry}}})"
 
 
 @dataclass(frozen=True, slots=True)

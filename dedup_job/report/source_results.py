@@ -9,7 +9,8 @@ from typing import Any
 from dedup_job.mongo.marks import CHANGED
 from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.report.id_samples import AffectedRecords, IdsByReason, id_lines, ids_json
-from dedup_job.report.terminal import count_row, to_json_line, wrap_text
+from dedup_job.report.run_summary import expiry_command
+from dedup_job.report.terminal import count_row, wrap_text
 
 # Reasons for a dropped record to have no mark, or to stay in the source.  All other reasons are refusals.
 UNMARKABLE, KEEPER, UNMOVABLE = "unmarkable", "keeper", "unmovable"
@@ -276,10 +277,8 @@ class PromoteResult:
                 f"  keep {self.former}: nothing else has the dropped records",
             ]
         for name, seconds in self.expiries.items():
-            index = to_json_line({"name": name, "expireAfterSeconds": seconds})
-            collection = to_json_line(self.source.partition(".")[2])
             lines.append(f"  to turn the expiry of the index {name} on, in mongosh:")
-            lines.append(f"    db.runCommand({{collMod: {collection}, index: {index}}})")
+            lines.append(f"    {expiry_command(self.source.partition('.')[2], name, seconds)}")
         return "\n".join([*lines, *([f"  {self.seconds:,.1f} s"] if self.run else [])])
 
     def _differences(self) -> Iterator[str]:
