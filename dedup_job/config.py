@@ -353,7 +353,7 @@ class MarkSettings(Section):
 
 
 class ReportSettings(Section):
-    """`[report]`: where reports are saved, what they show, and which monitoring is notified."""
+    """`[report]`: where reports are saved, their samples, and which monitoring is notified."""
 
     directory: File | None = None
     samples: int = Field(10, ge=0)
@@ -494,7 +494,7 @@ class SettingOverride:
 
 
 def section_model(name: str) -> type[BaseModel]:
-    """Return the model of a section; of a section that may come several times, that of each."""
+    """Return the model of a section; of a repeated section, the model of each table."""
     annotation: Any = Settings.model_fields[name].annotation
     model: type[BaseModel] = next(iter(get_args(annotation)), annotation)
     return model

@@ -22,7 +22,7 @@ class AuditDifference:
 
     Attributes:
         kind: The name of the kind.
-        means: What the difference means, in words.
+        means: The meaning of the difference, in words.
         count: Number of differences.
         samples: Some of them, as JSON objects, with ids in `id` or in names that end with `_id`.
     """

@@ -37,7 +37,7 @@ COLUMN_ORDER = (
 # Further columns, in this order, of a plan that was made with `[match] prefer`.
 PREFER_ORDER = ("ranks", "displaced")
 UNIQUE, DUPLICATE, UNCHECKED, REFUSED = range(4)
-# The collection that has a row for each decision of a kind, and what the row says.
+# The collection that has a row for each decision of a kind, and values of that row.
 ROWS_IN = {DUPLICATE: "dropped", UNCHECKED: "exceptions", REFUSED: "exceptions"}
 NAMES = {UNCHECKED: "unchecked", REFUSED: "refused"}
 STAGES = {UNCHECKED: "fingerprint", REFUSED: "target"}

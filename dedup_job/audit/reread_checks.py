@@ -101,15 +101,15 @@ def _read_pairs(
 ) -> Iterator[tuple[bytes, T, T]]:
     """Read dropped records and their keepers again.
 
-    Records that are not as they were judged are left out: their groups and texts may be others now.
+    Records that changed since they were judged are left out: their groups and texts may be others now.
 
     Args:
         audit: The audit.
         ids: Raw ids of dropped records.
-        extract: Returns what is needed of each raw record.
+        extract: Returns the needed value of each raw record.
 
     Yields:
-        The raw id of a dropped record, and what is needed of the record and of its keeper.
+        The raw id of a dropped record, its value, and the value of its keeper.
     """
 
     def read(place: RecordLookup, ids: Sequence[bytes]) -> dict[bytes, T]:

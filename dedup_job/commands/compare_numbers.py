@@ -19,7 +19,7 @@ from dedup_job.report.number_differences import NearPairs, NumberDifferences
 SUMMARY_CHARACTERS = 10_000
 # Samples that a report shows.
 SHOWN = 3
-# Characters after which no more pairs are read: with very long texts, fewer are enough.
+# Characters after which reading of pairs stops: with very long texts, fewer are enough.
 MOST_CHARACTERS = 50_000_000
 
 log = logging.getLogger("dedup_job")
@@ -102,7 +102,7 @@ def compare_numbers(context: Context, near: NearPairs, shown: int = SHOWN) -> Nu
 def _read_summaries(
     context: Context, near: NearPairs
 ) -> Iterator[tuple[DuplicatePair, TextSummary, TextSummary]]:
-    """Yield each pair with the summaries of its texts; pairs of which a record was deleted are left out."""
+    """Yield each pair with the summaries of its texts; pairs with a deleted record are left out."""
     characters = 0
     for pairs in chunked(near.drawn, PAIRS_AT_ONCE):
         duplicates = summarize_texts(fetch_duplicates(context, [pair.duplicate for pair in pairs]), True)

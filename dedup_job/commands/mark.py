@@ -1,4 +1,4 @@
-"""`mark`: write into each dropped record of the source that it is a duplicate, and of which record."""
+"""`mark`: write into each dropped record of the source that it is a duplicate, and name its keeper."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ DUE_AT_ONCE, MOST_OTHERS = 5_000, 50_000
 def mark(context: Context, advance: Advance, only_new: bool = False) -> MarkResult:
     """Mark the dropped records of the source, and take marks away that no decision asks for.
 
-    It can be killed at any moment; the next call goes on.  Records that changed since they were judged have
+    It can be killed at any moment; the next call resumes.  Records that changed since they were judged have
     no mark afterwards.
 
     Args:
         context: The open connections.
-        advance: Called with the number of decisions that were looked at since the last call.
+        advance: Called with the number of decisions that were read since the last call.
         only_new: Whether to look only at decisions since the last complete marking.
 
     Raises:
@@ -105,7 +105,7 @@ def clear_marks(context: Context, advance: Advance) -> MarkResult:
 
 
 def needs_marks(context: Context, is_due: bool) -> bool:
-    """Return whether a command has to mark what it decided.
+    """Return whether a command has to mark the records that it decided.
 
     Args:
         context: The open connections.
@@ -193,7 +193,7 @@ class DueMarks:
 def look_up(
     marks: Marks, plans: Iterable[StoredPlan], restored: IdSet
 ) -> Iterator[MarkComparison | DueMarks]:
-    """Yield dropped records, compared with their marks; behind all those of some plans, yield `DueMarks`.
+    """Yield dropped records, compared with their marks; behind the records of some plans, yield `DueMarks`.
 
     Args:
         marks: Reads the records; nothing is written.

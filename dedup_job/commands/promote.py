@@ -1,4 +1,4 @@
-"""`promote`: put a finished target in the place of its source, and go on without copies.
+"""`promote`: replace the source by its finished target, and continue without copies.
 
 The steps: the head says what will be renamed; the source gets another name, and the target the source's;
 records that arrived between the check and the renames are copied; the head says that it is done.  Collections
@@ -39,7 +39,7 @@ def promote(pair: Pair, intended: Intention, skip_verify: bool, advance: Advance
 
     Args:
         pair: The collections.
-        intended: What was checked.
+        intended: The renames that were checked.
         skip_verify: Whether not to compare the collection that made room, after the renames.
         advance: Called with the number of records that were compared since the last call.
 
@@ -89,7 +89,7 @@ class PromotionSteps:
     run: RunId
 
     def carry_out(self, promotion: Promotion, skip_verify: bool, advance: Advance) -> PromoteResult:
-        """Rename the collections, copy what arrived meanwhile, and store that it is done."""
+        """Rename the collections, copy the records that arrived during them, and store that it is done."""
         pair, is_back = self.pair, promotion.state == RETURNING
         former = pair.target if is_back else promotion.kept_as
         if is_back:

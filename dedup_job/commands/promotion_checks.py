@@ -134,7 +134,7 @@ class Intention:
     Attributes:
         promotion: What will be stored in the head before anything is renamed.
         fence: Fence of the head when it was checked; None if it was begun before.
-        shown: What it does, for people.
+        shown: Its effect, for people.
     """
 
     promotion: Promotion
@@ -308,7 +308,7 @@ def _check_records(context: Context, options: PromoteOptions, advance: Advance) 
 
 
 def check_return(pair: Pair, options: PromoteOptions, advance: Advance) -> Intention | None:
-    """Check that a promotion can be taken back; writes nothing.
+    """Check that a promotion can be undone; writes nothing.
 
     Returns:
         What to do; None if no target is promoted.

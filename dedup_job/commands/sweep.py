@@ -126,9 +126,9 @@ class FoundRecords:
     """Some dropped records that the source has.
 
     Attributes:
-        records: The raw records that are as they were judged, with their marks, by raw id.
+        records: The raw records that are unchanged since they were judged, with their marks, by raw id.
         keepers: Raw id of the keeper of each of them, and maybe of others.
-        versions: Digests of record and text of these keepers, as they were judged.
+        versions: Digests of record and text of these keepers, in their judged version.
         stay: Why other records stay in the source, by id.
     """
 
@@ -150,7 +150,7 @@ class FoundRecords:
 
 @dataclass(frozen=True, slots=True)
 class LookedUp:
-    """All records of some plans were looked up.
+    """Counts of some plans whose records were all looked for.
 
     Attributes:
         decisions: Number of decisions in these plans.
@@ -166,13 +166,13 @@ class LookedUp:
 def sweep(context: Context, archive: Archive, advance: Advance, moved: bool = False) -> SweepResult:
     """Move the dropped records of the source to the archive.
 
-    It can be killed at any moment; the next call goes on.  A record leaves the source only after a majority
-    has it in the archive, while its keeper is in the source, and if it is still as it was judged.
+    It can be killed at any moment; the next call resumes.  A record leaves the source only after a majority
+    has it in the archive, while its keeper is in the source, and if it is unchanged since it was judged.
 
     Args:
         context: The open connections.
         archive: The result of `open_archive`.
-        advance: Called with the number of decisions that were looked at since the last call.
+        advance: Called with the number of decisions that were read since the last call.
         moved: As for `open_archive`.
     """
     head, started = read_head(context), time.monotonic()

@@ -178,7 +178,7 @@ class PageContents:
         group_by: Path of the field that records are counted by, empty if there is none.
         places: The values of that field with the most drops.
         sampled: The sizes of the samples.
-        next_steps: Commands that could follow, and what they would do.
+        next_steps: Commands that could follow, and their effects.
     """
 
     source: str

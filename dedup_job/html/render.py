@@ -140,7 +140,7 @@ def guess_language(text: str) -> str:
 
 
 def split_numbers(text: str) -> list[tuple[str, bool]]:
-    """Split a text into numbers, marked with True, and what is between them.
+    """Split a text into numbers, marked with True, and the parts between them.
 
     >>> split_numbers("at 2.40 a kilo")
     [('at ', False), ('2.40', True), (' a kilo', False)]

@@ -147,7 +147,7 @@ class Timeline:
         edges = np.unique(np.linspace(0, pieces, min(STRETCHES, pieces) + 1).astype(np.int64))
         positions = np.concatenate([[0], np.cumsum(self._records)]).astype(np.int64)
         drops = np.concatenate([[0], np.cumsum(self._dropped)]).astype(np.int64)
-        # A stretch ends where the next one starts; the last one with its last record.
+        # A stretch ends where the next one starts; the last stretch ends with its last record.
         times = np.array([*self._times, self._last_time], np.int64)[edges]
         is_timed = len(times) > 2 and times[0] > 0 and bool((np.diff(times) > 0).all())
         return [

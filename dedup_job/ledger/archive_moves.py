@@ -22,7 +22,7 @@ from dedup_job.mongo.target import REMOVAL_SECONDS
 from dedup_job.records import CONFLICT
 from dedup_job.signals import SHUTDOWN
 
-# Time in which a removal must begin; shorter than a lease.
+# A removal must begin within this time; shorter than a lease.
 BEGIN_SECONDS = 30.0
 # Interval of checking the server's clock.
 POLL_SECONDS = 0.5
@@ -97,7 +97,7 @@ class ArchiveMoves:
             before = self._announce_removal()
             removed = self.archive.remove_unchanged(remaining, before)
             self.is_certain &= removed.is_certain
-            # The usual case: looking for what is left would cost another read.
+            # The usual case: looking for the rest would cost another read.
             if removed.records == len(remaining):
                 break
             was, remaining = remaining, {}
@@ -176,7 +176,7 @@ class ArchiveMoves:
         before = self.archive.now() + timedelta(seconds=BEGIN_SECONDS)
         until = before + timedelta(seconds=REMOVAL_SECONDS)
         progress = replace(self.progress, removing=self.place, until=until)
-        # This also renews the lease, which lasts longer than the time in which the removal may begin.
+        # This also renews the lease, which lasts longer than the removal may wait.
         self.ledger.swap({"pending": None}, {"sweep": progress.key})
         return before
 

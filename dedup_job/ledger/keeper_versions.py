@@ -17,7 +17,7 @@ class KeptVersions:
 
     def __init__(self) -> None:
         self._ids = DigestIndex()
-        # By number of the id: the digest of the record, then that of its text.
+        # By number of the id: the digest of the record, then the digest of its text.
         self._versions = np.empty((0, 4), np.uint64)
 
     def add(self, plan: Plan) -> None:

@@ -51,7 +51,7 @@ class LeasedLedger(LedgerReader):
     left_ids = IdSet()
 
     def watch(self, places: Places, throttle: LagThrottle) -> None:
-        """Set what each plan waits for, and what is checked at each plan.
+        """Set the throttle that each plan waits for, and the collections that are checked at each plan.
 
         Args:
             places: Source, target and ledger, which must still be the collections in the head.

@@ -1,4 +1,4 @@
-"""A promotion: the target takes the place of its source, and the ledger goes on without copies.
+"""A promotion: the target replaces its source, and the ledger continues without copies.
 
 The head says what will be renamed before anything is, so a killed promotion is finished by the next.
 """
@@ -22,7 +22,7 @@ class Promotion:
         kept_as: Name of the former source.
         former: UUID of the former source.
         promoted: UUID of the target that has the source's name now.
-        plans: Number of plans before the promotion; what they dropped is in the former source alone.
+        plans: Number of plans before the promotion; their dropped records are in the former source alone.
         absent: Number of records that these plans decided and that the target does not have.
         restored: Number of overrides before the promotion.
         others: Names of collections that programs made while no collection had the source's name.

@@ -71,7 +71,7 @@ class RunRow:
             decided: Number of records that the ledger has decided before.
             expected: About how many records the run will decide; None if unknown.
         """
-        # The server's clock, by which `status` measures the rate.
+        # The server's clock: `status` measures the rate by it.
         started = {"at": "$$NOW", "decided": decided, "expected": expected}
         self.collection("runs").update_one({"_id": self.run.name}, [{"$set": {"deciding": started}}])
 

@@ -1,4 +1,4 @@
-"""The archive: the collection beside the source to which `sweep` moves dropped records.
+"""The archive: `sweep` moves dropped records into this collection beside the source.
 
 A record is in the archive byte for byte, without its mark.  Removals have a time limit by the server's clock,
 so it is known when a removal of a killed command can no longer arrive.
@@ -33,7 +33,7 @@ COMMAND_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """What the server said about removals.
+    """The answers of the server to removals.
 
     Attributes:
         records: Number of records that it has removed; too low where it refused one, or an answer was lost.
@@ -109,7 +109,7 @@ class Archive:
             yield found
 
     def without_mark(self, raw: bytes) -> bytes:
-        """Return the record as it is judged, and archived."""
+        """Return the record in the form that is judged, and archived."""
         return self._field.without(raw)
 
     @staticmethod

@@ -67,7 +67,7 @@ APP_NAME = "dedup-job"
 # Milliseconds between two questions to each member about its state, at most.
 LONGEST_HEARTBEAT = 10_000
 
-# What the driver says when it finds no member for a read preference other than the primary.
+# The message of the driver when it finds no member for a read preference other than the primary.
 NO_SECONDARY = re.compile(r'match selector "(Secondary|Nearest)')
 
 T = TypeVar("T")
@@ -154,7 +154,7 @@ def connect(
             stops answering later is noticed after 1.5 times this time.
         retry: How long commands are retried, and a primary is waited for. Also sets the time limit of reads.
         allow_plaintext: Whether records may travel unencrypted to another machine.
-        about: What the connection is for, such as the name of a command; see `comment_of`.
+        about: The purpose of the connection, such as the name of a command; see `comment_of`.
 
     Raises:
         ConfigError: If the connection string is not valid, or records would travel unencrypted and this is

@@ -149,7 +149,7 @@ def check_archive(
 
 
 def _expiring_index(collection: RetryingCollection) -> str | None:
-    """Return the name of an index by which the server deletes records; None if the user may not see it."""
+    """Return the name of an index that makes the server delete records; None if the user may not see it."""
     with suppress(NotPermitted):
         indexes = collection.attempt(lambda: list(collection.unretried.list_indexes()))
         return next((str(index["name"]) for index in indexes if "expireAfterSeconds" in index), None)

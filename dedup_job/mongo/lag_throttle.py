@@ -23,13 +23,13 @@ log = logging.getLogger("dedup_job")
 
 
 def lag_of_members(members: Sequence[ServerDescription]) -> float | None:
-    """Return the seconds by which the slowest secondary is behind; None if that is unknown.
+    """Return the lag of the slowest secondary in seconds; None if that is unknown.
 
     Members that do not answer, hidden members and delayed members do not count: the driver does not know them
     as secondaries.
 
     Args:
-        members: What the driver knows of the members of a replica set.  It asks them every few seconds, which
+        members: The driver's view of the members of a replica set.  It asks them every few seconds, which
             needs no privilege.
     """
     # As the driver's specification of maxStalenessSeconds: members are asked at different moments.
@@ -76,7 +76,7 @@ class LagThrottle:
             )
 
     def measure(self) -> float | None:
-        """Return the seconds by which the slowest secondary lags; None if that is unknown."""
+        """Return the lag of the slowest secondary in seconds; None if that is unknown."""
         lags = [
             lag_of_members([*client.topology_description.server_descriptions().values()])
             for client in self._clients

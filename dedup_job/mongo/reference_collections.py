@@ -45,7 +45,7 @@ class Reference:
     text_path: str
 
     def id_of(self, raw_id: bytes) -> bytes:
-        """Return the id by which the job knows a record of this collection.
+        """Return the id under which the job knows a record of this collection.
 
         >>> from bson import decode
         >>> decode(Reference("shop.tests", None, None, "text").id_of(encode({"_id": 7})))
@@ -81,7 +81,7 @@ class Reference:
             yield dict(zip(map(id_of, views), views, strict=True))
 
     def view(self, raw: bytes) -> bytes:
-        """Return what the job sees of a record: its id, its text and its group."""
+        """Return the part of a record that the job sees: its id, its text and its group."""
         raw_id = BEFORE + document(self._mark, as_field(id_of(raw), "id"))
         record: dict[str, Any] = {}
         try:
@@ -149,7 +149,7 @@ class RoutedLookup:
 
 
 def is_reference(raw_id: bytes) -> bool:
-    """Return whether an id is that of a reference record, of any collection."""
+    """Return whether an id belongs to a reference record, of any collection."""
     return raw_id[HEAD] == DOCUMENT and raw_id.startswith(b"\x02reference\0", INNER)
 
 

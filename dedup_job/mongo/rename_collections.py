@@ -25,7 +25,7 @@ class Renamer:
     """Renames collections of one database; nothing is ever dropped."""
 
     def __init__(self, neighbour: RetryingCollection) -> None:
-        """Set the database: that of this collection, which need not exist."""
+        """Use the database of this collection, which need not exist."""
         self._neighbour = neighbour
 
     def uuids(self) -> dict[str, str]:
@@ -81,7 +81,7 @@ class Renamer:
         database, rights = self._neighbour.database.name, Rights.of(self._neighbour)
         if not rights.lacking([RENAME], database):
             return
-        # What the server accepts instead of the right on the whole database.
+        # The server accepts these instead of the right on the whole database.
         if any(
             rights.lacking(["find", "dropCollection"], database, old)
             or rights.lacking(["insert", "createIndex"], database, new)

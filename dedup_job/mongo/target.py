@@ -57,7 +57,7 @@ class Target:
             collection: The collection.
             retry: How long commands are retried.
             read: As for a `Source`.
-            references: Collections in which reference records are looked up.
+            references: The reference collections.
         """
         self._collection = RetryingCollection(collection, self._what, retry).raw_bson()
         lookup = Lookup(self._collection, read)
@@ -240,7 +240,7 @@ class _FilledTarget(Target):
 
 
 class SourceAsTarget(Target):
-    """The source in the place of a target: its kept records are used where they are, and nothing is written.
+    """The source as its own target: its kept records are used where they are, and nothing is written.
 
     Nothing is refused, and no record has two versions.
     """

@@ -187,7 +187,7 @@ class UnsettledKeepers:
     """Collects the keepers that an interrupted run has left to be decided again.
 
     Attributes:
-        first: Number of the first plan of which keepers were not settled.
+        first: Number of the first plan with keepers that were not settled.
         due: Raw ids of the records to decide again, if they are kept.
     """
 
@@ -200,7 +200,7 @@ class UnsettledKeepers:
 
         Args:
             plan: The plan.
-            texts: Its records, as they were loaded.
+            texts: The records of the plan that were loaded.
             numbers: The numbers of their texts.
             keepers: The plan has been loaded into these.
         """
@@ -236,7 +236,7 @@ def read_unsettled(reader: LedgerReader, head: Head) -> UnsettledKeepers:
 
 
 def read_reference_versions(reader: LedgerReader, head: Head) -> KeptVersions:
-    """Return the versions in which the reference records of all plans were read."""
+    """Return the versions of all reference records that earlier runs have read."""
     versions = KeptVersions()
     for stored in reader.plans(head):
         if stored.mode == REFERENCE:

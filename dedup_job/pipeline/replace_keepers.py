@@ -1,10 +1,10 @@
-"""Keep the better of two matching records, whatever the order in which they come: `[match] prefer`.
+"""Keep the better of two matching records, in whatever order they come: `[match] prefer`.
 
 A new record is dropped if a better kept record matches it.  Otherwise it is kept, and worse keepers that
-match it are decided again at the end of the run, the best first; so is what was dropped for them, if they
-are dropped.  A record that is kept again may displace worse keepers in turn.  Every decision only affects
-worse records, so this ends, and the kept records are those that keep-first keeps of all decided records when
-they are sorted best first.
+match it are decided again at the end of the run, the best first; so are the records that were dropped for
+them, if they are dropped.  A record that is kept again may displace worse keepers in turn.  Every decision
+only affects worse records, so this ends, and the kept records are those that keep-first keeps of all decided
+records when they are sorted best first.
 
 Records leave the target last, when everything that was dropped for them has another keeper or is kept.
 """

@@ -148,10 +148,10 @@ def cut_excerpt(
 
 
 def _cut_rest(pieces: Sequence[TextPiece], number_room: int) -> list[TextPiece | TextGap]:
-    """Return a gap for all pieces, or the first number in which they differ between two gaps.
+    """Return a gap for all pieces, or the first differing number between two gaps.
 
     Args:
-        pieces: The pieces for which there is no room.
+        pieces: The pieces that do not fit.
         number_room: Characters shown on each side of the number; 0 for no number.
     """
     places = [place for place, piece in enumerate(pieces) if number_room and _differs_in_number(piece)]

@@ -94,7 +94,7 @@ class AffectedRecords:
 
 
 class IdsByReason(dict[str, IdList]):
-    """Ids of records that a command left as they were, by reason."""
+    """Ids of records that a command left unchanged, by reason."""
 
     def add(self, reasons: Mapping[bytes, str]) -> None:
         """Add records: the reason of each, by raw id."""

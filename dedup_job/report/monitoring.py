@@ -97,7 +97,7 @@ class MetricsFile:
 
         Args:
             state: How far the run is.
-            lag: Seconds by which secondaries lag; None if that is not measured.
+            lag: Lag of the secondaries in seconds; None if that is not measured.
             now: The time.
 
         Raises:
@@ -155,7 +155,7 @@ class MetricsFile:
 # eq=False keeps the class hashable, as a registry requires.
 @dataclass(frozen=True, slots=True, eq=False)
 class _KeptMetrics:
-    """A collector of metrics with these names, from the file as it was."""
+    """A collector of metrics with these names, from the previous file."""
 
     names: Collection[str]
     metrics: Sequence[Metric]
@@ -214,7 +214,7 @@ class RunningMetrics:
             start_thread(self._write_often)
 
     def end(self) -> None:
-        """Write nothing any more; returns when a write in progress has finished."""
+        """Stop writing; returns when a write in progress has finished."""
         self._ended.set()
         with self._writing:
             pass
@@ -230,7 +230,7 @@ class RunningMetrics:
             try:
                 self._file.write_running(self._state, self._lag(), datetime.now(UTC))
             except OSError as error:
-                # The run goes on; at its end, the same error is an error of the run.
+                # The run continues; at its end, the same error is an error of the run.
                 log.warning("metrics not written", extra={"fields": {"error": error.strerror}})
                 self._ended.set()
 
@@ -319,7 +319,7 @@ class MonitoredRun:
         return self
 
     def expect(self, records: int | None, lag: Callable[[], float | None]) -> None:
-        """Set what the metrics of the run in progress need; see `RunningMetrics.expect`."""
+        """Set the expected total and the lag for the metrics of the run; see `RunningMetrics.expect`."""
         if self._running is not None:
             self._running.expect(records, lag)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from dedup_job.report.terminal import hang
 
-# A command, and what it would do.
+# A command, and its effect.
 NextStep = tuple[str, str]
 # Columns of the command.
 WIDTH = 34

@@ -179,7 +179,7 @@ class ReplacementCounts:
         own: Correction of the counts of the records that this run has decided first.
         replaced: Keepers of earlier runs that left the target because a better record came.
         returned: Dropped records of earlier runs that came to the target, as their keeper left it.
-        decided_again: Records that were decided again, those of this run included.
+        decided_again: Records that were decided again, those in this run included.
     """
 
     own: Counts = field(default_factory=Counts)

@@ -203,7 +203,7 @@ class PromoteResult:
         run: Name of the run; empty if there was nothing to do.
         source: Full name of the source, which the promoted target has now.
         former: Full name of the former source; after a return, of the target.
-        is_back: Whether a promotion was taken back.
+        is_back: Whether a promotion was undone.
         already: Whether it was done before.
         needs_setting: Whether `copy` in the settings has to be changed.
         expiries: Indexes of the former source that delete records, with their seconds; the target's do not.

@@ -30,7 +30,7 @@ class RowWriter(Protocol):
         ...
 
     def close(self) -> None:
-        """Write what is left, and close the file."""
+        """Write the remaining rows, and close the file."""
         ...
 
 

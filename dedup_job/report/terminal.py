@@ -77,7 +77,7 @@ def count_row(label: str, count: int, note: str = "", width: int = 20) -> str:
     Args:
         label: The name of the number, empty for another row under the same label.
         count: The number.
-        note: What the number means.
+        note: The meaning of the number.
         width: Columns of the label.
 
     >>> count_row("removed", 1234, "from the target", width=10)
