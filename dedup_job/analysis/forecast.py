@@ -139,7 +139,7 @@ class Forecast:
         seconds_each: Measured times.
         sizes: Measured sizes.
         limits: Limits from the settings.
-        warnings: What the first records make a run warn of.
+        warnings: Warnings that the first records cause.
     """
 
     source: str

@@ -257,7 +257,7 @@ def try_thresholds(
 
 @dataclass(frozen=True, slots=True)
 class TunedSample:
-    """A sample, and what the tried settings find in it.
+    """A sample, and the duplicates that the tried settings find in it.
 
     Attributes:
         source: Name of the collection.
@@ -294,8 +294,9 @@ class TunedSample:
     def best(self) -> BandResult | None:
         """The suggested keys, or None if the sample has too few near duplicates.
 
-        The present keys, unless others find more than chance explains; then those of a profile likewise;
-        then the smallest whose recall is about the highest, and of these the ones with fewest comparisons.
+        The present keys, unless others find more than chance explains; then the keys of a profile, by the
+        same rule; then the smallest whose recall is about the highest, and of these the ones with fewest
+        comparisons.
         """
         most = max(self.rows, key=lambda row: row.found, default=None)
         if most is None or not most.found or self.pairs < FEW_PAIRS:

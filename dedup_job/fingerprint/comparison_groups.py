@@ -73,7 +73,7 @@ def have_same_group(prints: Fingerprints, header: int) -> bool:
 
 
 def mix_groups(sets: Ragged, header: int) -> Ragged:
-    """Return sets without the words of the group, in which texts of different groups have nothing in common.
+    """Return sets without the words of the group, which keep texts of different groups apart.
 
     Sets of one group are as similar as before.  For measurements that take plain sets: single hashes of two
     groups may still collide.

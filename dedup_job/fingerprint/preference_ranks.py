@@ -26,7 +26,7 @@ Ranks = npt.NDArray[np.uint64]  # (n, rules)
 MISSING: Final = 0
 # The rank of records that are never dropped, such as the target's own: no record is better.
 BEST: Final = (1 << 64) - 1
-# Orders in which the smaller value is better.
+# Orders that prefer the smaller value.
 SMALLER_FIRST: Final = ("oldest", "ascending")
 
 # The kind of a value that a record lacks.
@@ -157,6 +157,34 @@ def unpack_ranks(packed: Iterable[bytes], rules: int) -> Ranks:
     """Return the ranks of records from their packed form, uint64 (n, rules)."""
     joined = b"".join(packed)
     return np.frombuffer(joined, ">u8").astype(np.uint64).reshape(-1, rules)
+
+
+def preference_keys(ids: Sequence[bytes], ranks: Ranks | None, first: int) -> list[bytes]:
+    """Return bytes for each record by which Spark sorts best first; empty bytes without `[match] prefer`.
+
+    Reference records come before all others, in reading order.
+
+    Args:
+        ids: Raw ids of n records.
+        ranks: uint64, shape (n, rules).
+        first: `order` of the first record; the others count up from it.
+    """
+    if ranks is None:
+        return [b""] * len(ids)
+    # Inverted, as the greater rank is better, and big-endian, as bytes are compared from the first on.
+    inverted = (~ranks).astype(">u8")
+    is_reference = (ranks == BEST).all(axis=1).tolist()
+    return [
+        inverted[row].tobytes() + ((first + row).to_bytes(8) if is_reference[row] else tie_key(raw_id))
+        for row, raw_id in enumerate(ids)
+    ]
+
+
+def ranks_in(keys: Sequence[bytes], rules: int) -> Ranks:
+    """Return the ranks in preference keys: uint64, shape (n, rules)."""
+    # Records that could not be fingerprinted have no rank: they get zeros, inverted.
+    size = UNSIGNED.size * rules
+    return ~unpack_ranks((key[:size] or b"\xff" * size for key in keys), rules)
 
 
 def count_kinds(raws: Iterable[bytes], rule: PreferRule) -> Counter[str]:

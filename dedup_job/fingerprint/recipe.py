@@ -108,7 +108,7 @@ class Reader:
         return [each.text for each in extracted_texts], [each.reason for each in extracted_texts]
 
     def text_digests(self, raws: Sequence[bytes]) -> list[bytes]:
-        """Return the digest by which the ledger knows the text of each record, in its group."""
+        """Return the digest that stands in the ledger for the text of each record, in its group."""
         extracted_texts = self.extract(raws)
         text_digests = [digest(each.text.encode("utf-8", "surrogatepass")) for each in extracted_texts]
         return [

@@ -1,4 +1,4 @@
-"""Find what the records of a batch are duplicates of, and which worse keepers they displace.
+"""Find the better record of each record of a batch, and the worse keepers that they displace.
 
 With `[match] prefer`, every match points from the better record to the worse one: a record is dropped if a
 better kept record matches it.  Ranks order all records, so no cycle is possible, and exactly one set of

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dedup_job.fingerprint.preference_ranks import preference_keys
 from dedup_job.native.arrays import Ragged
 from dedup_job.records import Fingerprints
-from dedup_job.spark.preference_keys import preference_keys
 
 # A record's `order` is one int64 that sorts like the source: the number of its range in the upper bits, and
 # its position in the range in the lower 40.

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dedup_job.fingerprint.preference_ranks import ranks_in
 from dedup_job.mongo.pages import prefetch
 from dedup_job.records import UNIQUE, Batch, Counts, Plan, digests
 from dedup_job.spark.planned_verdicts import Deviations, ExpectedRows, Phase, SparkDecision, decide
-from dedup_job.spark.preference_keys import ranks_in
 
 
 @dataclass(frozen=True, slots=True)

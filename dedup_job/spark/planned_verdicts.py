@@ -31,7 +31,7 @@ CHANGED = Verdict(Action.UNCHECKED, "changed")
 
 
 class Phase(IntEnum):
-    """The phases in which verdicts are committed; a batch has records of one phase.
+    """The phases of the commit; a batch has records of one phase.
 
     With `[match] prefer` the duplicates come last: the keeper of a duplicate may come after it in the source.
     """
@@ -75,7 +75,7 @@ class ExpectedRows:
         best_turn: int64, shape (n,), turn of the best record of the text.
         best: Raw id of the best record of the text.
         is_kept: bool, shape (n,), whether the best record of the text is kept.
-        phase: int64, shape (n,), the `Phase` in which the record is committed.
+        phase: int64, shape (n,), the `Phase` of its commit.
         near: The texts that match the record's text, the nearest and earliest first.
         preferences: The preference keys; see `preference_keys`.
         reasons: As in `Fingerprints`, as are the columns that follow.
@@ -158,7 +158,7 @@ class Deviations:
         if is_unique == rows.are_unique(slice(row, row + 1))[0]:
             return
         text = int(rows.text[row])
-        # Reference records are all kept; the first one with a text is its keeper.
+        # Reference records are all kept; the first record with a text is its keeper.
         if is_unique and rows.phase[row] == Phase.REFERENCE and self.standing.get(text, b"") is not None:
             return
         self.standing[text] = rows.ids[row] if is_unique else None
@@ -307,7 +307,7 @@ def rows(table: pa.Table) -> ExpectedRows:
 
 
 def _filled(table: pa.Table, name: str, value: object) -> npt.NDArray[Any]:
-    """Return a column with a value in place of nulls, which records without a text have."""
+    """Return a column with nulls, which records without a text have, replaced by a value."""
     array: npt.NDArray[Any] = column(table, name).fill_null(value).to_numpy(zero_copy_only=False)
     return array
 

@@ -36,7 +36,7 @@ def group_digest(values: Sequence[Any]) -> bytes:
         UnicodeEncodeError: If a string is not valid Unicode.
         bson.errors.BSONError: If BSON cannot store a value.
     """
-    # Nearly all groups are short strings, and few of them: six times as fast as to encode each anew.
+    # Nearly all groups are short strings, and few of them: six times as fast as encoding each again.
     if all(value is None or (type(value) is str and len(value) <= LONGEST_CACHED) for value in values):
         return _digest_of_strings(tuple(values))
     return _digest(values)
