@@ -456,7 +456,8 @@ def load_settings(path: Path, assignments: Sequence[str] = ()) -> Settings:
         ConfigError: In one line that says what to correct.
     """
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
+        # Some editors on Windows begin a file with a byte order mark.
+        table = tomllib.loads(path.read_text("utf-8-sig"))
     except OSError as error:
         # A connection string given by mistake may hold a password, so it is not repeated.
         name = "-c" if ":/" in str(path) else path
@@ -464,8 +465,10 @@ def load_settings(path: Path, assignments: Sequence[str] = ()) -> Settings:
             f"{name}: {error.strerror}; name a settings file with -c or {CONFIG_VARIABLE}, "
             "or write one with: dedup-job init"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    except (ValueError, RecursionError) as error:
+        # A number may have too many digits, or a value may be nested too deep, for Python.
+        reason = "it is nested too deep" if isinstance(error, RecursionError) else error
+        raise ConfigError(f"{path}: not valid TOML: {reason}") from None
     overrides = [*_settings_from_environment(), *map(_parse_assignment, assignments)]
     for override in overrides:
         section = table.setdefault(override.section, {})
@@ -537,7 +540,7 @@ def _parse_value(text: str) -> Any:
     """Parse a TOML value; return a text that is not valid TOML unchanged, so quotes are optional."""
     try:
         parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
     return parsed["value"] if len(parsed) == 1 else text
 

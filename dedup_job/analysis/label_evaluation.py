@@ -158,7 +158,7 @@ def _fields(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, Sequence[An
     for number, line in lines:
         try:
             yield number, parse(line)
-        except (_Malformed, ValueError, csv.Error) as error:
+        except (_Malformed, ValueError, RecursionError, csv.Error) as error:
             problem = error if isinstance(error, _Malformed) else "cannot be read like the first line"
             raise UsageError(f"line {number}: {problem}") from None
 
@@ -166,7 +166,7 @@ def _fields(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, Sequence[An
 def _is_json(line: str) -> bool:
     try:
         return isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

@@ -207,7 +207,8 @@ def _read_document(line: bytes) -> Question:
         raise
     except Exception as error:
         # For a malformed value the parser of extended JSON raises TypeError, AttributeError, and others.
-        raise Malformed(f"not a document that MongoDB could hold ({type(error).__name__})") from None
+        reason = "nested too deep" if isinstance(error, RecursionError) else type(error).__name__
+        raise Malformed(f"not a document that MongoDB could hold ({reason})") from None
 
 
 def _make_object(pairs: Sequence[tuple[str, Any]]) -> Any:

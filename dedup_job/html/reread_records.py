@@ -290,5 +290,6 @@ def _show_value(value: Any) -> str:
     """Return a value for people: a text unchanged, "" for None, other values as extended JSON."""
     if value is None:
         return ""
-    text = value if isinstance(value, str) else json_util.dumps(value, json_options=ID_JSON)
+    # JavaScript is a kind of str that cannot be the key of a dict.
+    text = str(value) if isinstance(value, str) else json_util.dumps(value, json_options=ID_JSON)
     return text if len(text) <= FIELD_MOST else text[:FIELD_MOST] + "…"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -14,6 +15,8 @@ from pymongo.errors import CollectionInvalid, OperationFailure
 
 from dedup_job.errors import ConfigError, NotPermitted, StateError
 from dedup_job.mongo.retrying_collection import RetryingCollection
+
+log = logging.getLogger("dedup_job")
 
 EXISTS = 48
 # Bytes of `database.collection`, by the server's limit.
@@ -94,6 +97,14 @@ def check_target(source: RetryingCollection, target: RetryingCollection) -> None
             f"[target] collection: {target.full_name} has another default collation than the source, so "
             "ids that are equal in one may differ in the other; choose another, or drop it if it is empty "
             "(the job creates it again)"
+        )
+    if index := _expiring_index(target):
+        # Its owner may want this: `backfill --copy-indexes` says how to turn expiry on.
+        log.warning(
+            "%s has the index %s, by which the server deletes records after a time; the target then has no "
+            "copy of the texts that were dropped for them",
+            target.full_name,
+            index,
         )
 
 

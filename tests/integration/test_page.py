@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from bson import Code, Decimal128, MinKey
 from pymongo import MongoClient
 
 from scripts.bench.corpus import generate
@@ -278,6 +279,18 @@ def test_a_run_is_shown_as_far_as_its_records_are_still_there(job: Job) -> None:
     done = job.command("history", run, "--html", str(file))
     assert done.returncode == 0, done.stderr
     assert file.read_text("utf-8").count("This record was deleted, or no longer has any text") == 3
+
+
+def test_records_are_counted_by_a_field_of_any_type(job: Job) -> None:
+    job.set("source", fields=["text"])
+    job.set("report", group_by="kind")
+    text = "the quick brown fox jumps over the lazy dog and runs on through the wood until night. " * 3
+    kinds = [Code("f()"), Code("f()", {"a": 1}), ["a"], {"a": 1}, Decimal128("NaN"), MinKey(), None, "a"]
+    job.source.insert_many([{"text": text, "kind": kind} for kind in kinds])
+    file = job.folder / "page.html"
+    done = job.command("report", "--html", str(file))
+    assert done.returncode == 0, done.stderr
+    assert "f()" in file.read_text("utf-8")
 
 
 @pytest.mark.parametrize(

@@ -236,12 +236,26 @@ def test_a_filter_is_given_to_the_server_as_it_stands() -> None:
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"[source", "not valid TOML"), (b"\xff\xfe", "not valid TOML"), (b"a = 1\na = 2", "not valid TOML")],
+    [
+        (b"[source", "not valid TOML"),
+        (b"\xff\xfe", "not valid TOML"),
+        (b"a = 1\na = 2", "not valid TOML"),
+        (b"a = " + b"9" * 6_000, "not valid TOML"),
+        (b"a = " + b"[" * 3_000 + b"]" * 3_000, "not valid TOML: it is nested too deep"),
+    ],
 )
 def test_a_file_that_is_no_toml_is_refused(file: Path, content: bytes, words: str) -> None:
     file.write_bytes(content)
     with pytest.raises(ConfigError, match=words):
         load_settings(file)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_settings(file: Path) -> None:
+    settings = (
+        '[source]\ndatabase="d"\ncollection="s"\nfields=["f"]\n[target]\ndatabase="d"\ncollection="t"\n'
+    )
+    file.write_text(f"\ufeff{settings}", "utf-8")
+    assert load_settings(file).source.collection == "s"
 
 
 def test_a_file_that_is_not_there_is_named(file: Path) -> None:

@@ -115,6 +115,8 @@ def test_lines_are_numbered_as_in_the_file() -> None:
         (['{"id1": 1, "id2": 2, "label": 1}', "[1, 2, 1]"], 'line 2: expected an object with "id1"'),
         (['{"id1": 1, "id2": 2}'], 'line 1: expected an object with "id1"'),
         (['{"id1": 1, "id2": 2, "label": null}'], "line 1: expected a label"),
+        (['{"id1": 1, "id2": 2, "label": 1}', '{"id1":' * 100_000], "line 2: cannot be read"),
+        (['{"id1":' * 100_000], "line 1: cannot be read"),
         ([], "no pairs"),
         (["", "id1,id2,label"], "no pairs"),
     ],
