@@ -39,7 +39,15 @@ def undo(context: Context, run: str, observe: Observe) -> UndoResult:
             context.archive_of(ledger.current_head),
         )
         done = undo_run.undo(run, lambda plan: observe(Batch(plan.ids, ()), plan))
-        undone = UndoResult(this.name, run, done.plans, done.counts, done.left, time.monotonic() - started)
+        undone = UndoResult(
+            this.name,
+            run,
+            done.plans,
+            done.counts,
+            done.left,
+            time.monotonic() - started,
+            has_copies=context.target.holds_copies,
+        )
         ledger.close({**undone.as_json(), "exit_code": undone.exit_code})
     return undone
 
@@ -66,7 +74,13 @@ def preview_undo(context: Context, run: str) -> UndoPreview:
     if head.undo is not None and head.undo.run != run:
         check_whole(head)
     row = reader.run(run) or {}
-    due = UndoPreview(run, row.get("mode"), row.get("started"), has_begun=head.undo is not None)
+    due = UndoPreview(
+        run,
+        row.get("mode"),
+        row.get("started"),
+        has_begun=head.undo is not None,
+        has_copies=context.target.holds_copies,
+    )
     later: dict[str, None] = {}
     for link in reader.links(head.pending or head.last):
         # A plan that only updates hashes decides nothing.

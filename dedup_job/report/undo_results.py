@@ -16,6 +16,10 @@ AFTER_UPDATE = (
 )
 
 
+def _count_copied(counts: Counts) -> int:
+    return counts.unique + sum(counts.unchecked.values())
+
+
 @dataclass(frozen=True, slots=True)
 class UndoPreview:
     """The effect that an undo would have.
@@ -27,6 +31,7 @@ class UndoPreview:
         plans: Number of its plans.
         counts: The verdicts in these plans.
         has_begun: Whether an earlier undo of the run was interrupted, so that this is the rest.
+        has_copies: Whether kept records were copied to a target.
     """
 
     undoes: str
@@ -35,6 +40,7 @@ class UndoPreview:
     plans: int = 0
     counts: Counts = field(default_factory=Counts)
     has_begun: bool = False
+    has_copies: bool = True
 
     def with_plan(self, counts: Counts) -> UndoPreview:
         """Return a copy with one more plan."""
@@ -43,7 +49,7 @@ class UndoPreview:
     @property
     def most_removed(self) -> int:
         """Number of records that would be removed from the target if all are still unchanged there."""
-        return self.counts.unique + sum(self.counts.unchecked.values())
+        return _count_copied(self.counts) if self.has_copies else 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the effect as one JSON object."""
@@ -66,12 +72,14 @@ class UndoPreview:
         lines = [
             f"would undo run {self.undoes} ({self.mode or 'run'}{when}){rest}:",
             count_row("undecided again", self.counts.read),
-            count_row(
-                "removed from target", self.most_removed, "at most: records stay that were changed there,"
-            ),
-            f"  {'':33}  or that the source no longer has unchanged",
-            *(AFTER_UPDATE if self.mode == UPDATE else ()),
         ]
+        if self.has_copies:
+            about = "at most: records stay that were changed there,"
+            lines += [
+                count_row("removed from target", self.most_removed, about),
+                f"  {'':33}  or that the source no longer has unchanged",
+            ]
+        lines += AFTER_UPDATE if self.mode == UPDATE else ()
         return "\n".join(lines)
 
 
@@ -87,6 +95,7 @@ class UndoResult:
         left: Number of its records that stay in the target, by reason.
         seconds: How long it took.
         already: Whether the run had been undone before.
+        has_copies: Whether kept records were copied to a target.
     """
 
     run: str
@@ -96,6 +105,7 @@ class UndoResult:
     left: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
     already: bool = False
+    has_copies: bool = True
 
     @property
     def exit_code(self) -> int:
@@ -119,13 +129,13 @@ class UndoResult:
         """Return the effect as text."""
         if self.already:
             return f"run {self.undid} was already undone by {self.run}"
-        counts, stay = self.counts, sum(self.left.values())
-        in_target = counts.unique + sum(counts.unchecked.values())
+        stay = sum(self.left.values())
         lines = [
             f"undo {self.run}: run {self.undid} is undone",
-            count_row("undecided again", counts.read),
-            count_row("removed from target", in_target - stay),
+            count_row("undecided again", self.counts.read),
         ]
+        if self.has_copies:
+            lines.append(count_row("removed from target", _count_copied(self.counts) - stay))
         if stay:
             reasons = f"{join_counts(self.left)}; listed in dedup.left"
             lines.append(count_row("stay in the target", stay, reasons))

@@ -149,7 +149,9 @@ def test_a_run_is_undone_and_its_decisions_come_again(bare: Job) -> None:
     first = rows(bare)
     before = source_hash(bare)
 
-    assert bare.command("undo", run, "--yes").returncode == 0
+    assert "target" not in bare.command("undo", run, "--dry-run").stdout
+    undone = bare.command("undo", run, "--yes")
+    assert (undone.returncode, "target" in undone.stdout) == (0, False)
 
     assert rows(bare) == ({}, {})
     assert source_hash(bare) == before
