@@ -21,7 +21,7 @@ from dedup_job.errors import DedupError, LeaseHeld, NotPermitted, StorageFull, U
 from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.head import Head
 from dedup_job.mongo.client import RetryPolicy, connect
-from dedup_job.mongo.collection_checks import collation_of
+from dedup_job.mongo.collection_checks import collation_of, expiring_index
 from dedup_job.mongo.connection import read_address
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.retrying_collection import RetryingCollection
@@ -301,7 +301,8 @@ def _check_run_is_permitted(checks: CheckRunner, users: Users, lacking: Sequence
 
 
 def _check_source(checks: CheckRunner, context: Context, settings: Settings, servers: Connections) -> None:
-    """Note the source's size and collation, and the recipe."""
+    """Note the source's size and collation, and the recipe; warn if the server deletes kept records."""
+    target = servers.target[settings.target.database][settings.target.collection]
     source = servers.source[settings.source.database][settings.source.collection]
     collation = collation_of(RetryingCollection(source, "the source", context.retry))
     checks.note("source", f"{context.source_name}: about {context.source.estimated_count():,} records")
@@ -315,6 +316,13 @@ def _check_source(checks: CheckRunner, context: Context, settings: Settings, ser
         checks.note("replication", message, is_warning=lag is None or replication["is_over"])
     checks.note("recipe", f"{context.recipe.digest[:12]}: {context.recipe.about}")
     if settings.target.has_copies:
+        if index := expiring_index(RetryingCollection(target, "the target", context.retry)):
+            # Its owner may want this: `backfill --copy-indexes` says how to turn expiry on.
+            message = (
+                f"by the index {index} the server deletes records of {context.target_name} after a time; the "
+                "target then has no copy of the texts that were dropped for them"
+            )
+            checks.note("expiry", message, is_warning=True)
         checks.note(
             "collation", f"{collation}, of the source; the target has the same, or will be created with it"
         )

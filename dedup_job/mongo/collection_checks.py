@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -15,8 +14,6 @@ from pymongo.errors import CollectionInvalid, OperationFailure
 
 from dedup_job.errors import ConfigError, NotPermitted, StateError
 from dedup_job.mongo.retrying_collection import RetryingCollection
-
-log = logging.getLogger("dedup_job")
 
 EXISTS = 48
 # Bytes of `database.collection`, by the server's limit.
@@ -98,14 +95,6 @@ def check_target(source: RetryingCollection, target: RetryingCollection) -> None
             "ids that are equal in one may differ in the other; choose another, or drop it if it is empty "
             "(the job creates it again)"
         )
-    if index := _expiring_index(target):
-        # Its owner may want this: `backfill --copy-indexes` says how to turn expiry on.
-        log.warning(
-            "%s has the index %s, by which the server deletes records after a time; the target then has no "
-            "copy of the texts that were dropped for them",
-            target.full_name,
-            index,
-        )
 
 
 def check_different(reference: RetryingCollection, others: Mapping[str, RetryingCollection]) -> None:
@@ -146,7 +135,7 @@ def check_archive(
             raise ConfigError(f"{name} is the {what} itself; choose another collection")
     if about is not None and (kind := _kind(about)) != "collection":
         raise ConfigError(f"{name} is a {kind}, which does not keep records as they are; choose another")
-    if about is not None and (index := _expiring_index(archive)):
+    if about is not None and (index := expiring_index(archive)):
         raise ConfigError(
             f"{name} has the index {index}, by which the server deletes records after a time, so that swept "
             "records could not be restored; drop the index, or choose another collection"
@@ -159,7 +148,7 @@ def check_archive(
             )
 
 
-def _expiring_index(collection: RetryingCollection) -> str | None:
+def expiring_index(collection: RetryingCollection) -> str | None:
     """Return the name of an index that makes the server delete records; None if the user may not see it."""
     with suppress(NotPermitted):
         indexes = collection.attempt(lambda: list(collection.unretried.list_indexes()))

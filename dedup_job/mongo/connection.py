@@ -191,6 +191,7 @@ class _JobCollection(Collection[Any]):
     aggregate = _sending("limits", Collection.aggregate)
     count_documents = _sending("limits", Collection.count_documents)
     estimated_document_count = _sending("limits", Collection.estimated_document_count)
+    list_indexes = _sending("comment", Collection.list_indexes)
     insert_many = _sending("comment", Collection.insert_many)
     update_one = _sending("comment", Collection.update_one)
     update_many = _sending("comment", Collection.update_many)
