@@ -515,6 +515,8 @@ def test_a_malformed_assignment_is_named_without_its_value(file: Path, assignmen
         ("match.radis=3", "[match] radis: unknown key, did you mean radius?"),
         ("match.radius=many", '[match] radius: expected a whole number, not "many"'),
         ("match.radius=3\nband_radius = 2", "[match] radius: expected a whole number"),
+        ("match.radius=" + "9" * 6_000, "[match] radius: expected a whole number"),
+        ("match.within=" + "[" * 3_000 + "]" * 3_000, "[match] within: expected a list"),
     ],
 )
 def test_a_wrong_assignment_is_told_like_a_wrong_setting(file: Path, assignment: str, message: str) -> None:
