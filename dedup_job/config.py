@@ -457,7 +457,7 @@ def load_settings(path: Path, assignments: Sequence[str] = ()) -> Settings:
     """
     try:
         # Some editors on Windows begin a file with a byte order mark.
-        table = tomllib.loads(path.read_text("utf-8-sig"))
+        table = _parse_toml(path.read_text("utf-8-sig"))
     except OSError as error:
         # A connection string given by mistake may hold a password, so it is not repeated.
         name = "-c" if ":/" in str(path) else path
@@ -465,10 +465,8 @@ def load_settings(path: Path, assignments: Sequence[str] = ()) -> Settings:
             f"{name}: {error.strerror}; name a settings file with -c or {CONFIG_VARIABLE}, "
             "or write one with: dedup-job init"
         ) from None
-    except (ValueError, RecursionError) as error:
-        # A number may have too many digits, or a value may be nested too deep, for Python.
-        reason = "it is nested too deep" if isinstance(error, RecursionError) else error
-        raise ConfigError(f"{path}: not valid TOML: {reason}") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
     overrides = [*_settings_from_environment(), *map(_parse_assignment, assignments)]
     for override in overrides:
         section = table.setdefault(override.section, {})
@@ -536,11 +534,24 @@ def _parse_assignment(assignment: str) -> SettingOverride:
     return SettingOverride(section, key, _parse_value(value), "--set")
 
 
+def _parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML; raise ValueError also for values that are too much for Python."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:
+        # Python's message advises to change the interpreter's limit.
+        raise ValueError("a number has too many digits") from None
+
+
 def _parse_value(text: str) -> Any:
     """Parse a TOML value; return a text that is not valid TOML unchanged, so quotes are optional."""
     try:
-        parsed = tomllib.loads(f"value = {text}")
-    except (ValueError, RecursionError):
+        parsed = _parse_toml(f"value = {text}")
+    except ValueError:
         return text
     return parsed["value"] if len(parsed) == 1 else text
 

@@ -158,20 +158,28 @@ def _fields(lines: Sequence[tuple[int, str]]) -> Iterator[tuple[int, Sequence[An
     for number, line in lines:
         try:
             yield number, parse(line)
-        except (_Malformed, ValueError, RecursionError, csv.Error) as error:
+        except (_Malformed, ValueError, csv.Error) as error:
             problem = error if isinstance(error, _Malformed) else "cannot be read like the first line"
             raise UsageError(f"line {number}: {problem}") from None
 
 
 def _is_json(line: str) -> bool:
     try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
+        return isinstance(_parse_json(line), dict)
+    except ValueError:
         return False
 
 
+def _parse_json(line: str) -> Any:
+    """Parse JSON; raise ValueError also where it is nested too deep for Python."""
+    try:
+        return json.loads(line)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
 def _json_fields(line: str) -> Sequence[Any]:
-    pair = json.loads(line)
+    pair = _parse_json(line)
     if not isinstance(pair, dict) or not {"id1", "id2", "label"} <= pair.keys():
         raise _Malformed('expected an object with "id1", "id2" and "label"')
     ids = (pair["id1"], pair["id2"])
