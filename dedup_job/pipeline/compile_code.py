@@ -30,7 +30,6 @@ log = logging.getLogger("dedup_job")
 RECORDS, BATCH = 3_000, 500
 # Of a made-up fingerprint.
 SHINGLES = 50
-RECIPE = Recipe(Reader(TextFields(("text",))), 64, Matching())
 HAN = "的一是在不了有和人这中大为上个国我以要他时来用们生到作地于出就分对成会可主发年动同工也能下过子说产种面"
 ENGLISH = "the of and to in is that for it was with be by on not he his at this from have had but"
 
@@ -72,8 +71,12 @@ def compile_code(advance: Callable[[int], object] = lambda records: None) -> flo
     return time.monotonic() - started
 
 
+def _recipe() -> Recipe:
+    return Recipe(Reader(TextFields(("text",))), 64, Matching())
+
+
 def _fingerprint_texts(advance: Callable[[int], object]) -> None:
-    fingerprint = Fingerprinter(RECIPE)
+    fingerprint = Fingerprinter(_recipe())
     raws = [encode({"_id": number, "text": text}) for number, text in enumerate(_make_texts())]
     for some in chunked(raws, BATCH):
         fingerprint(some)
@@ -81,7 +84,7 @@ def _fingerprint_texts(advance: Callable[[int], object]) -> None:
 
 
 def _decide_in_other_process() -> None:
-    """Compile the code that decides; what goes wrong is told by the first process, which tries it too."""
+    """Compile the code that decides; if this fails, the first process does it again and reports the error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
     sys.stderr = None
@@ -89,20 +92,21 @@ def _decide_in_other_process() -> None:
 
 
 def _decide_fingerprints() -> None:
-    prints = _make_fingerprints()
+    recipe = _recipe()
+    prints = _make_fingerprints(recipe.matching.bands)
     rows = {encode({"_id": row}): row for row in range(RECORDS)}
     # Without a cache, the fingerprints of keepers are fetched again: here a record is no more than its id.
     refetch = KeeperRefetch(
         lambda ids: [{raw_id: raw_id for raw_id in ids}],
         lambda raws: prints.take([rows[raw] for raw in raws]),
     )
-    keepers = Keepers(RECIPE, 0, refetch)
+    keepers = Keepers(recipe, 0, refetch)
     for ids in chunked(list(rows), BATCH):
         some = prints.take([rows[raw_id] for raw_id in ids])
-        job.decide_in_memory(Batch(ids, ids), some, RECIPE.matching, keepers)
+        job.decide_in_memory(Batch(ids, ids), some, recipe.matching, keepers)
 
 
-def _make_fingerprints() -> Fingerprints:
+def _make_fingerprints(bands: int) -> Fingerprints:
     """Make up fingerprints of copies, exact and near, of records of the same batch and of earlier batches."""
     random, half = np.random.default_rng(1), RECORDS // 2
     # Two neighbours are copies of one another, and their copies come half of all records later.
@@ -119,7 +123,7 @@ def _make_fingerprints() -> Fingerprints:
         reasons=[""] * RECORDS,
         bits=random.integers(0, 1 << 63, (RECORDS, 1), np.uint64)[origins],
         has_fingerprint=are_judged,
-        keys=random.integers(0, 1 << 32, (RECORDS, RECIPE.matching.bands), np.uint32)[origins],
+        keys=random.integers(0, 1 << 32, (RECORDS, bands), np.uint32)[origins],
         digests=digests,
         hashes=digests,
         shingles=Ragged(np.arange(RECORDS + 1) * SHINGLES, shingles.ravel()),
