@@ -301,8 +301,7 @@ def _check_run_is_permitted(checks: CheckRunner, users: Users, lacking: Sequence
 
 
 def _check_source(checks: CheckRunner, context: Context, settings: Settings, servers: Connections) -> None:
-    """Note the source's size and collation, and the recipe; warn if the server deletes kept records."""
-    target = servers.target[settings.target.database][settings.target.collection]
+    """Note the source's size and collation, and the recipe."""
     source = servers.source[settings.source.database][settings.source.collection]
     collation = collation_of(RetryingCollection(source, "the source", context.retry))
     checks.note("source", f"{context.source_name}: about {context.source.estimated_count():,} records")
@@ -316,16 +315,22 @@ def _check_source(checks: CheckRunner, context: Context, settings: Settings, ser
         checks.note("replication", message, is_warning=lag is None or replication["is_over"])
     checks.note("recipe", f"{context.recipe.digest[:12]}: {context.recipe.about}")
     if settings.target.has_copies:
-        if index := expiring_index(RetryingCollection(target, "the target", context.retry)):
-            # Its owner may want this: `backfill --copy-indexes` says how to turn expiry on.
-            message = (
-                f"by the index {index} the server deletes records of {context.target_name} after a time; the "
-                "target then has no copy of the texts that were dropped for them"
-            )
-            checks.note("expiry", message, is_warning=True)
+        target = servers.target[settings.target.database][settings.target.collection]
+        _warn_of_expiry(checks, RetryingCollection(target, "the target", context.retry))
         checks.note(
             "collation", f"{collation}, of the source; the target has the same, or will be created with it"
         )
+
+
+def _warn_of_expiry(checks: CheckRunner, target: RetryingCollection) -> None:
+    """Warn if the server deletes kept records after a time."""
+    if index := expiring_index(target):
+        # Its owner may want this: `backfill --copy-indexes` says how to turn expiry on.
+        message = (
+            f"by the index {index} the server deletes records of {target.full_name} after a time; the "
+            "target then has no copy of the texts that were dropped for them"
+        )
+        checks.note("expiry", message, is_warning=True)
 
 
 def _check_ledger(checks: CheckRunner, context: Context) -> Head | None:

@@ -35,8 +35,6 @@ from dedup_job.report.id_samples import AffectedRecords
 from dedup_job.report.progress import Advance
 from dedup_job.report.source_results import PromotePreview
 
-# Times that a collection is moved away that a program made under the source's name between the renames.
-TRIES = 100
 # The reason in the ledger's rows on records that arrived in the target while it had the source's name.
 ARRIVED = "promoted"
 
