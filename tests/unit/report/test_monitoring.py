@@ -134,6 +134,7 @@ def test_the_file_follows_a_run_and_keeps_what_it_says_of_earlier_ones(
     assert (shown["run_expected_records"], shown["replication_lag_seconds"]) == (100, 2.5)
     assert shown["run_started_timestamp_seconds"] <= shown["run_updated_timestamp_seconds"]
     assert 0 < shown["run_left_seconds"] == pytest.approx(70 / shown["run_records_per_second"])
+    running.end()  # a write in progress has a file of its own beside this one
     assert [path.name for path in file.path.parent.iterdir()] == ["dedup-job.prom"]
 
 
