@@ -320,7 +320,7 @@ class EngineSettings(Section):
 class LimitSettings(Section):
     """`[limits]`: batch sizes, timeouts, read rates, and the shares at which guards stop a run."""
 
-    batch_records: int = Field(2_000, ge=1, le=5_000)
+    batch_records: int = Field(5_000, ge=1, le=5_000)
     batch_mb: int = Field(16, ge=1)
     in_flight_mb: int = Field(256, ge=1)
     record_seconds: float = Field(5.0, gt=0, le=86_400)

@@ -313,11 +313,9 @@ class FailureGuard:
         """
         self._read += len(plan)
         self._reasons.update(
-            verdict.reason
-            for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True)
-            if verdict.action is Action.UNCHECKED
-            and is_failure(verdict.reason)
-            and raw_id not in failed_before
+            reason
+            for row in plan.rows(Action.UNCHECKED)
+            if is_failure(reason := plan.verdicts[row].reason) and plan.ids[row] not in failed_before
         )
         failed = self._reasons.total()
         if failed > self._max_share * max(self._read, MIN_RECORDS_FOR_SHARE) and not self._has_warned:

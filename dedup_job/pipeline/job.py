@@ -232,15 +232,15 @@ def decide(
         keepers: All records kept so far.
         adopted: Records that are never dropped.
     """
-    is_droppable = np.array([raw_id not in adopted.ids for raw_id in ids], np.bool_)
-    is_conflicting = np.array([raw_id in adopted.conflicting for raw_id in ids], np.bool_)
+    is_conflicting = contains(adopted.conflicting, ids)
     # The target will refuse these records, so they must neither be dropped nor become keepers.
     texts = np.where(is_conflicting, -1, texts)
     neighbours = find_batch_neighbours(prints, texts, matching, keepers)
-    judgement = neighbours.judge(is_droppable, matching.min_similarity)
+    judgement = neighbours.judge(~contains(adopted.ids, ids), matching.min_similarity)
     relied_on = earlier_keepers(neighbours, judgement, keepers)
+    used = neighbours.texts[judgement.keeper[judgement.keeper >= 0]]
     # Backwards, so that the first record with a text overwrites the later ones.
-    rows = np.flatnonzero((texts >= 0) & (judgement.keeper < 0))[::-1]
+    rows = np.flatnonzero(np.isin(texts, used) & (judgement.keeper < 0))[::-1]
     own_keepers = {text: ids[row] for text, row in zip(texts[rows].tolist(), rows.tolist(), strict=True)}
     # A text that has a keeper already keeps it, also when an adopted record of the batch has the same text.
     keeper_of = own_keepers | dict(relied_on)
@@ -249,6 +249,13 @@ def decide(
     for row in np.flatnonzero(is_conflicting).tolist():
         verdicts[row] = CONFLICT
     return Decision(verdicts, relied_on)
+
+
+def contains(some: Collection[bytes], ids: Sequence[bytes]) -> npt.NDArray[np.bool_]:
+    """Return for each of n ids whether it is among some ids, bool (n,)."""
+    if not some:
+        return np.zeros(len(ids), np.bool_)
+    return np.array([raw_id in some for raw_id in ids], np.bool_)
 
 
 def decide_each(prints: Fingerprints, matching: Matching, keepers: Keepers) -> Decision:
@@ -277,22 +284,22 @@ def make_verdicts(
         keeper_of: Raw id of each text's keeper, by the text's number.
     """
 
-    def make_verdict(row: int) -> Verdict:
-        text = int(judgement.keeper[row])
+    def make_verdict(row: int, own: int, text: int, distance: int, similarity: float) -> Verdict:
         if text < 0:
             return Verdict(Action.UNCHECKED, reasons[row])
-        distance, similarity = int(judgement.distance[row]), float(judgement.similarity[row])
         match = KeeperMatch(
             keeper_of[int(neighbours.texts[text])],
             None if distance == NO_DISTANCE else distance,
             None if isnan(similarity) else similarity,
         )
-        return Verdict(Action.DUPLICATE, "exact" if text == neighbours.rows[row] else "near", match)
+        return Verdict(Action.DUPLICATE, "exact" if text == own else "near", match)
 
     # Most records are unique and share one verdict.
     verdicts = [UNIQUE] * len(reasons)
-    for row in np.flatnonzero((neighbours.rows < 0) | (judgement.keeper >= 0)).tolist():
-        verdicts[row] = make_verdict(row)
+    rows = np.flatnonzero((neighbours.rows < 0) | (judgement.keeper >= 0))
+    columns = (neighbours.rows, judgement.keeper, judgement.distance, judgement.similarity)
+    for row, *values in zip(rows.tolist(), *(column[rows].tolist() for column in columns), strict=True):
+        verdicts[row] = make_verdict(row, *values)
     return verdicts
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from dedup_job.errors import ConfigError
 from dedup_job.mongo.ids import LONGEST_JUDGED
@@ -15,7 +15,7 @@ LONGEST = 7 << 20
 
 def skip_records(
     batches: Iterable[FingerprintedBatch],
-    restored: Callable[[Sequence[bytes]], Container[bytes]] = lambda ids: (),
+    restored: Callable[[Sequence[bytes]], Collection[bytes]] = lambda ids: (),
 ) -> Iterator[FingerprintedBatch]:
     """Yield each batch with its fingerprints, where records that are never compared have a reason instead.
 
@@ -30,10 +30,11 @@ def skip_records(
         yield batch, _without_skipped(batch, prints, restored(batch.ids))
 
 
-def _without_skipped(batch: Batch, prints: Fingerprints, restored: Container[bytes]) -> Fingerprints:
-    reasons = [_reason_to_skip(raw_id, raw_id in restored) for raw_id in batch.ids]
-    if not any(reasons):
+def _without_skipped(batch: Batch, prints: Fingerprints, restored: Collection[bytes]) -> Fingerprints:
+    # Most batches have no such record.
+    if not restored and max(map(len, batch.ids), default=0) <= LONGEST_JUDGED:
         return prints
+    reasons = [_reason_to_skip(raw_id, raw_id in restored) for raw_id in batch.ids]
     words, bands = prints.bits.shape[1], prints.keys.shape[1]
     return Fingerprints.join(
         [
