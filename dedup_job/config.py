@@ -29,7 +29,7 @@ from pydantic.fields import FieldInfo
 
 from dedup_job.config_errors import describe_errors
 from dedup_job.errors import ConfigError, UsageError
-from dedup_job.fingerprint.prefer_rule import LENGTH, NUMBERS, TIMES, PreferRule
+from dedup_job.fingerprint.preference_rule import LENGTH, NUMBERS, TIMES, PreferRule
 
 # Error messages quote the descriptions: "expected the name of ...".
 Name = Annotated[str, Field(min_length=1)]

@@ -12,7 +12,7 @@ from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.idf import jieba_idf_path, read_idf
 from dedup_job.fingerprint.recipe import PROFILES, Matching, Reader, Recipe, Resource
 from dedup_job.fingerprint.segment import read_stop_words, read_user_words
-from dedup_job.fingerprint.terms import TermRule
+from dedup_job.fingerprint.weighted_terms import TermRule
 from dedup_job.text.clean import Cleaner
 from dedup_job.text.fields import TextFields
 

@@ -16,8 +16,8 @@ from threading import get_ident, main_thread
 from types import FrameType
 from typing import TypeVar
 
-from dedup_job.background_threads import start_thread
 from dedup_job.errors import Stopped
+from dedup_job.thread_start import start_thread
 
 # Time for a run to release the lease and stop the workers.
 GRACE_SECONDS = 5.0

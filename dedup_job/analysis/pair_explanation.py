@@ -21,12 +21,12 @@ from dedup_job.analysis.match_conditions import (
     shared_shingles,
     similarity,
 )
-from dedup_job.fingerprint.comparison_groups import have_same_group, without_groups
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
+from dedup_job.fingerprint.group_separation import have_same_group, without_groups
 from dedup_job.fingerprint.idf import SCALE
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.records import Fingerprints, digests
-from dedup_job.text.characters import encode_lower_case
+from dedup_job.text.code_points import encode_lower_case
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dedup_job.audit.audit_session import AuditSession, hash_records
+from dedup_job.audit.audit_context import AuditSession, hash_records
 from dedup_job.ledger.apply_plan import is_as_judged
 from dedup_job.ledger.plan_format import counts_key
 from dedup_job.mongo.ids import extended

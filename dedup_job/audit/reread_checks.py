@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from dedup_job.audit.audit_checks import SAMPLES, AuditDifference, Check
-from dedup_job.audit.audit_session import AuditSession
+from dedup_job.audit.audit_context import AuditSession
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.fingerprint.shingles import CJK_LENGTH, NUMBER_PATTERN, OTHER_LENGTH, comparable_text
-from dedup_job.ledger.rows import DecisionRow
+from dedup_job.ledger.record_rows import DecisionRow
 from dedup_job.mongo.ids import extended
 from dedup_job.pipeline.context import RecordLookup
 from dedup_job.records import chunked, digest
-from dedup_job.text.characters import is_cjk
+from dedup_job.text.code_points import is_cjk
 
 GROUPS = Check(
     "group_differs", "a dropped record of another group ([match] within) than its keeper", of_sample=False

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dedup_job.audit.plan_document import LedgerDecision
+from dedup_job.audit.independent_plan_reader import LedgerDecision
 from dedup_job.errors import StorageFull, UsageError
 from dedup_job.mongo.ids import HEAD, NAME, document
 from dedup_job.records import Action, Counts

@@ -2,21 +2,21 @@
 
 # Importing a module adds its commands to the group.
 from dedup_job.cli import (
-    correct_commands,
-    look_commands,
+    change_source_commands,
+    correction_commands,
+    inspection_commands,
     run_commands,
-    source_commands,
-    start_commands,
-    tune_commands,
+    setup_commands,
+    tuning_commands,
 )
 from dedup_job.cli.command_group import commands
 
 __all__ = [
+    "change_source_commands",
     "commands",
-    "correct_commands",
-    "look_commands",
+    "correction_commands",
+    "inspection_commands",
     "run_commands",
-    "source_commands",
-    "start_commands",
-    "tune_commands",
+    "setup_commands",
+    "tuning_commands",
 ]

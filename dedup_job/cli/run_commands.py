@@ -165,13 +165,13 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
             option = name.replace("_", "-")
             raise UsageError(f"--{option} needs a target; with [target] copy = false there is none")
     preload_workers(settings)
-    from dedup_job.commands.backfill import decide
-    from dedup_job.commands.compare_numbers import compare_numbers
+    from dedup_job.commands.backfill_and_run import decide
+    from dedup_job.commands.near_duplicate_numbers import compare_numbers
     from dedup_job.commands.status import expected_records, ledger_progress
     from dedup_job.pipeline.context import Context
     from dedup_job.pipeline.job import observe_all
     from dedup_job.report.monitoring import MonitoredRun
-    from dedup_job.report.number_differences import COMPARED, NearPairs
+    from dedup_job.report.number_comparison_result import COMPARED, NearPairs
     from dedup_job.report.progress import Progress
 
     with MonitoredRun(settings) as watch:
@@ -212,7 +212,7 @@ def _decide(mode: str, config: Path, options: dict[str, Any]) -> int:
 
 def _adopt(settings: Any, options: dict[str, Any]) -> None:
     """Keep the target's own records, before the backfill decides the source's."""
-    from dedup_job.commands.backfill import adopt
+    from dedup_job.commands.backfill_and_run import adopt
     from dedup_job.pipeline.context import Context
     from dedup_job.report.progress import Progress
 

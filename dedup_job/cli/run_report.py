@@ -37,16 +37,16 @@ class ReportedRun:
             file: The page to write; None for no page.
             pairs: The table of pairs to write; None for no table.
         """
-        from dedup_job.html import build
-        from dedup_job.report import evidence
-        from dedup_job.report.number_differences import NearPairs
+        from dedup_job.html_page import build
+        from dedup_job.report import sampled_duplicates
+        from dedup_job.report.number_comparison_result import NearPairs
         from dedup_job.report.table_file import TableFile
 
         samples, groups = settings.report.samples, settings.report.groups
-        self._evidence = evidence.Evidence(samples, groups, build.GROUPS if file else 0)
+        self._evidence = sampled_duplicates.Evidence(samples, groups, build.GROUPS if file else 0)
         self._near = NearPairs()
         self._page = build.Page(file, self._evidence.largest) if file else None
-        self._pairs = TableFile(pairs, evidence.PAIR_COLUMNS, "--save-pairs") if pairs else None
+        self._pairs = TableFile(pairs, sampled_duplicates.PAIR_COLUMNS, "--save-pairs") if pairs else None
         self._names = {"page": file, "pairs": pairs}
 
     def __enter__(self) -> Self:
@@ -60,7 +60,7 @@ class ReportedRun:
 
     def observe(self, batch: Batch, plan: Plan) -> None:
         """Collect samples from a batch and its plan, and write its pairs."""
-        from dedup_job.report.evidence import pair_rows
+        from dedup_job.report.sampled_duplicates import pair_rows
 
         self._evidence.observe(batch, plan)
         self._near.observe(batch, plan)
@@ -77,14 +77,14 @@ class ReportedRun:
             summary: The summary of the run.
             is_done: True for a past run, False for a dry run.
         """
-        from dedup_job.commands.compare_numbers import compare_numbers
-        from dedup_job.report import evidence
+        from dedup_job.commands.near_duplicate_numbers import compare_numbers
+        from dedup_job.report import sampled_duplicates
         from dedup_job.report.next_steps import next_step_lines, next_steps
 
         numbers = compare_numbers(context, self._near)
-        shown = evidence.evidence_json(self._evidence, context.text_beginnings)
+        shown = sampled_duplicates.evidence_json(self._evidence, context.text_beginnings)
         about_numbers = numbers.as_text() if numbers else ""
-        parts = (summary_text(summary), about_numbers, evidence.evidence_text(shown))
+        parts = (summary_text(summary), about_numbers, sampled_duplicates.evidence_text(shown))
         text = "\n".join(filter(None, parts))
         if self._page:
             self._page.write(context, summary, is_done)

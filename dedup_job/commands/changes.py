@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dedup_job.audit.audit_session import hash_records, read_fitting_head
+from dedup_job.audit.audit_context import hash_records, read_fitting_head
 from dedup_job.commands.mark import check_field_name
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.overrides import Override, copies

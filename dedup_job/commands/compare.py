@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dedup_job.analysis import pair_explanation
-from dedup_job.commands.lookup import find_record, group_json
+from dedup_job.commands.record_lookup import find_record, group_json
 from dedup_job.errors import UsageError
 from dedup_job.ledger.compatibility import check_fits
 from dedup_job.mongo.ids import extended

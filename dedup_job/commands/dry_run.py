@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dedup_job.commands.backfill import plan_adoption
+from dedup_job.commands.backfill_and_run import plan_adoption
 from dedup_job.commands.status import expected_records
 from dedup_job.fingerprint.preference_ranks import pack_rank
 from dedup_job.index.digest_index import DigestIndex
 from dedup_job.ledger.compatibility import Consent, check_filter, check_fits, check_places, check_whole
+from dedup_job.ledger.earlier_decisions_on_disk import named_storage_errors
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.replaced_decisions import named_storage_errors
-from dedup_job.ledger.rows import Dependant
+from dedup_job.ledger.record_rows import Dependant
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Source
@@ -26,7 +26,7 @@ from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context, first_records
 from dedup_job.pipeline.guards import Guards, InterruptedCounts, PreferGuard, WarningList, check_first_records
 from dedup_job.pipeline.job import Observe, make_plan
-from dedup_job.pipeline.prior_decisions import (
+from dedup_job.pipeline.load_prior_decisions import (
     PriorDecisions,
     SourceScan,
     interrupted_runs,

@@ -27,8 +27,8 @@ from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Storage
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import UncheckedGuard, WarningList
-from dedup_job.pipeline.local_engine import LocalEngine
 from dedup_job.pipeline.process_memory import family, peak_bytes, resident_bytes
 from dedup_job.pipeline.sample import CollectionSample, read_sample, sample_size
 from dedup_job.records import BACKFILL, Action, Plan
@@ -120,7 +120,9 @@ def measure_reading(context: Context, sample: CollectionSample) -> float:
     return median(rates) if rates else 0.0
 
 
-def try_sample(context: Context, engine: LocalEngine, sample: CollectionSample, advance: Advance) -> Trial:
+def try_sample(
+    context: Context, engine: FingerprintWorkers, sample: CollectionSample, advance: Advance
+) -> Trial:
     """Fingerprint and decide a sample as a run does, and time the second half.
 
     Args:

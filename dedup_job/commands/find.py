@@ -16,14 +16,14 @@ from bson.json_util import object_hook
 from bson.raw_bson import RawBSONDocument
 
 from dedup_job.errors import ConfigError
-from dedup_job.index.keepers import Keepers
+from dedup_job.index.texts_and_keepers import Keepers
 from dedup_job.ledger.compatibility import check_fits, check_places, check_whole
 from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.mongo.ids import ID_JSON, IdSet, document, elements, extended, id_of
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
-from dedup_job.pipeline.local_engine import LocalEngine
-from dedup_job.pipeline.prior_decisions import check_keepers, load_keepers
+from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
+from dedup_job.pipeline.load_prior_decisions import check_keepers, load_keepers
 from dedup_job.records import RAW, REFERENCE, PlanTexts, Verdict, chunked
 from dedup_job.report.terminal import format_id
 from dedup_job.signals import CHECK_SECONDS, SHUTDOWN
@@ -131,7 +131,9 @@ def find(
                 done += len(chunk)
 
 
-def _load_keepers(context: Context, engine: LocalEngine, only_references: bool) -> tuple[Keepers, IdSet]:
+def _load_keepers(
+    context: Context, engine: FingerprintWorkers, only_references: bool
+) -> tuple[Keepers, IdSet]:
     """Return the kept records, and the ids of those that the job did not insert into the target."""
     if only_references and not context.references:
         raise ConfigError("--reference: the settings file names no reference collection ([[reference]])")
@@ -180,7 +182,7 @@ def _answer(
 
 
 def _decide(
-    raws: Sequence[bytes], context: Context, engine: LocalEngine, keepers: Keepers, adopted: IdSet
+    raws: Sequence[bytes], context: Context, engine: FingerprintWorkers, keepers: Keepers, adopted: IdSet
 ) -> list[Verdict]:
     """Return the verdict that a run would give each of these records if it came next."""
     if not raws:

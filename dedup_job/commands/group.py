@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dedup_job.commands.lookup import (
+from dedup_job.commands.record_lookup import (
     fetch_duplicates,
     fetch_keepers,
     find_record,
@@ -12,7 +12,7 @@ from dedup_job.commands.lookup import (
     read_portions,
 )
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.rows import Selection, keeper_of_row
+from dedup_job.ledger.record_rows import Selection, keeper_of_row
 from dedup_job.mongo.ids import readings, with_equals
 from dedup_job.pipeline.context import Context
 from dedup_job.report.decision_lines import GroupKeeper, GroupMember

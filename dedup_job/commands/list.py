@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from dedup_job.commands.compare_numbers import differ_in_numbers_only, summarize_texts
-from dedup_job.commands.lookup import (
+from dedup_job.commands.near_duplicate_numbers import differ_in_numbers_only, summarize_texts
+from dedup_job.commands.record_lookup import (
     fetch_duplicates,
     fetch_groups,
     fetch_keepers,
@@ -17,7 +17,7 @@ from dedup_job.commands.lookup import (
 )
 from dedup_job.config import javascript_in, parse_filter
 from dedup_job.errors import UsageError
-from dedup_job.ledger.rows import DecisionRow, Selection
+from dedup_job.ledger.record_rows import DecisionRow, Selection
 from dedup_job.pipeline.context import Context
 from dedup_job.report.decision_lines import ListedRecord
 

@@ -18,8 +18,8 @@ from dedup_job.mongo.marks import CHANGED, MarkComparison, Marks, make_mark
 from dedup_job.mongo.pages import prefetch
 from dedup_job.pipeline.context import Context
 from dedup_job.records import OUTSIDE_SOURCE, Action, Plan
+from dedup_job.report.change_source_results import UNMARKABLE, MarkResult
 from dedup_job.report.progress import Advance
-from dedup_job.report.source_results import UNMARKABLE, MarkResult
 
 # Dropped records that are gathered from consecutive plans, and other records in these plans.
 DUE_AT_ONCE, MOST_OTHERS = 5_000, 50_000

@@ -11,16 +11,16 @@ from itertools import takewhile
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.audit.audit_session import read_fitting_head
+from dedup_job.audit.audit_context import read_fitting_head
 from dedup_job.commands.changes import Comparison, OutdatedRows, compare_plans
 from dedup_job.commands.mark import check_field_name
+from dedup_job.ledger.earlier_decisions_on_disk import EarlierDecision, EarlierDecisions
 from dedup_job.ledger.overrides import copies
 from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan
-from dedup_job.ledger.replaced_decisions import EarlierDecision, EarlierDecisions
 from dedup_job.mongo.ids import IdSet, with_equals
 from dedup_job.mongo.pages import Window
 from dedup_job.pipeline.context import Context
-from dedup_job.pipeline.local_engine import LocalEngine
+from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.records import (
     ADOPT,
     CONFLICT,
@@ -155,7 +155,7 @@ class OutdatedScan:
     """
 
     context: Context
-    engine: LocalEngine
+    engine: FingerprintWorkers
     outdated: OutdatedDecisions
     adopted: IdSet
 

@@ -18,15 +18,15 @@ from typing import Any
 from dedup_job.commands.promotion_checks import Intention, Pair, compare_records
 from dedup_job.errors import LeaseHeld, StateError
 from dedup_job.ledger.commit import Ledger
-from dedup_job.ledger.promotion import DONE, RETURNING, Promotion
-from dedup_job.ledger.rows import left_row
+from dedup_job.ledger.promotion_state import DONE, RETURNING, Promotion
+from dedup_job.ledger.record_rows import left_row
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.copy_indexes import Indexes
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.rename_collections import NameTaken
+from dedup_job.report.change_source_results import PromoteResult
 from dedup_job.report.progress import Advance
-from dedup_job.report.source_results import PromoteResult
 
 # Times that a collection is moved away that a program made under the source's name between the renames.
 TRIES = 100

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from dedup_job.audit.audit_session import AuditReader, read_fitting_head
+from dedup_job.audit.audit_context import AuditReader, read_fitting_head
 from dedup_job.commands.changes import Comparison, changes, compare_plans
 from dedup_job.commands.verify import verify
 from dedup_job.config import Settings
@@ -17,7 +17,7 @@ from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.compatibility import check_keeps_dropped
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.overrides import KEEP
-from dedup_job.ledger.promotion import BEGUN, RETURNING, Promotion
+from dedup_job.ledger.promotion_state import BEGUN, RETURNING, Promotion
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.client import RetryPolicy, connect
 from dedup_job.mongo.collection_checks import differing_options
@@ -31,9 +31,9 @@ from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.context import Context
 from dedup_job.records import CONFLICT, VANISHED
+from dedup_job.report.change_source_results import PromotePreview
 from dedup_job.report.id_samples import AffectedRecords
 from dedup_job.report.progress import Advance
-from dedup_job.report.source_results import PromotePreview
 
 # The reason in the ledger's rows on records that arrived in the target while it had the source's name.
 ARRIVED = "promoted"

@@ -13,15 +13,15 @@ from itertools import chain
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from dedup_job.commands.backfill import decide as decide_here
+from dedup_job.commands.backfill_and_run import decide as decide_here
 from dedup_job.config import Settings
 from dedup_job.errors import ConfigError
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.index.search import SEGMENT_BITS
+from dedup_job.index.key_map_search import SEGMENT_BITS
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.head import Head
-from dedup_job.ledger.keeper_versions import KeptVersions
+from dedup_job.ledger.keeper_versions import KeeperVersions
 from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
@@ -32,6 +32,7 @@ from dedup_job.mongo.rate_limit import Pace, Rates
 from dedup_job.mongo.reference_collections import is_reference
 from dedup_job.mongo.source import Members, Source
 from dedup_job.pipeline.context import Context, make_reference
+from dedup_job.pipeline.fingerprint_workers import Capacity
 from dedup_job.pipeline.guards import (
     FIRST_RECORDS,
     SAMPLED_RECORDS,
@@ -42,8 +43,7 @@ from dedup_job.pipeline.guards import (
     stop_run,
 )
 from dedup_job.pipeline.job import Observe, commit_in_parts
-from dedup_job.pipeline.local_engine import Capacity
-from dedup_job.pipeline.prior_decisions import interrupted_runs, read_reference_versions
+from dedup_job.pipeline.load_prior_decisions import interrupted_runs, read_reference_versions
 from dedup_job.pipeline.store_redecisions import check_rights_to_replace
 from dedup_job.records import BACKFILL, NIGHTLY, REFERENCE, Batch, Plan, RawIds, digest
 from dedup_job.report.run_summary import ReplacementCounts, RunSummary
@@ -277,7 +277,7 @@ class _Backfill:
         from dedup_job.spark.planned_verdicts import Phase, chunks, first_of, rows, so_far, tables
 
         context, prefer = self.context, self.context.recipe.matching.prefer
-        versions = read_reference_versions(ledger, head) if context.references else KeptVersions()
+        versions = read_reference_versions(ledger, head) if context.references else KeeperVersions()
 
         def commit(plan: Plan, raws: Sequence[bytes], phase: Phase) -> Plan:
             if phase is Phase.REFERENCE:
@@ -319,7 +319,7 @@ class _Backfill:
             own = [raw_id for raw_id in map(reference.own_id, ids) if raw_id is not None]
             yield from map(reference.views, reference.records.records(own))
 
-    def _find_outdated_references(self, ids: Sequence[bytes], versions: KeptVersions) -> set[bytes]:
+    def _find_outdated_references(self, ids: Sequence[bytes], versions: KeeperVersions) -> set[bytes]:
         """Return the reference records that were deleted, or have another text or group by now."""
         outdated, known = set(ids), versions.find(ids)
         for records in self.context.target.fetch(ids) if ids else ():

@@ -10,13 +10,13 @@ from itertools import chain
 from dedup_job.commands.mark import dropped_rows, plans_from
 from dedup_job.commands.undo import read_head, undo_origin
 from dedup_job.errors import ConfigError, UsageError
-from dedup_job.ledger.archive_moves import ArchiveMoves
 from dedup_job.ledger.compatibility import check_keeps_dropped, check_whole
 from dedup_job.ledger.head import Head, SweepProgress
-from dedup_job.ledger.keeper_versions import KeptVersions
+from dedup_job.ledger.keeper_versions import KeeperVersions
 from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.source_archive_moves import ArchiveMoves
 from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.ids import IdSet, extended
 from dedup_job.mongo.marks import CHANGED
@@ -25,8 +25,8 @@ from dedup_job.mongo.reference_collections import is_reference
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import WarningList, check_swept_share, stop_run
 from dedup_job.records import ADOPT, digest
+from dedup_job.report.change_source_results import KEEPER, UNMOVABLE, SweepResult
 from dedup_job.report.progress import Advance
-from dedup_job.report.source_results import KEEPER, UNMOVABLE, SweepResult
 
 # Dropped records that are gathered from consecutive plans.
 DUE_AT_ONCE = 5_000
@@ -234,7 +234,7 @@ class SweepRun:
     archive: Archive
     restored: IdSet
     result: SweepResult
-    kept: KeptVersions = field(default_factory=KeptVersions)
+    kept: KeeperVersions = field(default_factory=KeeperVersions)
 
     def look_up(self, reader: LedgerReader, head: Head, first: int) -> Iterator[FoundRecords | LookedUp]:
         """Yield the dropped records of the plans from a number on, some megabytes at a time."""

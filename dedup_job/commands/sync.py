@@ -10,25 +10,25 @@ from types import MappingProxyType
 
 import numpy as np
 
-from dedup_job.audit.audit_session import read_fitting_head
-from dedup_job.commands.backfill import decide
+from dedup_job.audit.audit_context import read_fitting_head
+from dedup_job.commands.backfill_and_run import decide
 from dedup_job.commands.outdated_decisions import OutdatedDecisions, SourceComparison
 from dedup_job.errors import LeaseHeld
-from dedup_job.ledger.archive_moves import ArchiveMoves
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.compatibility import Consent
+from dedup_job.ledger.earlier_decisions_on_disk import PAGE, EarlierDecision
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.plan_format import Before
-from dedup_job.ledger.replaced_decisions import PAGE, EarlierDecision
 from dedup_job.ledger.run_history import RunId
+from dedup_job.ledger.source_archive_moves import ArchiveMoves
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import FailureGuard, WarningList, check_vanished, stop_run
 from dedup_job.pipeline.job import Observe
-from dedup_job.pipeline.local_engine import LocalEngine
-from dedup_job.pipeline.prior_decisions import PriorDecisions
+from dedup_job.pipeline.load_prior_decisions import PriorDecisions
 from dedup_job.pipeline.replace_keepers import KeeperReplacement
 from dedup_job.pipeline.store_redecisions import (
     LedgerDecisions,
@@ -222,7 +222,7 @@ class UpdateRun:
 
     context: Context
     ledger: Ledger
-    engine: LocalEngine
+    engine: FingerprintWorkers
     outdated: OutdatedDecisions
     observe: Observe
     failures: FailureGuard

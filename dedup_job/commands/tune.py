@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dedup_job.analysis.sample_trials import TextSample, TunedSample
 from dedup_job.analysis.scores import TunedSettings
-from dedup_job.analysis.settings_trials import TextSample, TunedSample
 from dedup_job.errors import ConfigError
-from dedup_job.fingerprint.comparison_groups import mix_groups
+from dedup_job.fingerprint.group_separation import mix_groups
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.sample import read_sample
 from dedup_job.records import Fingerprints

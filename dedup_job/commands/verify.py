@@ -24,7 +24,7 @@ from dedup_job.audit.audit_checks import (
     check_records,
     checks_of_records,
 )
-from dedup_job.audit.audit_session import (
+from dedup_job.audit.audit_context import (
     AuditSession,
     check_unmoved,
     hash_records,
@@ -33,10 +33,10 @@ from dedup_job.audit.audit_session import (
     read_plan,
     read_restored,
 )
-from dedup_job.audit.plan_document import LedgerDecision
+from dedup_job.audit.independent_plan_reader import LedgerDecision
 from dedup_job.audit.reread_checks import GROUPS, SIMILARITIES, check_groups, check_similarities
 from dedup_job.audit.sqlite_store import AuditDatabase, Position
-from dedup_job.ledger.rows import id_of_row
+from dedup_job.ledger.record_rows import id_of_row
 from dedup_job.mongo.ids import HEAD, OBJECT_ID, id_of
 from dedup_job.mongo.pages import since
 from dedup_job.pipeline.context import Context

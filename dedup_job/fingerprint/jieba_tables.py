@@ -14,7 +14,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.fingerprint.dictionary import (
+from dedup_job.fingerprint.segment import Segmenter
+from dedup_job.fingerprint.word_trie import (
     FIRST_HAN,
     FIRST_SLOT,
     FORCED,
@@ -30,9 +31,8 @@ from dedup_job.fingerprint.dictionary import (
     find_word,
     insert_words,
 )
-from dedup_job.fingerprint.segment import Segmenter
-from dedup_job.native.compiled import compiled
-from dedup_job.text.characters import encode_text
+from dedup_job.native.numba_compile import compiled
+from dedup_job.text.code_points import encode_text
 
 UserWords = Sequence[tuple[str, int | None]]
 """Words with their frequency; None for a frequency that is just great enough to keep the word whole."""

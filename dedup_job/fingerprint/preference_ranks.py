@@ -16,7 +16,7 @@ from bson.errors import BSONError
 from bson.objectid import ObjectId
 from bson.raw_bson import RawBSONDocument
 
-from dedup_job.fingerprint.prefer_rule import LENGTH, PreferRule
+from dedup_job.fingerprint.preference_rule import LENGTH, PreferRule
 from dedup_job.records import RAW, Unchecked
 from dedup_job.text.fields import ABSENT, find_value, kind_of
 

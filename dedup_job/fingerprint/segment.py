@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.fingerprint.dictionary import (
+from dedup_job.fingerprint.word_trie import (
     BEGIN,
     END,
     FIRST_HAN,
@@ -44,9 +44,9 @@ from dedup_job.fingerprint.dictionary import (
     is_forced,
     score_index,
 )
-from dedup_job.native.arrays import Ragged
-from dedup_job.native.compiled import compiled, compiled_inline, prefetch
-from dedup_job.text.characters import CODE_POINT, encode_text
+from dedup_job.native.numba_compile import compiled, compiled_inline, prefetch
+from dedup_job.native.ragged_arrays import Ragged
+from dedup_job.text.code_points import CODE_POINT, encode_text
 
 Codes = npt.NDArray[np.uint32]
 Flags = npt.NDArray[np.bool_]

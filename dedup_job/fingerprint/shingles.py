@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.term_hashes import hash_strings
-from dedup_job.native.arrays import Ragged
-from dedup_job.native.compiled import compiled
-from dedup_job.text.characters import CODE_POINT, COMPARED_BIT, is_cjk, is_compared
+from dedup_job.native.numba_compile import compiled
+from dedup_job.native.ragged_arrays import Ragged
+from dedup_job.text.code_points import CODE_POINT, COMPARED_BIT, is_cjk, is_compared
 
 CJK_LENGTH, OTHER_LENGTH = 3, 5  # characters
 NUMBER_PATTERN = re.compile(r"\d+(?:\.\d+)?")

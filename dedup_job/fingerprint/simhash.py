@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.native.compiled import compiled
+from dedup_job.native.numba_compile import compiled
 
 
 @compiled

@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.native.compiled import compiled, compiled_helper, prefetch
-from dedup_job.text.characters import CODE_POINT, encode_texts
+from dedup_job.native.numba_compile import compiled, compiled_helper, prefetch
+from dedup_job.text.code_points import CODE_POINT, encode_texts
 
 Codes = npt.NDArray[np.uint32]
 Hashes = npt.NDArray[np.uint64]
@@ -35,7 +35,7 @@ def hash_terms(codes: Codes, starts: Numbers, stops: Numbers, bits: int) -> Hash
         stops: Where each term ends.
         bits: 64 or 128; the first 64 bits are the same.
 
-    >>> from dedup_job.text.characters import encode_text
+    >>> from dedup_job.text.code_points import encode_text
     >>> f"{hash_terms(encode_text('hello'), np.array([0]), np.array([5]), 64)[0, 0]:x}"
     '3fa71535d345a62f'
     """

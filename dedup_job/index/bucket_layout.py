@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.native.compiled import compiled, compiled_inline, popcount, prefetch
+from dedup_job.native.numba_compile import compiled, compiled_inline, popcount, prefetch
 
 # Tags in a word.
 TAGS_PER_WORD = 8

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.background_threads import Threads
 from dedup_job.fingerprint.recipe import Matching
-from dedup_job.index import search as _found
+from dedup_job.index import key_map_search as _found
 from dedup_job.index.key_map import KeyMap, KeyRule
-from dedup_job.index.search import KEY_LOWER_BITS, SEGMENT_BITS, Queries, Simhashes, segment_of
-from dedup_job.native.arrays import append_rows, ensure_capacity
-from dedup_job.native.compiled import compiled, compiled_inline
+from dedup_job.index.key_map_search import KEY_LOWER_BITS, SEGMENT_BITS, Queries, Simhashes, segment_of
+from dedup_job.native.numba_compile import compiled, compiled_inline
+from dedup_job.native.ragged_arrays import append_rows, ensure_capacity
+from dedup_job.thread_start import Threads
 
 Fingerprints = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.native.arrays import ensure_capacity
-from dedup_job.native.compiled import compiled, compiled_inline, prefetch
+from dedup_job.native.numba_compile import compiled, compiled_inline, prefetch
+from dedup_job.native.ragged_arrays import ensure_capacity
 
 Digests = npt.NDArray[np.uint64]  # (n, 2)
 ShortDigests = npt.NDArray[np.uint32]  # (n, 3)

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.fingerprint.recipe import Matching
-from dedup_job.index.keepers import Keepers
 from dedup_job.index.similarity import ShingleSets, row_similarity, similarities_at_least
-from dedup_job.native.compiled import compiled
+from dedup_job.index.texts_and_keepers import Keepers
+from dedup_job.native.numba_compile import compiled
 from dedup_job.records import Fingerprints
 
 Numbers = npt.NDArray[np.int64]

@@ -14,7 +14,7 @@ from dedup_job.index.bucket_layout import (
     partition_keys,
     rebuild,
 )
-from dedup_job.index.search import Hits, Queries, SearchLimits, Simhashes, search
+from dedup_job.index.key_map_search import Hits, Queries, SearchLimits, Simhashes, search
 
 # Rebuild a map when this share of its slots is used.
 FULL = 0.95

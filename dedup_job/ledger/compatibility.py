@@ -9,7 +9,7 @@ from typing import Any
 from dedup_job.errors import ConfigError, StateError
 from dedup_job.fingerprint.recipe import setting_name
 from dedup_job.ledger.head import Head, Origin
-from dedup_job.ledger.promotion import Promotion
+from dedup_job.ledger.promotion_state import Promotion
 from dedup_job.mongo.collection_checks import check_same
 
 

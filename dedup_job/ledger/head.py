@@ -17,7 +17,7 @@ from pymongo.errors import DuplicateKeyError
 from dedup_job.errors import ConfigError, LeaseHeld, StateError
 from dedup_job.fingerprint.recipe import FORMAT
 from dedup_job.ledger.plan_format import PlanId, counts_key, read_counts
-from dedup_job.ledger.promotion import BEGUN, Promotion
+from dedup_job.ledger.promotion_state import BEGUN, Promotion
 from dedup_job.mongo.collection_checks import CollectionIds
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.records import Counts

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dedup_job.index.digest_index import DigestIndex
-from dedup_job.native.arrays import ensure_capacity
+from dedup_job.native.ragged_arrays import ensure_capacity
 from dedup_job.records import Action, Plan, digests
 
 
-class KeptVersions:
+class KeeperVersions:
     """The judged versions of the kept records of plans; about 50 bytes for each."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from dedup_job.errors import DedupError, LeaseHeld, StateError
 from dedup_job.ledger.head import Head, HeadDocument
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan, unpack, unpack_columns
-from dedup_job.ledger.rows import Dependant, Selection, id_of_row, row_key, row_keys
+from dedup_job.ledger.record_rows import Dependant, Selection, id_of_row, row_key, row_keys
 from dedup_job.mongo.client import RetryPolicy, named_errors
 from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import SHOWABLE, id_of, portions, selector

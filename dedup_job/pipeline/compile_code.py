@@ -16,9 +16,9 @@ from bson import encode
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
-from dedup_job.index.keepers import KeeperRefetch, Keepers
-from dedup_job.native.arrays import Ragged
-from dedup_job.native.compiled import CACHE_FOLDER
+from dedup_job.index.texts_and_keepers import KeeperRefetch, Keepers
+from dedup_job.native.numba_compile import CACHE_FOLDER
+from dedup_job.native.ragged_arrays import Ragged
 from dedup_job.pipeline import job
 from dedup_job.pipeline.fork_server import end_with_parent
 from dedup_job.records import Batch, Fingerprints, chunked

@@ -12,7 +12,7 @@ from typing import Protocol, Self
 from dedup_job.config import ReferenceSettings, Settings
 from dedup_job.errors import ConfigError, StateError, exit_code_of
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.index.keepers import KeeperRefetch, Keepers
+from dedup_job.index.texts_and_keepers import KeeperRefetch, Keepers
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.compatibility import Consent, unfinished_promotion
 from dedup_job.ledger.head import Head, Origin
@@ -39,7 +39,7 @@ from dedup_job.mongo.reference_collections import Reference
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.source import Members, Source
 from dedup_job.mongo.target import SourceAsTarget, Target
-from dedup_job.pipeline.local_engine import Capacity, LocalEngine
+from dedup_job.pipeline.fingerprint_workers import Capacity, FingerprintWorkers
 from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.records import BACKFILL, SYNC, Batch, RawIds
 from dedup_job.text.fields import TextFields
@@ -225,11 +225,13 @@ class Context:
             has_copies=self.target.holds_copies,
         )
 
-    def engine(self) -> LocalEngine:
+    def engine(self) -> FingerprintWorkers:
         """Return the local engine, not started yet."""
         limits = self.settings.limits
         workers = self.settings.engine.workers
-        return LocalEngine(self.recipe, Capacity(workers, limits.in_flight_mb << 20, limits.record_seconds))
+        return FingerprintWorkers(
+            self.recipe, Capacity(workers, limits.in_flight_mb << 20, limits.record_seconds)
+        )
 
     def ledger_reader(self) -> LedgerReader:
         """Return the ledger for reading."""
@@ -303,7 +305,7 @@ class Context:
         archive = self.archive_for_lookups
         return self.source if archive is None else SourceAndArchive(self.source, archive)
 
-    def keepers(self, records: RecordLookup, engine: LocalEngine) -> Keepers:
+    def keepers(self, records: RecordLookup, engine: FingerprintWorkers) -> Keepers:
         """Return an empty set of keepers.
 
         Args:

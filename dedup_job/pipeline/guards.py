@@ -13,8 +13,8 @@ from typing import Self
 
 from dedup_job.config import LimitSettings
 from dedup_job.errors import GuardStop
-from dedup_job.fingerprint.prefer_rule import LENGTH, PreferRule
 from dedup_job.fingerprint.preference_ranks import NOTHING, count_kinds
+from dedup_job.fingerprint.preference_rule import LENGTH, PreferRule
 from dedup_job.mongo.ids import extended
 from dedup_job.records import Action, FingerprintedBatch, Plan, Unchecked, is_failure
 from dedup_job.report.terminal import format_id

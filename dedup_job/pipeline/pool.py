@@ -15,11 +15,11 @@ from queue import SimpleQueue
 from threading import Event, Lock
 from typing import Any, TypeVar
 
-from dedup_job.background_threads import Threads, start_thread
 from dedup_job.errors import NO_MEMORY, DedupError, StorageFull, is_shortage
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.pipeline import worker_process
 from dedup_job.pipeline.process_memory import cpu_seconds
+from dedup_job.thread_start import Threads, start_thread
 
 # A busy worker that uses no processor time for this long is replaced.
 STALL_SECONDS = 30.0

@@ -21,10 +21,10 @@ import numpy.typing as npt
 
 from dedup_job.fingerprint.preference_ranks import BEST, pack_rank, unpack_ranks
 from dedup_job.fingerprint.recipe import Matching
+from dedup_job.index.better_neighbours import RankedBatch, find_better_neighbours
 from dedup_job.index.digest_index import DigestIndex
-from dedup_job.index.keepers import BatchTexts, KeeperRef, Keepers
-from dedup_job.index.preferred_neighbours import RankedBatch, find_better_neighbours
-from dedup_job.ledger.rows import Dependant
+from dedup_job.index.texts_and_keepers import BatchTexts, KeeperRef, Keepers
+from dedup_job.ledger.record_rows import Dependant
 from dedup_job.mongo.ids import IdSet
 from dedup_job.pipeline.job import (
     PLAN_BYTES,

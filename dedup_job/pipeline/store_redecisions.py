@@ -12,12 +12,12 @@ import numpy as np
 
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.plan_format import Before
-from dedup_job.ledger.rows import Dependant
+from dedup_job.ledger.record_rows import Dependant
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.job import KeptRecords
-from dedup_job.pipeline.local_engine import LocalEngine
-from dedup_job.pipeline.prior_decisions import PriorDecisions
+from dedup_job.pipeline.load_prior_decisions import PriorDecisions
 from dedup_job.pipeline.redecision_queue import DroppedRecord, LeavingRecord
 from dedup_job.pipeline.replace_keepers import DecisionStore, KeeperReplacement
 from dedup_job.records import (
@@ -42,7 +42,7 @@ def check_rights_to_replace(context: Context) -> None:
 
 def start_replacement(
     context: Context,
-    engine: LocalEngine,
+    engine: FingerprintWorkers,
     past: PriorDecisions,
     target: KeptRecords,
     store: DecisionStore,

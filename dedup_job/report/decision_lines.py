@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from os.path import commonprefix
 from typing import Any
 
-from dedup_job.ledger.rows import DecisionRow
+from dedup_job.ledger.record_rows import DecisionRow
 from dedup_job.mongo.ids import extended
 from dedup_job.report.differences import TextGap, TextPiece, describe_gap, mark_difference
 from dedup_job.report.terminal import fit_cell, format_id, wrap_text

@@ -20,13 +20,13 @@ from urllib.request import urlopen
 from prometheus_client import CollectorRegistry, Gauge, Metric, write_to_textfile
 from prometheus_client.parser import text_string_to_metric_families
 
-from dedup_job.background_threads import Threads, start_thread
 from dedup_job.config import Settings
 from dedup_job.errors import ConfigError, LeaseHeld, StorageFull, exit_code_of
 from dedup_job.records import Batch, Counts, Plan
 from dedup_job.report.files import check_folder
 from dedup_job.report.progress import RunProgress
 from dedup_job.report.run_summary import LedgerProgress, RunSummary, peak_rss_mb
+from dedup_job.thread_start import Threads, start_thread
 
 LAST_RUN = {
     "dedup_job_last_run_timestamp_seconds": "When the last run ended, successful or not.",

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from dedup_job.fingerprint.recipe import Matching
-from dedup_job.spark import key_join
+from dedup_job.spark import partition_search
 from dedup_job.spark.arrow_columns import column, ddl, in_batches, matrix, numbers, whole
-from dedup_job.spark.key_join import CrowdedKeys, KeyEntries
+from dedup_job.spark.partition_search import CrowdedKeys, KeyEntries
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,7 +35,7 @@ TEXTS = pa.schema(
         ("turn", pa.int64()),
     ]
 )
-# Columns of `key_join.FoundPairs`.
+# Columns of `partition_search.FoundPairs`.
 FOUND = pa.schema([("text", pa.int64()), ("other", pa.int64()), ("by", pa.int64()), ("distance", pa.int64())])
 PAIRS = pa.schema([("text", pa.int64()), ("other", pa.int64()), ("distance", pa.int64())])
 KEYS = pa.schema([("key", pa.int64())])
@@ -102,14 +102,18 @@ def found(texts: DataFrame, matching: Matching, cut: Cut) -> DataFrame:
 
     def with_keys(batches: Batches) -> Batches:
         for own in _entries(batches, matching):
-            yield from cut.rows(key_join.spread(own, crowded))
+            yield from cut.rows(partition_search.spread(own, crowded))
 
     def by_key(batches: Batches) -> Batches:
-        yield from in_batches(pa.table(list(key_join.pairs(cut.entries(batches), matching)), schema=FOUND))
+        yield from in_batches(
+            pa.table(list(partition_search.pairs(cut.entries(batches), matching)), schema=FOUND)
+        )
 
     def by_text(batches: Batches) -> Batches:
         table = whole(batches, FOUND)
-        met = key_join.first_found(key_join.FoundPairs(*(numbers(table, name) for name in FOUND.names)))
+        met = partition_search.first_found(
+            partition_search.FoundPairs(*(numbers(table, name) for name in FOUND.names))
+        )
         yield from in_batches(pa.table([met.text, met.other, met.distance], schema=PAIRS))
 
     # The nested functions run on executors, in Python: PySpark pickles them with the values they use.
@@ -157,13 +161,13 @@ def _listed(texts: DataFrame, matching: Matching, cut: Cut, crowded: CrowdedKeys
         # Reduced after each batch, so that memory is bounded by the listed texts, not by the partition.
         for own in _entries(batches, matching):
             some = own.take(np.isin(own.place, crowded.keys))
-            listed = [key_join.first_listed(KeyEntries.join([*listed, some]))]
+            listed = [partition_search.first_listed(KeyEntries.join([*listed, some]))]
         for own in listed:
             yield from cut.rows(own)
 
     def in_every_part(batches: Batches) -> Batches:
-        listed = key_join.first_listed(cut.entries(batches))
-        yield from cut.rows(key_join.in_every_part(listed, crowded))
+        listed = partition_search.first_listed(cut.entries(batches))
+        yield from cut.rows(partition_search.in_every_part(listed, crowded))
 
     of_each = texts.mapInArrow(first, ddl(cut.schema))
     few = -(-len(crowded.keys) // KEYS_AT_ONCE)
@@ -175,7 +179,7 @@ def _entries(batches: Batches, matching: Matching) -> Iterator[KeyEntries]:
     for batch in filter(len, batches):
         # Spark's Arrow batches can differ in nullability, and by configuration in offset width.
         table = pa.Table.from_batches([batch.cast(TEXTS)])
-        texts = key_join.DistinctTexts(
+        texts = partition_search.DistinctTexts(
             text=numbers(table, "text"),
             bits=matrix(column(table, "bits"), np.uint64),
             has_fingerprint=numbers(table, "near"),
@@ -183,4 +187,4 @@ def _entries(batches: Batches, matching: Matching) -> Iterator[KeyEntries]:
             again=numbers(table, "again"),
             asks=numbers(table, "asks"),
         )
-        yield key_join.entries(texts, matching)
+        yield partition_search.entries(texts, matching)

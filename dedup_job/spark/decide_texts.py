@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dedup_job.native.compiled import compiled
+from dedup_job.native.numba_compile import compiled
 from dedup_job.spark.arrow_columns import numbers
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index.similarity import ShingleSets, similarities_at_least
-from dedup_job.native.arrays import Ragged
+from dedup_job.native.ragged_arrays import Ragged
 from dedup_job.spark import candidates
 from dedup_job.spark.arrow_columns import POSITION_BITS, RECORDS, ddl, in_batches, sets
 from dedup_job.spark.candidates import PAIRS, TEXTS, Batches

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dedup_job.errors import StateError
-from dedup_job.index.search import NO_DISTANCE
+from dedup_job.index.key_map_search import NO_DISTANCE
 from dedup_job.records import UNIQUE, Action, KeeperMatch, Plan, Verdict
 from dedup_job.spark.arrow_columns import column, matrix, numbers
 from dedup_job.spark.session import named_errors

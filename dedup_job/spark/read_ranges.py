@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from dedup_job.fingerprint.preference_ranks import BEST
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.pipeline.local_engine import Capacity, LocalEngine
-from dedup_job.pipeline.uncompared_records import skip_records
+from dedup_job.pipeline.fingerprint_workers import Capacity, FingerprintWorkers
+from dedup_job.pipeline.skip_restored_and_long_ids import skip_records
 from dedup_job.records import Batch, FingerprintedBatch
 from dedup_job.spark.arrow_columns import POSITION_BITS, records
 
@@ -110,10 +110,10 @@ def read(
 
 
 @lru_cache(maxsize=1)
-def _engine(recipe: Recipe, capacity: Capacity, _process: int) -> LocalEngine:
+def _engine(recipe: Recipe, capacity: Capacity, _process: int) -> FingerprintWorkers:
     """Return the engine of this process, which lives as long as the process.
 
     Spark reuses a Python process for many tasks, and starting workers takes seconds.  The process id is an
     argument because Spark forks: a child must not use its parent's workers.
     """
-    return LocalEngine(recipe, capacity).__enter__()
+    return FingerprintWorkers(recipe, capacity).__enter__()

@@ -12,7 +12,7 @@ from itertools import accumulate, repeat
 from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from dedup_job.records import Unchecked
-from dedup_job.text.characters import keep_letters_and_digits
+from dedup_job.text.code_points import keep_letters_and_digits
 
 
 @dataclass(frozen=True)

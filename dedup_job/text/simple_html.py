@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.native.arrays import Ragged
-from dedup_job.native.compiled import compiled, compiled_helper
-from dedup_job.text.characters import decode_texts, encode_texts
+from dedup_job.native.numba_compile import compiled, compiled_helper
+from dedup_job.native.ragged_arrays import Ragged
+from dedup_job.text.code_points import decode_texts, encode_texts
 from dedup_job.text.html import MAX_DEPTH, MAX_OPEN_FORMATTING
-from dedup_job.text.html_syntax import (
+from dedup_job.text.html_scanner import (
     AMPERSAND,
     EXCLAMATION,
     IS_BLOCK,

@@ -23,7 +23,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from dedup_job.fingerprint.jieba_tables import load_tables
 from dedup_job.fingerprint.segment import Segmenter
-from dedup_job.text.characters import encode_lower_case
+from dedup_job.text.code_points import encode_lower_case
 from scripts.bench.measure import DATABASE
 
 RAW: CodecOptions[Any] = CodecOptions(document_class=RawBSONDocument)

@@ -16,7 +16,7 @@ from typing import Any
 from pymongo import MongoClient
 
 from dedup_job import config
-from dedup_job.commands.backfill import decide
+from dedup_job.commands.backfill_and_run import decide
 from dedup_job.pipeline.process_memory import family, resident_bytes
 from dedup_job.records import Batch, Plan
 from scripts.bench.corpus import Mix, generate

@@ -23,10 +23,10 @@ from typing import Any
 from pymongo import MongoClient
 
 from dedup_job import config
-from dedup_job.commands.backfill import decide
+from dedup_job.commands.backfill_and_run import decide
 from dedup_job.mongo.pages import Window
 from dedup_job.pipeline.context import Context
-from dedup_job.pipeline.local_engine import LocalEngine
+from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.records import Batch, Fingerprints
 from scripts.bench.corpus import Mix, generate
 from scripts.bench.measure import Commands, fill, forget, job_commands, numbers, row, table
@@ -44,10 +44,10 @@ class Parent:
     cpu: float
 
 
-class Answers(LocalEngine):
+class Answers(FingerprintWorkers):
     """An engine that has all fingerprints already; it still packs records and unpacks answers."""
 
-    def __init__(self, engine: LocalEngine, answers: Sequence[bytes]) -> None:
+    def __init__(self, engine: FingerprintWorkers, answers: Sequence[bytes]) -> None:
         self._engine, self._answers = engine, answers
 
     def __enter__(self) -> Answers:
@@ -68,9 +68,9 @@ class Answers(LocalEngine):
 class PartsWithAnswers(Context):
     """The parts of a run, with a given engine."""
 
-    answers: LocalEngine | None = None
+    answers: FingerprintWorkers | None = None
 
-    def engine(self) -> LocalEngine:
+    def engine(self) -> FingerprintWorkers:
         return self.answers or super().engine()
 
 

@@ -32,8 +32,8 @@ from bson import decode
 from pymongo import MongoClient
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
-from dedup_job.index.keepers import KeeperRefetch, Keepers
-from dedup_job.index.preferred_neighbours import RankedBatch
+from dedup_job.index.better_neighbours import RankedBatch
+from dedup_job.index.texts_and_keepers import KeeperRefetch, Keepers
 from dedup_job.mongo.ids import id_of
 from dedup_job.pipeline.replace_keepers import decide_best_first
 from dedup_job.records import RAW, RawIds, chunked

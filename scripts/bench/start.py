@@ -24,13 +24,13 @@ from pymongo.collection import Collection
 
 from dedup_job.__main__ import LARGE
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
-from dedup_job.index.keepers import KeeperRefetch, Keepers
+from dedup_job.index.texts_and_keepers import KeeperRefetch, Keepers
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.plan_format import PlanId, StoredPlan, pack
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.mongo.pages import Window, since
 from dedup_job.pipeline import process_memory
-from dedup_job.pipeline.prior_decisions import load_keepers
+from dedup_job.pipeline.load_prior_decisions import load_keepers
 from dedup_job.records import BACKFILL, UNIQUE, Counts, Plan
 from dedup_job.text.fields import TextFields
 from scripts.bench.index import scattered

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from bson import encode
 
+from dedup_job.analysis.sample_trials import AS_GOOD, BandResult, TextSample, TunedSample, try_bands
 from dedup_job.analysis.scores import TunedSettings
-from dedup_job.analysis.settings_trials import AS_GOOD, BandResult, TextSample, TunedSample, try_bands
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Matching, Reader, Recipe
 from dedup_job.records import Fingerprints

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from time import perf_counter, process_time
 
 from dedup_job import config
-from dedup_job.commands.backfill import decide
-from dedup_job.index.keepers import Keepers
+from dedup_job.commands.backfill_and_run import decide
+from dedup_job.index.texts_and_keepers import Keepers
 from dedup_job.pipeline.context import Context, RecordLookup
-from dedup_job.pipeline.local_engine import LocalEngine
+from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.process_memory import family, resident_bytes
 from dedup_job.records import Batch, Plan
 from dedup_job.report.run_summary import RunSummary
@@ -24,7 +24,7 @@ class WatchedContext(Context):
 
     seen: Keepers
 
-    def keepers(self, records: RecordLookup, engine: LocalEngine) -> Keepers:
+    def keepers(self, records: RecordLookup, engine: FingerprintWorkers) -> Keepers:
         self.seen = super().keepers(records, engine)
         return self.seen
 

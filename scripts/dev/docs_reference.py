@@ -26,7 +26,7 @@ from pydantic.fields import FieldInfo
 from dedup_job.cli import commands
 from dedup_job.cli.command_group import SECTIONS as SECTIONS_OF_COMMANDS
 from dedup_job.config import keys_of, section_model
-from dedup_job.fingerprint.prefer_rule import PreferRule
+from dedup_job.fingerprint.preference_rule import PreferRule
 from dedup_job.fingerprint.recipe import PROFILES
 from scripts.dev.docs_settings import INTRODUCTION, MEANINGS, SECTIONS
 

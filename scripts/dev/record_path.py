@@ -21,7 +21,7 @@ from pymongo import MongoClient
 
 import dedup_job
 from dedup_job import config
-from dedup_job.commands import backfill
+from dedup_job.commands import backfill_and_run
 from dedup_job.pipeline import job
 from dedup_job.pipeline.context import Context
 from dedup_job.records import Counts
@@ -76,7 +76,7 @@ def main() -> None:
             "record_path",
         )
         with Context(settings) as context:
-            backfill.decide(context, "backfill", lambda batch, plan: None)
+            backfill_and_run.decide(context, "backfill", lambda batch, plan: None)
         sys.setprofile(None)
         client.drop_database(DATABASE)
     print(f"{sum(map(len, functions.values()))} functions in {len(functions)} files")

@@ -11,7 +11,7 @@ import pytest
 from bson import ObjectId
 
 from dedup_job import config
-from dedup_job.commands.backfill import decide
+from dedup_job.commands.backfill_and_run import decide
 from dedup_job.pipeline.context import Context
 from dedup_job.records import Counts
 from scripts.bench.corpus import generate, samples

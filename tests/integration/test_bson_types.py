@@ -12,7 +12,7 @@ from bson.raw_bson import RawBSONDocument
 
 from dedup_job import config
 from dedup_job.commands.changes import changes
-from dedup_job.ledger.rows import id_of_row, row_key
+from dedup_job.ledger.record_rows import id_of_row, row_key
 from dedup_job.mongo.ids import as_field, document, elements, has_nan, id_of, plain_nans
 from dedup_job.pipeline.context import Context
 from dedup_job.report.id_samples import AffectedRecords

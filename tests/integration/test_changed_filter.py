@@ -9,7 +9,7 @@ import pytest
 
 from dedup_job import config
 from dedup_job.commands import verify
-from dedup_job.commands.backfill import decide
+from dedup_job.commands.backfill_and_run import decide
 from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.errors import ConfigError
 from dedup_job.ledger.compatibility import Consent

@@ -18,7 +18,7 @@ from pymongo import MongoClient
 
 from dedup_job import config
 from dedup_job.analysis.label_evaluation import LabelledPair, read_pairs
-from dedup_job.analysis.settings_trials import TunedSample
+from dedup_job.analysis.sample_trials import TunedSample
 from dedup_job.commands.evaluate import evaluate
 from dedup_job.commands.tune import tune
 from dedup_job.errors import ConfigError

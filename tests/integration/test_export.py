@@ -12,7 +12,7 @@ import pytest
 from bson import Int64, ObjectId
 from pyarrow import parquet
 
-from dedup_job.commands import lookup
+from dedup_job.commands import record_lookup
 from dedup_job.report import table_file
 from scripts.bench.corpus import Mix, generate
 from tests.support.console import Console
@@ -82,7 +82,7 @@ def test_every_record_of_a_group_has_a_row_and_each_keeper_comes_first(
     decided: Job, console: Console, monkeypatch: pytest.MonkeyPatch, suffix: str
 ) -> None:
     # Groups that do not end with a portion, and row groups that do not end with the file.
-    monkeypatch.setattr(lookup, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(record_lookup, "ROWS_AT_ONCE", 7)
     monkeypatch.setattr(table_file, "ROWS_OF_A_GROUP", 50)
     path, before = decided.folder / f"groups{suffix}", decided.hash()
 

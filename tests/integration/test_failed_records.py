@@ -8,7 +8,7 @@ import pytest
 
 from dedup_job.errors import GuardStop
 from dedup_job.pipeline import worker_process
-from dedup_job.pipeline.local_engine import POISON
+from dedup_job.pipeline.fingerprint_workers import POISON
 from dedup_job.records import is_failure
 from tests.support import worker_faults
 from tests.support.job import Job

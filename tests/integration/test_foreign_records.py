@@ -13,7 +13,7 @@ from pymongo.errors import OperationFailure
 
 from dedup_job import config
 from dedup_job.commands import verify
-from dedup_job.commands.backfill import adopt as adopt_command
+from dedup_job.commands.backfill_and_run import adopt as adopt_command
 from dedup_job.commands.changes import changes
 from dedup_job.errors import ConfigError, StateError
 from dedup_job.mongo.target import Target

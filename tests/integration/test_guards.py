@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dedup_job import config
-from dedup_job.commands.backfill import decide
+from dedup_job.commands.backfill_and_run import decide
 from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.errors import GuardStop
 from dedup_job.ledger.compatibility import Consent

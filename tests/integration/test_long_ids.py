@@ -9,7 +9,7 @@ import pytest
 from bson import ObjectId
 
 from dedup_job import config
-from dedup_job.commands.backfill import adopt
+from dedup_job.commands.backfill_and_run import adopt
 from dedup_job.errors import ConfigError
 from dedup_job.ledger import reader
 from dedup_job.pipeline.context import Context

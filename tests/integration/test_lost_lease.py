@@ -10,12 +10,12 @@ import pytest
 from pymongo.database import Database
 
 from dedup_job import config
-from dedup_job.commands.backfill import decide as decide_command
+from dedup_job.commands.backfill_and_run import decide as decide_command
 from dedup_job.errors import LeaseHeld, Unreachable
 from dedup_job.ledger.apply_plan import EarlierPlans
 from dedup_job.ledger.head import HeadDocument
 from dedup_job.ledger.reader import LedgerReader
-from dedup_job.ledger.rows import RowWriter
+from dedup_job.ledger.record_rows import RowWriter
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo import client
 from dedup_job.mongo.client import RetryPolicy

@@ -14,7 +14,7 @@ from pymongo import MongoClient
 
 from dedup_job import config
 from dedup_job.commands import verify
-from dedup_job.commands.backfill import decide
+from dedup_job.commands.backfill_and_run import decide
 from dedup_job.commands.changes import changes
 from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.errors import StateError

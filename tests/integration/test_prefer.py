@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dedup_job import config
-from dedup_job.commands.backfill import adopt
+from dedup_job.commands.backfill_and_run import adopt
 from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.errors import GuardStop, NotPermitted, StateError
 from dedup_job.mongo.target import Target

@@ -14,7 +14,7 @@ from pymongo import MongoClient
 
 from dedup_job import config
 from dedup_job.commands import status
-from dedup_job.commands.backfill import decide
+from dedup_job.commands.backfill_and_run import decide
 from dedup_job.errors import NotPermitted, Stopped
 from dedup_job.pipeline.context import Context
 from dedup_job.report.status_text import status_text

@@ -21,7 +21,7 @@ from pymongo import MongoClient, monitoring
 from dedup_job import __main__, config
 from dedup_job.commands import sync as syncing
 from dedup_job.commands import verify
-from dedup_job.commands.backfill import adopt
+from dedup_job.commands.backfill_and_run import adopt
 from dedup_job.commands.outdated_decisions import compare_with_source
 from dedup_job.commands.why import why
 from dedup_job.errors import LeaseHeld, NotPermitted, StateError, UsageError

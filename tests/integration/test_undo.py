@@ -19,7 +19,7 @@ from pymongo import MongoClient, monitoring
 
 from dedup_job import __main__, config
 from dedup_job.commands import verify as verify_command
-from dedup_job.commands.backfill import adopt
+from dedup_job.commands.backfill_and_run import adopt
 from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.commands.undo import undo as undo_command
 from dedup_job.commands.why import why

@@ -14,7 +14,7 @@ import pytest
 from pymongo import MongoClient
 
 from dedup_job import config
-from dedup_job.commands.backfill import decide
+from dedup_job.commands.backfill_and_run import decide
 from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.commands.status import status
 from dedup_job.errors import Unreachable

@@ -28,10 +28,10 @@ from bson import encode
 from pymongo import common
 
 from dedup_job import __main__, config
-from dedup_job.index.keepers import KeeperRefetch, Keepers
+from dedup_job.index.texts_and_keepers import KeeperRefetch, Keepers
 from dedup_job.mongo.ids import id_of
 from dedup_job.pipeline import job
-from dedup_job.pipeline.local_engine import LocalEngine
+from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.recipe_from_settings import make_recipe
 from dedup_job.records import Batch
 from scripts.bench.corpus import generate
@@ -160,7 +160,7 @@ def warm_up() -> None:
     target = {"database": "warm", "collection": "on"}
     recipe = make_recipe(config.check_settings({"source": source, "target": target}, "warm up"))
     raws = [encode(record) for record in generate(60)]
-    with LocalEngine(recipe) as engine:
+    with FingerprintWorkers(recipe) as engine:
         work = job.Job(
             batches=engine.fingerprint_batches(
                 [Batch([id_of(raw) for raw in half], half) for half in (raws[:30], raws[30:])]

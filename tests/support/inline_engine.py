@@ -9,7 +9,7 @@ from typing import Any
 
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
 from dedup_job.fingerprint.recipe import Recipe
-from dedup_job.pipeline import fork_server, local_engine, worker_process
+from dedup_job.pipeline import fingerprint_workers, fork_server, worker_process
 from dedup_job.pipeline.pool import Work
 
 
@@ -34,8 +34,8 @@ class InlinePool:
 
 def without_workers(put: Callable[[object, str, object], object]) -> None:
     """Make engines work in this process from now on; `put` is `setattr`, or the method of a monkeypatch."""
-    put(local_engine, "Pool", InlinePool)
-    for module in (fork_server, local_engine):
+    put(fingerprint_workers, "Pool", InlinePool)
+    for module in (fork_server, fingerprint_workers):
         put(module, "fork_server", lambda: None)
 
 

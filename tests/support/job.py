@@ -18,7 +18,7 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from dedup_job import config
-from dedup_job.commands.backfill import decide
+from dedup_job.commands.backfill_and_run import decide
 from dedup_job.pipeline.context import Context
 from dedup_job.report.run_summary import RunSummary
 from tests.support.forked_commands import Forks

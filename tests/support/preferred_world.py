@@ -8,17 +8,17 @@ from unittest import mock
 
 import numpy as np
 
-from dedup_job.fingerprint.prefer_rule import PreferRule
 from dedup_job.fingerprint.preference_ranks import best_first, pack_rank
+from dedup_job.fingerprint.preference_rule import PreferRule
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index import candidate_index
-from dedup_job.index.keepers import KeeperRefetch, Keepers
 from dedup_job.index.similarity import jaccard
+from dedup_job.index.texts_and_keepers import KeeperRefetch, Keepers
 from dedup_job.ledger.plan_format import PlanColumns, PlanId
-from dedup_job.ledger.rows import Dependant
+from dedup_job.ledger.record_rows import Dependant
 from dedup_job.mongo.ids import IdSet
-from dedup_job.native.arrays import Ragged
-from dedup_job.pipeline.prior_decisions import UnsettledKeepers
+from dedup_job.native.ragged_arrays import Ragged
+from dedup_job.pipeline.load_prior_decisions import UnsettledKeepers
 from dedup_job.pipeline.redecision_queue import DroppedRecord, LeavingRecord
 from dedup_job.pipeline.replace_keepers import KeeperReplacement
 from dedup_job.records import (

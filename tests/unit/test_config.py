@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from dedup_job.config import SOURCE_URI, TARGET_URI, Settings, check_settings, load_settings, with_workers
 from dedup_job.config_errors import EXPECTED
 from dedup_job.errors import ConfigError, UsageError
-from dedup_job.fingerprint.prefer_rule import PreferRule
+from dedup_job.fingerprint.preference_rule import PreferRule
 from dedup_job.fingerprint.recipe import PROFILES, Matching
 from dedup_job.recipe_from_settings import make_recipe
 

@@ -28,11 +28,11 @@ from pymongo.server_description import ServerDescription
 
 from dedup_job.fingerprint.idf import jieba_idf_path
 from dedup_job.fingerprint.jieba_tables import jieba_folder
-from dedup_job.html import charts
+from dedup_job.html_page import charts
 from dedup_job.index.similarity import jaccard
 from dedup_job.mongo.client import NO_SECONDARY, members_answer
 from dedup_job.mongo.connection import describe_failure
-from dedup_job.native.compiled import CACHE_FOLDER, compiled_helper, compiled_inline, popcount, prefetch
+from dedup_job.native.numba_compile import CACHE_FOLDER, compiled_helper, compiled_inline, popcount, prefetch
 from dedup_job.records import Counts
 
 NUMBA = f"numba {version('numba')} with llvmlite {version('llvmlite')}"
@@ -43,7 +43,7 @@ PACKAGE = Path(__file__).parents[2] / "dedup_job"
 # Names that other packages keep to themselves, and where they are used.  Each has a test here.
 PRIVATE = {
     ("mongo/client.py", "_shutdown_resources"),
-    ("native/compiled.py", "_nrt"),
+    ("native/numba_compile.py", "_nrt"),
     # `os._exit` is documented, whatever its name says.
     ("__main__.py", "_exit"),
     ("pipeline/pool.py", "_exit"),
@@ -101,7 +101,7 @@ def test_numba_leaves_reference_counts_out_when_told_so() -> None:
     assert "NRT_" in machine_code(numba.njit(third)), "the sign that this test looks for has changed"
     assert "NRT_" not in machine_code(compiled_helper(third)), (
         f"{NUMBA} counts references in spite of `_nrt=False`: inner loops of the index are "
-        "slower (scripts/bench/index.py); see native/compiled.py"
+        "slower (scripts/bench/index.py); see native/numba_compile.py"
     )
 
 
@@ -111,7 +111,7 @@ def test_numba_inlines_when_told_so() -> None:
     )
     assert "alwaysinline" in machine_code(compiled_inline(third)), (
         f"{NUMBA} does not inline in spite of `forceinline=True`: a look-up in the index is "
-        "slower (scripts/bench/index.py); see native/compiled.py"
+        "slower (scripts/bench/index.py); see native/numba_compile.py"
     )
 
 
@@ -125,11 +125,11 @@ def test_numba_lets_compiled_code_have_instructions_of_the_machine() -> None:
         both
     )  # not `compiled`, whose code of an earlier process cannot be looked at
     assert counted(np.arange(4), np.uint64(0b1011)) == 3, (
-        f"{NUMBA} builds another instruction for popcount: distances are wrong; see native/compiled.py"
+        f"{NUMBA} builds another instruction for popcount: distances are wrong; see native/numba_compile.py"
     )
     (code,) = counted.inspect_llvm().values()
     assert "llvm.prefetch" in code, (
-        f"{NUMBA} leaves prefetch out: a look-up in the index is slower; see native/compiled.py"
+        f"{NUMBA} leaves prefetch out: a look-up in the index is slower; see native/numba_compile.py"
     )
 
 
@@ -138,15 +138,15 @@ def test_numba_keeps_machine_code_in_the_folder_that_it_is_told() -> None:
     assert CACHE_FOLDER is not None
     assert Path(place).is_relative_to(CACHE_FOLDER), (
         f"{NUMBA} does not look at `numba.config.CACHE_DIR` when a function is decorated: machine code "
-        "is kept where a changed helper does not make it anew; see native/compiled.py"
+        "is kept where a changed helper does not make it anew; see native/numba_compile.py"
     )
 
 
 def test_numba_loads_no_scipy_when_told_so() -> None:
     program = """
         import sys
-        from dedup_job.native.arrays import Ragged
-        from dedup_job.native.compiled import leave_out_scipy
+        from dedup_job.native.ragged_arrays import Ragged
+        from dedup_job.native.numba_compile import leave_out_scipy
         if sys.argv[1] == "leave out":
             leave_out_scipy()
         Ragged.empty(1).take([0])
@@ -163,7 +163,7 @@ def test_numba_loads_no_scipy_when_told_so() -> None:
         ).stdout.strip()
         for choice in ("load", "leave out")
     ]
-    assert answers == ["True", "False"], f"{NUMBA} loads scipy at another moment; see native/compiled.py"
+    assert answers == ["True", "False"], f"{NUMBA} loads scipy at another moment; see native/numba_compile.py"
 
 
 def unreachable_port() -> int:

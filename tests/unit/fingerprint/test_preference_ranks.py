@@ -10,7 +10,6 @@ from bson import Decimal128, Int64, ObjectId, encode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.prefer_rule import PreferRule
 from dedup_job.fingerprint.preference_ranks import (
     BEST,
     MISSING,
@@ -23,6 +22,7 @@ from dedup_job.fingerprint.preference_ranks import (
     tie_key,
     unpack_ranks,
 )
+from dedup_job.fingerprint.preference_rule import PreferRule
 
 LENGTH, SCORE = PreferRule("longest"), PreferRule("descending", "meta.score")
 NUMBERS = st.one_of(

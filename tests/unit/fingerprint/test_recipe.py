@@ -18,14 +18,14 @@ from bson import encode
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.bands import band_keys
 from dedup_job.fingerprint.fingerprinter import Fingerprinter
+from dedup_job.fingerprint.minhash_bands import band_keys
 from dedup_job.fingerprint.recipe import Reader, Recipe, Resource
 from dedup_job.fingerprint.shingles import shingle_sets
-from dedup_job.fingerprint.terms import TermRule
+from dedup_job.fingerprint.weighted_terms import TermRule
 from dedup_job.records import digests
-from dedup_job.text.characters import encode_lower_case
 from dedup_job.text.clean import Cleaner
+from dedup_job.text.code_points import encode_lower_case
 from dedup_job.text.fields import TextFields
 from scripts.bench.corpus import generate
 from tests.support.recipes import PLAIN, recipe_of
@@ -288,7 +288,7 @@ def test_the_settings_name_no_machine_path(small_idf: Resource) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["segment._find_word_starts", "terms._find_terms", "terms.hash_terms", "terms._count"]
+    "place", ["segment._find_word_starts", "weighted_terms._find_terms", "weighted_terms.hash_terms", "weighted_terms._count"]
 )
 def test_an_error_half_way_leaves_no_trace(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """Memory may run out anywhere; what was remembered until then may be half of something."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dedup_job.fingerprint import jieba_tables
 from dedup_job.fingerprint.jieba_tables import load_tables
 from dedup_job.fingerprint.segment import LONGEST_BLOCK, Segmenter, read_user_words
-from dedup_job.text.characters import encode_lower_case
+from dedup_job.text.code_points import encode_lower_case
 from scripts.bench.segment import USER_WORDS, Cut, jieba_cut, make_up, prepare
 
 REAL_TEXTS = Path(__file__).parents[4] / "shared" / "data" / "medical_qa" / "docs.jsonl.gz"

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.fingerprint.shingles import comparable_text, shingle_sets
-from dedup_job.native.arrays import Ragged
-from dedup_job.text.characters import COMPARED_BIT, encode_lower_case
+from dedup_job.native.ragged_arrays import Ragged
+from dedup_job.text.code_points import COMPARED_BIT, encode_lower_case
 
 MASK = 2**64 - 1
 TEXTS = st.text(alphabet=st.sampled_from("aB 中文\U00020000x1,#+İΣのकि"), max_size=14)

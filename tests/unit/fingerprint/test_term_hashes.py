@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.fingerprint.term_hashes import build_table, hash_strings, hash_terms, look_up
-from dedup_job.text.characters import encode_lower_case
+from dedup_job.text.code_points import encode_lower_case
 
 WORD = 2**64 - 1
 SIGNS = "ab\0\x7f\x80é\u07ff\u0800中文\ud800\uffff\U00010000\U0010ffff"

@@ -14,7 +14,7 @@ from dedup_job.fingerprint.recipe import Matching
 from dedup_job.fingerprint.simhash import hamming
 from dedup_job.index import candidate_index, key_map
 from dedup_job.index.candidate_index import CandidateIndex, Candidates, segment_keys
-from dedup_job.index.search import Queries, Simhashes
+from dedup_job.index.key_map_search import Queries, Simhashes
 from tests.support.reference_index import Bounds, Sieved, bounded, candidates, columns
 
 SEGMENTS = Matching(bands=0)

@@ -7,7 +7,7 @@ import pytest
 
 from dedup_job.index import key_map
 from dedup_job.index.key_map import KeyMap, KeyRule
-from dedup_job.index.search import Hits, Queries, Simhashes
+from dedup_job.index.key_map_search import Hits, Queries, Simhashes
 
 ANY = 64
 

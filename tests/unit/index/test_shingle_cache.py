@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup_job.index.shingle_cache import ENTRY_BYTES, MIN_BLOCKS, ShingleCache, _Block
-from dedup_job.native.arrays import Ragged
-from dedup_job.text.characters import offsets_of
+from dedup_job.native.ragged_arrays import Ragged
+from dedup_job.text.code_points import offsets_of
 
 
 def shingles(n: int, value: int = 0) -> npt.NDArray[np.uint32]:

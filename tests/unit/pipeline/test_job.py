@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from dedup_job.fingerprint.recipe import Matching
 from dedup_job.index import candidate_index
-from dedup_job.index.keepers import KeeperRef, KeeperRefetch, Keepers
-from dedup_job.index.search import NO_DISTANCE
+from dedup_job.index.key_map_search import NO_DISTANCE
+from dedup_job.index.texts_and_keepers import KeeperRef, KeeperRefetch, Keepers
 from dedup_job.mongo.ids import IdSet
-from dedup_job.native.arrays import Ragged
+from dedup_job.native.ragged_arrays import Ragged
 from dedup_job.pipeline.job import AdoptedIds, Job, add_keepers, decide, make_plan, run
 from dedup_job.records import (
     UNIQUE,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.native.arrays import Ragged
+from dedup_job.native.ragged_arrays import Ragged
 from dedup_job.spark.arrow_columns import ragged
 from dedup_job.spark.decide_texts import COMPARED, Edges, dropped, similar
 

@@ -17,7 +17,7 @@ from dedup_job.text.html import (
     MAX_TAG_LENGTH,
     extract_visible_text,
 )
-from dedup_job.text.html_syntax import HEAD_ONLY, PAGE, RAW_TEXT, SIMPLE, TABLE_PARTS
+from dedup_job.text.html_scanner import HEAD_ONLY, PAGE, RAW_TEXT, SIMPLE, TABLE_PARTS
 from dedup_job.text.simple_html import MAX_SCAN_LENGTH, scan_texts
 
 CLEANER = Cleaner()
