@@ -1,4 +1,4 @@
-"""The text index: find an identical text by its digest."""
+"""A digest index: find an identical text by its digest."""
 
 from __future__ import annotations
 

@@ -28,10 +28,10 @@ from pymongo.errors import (
 )
 
 from dedup_job.errors import ConfigError, DedupError, NotPermitted, StorageFull, Unreachable
-from dedup_job.mongo.connection import (
+from dedup_job.mongo.job_client import JobClient
+from dedup_job.mongo.server_addresses import (
     EXPECTED,
     Address,
-    JobClient,
     check_loopback,
     describe_failure,
     read_address,

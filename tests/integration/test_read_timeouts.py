@@ -15,7 +15,7 @@ from dedup_job.commands.estimate import estimate
 from dedup_job.commands.list import ListingQuery, list_decisions
 from dedup_job.commands.status import status
 from dedup_job.ledger.record_rows import Selection
-from dedup_job.mongo.connection import JobClient
+from dedup_job.mongo.job_client import JobClient
 from dedup_job.pipeline.context import Context
 from tests.support.faulty_runs import install
 from tests.support.job import Job

@@ -26,7 +26,7 @@ from dedup_job.commands.outdated_decisions import compare_with_source
 from dedup_job.commands.why import why
 from dedup_job.errors import LeaseHeld, NotPermitted, StateError, UsageError
 from dedup_job.mongo import client
-from dedup_job.mongo.connection import JobClient
+from dedup_job.mongo.job_client import JobClient
 from dedup_job.pipeline.context import Context
 from scripts.bench.corpus import generate
 from scripts.dev.local_mongod import LocalMongod

@@ -15,7 +15,7 @@ from dedup_job.commands import sync as syncing
 from dedup_job.commands.outdated_decisions import SourceComparison, compare_with_source
 from dedup_job.errors import LeaseHeld
 from dedup_job.mongo import client
-from dedup_job.mongo.connection import JobClient
+from dedup_job.mongo.job_client import JobClient
 from dedup_job.pipeline import load_prior_decisions
 from dedup_job.pipeline.context import Context
 from tests.support.faulty_runs import install

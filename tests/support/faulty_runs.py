@@ -11,7 +11,7 @@ import pytest
 from pymongo import monitoring
 
 from dedup_job.mongo import client
-from dedup_job.mongo.connection import JobClient
+from dedup_job.mongo.job_client import JobClient
 from tests.support.inline_engine import without_workers
 
 Action = Callable[[monitoring.CommandStartedEvent], object]

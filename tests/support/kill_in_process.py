@@ -16,7 +16,7 @@ import pytest
 from pymongo import monitoring
 
 from dedup_job.mongo import client
-from dedup_job.mongo.connection import JobClient
+from dedup_job.mongo.job_client import JobClient
 from tests.support.job import Job
 
 COUNTED = {"find", "insert", "update", "delete", "findAndModify", "listCollections", "aggregate"}

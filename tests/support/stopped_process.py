@@ -15,7 +15,7 @@ from pymongo import monitoring
 
 from dedup_job.ledger import head, leased_ledger
 from dedup_job.mongo import client
-from dedup_job.mongo.connection import JobClient
+from dedup_job.mongo.job_client import JobClient
 from tests.support.kill_in_process import COUNTED
 
 Event = monitoring.CommandStartedEvent

@@ -288,7 +288,13 @@ def test_the_settings_name_no_machine_path(small_idf: Resource) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["segment._find_word_starts", "weighted_terms._find_terms", "weighted_terms.hash_terms", "weighted_terms._count"]
+    "place",
+    [
+        "segment._find_word_starts",
+        "weighted_terms._find_terms",
+        "weighted_terms.hash_terms",
+        "weighted_terms._count",
+    ],
 )
 def test_an_error_half_way_leaves_no_trace(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """Memory may run out anywhere; what was remembered until then may be half of something."""

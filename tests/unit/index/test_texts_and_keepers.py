@@ -9,9 +9,9 @@ from bson.objectid import ObjectId
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dedup_job.index import texts_and_keepers
 from dedup_job.index.keeper_ids import KeeperIds
 from dedup_job.index.shingle_cache import ENTRY_BYTES
-from dedup_job.index import texts_and_keepers
 from dedup_job.index.texts_and_keepers import BatchTexts, KeeperRef, KeeperRefetch, Keepers
 from dedup_job.native.ragged_arrays import Ragged
 from dedup_job.pipeline.job import add_keepers
