@@ -22,10 +22,10 @@ from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.head import Head
 from dedup_job.mongo.client import RetryPolicy, connect
 from dedup_job.mongo.collection_checks import collation_of, expiring_index
+from dedup_job.mongo.connection_string import read_address
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.server import COPY_INDEXES, NEEDS, RUN, Rights, Server, Users, free_bytes
-from dedup_job.mongo.server_addresses import read_address
 from dedup_job.pipeline.context import Context, first_records
 from dedup_job.pipeline.fork_server import fork_server
 from dedup_job.pipeline.guards import FIRST_RECORDS, UncheckedGuard, stop_run

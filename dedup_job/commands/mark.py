@@ -14,7 +14,7 @@ from dedup_job.ledger.plan_format import StoredPlan
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.ids import IdSet, extended
-from dedup_job.mongo.marks import CHANGED, MarkComparison, Marks, make_mark
+from dedup_job.mongo.mark_field import CHANGED, MarkComparison, Marks, make_mark
 from dedup_job.mongo.pages import prefetch
 from dedup_job.pipeline.context import Context
 from dedup_job.records import OUTSIDE_SOURCE, Action, Plan

@@ -21,7 +21,7 @@ from dedup_job.ledger.promotion_state import BEGUN, RETURNING, Promotion
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.client import RetryPolicy, connect
 from dedup_job.mongo.collection_checks import differing_options
-from dedup_job.mongo.marks import MarkField
+from dedup_job.mongo.mark_field import MarkField
 from dedup_job.mongo.pages import BatchSize
 from dedup_job.mongo.rate_limit import Pace, Rates
 from dedup_job.mongo.rename_collections import Renamer

@@ -13,14 +13,14 @@ from dedup_job.commands.undo import read_head, undo_origin
 from dedup_job.commands.why import why as why_answer
 from dedup_job.errors import StateError, UsageError
 from dedup_job.ledger.commit import Ledger
+from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
 from dedup_job.ledger.overrides import KEEP, Override
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.record_rows import id_of_row
 from dedup_job.ledger.run_history import RunId
-from dedup_job.ledger.source_archive_moves import ArchiveMoves
 from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.ids import SHOWABLE, extended, id_of, readings, selector, with_equals
-from dedup_job.mongo.marks import Marks
+from dedup_job.mongo.mark_field import Marks
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.context import Context
 from dedup_job.records import digest

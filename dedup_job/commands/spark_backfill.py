@@ -26,7 +26,7 @@ from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.client import RetryPolicy, connect
-from dedup_job.mongo.marks import MarkField
+from dedup_job.mongo.mark_field import MarkField
 from dedup_job.mongo.pages import MAX_KEY, BatchSize, Window
 from dedup_job.mongo.rate_limit import Pace, Rates
 from dedup_job.mongo.reference_collections import is_reference
@@ -53,7 +53,7 @@ from dedup_job.spark.session import Cluster, session
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from dedup_job.spark.planned_verdicts import Phase
+    from dedup_job.spark.read_planned_verdicts import Phase
     from dedup_job.spark.read_ranges import SourceRange
     from dedup_job.spark.stage_files import Stage, Work
 
@@ -208,7 +208,7 @@ class _Backfill:
             The summary, and whether a local run need not decide what Spark has left.
         """
         # Imported here, as the module needs pyspark.
-        from dedup_job.spark.decide_texts import Shape, decided
+        from dedup_job.spark.decision_stages import Shape, decided
 
         context, run, started = self.context, RunId.new(BACKFILL), time.monotonic()
         warnings = WarningList()
@@ -274,7 +274,7 @@ class _Backfill:
 
     def _commit_verdicts(self, ledger: Ledger, head: Head, verdicts: Stage, guards: Guards) -> Committed:
         """Commit the planned verdicts that the ledger does not hold yet."""
-        from dedup_job.spark.planned_verdicts import Phase, chunks, first_of, rows, so_far, tables
+        from dedup_job.spark.read_planned_verdicts import Phase, chunks, first_of, rows, so_far, tables
 
         context, prefer = self.context, self.context.recipe.matching.prefer
         versions = read_reference_versions(ledger, head) if context.references else KeeperVersions()
@@ -345,7 +345,7 @@ class _Backfill:
                 mistaken for deleted records.
         """
         from dedup_job.spark.arrow_columns import POSITION_BITS
-        from dedup_job.spark.decide_texts import read_into
+        from dedup_job.spark.decision_stages import read_into
         from dedup_job.spark.read_ranges import ExecutorFingerprinting, ranges, read
 
         context, limits = self.context, self.context.settings.limits
@@ -398,7 +398,7 @@ def _mode_of(phase: Phase) -> str:
 
     With `[match] prefer`, duplicates are committed last, behind the watermark, like late arrivals.
     """
-    from dedup_job.spark.planned_verdicts import Phase
+    from dedup_job.spark.read_planned_verdicts import Phase
 
     return NIGHTLY if phase is Phase.DUPLICATES else BACKFILL
 

@@ -18,9 +18,9 @@ from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.earlier_decisions_on_disk import PAGE, EarlierDecision
 from dedup_job.ledger.head import Head
+from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
 from dedup_job.ledger.plan_format import Before
 from dedup_job.ledger.run_history import RunId
-from dedup_job.ledger.source_archive_moves import ArchiveMoves
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.pipeline import job

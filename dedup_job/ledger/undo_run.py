@@ -13,16 +13,16 @@ from dedup_job.errors import StateError, Unreachable, UsageError
 from dedup_job.ledger.apply_plan import ALTERED, is_as_judged
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.head import Head, UndoProgress
+from dedup_job.ledger.move_to_archive_and_back import ArchiveMoves
 from dedup_job.ledger.overrides import PASS
 from dedup_job.ledger.plan_format import StoredPlan, counts_key
 from dedup_job.ledger.reader import Link
 from dedup_job.ledger.record_rows import left_row, row_key, row_keys
 from dedup_job.ledger.run_history import BEFORE
-from dedup_job.ledger.source_archive_moves import ArchiveMoves
 from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.collection_checks import create_collection
 from dedup_job.mongo.ids import IdSet, id_of, selector
-from dedup_job.mongo.marks import Marks
+from dedup_job.mongo.mark_field import Marks
 from dedup_job.mongo.pages import BatchSize, Pages
 from dedup_job.mongo.record_equality import is_unchanged
 from dedup_job.mongo.retrying_collection import RetryingCollection

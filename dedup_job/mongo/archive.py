@@ -18,7 +18,7 @@ from dedup_job.errors import StateError
 from dedup_job.mongo.collection_checks import check_archive, create_collection, uuid_of
 from dedup_job.mongo.id_lookup import Lookup
 from dedup_job.mongo.ids import selector
-from dedup_job.mongo.marks import MarkField
+from dedup_job.mongo.mark_field import MarkField
 from dedup_job.mongo.rate_limit import Pace
 from dedup_job.mongo.record_equality import has_empty_time
 from dedup_job.mongo.retrying_collection import RetryingCollection

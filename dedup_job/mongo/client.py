@@ -28,14 +28,14 @@ from pymongo.errors import (
 )
 
 from dedup_job.errors import ConfigError, DedupError, NotPermitted, StorageFull, Unreachable
-from dedup_job.mongo.job_client import JobClient
-from dedup_job.mongo.server_addresses import (
+from dedup_job.mongo.connection_string import (
     EXPECTED,
     Address,
     check_loopback,
     describe_failure,
     read_address,
 )
+from dedup_job.mongo.job_client import JobClient
 from dedup_job.signals import SHUTDOWN
 
 # Transient errors: the same command may succeed when it is sent again.

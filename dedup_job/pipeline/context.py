@@ -24,7 +24,7 @@ from dedup_job.mongo.client import RetryPolicy, comment_of, connect
 from dedup_job.mongo.collection_checks import Places
 from dedup_job.mongo.copy_indexes import Indexes
 from dedup_job.mongo.lag_throttle import LagThrottle
-from dedup_job.mongo.marks import MarkField, Marks
+from dedup_job.mongo.mark_field import MarkField, Marks
 from dedup_job.mongo.pages import (
     BatchSize,
     Pages,

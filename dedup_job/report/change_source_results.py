@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dedup_job.mongo.marks import CHANGED
+from dedup_job.mongo.mark_field import CHANGED
 from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.report.id_samples import AffectedRecords, IdsByReason, id_lines, ids_json
 from dedup_job.report.run_summary import expiry_command

@@ -465,7 +465,7 @@ def test_without_java_it_is_said_what_to_install(job: Job) -> None:
 def test_crowded_keys_matches_in_rounds_and_many_files_leave_the_same(
     job: Job, another_job: Callable[[], Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dedup_job.spark import candidates, decide_texts, stage_files
+    from dedup_job.spark import candidates, decision_stages, stage_files
 
     job.set("source", fields=["data"])
     job.source.insert_many([*odd(), *crowded(1_000)])
@@ -477,9 +477,9 @@ def test_crowded_keys_matches_in_rounds_and_many_files_leave_the_same(
         return found[-1]
 
     monkeypatch.setattr(candidates, "_crowded", noted)
-    monkeypatch.setattr(decide_texts, "CROWD", 100)
-    monkeypatch.setattr(decide_texts, "CROWDS", 1 << 30)
-    monkeypatch.setattr(decide_texts, "FEW_EDGES", 10)
+    monkeypatch.setattr(decision_stages, "CROWD", 100)
+    monkeypatch.setattr(decision_stages, "CROWDS", 1 << 30)
+    monkeypatch.setattr(decision_stages, "FEW_EDGES", 10)
     monkeypatch.setattr(stage_files, "ROWS_A_FILE", 30)
     assert on_spark(other).counts == job.decide("backfill").counts
     assert max(found[0].parts) > 5
@@ -488,7 +488,7 @@ def test_crowded_keys_matches_in_rounds_and_many_files_leave_the_same(
 
 @pytest.mark.long
 def test_rounds_settle_what_one_machine_settles(spark: Any, tmp_path: Path) -> None:
-    from dedup_job.spark.decide_texts import Edges, dropped, dropped_in_rounds
+    from dedup_job.spark.decision_stages import Edges, dropped, dropped_in_rounds
 
     rng = np.random.default_rng(5)
     later = rng.integers(1, 300, 400)

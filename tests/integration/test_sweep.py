@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from bson import Int64
 
-from dedup_job.ledger import source_archive_moves
+from dedup_job.ledger import move_to_archive_and_back
 from scripts.bench.corpus import Mix, generate
 from tests.support.job import Job
 from tests.support.sweep_cases import ARCHIVE, archived, plans, records, restore, sweep
@@ -115,13 +115,13 @@ def test_a_record_that_changes_while_it_is_moved_stays(
     job.source.insert_many([{"_id": n, "text": OTHER, "n": [{"views": 7}]} for n in range(3)])
     bare = job.without_copies()
     bare.decide("backfill")
-    copy = source_archive_moves.ArchiveMoves.move_out
+    copy = move_to_archive_and_back.ArchiveMoves.move_out
 
     def edit_and_move(*arguments: Any) -> Any:
         bare.source.update_one({"_id": 1}, {"$set": {"n.0.views": value}})
         return copy(*arguments)
 
-    monkeypatch.setattr(source_archive_moves.ArchiveMoves, "move_out", edit_and_move)
+    monkeypatch.setattr(move_to_archive_and_back.ArchiveMoves, "move_out", edit_and_move)
     before = records(bare)
 
     done = sweep(bare).as_json()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dedup_job.ledger import source_archive_moves
+from dedup_job.ledger import move_to_archive_and_back
 from dedup_job.mongo.archive import Archive
 from scripts.bench.corpus import Mix, generate
 from tests.support.job import RAW, Job
@@ -178,16 +178,16 @@ def test_a_way_back_waits_until_a_removal_of_a_killed_sweep_has_ended(
 
     def pass_time(seconds: float) -> None:
         # Threads of the driver sleep, too.
-        if seconds != source_archive_moves.POLL_SECONDS:
+        if seconds != move_to_archive_and_back.POLL_SECONDS:
             sleep(seconds)
             return
         assert one in archived(bare)
         slept.append(seconds)
         monkeypatch.setattr(Archive, "now", lambda archive: until + timedelta(seconds=1))
 
-    monkeypatch.setattr(source_archive_moves, "POLL_SECONDS", 0.123)
-    monkeypatch.setattr("dedup_job.ledger.source_archive_moves.time.sleep", pass_time)
+    monkeypatch.setattr(move_to_archive_and_back, "POLL_SECONDS", 0.123)
+    monkeypatch.setattr("dedup_job.ledger.move_to_archive_and_back.time.sleep", pass_time)
 
     restore(bare, one)
 
-    assert slept == [source_archive_moves.POLL_SECONDS]
+    assert slept == [move_to_archive_and_back.POLL_SECONDS]

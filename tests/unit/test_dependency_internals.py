@@ -31,7 +31,7 @@ from dedup_job.fingerprint.jieba_tables import jieba_folder
 from dedup_job.html_page import charts
 from dedup_job.index.similarity import jaccard
 from dedup_job.mongo.client import NO_SECONDARY, members_answer
-from dedup_job.mongo.server_addresses import describe_failure
+from dedup_job.mongo.connection_string import describe_failure
 from dedup_job.native.numba_compile import CACHE_FOLDER, compiled_helper, compiled_inline, popcount, prefetch
 from dedup_job.records import Counts
 
@@ -182,7 +182,7 @@ def test_the_driver_tells_host_by_host_why_no_server_answers() -> None:
         client.admin.command("ping")
     assert describe_failure(caught.value).count("refuses the connection") == 2, (
         f"{PYMONGO} writes `ServerDescription` or its errors otherwise: a run that reaches no "
-        "server does not say why; see SERVER and WORDS in mongo/server_addresses.py. "
+        "server does not say why; see SERVER and WORDS in mongo/connection_string.py. "
         f"It wrote: {caught.value}"
     )
 

@@ -9,7 +9,7 @@ import pytest
 
 from dedup_job.records import Action, Batch, Plan, Verdict, digests
 from dedup_job.spark.commit_verdicts import CommitJob, commit_verdicts
-from dedup_job.spark.planned_verdicts import Deviations, ExpectedMatch, ExpectedRows, Phase
+from dedup_job.spark.read_planned_verdicts import Deviations, ExpectedMatch, ExpectedRows, Phase
 
 BATCH = 5
 

@@ -33,7 +33,7 @@ from dedup_job.native.ragged_arrays import Ragged
 from dedup_job.spark import candidates
 from dedup_job.spark.arrow_columns import POSITION_BITS, RECORDS, ddl, in_batches, sets
 from dedup_job.spark.candidates import PAIRS, TEXTS, Batches
-from dedup_job.spark.planned_verdicts import Phase
+from dedup_job.spark.read_planned_verdicts import Phase
 from dedup_job.spark.stage_files import Stage, Work
 
 if TYPE_CHECKING:

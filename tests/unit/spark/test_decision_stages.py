@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dedup_job.native.ragged_arrays import Ragged
 from dedup_job.spark.arrow_columns import ragged
-from dedup_job.spark.decide_texts import COMPARED, Edges, dropped, similar
+from dedup_job.spark.decision_stages import COMPARED, Edges, dropped, similar
 
 Graph = list[tuple[int, int]]  # edges: the later text, the earlier one
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.index.bucket_layout import clear_first_mark, first_mark, match_tags, repeat_tag
+from dedup_job.index.key_map_memory import clear_first_mark, first_mark, match_tags, repeat_tag
 from dedup_job.native.numba_compile import compiled
 
 BYTES = st.integers(0, 255)
