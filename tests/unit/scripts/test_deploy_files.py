@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
+import subprocess
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +64,36 @@ def test_the_settings_of_compose_are_valid_and_name_the_sample() -> None:
 def test_exit_codes_that_need_a_person_are_not_retried(name: str) -> None:
     (codes,) = re.findall(r"values: \[(.*)\]", (DEPLOY / name).read_text("utf-8"))
     assert set(map(int, codes.split(","))) == FAILS_FOR_GOOD
+
+
+def start_nightly_command(folder: Path, program: str) -> subprocess.Popen[str]:
+    """Start the command of the nightly run, with a shell script in place of dedup-job."""
+    (block,) = re.findall(r"- -c\n +- \|\n((?: {18}.*\n)+)", (DEPLOY / "cronjob.yaml").read_text("utf-8"))
+    script = folder / "dedup-job"
+    script.write_text(f"#!/bin/sh\n{program}\n")
+    script.chmod(0o755)
+    path = f"{folder}:{os.environ['PATH']}"
+    return subprocess.Popen(
+        ["/bin/sh", "-c", textwrap.dedent(block)],
+        env=os.environ | {"PATH": path},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(("code", "expected"), [(0, 0), (3, 0), (75, 0), (74, 74), (78, 78)])
+def test_the_nightly_run_turns_only_3_and_75_into_0(tmp_path: Path, code: int, expected: int) -> None:
+    with start_nightly_command(tmp_path, f"exit {code}") as shell:
+        assert shell.wait() == expected
+
+
+def test_the_nightly_run_passes_sigterm_on_and_ends_with_the_code_of_the_job(tmp_path: Path) -> None:
+    job = "trap 'kill $!; exit 42' TERM; sleep 600 > /dev/null & echo started; wait $!"
+    with start_nightly_command(tmp_path, job) as shell:
+        assert shell.stdout is not None
+        assert shell.stdout.readline() == "started\n"
+        shell.terminate()
+        assert shell.wait() == 42
 
 
 def test_the_page_shows_the_nightly_run_as_it_is_in_the_file() -> None:
