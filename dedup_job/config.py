@@ -30,6 +30,7 @@ from pydantic.fields import FieldInfo
 from dedup_job.config_errors import describe_errors
 from dedup_job.errors import ConfigError, UsageError
 from dedup_job.fingerprint.preference_rule import LENGTH, NUMBERS, TIMES, PreferRule
+from dedup_job.thread_start import count_processors
 
 # Error messages quote the descriptions: "expected the name of ...".
 Name = Annotated[str, Field(min_length=1)]
@@ -296,7 +297,7 @@ class EngineSettings(Section):
     """`[engine]`: where fingerprints are made; all but `kind` and `workers` configure a backfill on Spark."""
 
     kind: Literal["local", "spark"] = "local"
-    workers: int = Field(default_factory=lambda: os.cpu_count() or 1, ge=1, le=1024)
+    workers: int = Field(default_factory=count_processors, ge=1, le=1024)
     master: Name | None = None
     work: Folder | None = None
     conf: dict[str, str] = Field(default_factory=dict)

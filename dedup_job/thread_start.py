@@ -1,4 +1,4 @@
-"""Start threads, or fail with a clear error when memory is short.
+"""Start threads, or fail with a clear error when memory is short; how many processors there are for them.
 
 `threading.Thread.start` waits until the new thread has started.  If the thread dies before, because it gets
 no memory, that wait never ends.  An executor of `concurrent.futures` also starts its threads late, when a run
@@ -8,6 +8,7 @@ already uses most of its memory.
 from __future__ import annotations
 
 import _thread
+import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
@@ -21,6 +22,11 @@ BEGIN_SECONDS = 30.0
 P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
+
+
+def count_processors() -> int:
+    """Return the number of processors that this process may use: a container can be limited to some."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def start_thread(work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:

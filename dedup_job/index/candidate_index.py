@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -15,7 +14,7 @@ from dedup_job.index.key_map import KeyMap, KeyRule
 from dedup_job.index.key_map_search import KEY_LOWER_BITS, SEGMENT_BITS, Queries, Simhashes, segment_of
 from dedup_job.native.numba_compile import compiled, compiled_inline
 from dedup_job.native.ragged_arrays import append_rows, ensure_capacity
-from dedup_job.thread_start import Threads
+from dedup_job.thread_start import Threads, count_processors
 
 Fingerprints = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
@@ -214,7 +213,7 @@ def _for_each(work: Callable[[int], None], places: range, texts: int) -> None:
         # A list, because `map` is lazy.
         list(map(work, places))
         return
-    threads = Threads(os.cpu_count() or 1)
+    threads = Threads(count_processors())
     try:
         # A list, because an error in a thread shows only when its result is read.
         list(threads.map(work, places))

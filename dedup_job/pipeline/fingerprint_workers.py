@@ -51,9 +51,10 @@ class FingerprintWorkers:
 
     def __enter__(self) -> FingerprintWorkers:
         leave_out_scipy()
+        server = fork_server()
         # Before workers start: each of them would compile the same.
         ensure_compiled()
-        self._pool = Pool(self._recipe, self._capacity.workers, fork_server())
+        self._pool = Pool(self._recipe, self._capacity.workers, server)
         return self
 
     def __exit__(

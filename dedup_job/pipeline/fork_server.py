@@ -27,7 +27,8 @@ def fork_server() -> context.ForkServerContext:
     """Start the fork server, and return the context that creates worker processes.
 
     Raises:
-        ConfigError: If the current directory is gone, or the path of the server's socket would be too long.
+        ConfigError: If the current directory is gone or closed to this user, or the path of the server's
+            socket would be too long.
     """
     server = get_context("forkserver")
     server.set_forkserver_preload([PRELOAD])
@@ -36,11 +37,16 @@ def fork_server() -> context.ForkServerContext:
     # The server inherits the mask, so a signal at its start cannot end it; the parent handles signals.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
+        # Workers change to this directory as they start, by its path.
+        os.chdir(os.getcwd())
         forkserver.ensure_running()
     except FileNotFoundError:
-        # The fork server is started in the current directory.
         raise ConfigError(
             "the current directory no longer exists; change to another directory and run again"
+        ) from None
+    except PermissionError:
+        raise ConfigError(
+            "this user may not enter the current directory; change to another directory (cd /) and run again"
         ) from None
     except OSError as error:
         if "AF_UNIX path too long" not in str(error):

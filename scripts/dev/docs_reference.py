@@ -150,7 +150,7 @@ def _default(info: FieldInfo) -> str:
     if info.is_required():
         return "required"
     if info.default_factory is not None:
-        return "one per processor" if info.annotation is int else "`{}`"
+        return "one per usable processor" if info.annotation is int else "`{}`"
     match info.default:
         case None:
             return "none"

@@ -20,8 +20,8 @@ TABLES = {
 }
 
 
-def failing(error: Exception) -> Callable[[], NoReturn]:
-    def fail() -> NoReturn:
+def failing(error: Exception) -> Callable[..., NoReturn]:
+    def fail(*_: object) -> NoReturn:
         raise error
 
     return fail
@@ -34,6 +34,12 @@ def test_what_hinders_the_start_of_workers_is_told_when_they_are_needed(
     monkeypatch.setattr(fork_server, "fork_server", failing(error))
     monkeypatch.setattr(fork_server, "has_spare_processor", lambda: True)
     preload_workers(check_settings(TABLES, "test"))
+
+
+def test_a_current_directory_that_the_user_may_not_enter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "chdir", failing(PermissionError(13, "Permission denied")))
+    with pytest.raises(ConfigError, match="may not enter the current directory"):
+        fork_server.fork_server()
 
 
 def test_on_spark_no_worker_of_this_machine_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
