@@ -378,7 +378,7 @@ from bson import encode
 from dedup_job.records import Batch
 from dedup_job.pipeline.fingerprint_workers import Capacity
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
-from tests.unit.pipeline.test_local_engine import recipe_with
+from tests.unit.pipeline.test_fingerprint_workers import recipe_with
 
 if __name__ == "__main__":
     recipe = recipe_with(Path(sys.argv[1]))
