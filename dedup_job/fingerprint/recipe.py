@@ -176,7 +176,10 @@ class Recipe:
 
 
 def _replace_text(extracted: ExtractedText, text: str, reason: str) -> ExtractedText:
-    return ExtractedText("", reason) if reason else extracted._replace(text=text)
+    if reason:
+        return ExtractedText("", reason)
+    # `_replace` of a named tuple takes three times as long.
+    return ExtractedText(text, "", extracted.is_partial, extracted.group)
 
 
 def setting_name(name: str) -> str:

@@ -248,7 +248,8 @@ def find_value(record: Mapping[str, Any], path: tuple[str, ...]) -> Any:
     """Return the value at a path, `ABSENT` if there is none."""
     value: Any = record
     for part in path:
-        if isinstance(value, (RawBSONDocument, dict)):
+        # The usual class first: the test for the other one takes longer.
+        if isinstance(value, (dict, RawBSONDocument)):
             value = value.get(part, ABSENT)
         elif isinstance(value, list):
             value = _item(value, part)
