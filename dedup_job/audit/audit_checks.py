@@ -92,6 +92,10 @@ class VerifyResult:
             lines.append(
                 f"  {self.waiting:,} records of the source are not decided yet: the next run decides them"
             )
+        lines.append(
+            "  contents of source records were not compared in full; to find edits: "
+            "dedup-job changes --content"
+        )
         if self.left_out:
             lines.append(f"  not checked: {', '.join(self.left_out)}")
         rate = self.decisions / self.seconds if self.seconds else 0.0

@@ -72,7 +72,9 @@ class ChangesResult:
             count_row("new", self.new, "the next run decides them" if self.new else "", width=10),
             count_row("missed", self.missed, MISSED_NOTE if self.missed else "", width=10),
         ]
-        if self.changed is not None:
+        if self.changed is None:
+            lines.append(f"  {'changed':<10}{'-':>13}  contents were not compared; add --content")
+        else:
             lines += self.changed.lines("changed", CHANGED_IDS)
         lines += self.vanished.lines("vanished", VANISHED_IDS)
         outdated = (self.vanished, *([self.changed] if self.changed else ()))

@@ -212,6 +212,13 @@ def test_changes_for_people_names_ids_and_shows_no_text(decided: Job) -> None:
     assert "改写" not in done.stdout + done.stderr
 
 
+def test_changes_says_that_contents_were_not_compared_and_how_to_compare_them(decided: Job) -> None:
+    line = "  changed               -  contents were not compared; add --content"
+    assert line in compared(decided).as_text().splitlines()
+    assert compared(decided).as_json()["changed"] is None
+    assert "not compared" not in compared(decided, content=True).as_text()
+
+
 @pytest.mark.long
 def test_a_sync_that_is_killed_is_finished_by_the_next_run(job: Job) -> None:
     job.set("source", fields=["data"])
