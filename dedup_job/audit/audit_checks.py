@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dedup_job.audit.audit_context import AuditSession, hash_records
+from dedup_job.command_line import command_line
 from dedup_job.ledger.apply_plan import is_as_judged
 from dedup_job.ledger.plan_format import counts_key
 from dedup_job.mongo.ids import extended
@@ -94,7 +95,7 @@ class VerifyResult:
             )
         lines.append(
             "  contents of source records were not compared in full; to find edits: "
-            "dedup-job changes --content"
+            f"{command_line('changes --content')}"
         )
         if self.left_out:
             lines.append(f"  not checked: {', '.join(self.left_out)}")

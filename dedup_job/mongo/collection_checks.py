@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from pymongo.collection import Collection
 from pymongo.errors import CollectionInvalid, OperationFailure
 
+from dedup_job.command_line import command_line
 from dedup_job.errors import ConfigError, NotPermitted, StateError
 from dedup_job.mongo.retrying_collection import RetryingCollection
 
@@ -238,7 +239,6 @@ def _describe(collection: RetryingCollection) -> About | None:
 
 
 OF_LEDGER = ("plans", "dropped", "exceptions", "runs", "overrides", "left")
-MEANT = "or accept the present collections: dedup-job run --moved"
 
 # UUIDs of collections and names of servers, by "collections" or "servers", and then by part.
 CollectionIds: TypeAlias = Mapping[str, Mapping[str, str]]
@@ -315,7 +315,7 @@ def check_same(stored: CollectionIds, now: CollectionIds) -> None:
         # `--moved` would be wrong here: it would take the unique records for the source.
         raise StateError(
             "the source is the collection that this ledger filled: the target was renamed to the source's "
-            "name by hand; rename both collections back, and let `dedup-job promote` do it: then the ledger "
+            "name by hand; rename both collections back, and let promote do it: then the ledger "
             "can continue, see docs/how-to/replace-the-source.md"
         )
     for kind, places in now.items():
@@ -325,20 +325,21 @@ def check_same(stored: CollectionIds, now: CollectionIds) -> None:
 
 
 def _sentence(kind: str, part: str) -> str:
+    accept = f"or accept the present collections: {command_line('run --moved')}"
     if kind == "servers":
-        return f"the {part} is on another server than before; restore its connection string, {MEANT}"
+        return f"the {part} is on another server than before; restore its connection string, {accept}"
     if part == "source":
         return (
             "the source is not the collection that the ledger was made from: it was dropped, renamed or "
-            f"restored, or this is another server; bring it back, {MEANT}"
+            f"restored, or this is another server; bring it back, {accept}"
         )
     if part == "target":
         return (
             "the target is not the collection that was filled: it was dropped, renamed or restored, or this "
             "is another server; restore it together with its .dedup collections, or drop it and them and run "
-            f"backfill again, {MEANT}"
+            f"backfill again, {accept}"
         )
     return (
         f"the ledger's collection {part} was dropped or restored; restore the "
-        f"target database from a backup, {MEANT}"
+        f"target database from a backup, {accept}"
     )

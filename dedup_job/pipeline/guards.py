@@ -11,6 +11,7 @@ from itertools import islice
 from shlex import quote
 from typing import Self
 
+from dedup_job.command_line import command_line
 from dedup_job.config import LimitSettings
 from dedup_job.errors import GuardStop
 from dedup_job.fingerprint.preference_ranks import NOTHING, count_kinds
@@ -282,7 +283,7 @@ class DropGuard:
         name, duplicates = _shell_word(keeper), list(map(_shell_word, islice(members, MAX_DUPLICATES)))
         self._warn(
             f"{what}, more than [limits] {limit}; duplicates of {name} would be {', '.join(duplicates)}; "
-            f"to see why: dedup-job compare -c FILE {name} {duplicates[0]}"
+            f"to see why: {command_line(f'compare {name} {duplicates[0]}')}"
         )
 
 

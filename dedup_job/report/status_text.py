@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dedup_job.command_line import command_line
 from dedup_job.report.progress import progress_text
 from dedup_job.report.terminal import fit_cell, format_duration, format_id, hang, wrap_text
 
 PROMOTIONS = {
-    "begun": "half done; finish it with: dedup-job promote",
+    "begun": "half done; finish it with: {promote}",
     "done": "the target has the place of the source, which is {kept_as} now",
-    "returning": "half taken back; finish it with: dedup-job promote --back",
+    "returning": "half taken back; finish it with: {promote} --back",
 }
 EVERYTHING_DECIDED = "everything that was in the source then is decided"
 
@@ -67,9 +68,10 @@ def _progress_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "pending", f"plan {shown['pending']['plan']} of run {shown['pending']['run']}: {state}"
     if promotion := shown["promotion"]:
         state = PROMOTIONS[promotion["state"]]
-        yield "promotion", state.format(kept_as=promotion["kept_as"])
+        yield "promotion", state.format(kept_as=promotion["kept_as"], promote=command_line("promote"))
     if run:
-        state = "is being undone" if is_held else f"is half undone; finish with: dedup-job undo {run}"
+        finish = command_line(f"undo {run}")
+        state = "is being undone" if is_held else f"is half undone; finish with: {finish}"
         yield "undo", f"run {run} {state}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dedup_job.command_line import command_line
 from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.records import UPDATE, VANISHED, Counts
 from dedup_job.report.id_samples import DROPPED, KEPT, REFUSED, AffectedRecords, id_lines, ids_json
@@ -79,7 +80,7 @@ class ChangesResult:
         lines += self.vanished.lines("vanished", VANISHED_IDS)
         outdated = (self.vanished, *([self.changed] if self.changed else ()))
         if self.missed or any(records.counts for records in outdated):
-            lines.append("  to bring the target up to date: dedup-job sync")
+            lines.append(f"  to bring the target up to date: {command_line('sync')}")
         return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
 
 

@@ -208,6 +208,7 @@ def test_changes_for_people_names_ids_and_shows_no_text(decided: Job) -> None:
     assert done.returncode == 0, done.stderr
     assert "missed                1  older than a run looks back" in done.stdout
     assert "kept 1: the target has their old version" in done.stdout
+    assert f"  to bring the target up to date: dedup-job sync -c {decided.config_file()}\n" in done.stdout
     assert "灯塔" not in done.stdout + done.stderr
     assert "改写" not in done.stdout + done.stderr
 
