@@ -12,13 +12,14 @@ from dedup_job.report.terminal import wrap_text
 NextStep = tuple[str, str]
 
 
-def next_steps(dry_run: RunSummary, source: str, target: str | None) -> Sequence[NextStep]:
+def next_steps(dry_run: RunSummary, source: str, target: str | None, has_page: bool) -> Sequence[NextStep]:
     """Return the commands that could follow a dry run; none if it would drop no record.
 
     Args:
         dry_run: The summary, with the mode "report (backfill)" or "report (run)".
         source: Full name of the source.
         target: Full name of the target; None without copies.
+        has_page: Whether the dry run has written an HTML page.
     """
     if not dry_run.counts.duplicate:
         return []
@@ -38,6 +39,8 @@ def next_steps(dry_run: RunSummary, source: str, target: str | None) -> Sequence
             ("mark", f"or {mark}; no copy is needed for it: [target] copy = false"),
             ("sweep --archive NAME", f"or, without a copy, {sweep} into the collection NAME"),
         ]
+    if not has_page:
+        steps.insert(0, ("report --html page.html", "writes a page to review the decisions in a browser"))
     return [(command_line(command), meaning) for command, meaning in steps]
 
 

@@ -24,7 +24,7 @@ def dry_run(mode: str, counts: Counts) -> RunSummary:
     ],
 )
 def test_each_step_is_a_comment_and_a_command(mode: str, target: str | None, commands: list[str]) -> None:
-    steps = next_steps(dry_run(mode, Counts(unique=2, exact=1)), "shop.pages", target)
+    steps = next_steps(dry_run(mode, Counts(unique=2, exact=1)), "shop.pages", target, has_page=True)
     assert [command.split()[1] for command, _ in steps] == commands
     empty, head, *lines = next_step_lines(steps)
     assert (empty, head) == ("", "  what could follow")
@@ -33,6 +33,15 @@ def test_each_step_is_a_comment_and_a_command(mode: str, target: str | None, com
     assert [line for line in shown if not line.startswith("# ")] == [command for command, _ in steps]
 
 
+def test_a_page_comes_first_where_none_was_written() -> None:
+    summary = dry_run("report (backfill)", Counts(unique=2, exact=1))
+    commands = [command for command, _ in next_steps(summary, "s.p", "s.u", has_page=False)]
+    assert commands[:2] == ["dedup-job report --html page.html", "dedup-job backfill"]
+
+
 @pytest.mark.parametrize("counts", [Counts(unique=3), Counts(unchecked={"empty": 3})])
 def test_nothing_follows_where_nothing_would_be_dropped(counts: Counts) -> None:
-    assert list(next_step_lines(next_steps(dry_run("report (backfill)", counts), "s.p", "s.u"))) == []
+    assert (
+        list(next_step_lines(next_steps(dry_run("report (backfill)", counts), "s.p", "s.u", has_page=False)))
+        == []
+    )
