@@ -21,7 +21,7 @@ from dedup_job.ledger.overrides import KEEP
 from dedup_job.ledger.promotion_state import BEGUN, RETURNING, Promotion
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.client import RetryPolicy, connect
-from dedup_job.mongo.collection_checks import differing_options
+from dedup_job.mongo.collection_checks import check_new_name, differing_options
 from dedup_job.mongo.marks import MarkField
 from dedup_job.mongo.pages import BatchSize
 from dedup_job.mongo.rate_limit import Pace, Rates
@@ -186,6 +186,8 @@ def check_promote(pair: Pair, options: PromoteOptions, advance: Advance) -> Inte
         head = read_fitting_head(context, pair.reader)
         _check_ledger(pair, head)
         pair.renamer.check_name(kept_as, "--keep-as")
+        if options.keep_as is not None:
+            check_new_name(pair.collection(kept_as), "--keep-as")
         _check_rights(pair, {pair.place: kept_as, pair.target: pair.place})
         indexes = context.indexes.compare()
         if indexes.refused and not options.skip_indexes:

@@ -13,7 +13,7 @@ from pymongo.collection import Collection
 from pymongo.errors import CollectionInvalid, OperationFailure
 
 from dedup_job.command_line import command_line
-from dedup_job.errors import ConfigError, NotPermitted, StateError
+from dedup_job.errors import ConfigError, NotPermitted, StateError, UsageError
 from dedup_job.mongo.retrying_collection import RetryingCollection
 
 EXISTS = 48
@@ -115,20 +115,36 @@ def check_ledger_place(beside: RetryingCollection) -> None:
     _check_ledger_names(beside)
 
 
+def check_new_name(collection: RetryingCollection, option: str) -> None:
+    """Raise UsageError if the name for a new collection repeats the name of its database."""
+    database, name = collection.database.name, collection.name
+    if name.startswith(f"{database}."):
+        raise UsageError(
+            f"{option}: expected a collection of the database {database}; write "
+            f"{name.removeprefix(f'{database}.')} instead of {name}"
+        )
+
+
 def check_archive(
     source: RetryingCollection, target: RetryingCollection, archive: RetryingCollection
 ) -> None:
-    """Raise ConfigError if records of the source cannot be moved to a collection beside it, and back.
+    """Check that records of the source can be moved to a collection beside it, and back.
 
     Args:
         source: The source.
         target: The target; without copies, the collection beside which the ledger is stored.
         archive: The collection, which need not exist.
+
+    Raises:
+        ConfigError: If they cannot.
+        UsageError: If the collection does not exist, and its name repeats the name of the database.
     """
     name = f"--archive: {archive.full_name}"
     if LEDGER.search(archive.name) or archive.name.startswith("system."):
         raise ConfigError(f"{name} is the name of a collection of a ledger or of the server; choose another")
     about = _describe(archive)
+    if about is None:
+        check_new_name(archive, "--archive")
     uuid = about and about["info"].get("uuid")
     for what, other in (("source", source), ("target", target)):
         found = _describe(other)

@@ -425,6 +425,14 @@ def test_names_that_no_collection_can_have_are_refused(
     console("promote", "--yes", "--keep-as", name, code=64)
 
 
+def test_the_new_name_of_the_source_is_given_without_the_database(
+    decided: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = decided.database.name
+    said = Console(capsys, decided.config_file())("promote", "--yes", "--keep-as", f"{name}.old")
+    assert (said.code, f"write old instead of {name}.old" in said.err) == (64, True), said.err
+
+
 def test_missing_indexes_can_be_accepted_and_expiry_is_mentioned(
     decided: Job, capsys: pytest.CaptureFixture[str]
 ) -> None:
