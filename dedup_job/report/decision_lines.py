@@ -7,8 +7,10 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import commonprefix
+from shlex import quote
 from typing import Any
 
+from dedup_job.command_line import command_line
 from dedup_job.ledger.record_rows import DecisionRow
 from dedup_job.mongo.ids import extended
 from dedup_job.report.differences import TextGap, TextPiece, describe_gap, mark_difference
@@ -210,4 +212,25 @@ def why_text(shown: Mapping[str, Any]) -> str:
         elif isinstance(value, bool):
             value = "yes" if value else "no"
         lines.append(f"  {name.replace('_', ' '):<16} {value}")
-    return "\n".join(part for line in lines for part in wrap_text(line))
+    lines = [part for line in lines for part in wrap_text(line)]
+    if shown["verdict"] == "duplicate":
+        lines.append(f"  to see the difference: {compare_command(shown['id'], shown['keeper'])}")
+    return "\n".join(lines)
+
+
+def compare_command(first: Any, second: Any) -> str:
+    """Return the command that compares two records, as a line for a shell.
+
+    Args:
+        first: The id of a record, as a JSON value.
+        second: The id of the other.
+
+    >>> print(compare_command(12, "4"))
+    dedup-job compare 12 '"4"'
+    >>> print(compare_command(-1, 4))
+    dedup-job compare -- -1 4
+    """
+    ids = [quote(format_id(shown_id)) for shown_id in (first, second)]
+    # A negative number looks like an option.
+    is_option_like = any(word.startswith("-") for word in ids)
+    return command_line(" ".join(["compare", *["--"] * is_option_like, *ids]))
