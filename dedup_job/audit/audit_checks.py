@@ -325,7 +325,7 @@ def check_numbers(audit: AuditSession) -> Iterator[AuditDifference]:
     """Compare the sizes of the collections with the counts in the head; needs no decisions."""
     counts, reader = audit.head.counts, audit.reader
     unchecked, refused = sum(counts.unchecked.values()), sum(counts.refused.values())
-    restored = reader.restored()
+    restored = reader.count_restored()
     expected: dict[str | None, int] = {
         "dropped": counts.duplicate - restored,
         "exceptions": unchecked + refused,

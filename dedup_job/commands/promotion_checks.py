@@ -17,7 +17,6 @@ from dedup_job.errors import ConfigError, LeaseHeld, StateError, UsageError, exi
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.compatibility import check_keeps_dropped
 from dedup_job.ledger.head import Head, Origin
-from dedup_job.ledger.overrides import KEEP
 from dedup_job.ledger.promotion_state import BEGUN, RETURNING, Promotion
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.client import RetryPolicy, connect
@@ -198,8 +197,7 @@ def check_promote(pair: Pair, options: PromoteOptions, advance: Advance) -> Inte
         _check_records(context, options, advance)
         uuids = context.places.now()["collections"]
     counts = head.counts
-    restored = pair.reader.collection("overrides").count_documents({"action": KEEP})
-    dropped = counts.duplicate - restored
+    dropped = counts.duplicate - pair.reader.count_restored()
     # Of a conflict the target has another record with the id; a vanished record is in no collection.
     elsewhere = (CONFLICT.reason, VANISHED.reason)
     refused = sum(count for reason, count in counts.refused.items() if reason not in elsewhere)

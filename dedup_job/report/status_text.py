@@ -46,10 +46,13 @@ def _progress_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if lag["records"] is not None:
         undecided = f"about {lag['records']:,} or more"
     yield "decided", f"{shown['read']:,} records"
-    yield "", f"unique {shown['unique']:,}, duplicate {duplicate:,}"
-    yield "", f"unchecked {unchecked:,}, refused {refused:,}, restored {shown['restored']:,}"
+    restored = f" ({shown['restored']:,} of them restored)" if shown["restored"] else ""
+    yield "", f"unique {shown['unique']:,}, duplicate {duplicate:,}{restored}"
+    yield "", f"unchecked {unchecked:,}, refused {refused:,}"
     if shown["failed"]:
         yield "", f"failed {shown['failed']:,} of the unchecked; to try them again: sync"
+    if shown["in_target"] is not None:
+        yield "in target", f"{shown['in_target']:,} records: unique, unchecked and restored"
     yield "undecided", undecided
     yield "last read", _describe_scan(shown["covered"], lag["seconds"], EVERYTHING_DECIDED)
     yield "full scan", _describe_scan(shown["looked"], lag["full_scan_seconds"], "all ids were compared")
