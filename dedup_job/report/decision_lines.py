@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Any
 
 from dedup_job.command_line import command_line
-from dedup_job.ledger.record_rows import DecisionRow
+from dedup_job.ledger.record_rows import RESTORED, DecisionRow
 from dedup_job.mongo.ids import extended
 from dedup_job.report.differences import TextGap, TextPiece, describe_gap, mark_difference
 from dedup_job.report.terminal import fit_cell, format_id, wrap_text
@@ -176,7 +176,8 @@ def _row_as_text(row: DecisionRow) -> str:
     distance = "" if row.distance is None else f"distance {row.distance}"
     similarity = "" if row.similarity is None else f"similarity {row.similarity:.4f}"
     replaced = "kept until then" if row.is_replaced else ""
-    facts = ", ".join(filter(None, (row.reason, distance, similarity, replaced, f"run {row.run}")))
+    restored = row.verdict if row.verdict == RESTORED else ""
+    facts = ", ".join(filter(None, (restored, row.reason, distance, similarity, replaced, f"run {row.run}")))
     return f"{record} for {format_id(extended(row.keeper))}: {facts}"
 
 
