@@ -55,7 +55,8 @@ def _progress_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "in target", f"{shown['in_target']:,} records: unique, unchecked and restored"
     yield "undecided", undecided
     yield "last read", _describe_scan(shown["covered"], lag["seconds"], EVERYTHING_DECIDED)
-    yield "full scan", _describe_scan(shown["looked"], lag["full_scan_seconds"], "all ids were compared")
+    scanned = _describe_scan(shown["looked"], lag["full_scan_seconds"], "all ids were compared")
+    yield "full scan", scanned if shown["looked"] else "the next run compares all ids of the source"
     if watermark is not None:
         yield "backfill", f"has read up to the _id {format_id(watermark)}"
     yield "recipe", shown["recipe"][:12]
