@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dedup_job.audit.audit_context import AuditSession, hash_records
+from dedup_job.command_line import command_line
 from dedup_job.ledger.apply_plan import is_as_judged
 from dedup_job.ledger.plan_format import counts_key
 from dedup_job.mongo.ids import extended
@@ -92,6 +93,10 @@ class VerifyResult:
             lines.append(
                 f"  {self.waiting:,} records of the source are not decided yet: the next run decides them"
             )
+        lines.append(
+            "  contents of source records were not compared in full; to find edits: "
+            f"{command_line('changes --content')}"
+        )
         if self.left_out:
             lines.append(f"  not checked: {', '.join(self.left_out)}")
         rate = self.decisions / self.seconds if self.seconds else 0.0
@@ -320,7 +325,7 @@ def check_numbers(audit: AuditSession) -> Iterator[AuditDifference]:
     """Compare the sizes of the collections with the counts in the head; needs no decisions."""
     counts, reader = audit.head.counts, audit.reader
     unchecked, refused = sum(counts.unchecked.values()), sum(counts.refused.values())
-    restored = reader.restored()
+    restored = reader.count_restored()
     expected: dict[str | None, int] = {
         "dropped": counts.duplicate - restored,
         "exceptions": unchecked + refused,

@@ -13,7 +13,7 @@ from dedup_job.audit.sqlite_store import AuditDatabase
 from dedup_job.errors import ConfigError, LeaseHeld, StateError
 from dedup_job.ledger.compatibility import check_filter, check_fits, check_places, check_whole
 from dedup_job.ledger.head import Head, Holder
-from dedup_job.ledger.overrides import KEEP, Override
+from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.plan_format import PlanId
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.record_rows import row_keys
@@ -87,10 +87,6 @@ class AuditReader(LedgerReader):
         """
         rows = self.collection(name).raw_bson()
         return [bytes(row.raw) for keys in portions(row_keys(ids)) for row in rows.find(selector(keys))]
-
-    def restored(self) -> int:
-        """Return the number of dropped records that a person restored."""
-        return self.collection("overrides").count_documents({"action": KEEP})
 
     def size(self, name: str | None) -> int:
         """Return the exact number of rows in one of the ledger's collections; None is the target itself."""

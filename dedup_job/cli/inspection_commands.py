@@ -90,7 +90,7 @@ def show_history(config: Path, run: str | None, **options: Any) -> int:
 @commands.command("list")
 @click.option(
     "--verdict",
-    type=click.Choice(["duplicate", "unchecked", "refused"]),
+    type=click.Choice(["duplicate", "unchecked", "refused", "restored"]),
     default="duplicate",
     show_default=True,
     help="Verdict of the records.",
@@ -138,6 +138,7 @@ def list_decided(config: Path, ids_only: bool, as_csv: bool, **options: Any) -> 
       dedup-job list -c shop.toml --max-similarity 0.85 --sort similarity
       dedup-job list -c shop.toml --numbers-only --ids | dedup-job restore -c shop.toml -
       dedup-job list -c shop.toml --csv > dropped.csv
+      dedup-job list -c shop.toml --verdict restored --ids > restored.txt
     """
     from dedup_job.commands.list import ListingQuery, list_decisions, parse_where
     from dedup_job.ledger.record_rows import Selection

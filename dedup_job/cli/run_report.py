@@ -93,8 +93,8 @@ class ReportedRun:
             text += f"\n\n  {self._pairs.count:,} pairs in {self._names['pairs']}"
         if not is_done:
             target = context.target_name if context.target.holds_copies else None
-            steps = next_steps(summary.mode, context.source_name, target)
-            text = "\n".join([text, "", *next_step_lines(steps)])
+            steps = next_steps(summary, context.source_name, target, has_page=self._page is not None)
+            text = "\n".join([text, *next_step_lines(steps)])
         files = {name: str(path) for name, path in self._names.items() if path}
         values = {"numbers": numbers.as_json()} if numbers else {}
         return text, {**summary.as_json(), **values, "evidence": shown, **files}

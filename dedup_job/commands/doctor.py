@@ -359,7 +359,8 @@ def _check_fields(checks: CheckRunner, context: Context) -> dict[str, Any]:
     unchecked = Counter(filter(None, reasons))
     judged = len(raws) - unchecked.total()
     why = ", ".join(f"{reason} {count:,}" for reason, count in unchecked.most_common())
-    message = f"{judged:,} of {len(raws):,} records can be judged" + (f"; the others: {why}" if why else "")
+    message = f"in a sample of {len(raws):,} records, {judged:,} can be judged"
+    message += f"; the others: {why}" if why else ""
     checks.note("fields", message, is_warning=2 * judged < len(raws))
     return {
         "records": len(raws),

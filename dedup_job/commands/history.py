@@ -7,6 +7,7 @@ from datetime import datetime
 from itertools import islice
 from typing import Any
 
+from dedup_job.command_line import command_line
 from dedup_job.errors import UsageError
 from dedup_job.ledger.compatibility import check_fits
 from dedup_job.pipeline.context import Context
@@ -59,7 +60,7 @@ def report_run(context: Context, run: str, observe: Observe) -> RunSummary:
     reader = context.ledger_reader()
     head, row = reader.head(), reader.run(run)
     if head is None or row is None:
-        raise UsageError(f"the ledger knows no run {run!r}; dedup-job history lists them")
+        raise UsageError(f"the ledger knows no run {run!r}; {command_line('history')} lists them")
     if "undone" in row:
         raise UsageError(f"run {run} was undone by {row['undone_by']}: nothing of it is left to report")
     check_fits(head, context.origin)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from dedup_job.command_line import command_line
 from dedup_job.commands.undo import read_head, undo_origin
 from dedup_job.errors import ConfigError
 from dedup_job.ledger.compatibility import check_whole
@@ -122,7 +123,7 @@ def check_field_name(context: Context, head: Head) -> None:
     if head.mark is not None and head.mark.field != name:
         raise ConfigError(
             f"[mark] field: the source has its marks in {head.mark.field}, not in {name}; take them away "
-            f"first: dedup-job mark --clear --set mark.field={head.mark.field}"
+            f"first: {command_line(f'mark --clear --set mark.field={head.mark.field}')}"
         )
 
 

@@ -9,6 +9,7 @@ from math import inf
 from typing import Any
 
 from dedup_job.audit.audit_context import AuditReader, read_fitting_head
+from dedup_job.command_line import command_line
 from dedup_job.commands.changes import Comparison, changes, compare_plans
 from dedup_job.commands.verify import verify
 from dedup_job.config import Settings
@@ -16,11 +17,10 @@ from dedup_job.errors import ConfigError, LeaseHeld, StateError, UsageError, exi
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.compatibility import check_keeps_dropped
 from dedup_job.ledger.head import Head, Origin
-from dedup_job.ledger.overrides import KEEP
 from dedup_job.ledger.promotion_state import BEGUN, RETURNING, Promotion
 from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.client import RetryPolicy, connect
-from dedup_job.mongo.collection_checks import differing_options
+from dedup_job.mongo.collection_checks import check_new_name, differing_options
 from dedup_job.mongo.mark_field import MarkField
 from dedup_job.mongo.pages import BatchSize
 from dedup_job.mongo.rate_limit import Pace, Rates
@@ -116,7 +116,7 @@ def open_pair(settings: Settings) -> Iterator[Pair]:
             f"[target] database: promote renames collections, which cannot leave their database; copy the "
             f"target and its .dedup collections from {target.database} to {source.database} (mongodump, then "
             "mongorestore with --nsFrom and --nsTo), name the copy in [target], accept it once with "
-            "dedup-job run --moved, and promote that"
+            f"{command_line('run --moved')}, and promote that"
         )
     retry = RetryPolicy(limits.retry_seconds, limits.read_seconds)
     with connect(
@@ -185,18 +185,19 @@ def check_promote(pair: Pair, options: PromoteOptions, advance: Advance) -> Inte
         head = read_fitting_head(context, pair.reader)
         _check_ledger(pair, head)
         pair.renamer.check_name(kept_as, "--keep-as")
+        if options.keep_as is not None:
+            check_new_name(pair.collection(kept_as), "--keep-as")
         _check_rights(pair, {pair.place: kept_as, pair.target: pair.place})
         indexes = context.indexes.compare()
         if indexes.refused and not options.skip_indexes:
             raise ConfigError(
                 f"the target lacks indexes of the source: {', '.join(indexes.refused)}; build them with: "
-                "dedup-job backfill --copy-indexes, or go on without them: --skip-indexes"
+                f"{command_line('backfill --copy-indexes')}, or go on without them: --skip-indexes"
             )
         _check_records(context, options, advance)
         uuids = context.places.now()["collections"]
     counts = head.counts
-    restored = pair.reader.collection("overrides").count_documents({"action": KEEP})
-    dropped = counts.duplicate - restored
+    dropped = counts.duplicate - pair.reader.count_restored()
     # Of a conflict the target has another record with the id; a vanished record is in no collection.
     elsewhere = (CONFLICT.reason, VANISHED.reason)
     refused = sum(count for reason, count in counts.refused.items() if reason not in elsewhere)
@@ -257,18 +258,18 @@ def _check_ledger(pair: Pair, head: Head) -> None:
         raise LeaseHeld("a run is in progress on this target; try again when it has finished")
     check_keeps_dropped(head, "promote")
     if head.pending is not None:
-        raise StateError("a killed run has left a plan; finish it first: dedup-job run")
+        raise StateError(f"a killed run has left a plan; finish it first: {command_line('run')}")
     if head.sweep is not None:
         raise UsageError(
             f"sweep has moved dropped records to {head.sweep.archive}, so the source has no duplicates, and "
             "the target need not take its place"
         )
     if head.adopting:
-        raise ConfigError("an adoption is unfinished; finish it first: dedup-job backfill --adopt")
+        raise ConfigError(f"an adoption is unfinished; finish it first: {command_line('backfill --adopt')}")
     if pair.settings.source.condition:
         raise ConfigError(
             "[source] filter: the target lacks the records that the filter leaves out, and programs would "
-            "miss them; take the filter out, and process these records: dedup-job run --refilter"
+            f"miss them; take the filter out, and process these records: {command_line('run --refilter')}"
         )
 
 
@@ -293,7 +294,7 @@ def _check_records(context: Context, options: PromoteOptions, advance: Advance) 
         numbers = ", ".join(f"{name} {count:,}" for name, count in outdated.items() if count)
         raise StateError(
             f"{context.source_name} has changed since it was decided: {numbers}; stop the programs that "
-            "write to it, bring the target up to date with dedup-job sync, and promote again"
+            f"write to it, bring the target up to date with {command_line('sync')}, and promote again"
         )
     if options.skip_verify:
         return
@@ -301,7 +302,7 @@ def _check_records(context: Context, options: PromoteOptions, advance: Advance) 
     if not verified.agrees:
         names = ", ".join(f"{one.kind} {one.count:,}" for one in verified.differences)
         raise StateError(
-            f"verify found differences: {names}; see dedup-job verify, or promote with --skip-verify"
+            f"verify found differences: {names}; see {command_line('verify')}, or promote with --skip-verify"
         )
 
 
@@ -329,10 +330,12 @@ def check_return(pair: Pair, options: PromoteOptions, advance: Advance) -> Inten
     if head.next != promotion.plans or head.pending or head.undo or is_restored:
         raise UsageError(
             f"records of {source} were decided or restored since the promotion, so it stays; undo the "
-            "runs since then, the newest first (dedup-job history lists them), and try again"
+            f"runs since then, the newest first ({command_line('history')} lists them), and try again"
         )
     if head.mark is not None:
-        raise UsageError("records were marked since the promotion; first run: dedup-job mark --clear")
+        raise UsageError(
+            f"records were marked since the promotion; first run: {command_line('mark --clear')}"
+        )
     if head.sweep is not None and pair.records(head.sweep.archive).estimated_count():
         raise UsageError(
             f"sweep has moved records to {head.sweep.archive} since the promotion; undo their runs first, "
@@ -346,8 +349,9 @@ def check_return(pair: Pair, options: PromoteOptions, advance: Advance) -> Inten
         if any(counts.values()):
             numbers = ", ".join(f"{name} {count:,}" for name, count in counts.items() if count)
             raise UsageError(
-                f"records of {source} are no longer as they were promoted: {numbers} (dedup-job changes "
-                f"--content names them); {pair.full_name(promotion.kept_as)} has their old state; make these "
+                f"records of {source} are no longer as they were promoted: {numbers} "
+                f"({command_line('changes --content')} names them); {pair.full_name(promotion.kept_as)} has "
+                "their old state; make these "
                 "changes there, and add --skip-verify"
             )
     return Intention(returning, head.fence, _resume(pair, returning).shown)

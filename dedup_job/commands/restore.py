@@ -46,6 +46,9 @@ def restore(context: Context, given: Sequence[str], why: str) -> RestoreResult:
         StateError: If one is no longer in the source, or source or target were replaced.
     """
     head = read_head(context)
+    # Before the ledger is opened, which adds a run.  A pending plan may yet drop one of the records.
+    if given and head.pending is None and not any(_has_row(context, name) for name in given):
+        _find_dropped(context, given[0], None)
     this = RunId.new("restore")
     with context.open_ledger(this, undo_origin(context, head)) as ledger:
         ledger.recover(context.source, context.target)
@@ -65,6 +68,12 @@ def restore(context: Context, given: Sequence[str], why: str) -> RestoreResult:
         restored = RestoreResult(this.name, ids, len(given), changed)
         ledger.close({**restored.as_json(), "exit_code": 0})
     return restored
+
+
+def _has_row(context: Context, given: str) -> bool:
+    """Return whether the record with this id was dropped, now or before it was restored."""
+    reader, ids = context.ledger_reader(), with_equals(readings(given))
+    return reader.row("dropped", ids) is not None or bool(reader.overrides(ids))
 
 
 def _find_dropped(context: Context, given: str, archive: Archive | None) -> DroppedRecord | None:

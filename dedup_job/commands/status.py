@@ -29,7 +29,8 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
 
     Returns:
         `ledger` is false if there is none yet. `newest_id` is the time in the newest id that was read; the
-        next run reads ids from a little before it on.
+        next run reads ids from a little before it on. `restored` is a part of the duplicates. `in_target`
+        is the number of records that the runs have put into the target; null without copies.
     """
     reader = context.ledger_reader()
     # Before the head, which may only be newer: a run that ends in between has no lease in it.
@@ -38,7 +39,8 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
     if head is None:
         return {"ledger": False, "source": context.source_name, "target": context.target_name}
     pending = next(reader.links(head.pending), None)
-    counts, now = head.counts, reader.now()
+    counts, now, restored = head.counts, reader.now(), reader.count_restored()
+    in_target = counts.unique + sum(counts.unchecked.values()) + restored
     lease = describe_lease(head, now)
     # The holder of the lease has raised the fence.
     own = next((row for row in rows if row.get("fence") == head.fence and "ended" not in row), None)
@@ -55,7 +57,8 @@ def status(context: Context, runs: int = LAST_RUNS) -> dict[str, Any]:
         "looked": format_time(head.looked),
         **counts.as_json(),
         "failed": sum(count for reason, count in counts.unchecked.items() if is_failure(reason)),
-        "restored": reader.count_overridden(),
+        "restored": restored,
+        "in_target": in_target if context.target.holds_copies else None,
         "lag": describe_lag(context, head),
         "replication": context.throttle.describe(),
         "lease": lease,

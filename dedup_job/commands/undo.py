@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from dedup_job.command_line import command_line
 from dedup_job.errors import UsageError
 from dedup_job.ledger.compatibility import check_whole
 from dedup_job.ledger.head import Head, Origin
@@ -57,7 +58,7 @@ def find_earlier_undo(context: Context, run: str) -> UndoResult | None:
     head = read_head(context)
     row = context.ledger_reader().run(run)
     if row is None and head.undo is None:
-        raise UsageError(f"the ledger knows no run {run!r}; dedup-job history lists them")
+        raise UsageError(f"the ledger knows no run {run!r}; {command_line('history')} lists them")
     if row and "undone" in row and head.undo is None:
         return UndoResult(row["undone_by"], run, already=True)
     return None

@@ -329,7 +329,7 @@ def _scale_up(
 def _list_next_steps(context: Context, done: RunSummary) -> Sequence[NextStep]:
     """Return the commands that could follow a dry run."""
     target = context.target_name if context.target.holds_copies else None
-    return next_steps(done.mode, context.source_name, target)
+    return next_steps(done, context.source_name, target, has_page=True)
 
 
 def _list_facts(context: Context, done: RunSummary) -> list[tuple[str, str]]:

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from dedup_job.command_line import command_line
 from dedup_job.errors import ConfigError, StateError
 from dedup_job.fingerprint.recipe import setting_name
 from dedup_job.ledger.head import Head, Origin
@@ -37,11 +38,11 @@ def check_whole(head: Head, settles: bool = False) -> None:
     """
     if head.undo is not None:
         run = head.undo.run
-        raise StateError(f"run {run} is half undone; finish the undo first: dedup-job undo {run}")
+        raise StateError(f"run {run} is half undone; finish the undo first: {command_line(f'undo {run}')}")
     if head.unsettled is not None and not settles:
         raise StateError(
             "a run was interrupted while it replaced kept records with better ones; finish it first: "
-            "dedup-job run"
+            + command_line("run")
         )
 
 
@@ -61,7 +62,7 @@ def check_filter(head: Head, origin: Origin, consent: Consent = Consent()) -> No
     if origin.filter not in (None, head.filter):
         raise ConfigError(
             f"[source] filter: the target was filled with {head.filter}, not with {origin.filter}; set it "
-            "back, or process the records that it now matches: dedup-job run --refilter"
+            f"back, or process the records that it now matches: {command_line('run --refilter')}"
         )
 
 
@@ -100,7 +101,7 @@ def check_promotion(head: Head, origin: Origin) -> None:
     if origin.has_copies and origin.source == head.source:
         raise ConfigError(
             f"[target] copy: the target was promoted to {head.source}; add copy = false to [target], and "
-            "leave its other lines as they are, or go back: dedup-job promote --back"
+            f"leave its other lines as they are, or go back: {command_line('promote --back')}"
         )
 
 
@@ -140,8 +141,8 @@ def check_fits(head: Head, origin: Origin) -> None:
         )
         raise ConfigError(
             f"recipe {origin.digest[:12]} is not {head.digest[:12]}, which the target was made with: "
-            f"{changes}; set it back, or undo all runs, the newest first (dedup-job status lists them), or "
-            "choose another target"
+            f"{changes}; set it back, or undo all runs, the newest first ({command_line('status')} lists "
+            "them), or choose another target"
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pymongo
 from pymongo.errors import PyMongoError
 
+from dedup_job.command_line import command_line
 from dedup_job.errors import DedupError, NotPermitted, StateError
 from dedup_job.ledger.compatibility import Consent, check_filter, check_fits, check_places, is_made_from
 from dedup_job.ledger.head import SECONDS, Head, HeadDocument, Holder, Origin
@@ -104,7 +105,9 @@ class LeasedLedger(LedgerReader):
             changes["places"] = origin.places
             if self.current_head.places:
                 changes |= NEVER
-                log.warning("--moved was accepted; check the target and its ledger with: dedup-job verify")
+                log.warning(
+                    "--moved was accepted; check the target and its ledger with: %s", command_line("verify")
+                )
         if changes:
             self.swap({}, changes)
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from dedup_job.command_line import command_line
+
 # The states: the collections are being renamed, have been renamed, or are being renamed back.
 BEGUN, DONE, RETURNING = "begun", "done", "returning"
 
@@ -57,4 +59,4 @@ class Promotion:
     @property
     def command(self) -> str:
         """The command that finishes it."""
-        return "dedup-job promote" + (" --back" if self.state == RETURNING else "")
+        return command_line("promote --back" if self.state == RETURNING else "promote")

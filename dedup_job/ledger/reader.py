@@ -13,7 +13,7 @@ from pymongo.database import Database
 
 from dedup_job.errors import DedupError, LeaseHeld, StateError
 from dedup_job.ledger.head import Head, HeadDocument
-from dedup_job.ledger.overrides import Override
+from dedup_job.ledger.overrides import KEEP, Override
 from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan, unpack, unpack_columns
 from dedup_job.ledger.record_rows import Dependant, Selection, id_of_row, row_key, row_keys
 from dedup_job.mongo.client import RetryPolicy, named_errors
@@ -217,6 +217,10 @@ class LedgerReader:
     def count_overridden(self) -> int:
         """Return the number of records with an override."""
         return self.collection("overrides").count_documents({})
+
+    def count_restored(self) -> int:
+        """Return the number of records that a plan dropped and a person restored."""
+        return self.collection("overrides").count_documents({"action": KEEP})
 
     def left(self, is_decided: bool = False) -> list[bytes]:
         """Return the ids of records that undos left in the target.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
 
@@ -207,22 +207,24 @@ def _put(collection: Collection[Any], rows: Sequence[bytes]) -> None:
         )
 
 
-DUPLICATE = "duplicate"
-VERDICTS = (DUPLICATE, "unchecked", "refused")
+DUPLICATE, RESTORED = "duplicate", "restored"
+VERDICTS = (DUPLICATE, "unchecked", "refused", RESTORED)
+# The field of an override with the former row of `dropped`.
+DROPPED = "dropped"
 ORDERS = ("id", "similarity", "distance", "at", "keeper")
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionRow:
-    """A decision in a row of `dropped` or `exceptions`.
+    """A decision in a row of `dropped`, `exceptions` or `overrides`.
 
     Attributes:
         id: Raw id of the record.
-        verdict: One of VERDICTS.
+        verdict: One of VERDICTS; the other values of a restored record say why it was dropped.
         reason: Reason of the verdict, such as "near".
         run: Name of the run.
         at: Time of the decision, in UTC.
-        keeper: Raw id of the keeper; None unless the record is a duplicate.
+        keeper: Raw id of the keeper; None for an unchecked or refused record.
         distance: Hamming distance to the keeper; None without fingerprints.
         similarity: Jaccard similarity to the keeper; None if the texts were not compared.
         is_replaced: Whether the record was kept before, until a better record came.
@@ -240,8 +242,11 @@ class DecisionRow:
 
     @classmethod
     def read(cls, row: bytes) -> Self:
-        """Read a decision from a raw row of `dropped` or `exceptions`."""
+        """Read a decision from a raw row of `dropped`, `exceptions` or `overrides`."""
         about = decode(row, SHOWABLE)
+        if DROPPED in about:
+            former = elements(bytes(RawBSONDocument(row, RAW)[DROPPED].raw))
+            return replace(cls.read(document(elements(id_of(row)), former)), verdict=RESTORED)
         told = (about["reason"], about["run"], about["at"])
         if "action" in about:
             return cls(id_of_row(row), about["action"], *told)
@@ -281,7 +286,12 @@ class Selection:
     @property
     def collection(self) -> str:
         """Name of the ledger's collection that has the rows."""
-        return "dropped" if self.verdict == DUPLICATE else "exceptions"
+        return {DUPLICATE: "dropped", RESTORED: "overrides"}.get(self.verdict, "exceptions")
+
+    @property
+    def _prefix(self) -> str:
+        """The path, in a row, of the fields that a condition or an order names."""
+        return f"{DROPPED}." if self.verdict == RESTORED else ""
 
     @property
     def condition(self) -> Mapping[str, Any]:
@@ -289,13 +299,13 @@ class Selection:
         wanted: dict[str, Any] = {"reason": self.reason, "run": self.run}
         if self.is_replaced:
             wanted["replaced"] = True
-        if self.verdict != DUPLICATE:
+        if self.collection == "exceptions":
             wanted["action"] = self.verdict
         if self.keeper is not None:
             wanted["keeper"] = RawBSONDocument(document(as_field(self.keeper, "$eq")))
         limits = {"$gte": self.least, "$lte": self.most}
         wanted["similarity"] = {name: limit for name, limit in limits.items() if limit is not None} or None
-        return {name: value for name, value in wanted.items() if value is not None}
+        return {f"{self._prefix}{name}": value for name, value in wanted.items() if value is not None}
 
     @property
     def is_by_id(self) -> bool:
@@ -306,5 +316,5 @@ class Selection:
     def sort(self) -> list[tuple[str, int]]:
         """The sort specification for the server."""
         way = -1 if self.is_reversed else 1
-        first = [] if self.order == "id" else [(self.order, way)]
+        first = [] if self.order == "id" else [(f"{self._prefix}{self.order}", way)]
         return [*first, ("_id", way)]

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any
 
+from dedup_job.command_line import command_line
 from dedup_job.errors import StateError, Unreachable, UsageError
 from dedup_job.ledger.apply_plan import ALTERED, is_as_judged
 from dedup_job.ledger.commit import Ledger
@@ -376,7 +377,7 @@ def check_not_promoted(head: Head, link: Link) -> None:
     if head.is_before_promotion(link.id):
         raise UsageError(
             f"run {link.run} decided before the target took the place of its source, and what it dropped is "
-            "in the former source alone; take the promotion back first: dedup-job promote --back"
+            f"in the former source alone; take the promotion back first: {command_line('promote --back')}"
         )
 
 

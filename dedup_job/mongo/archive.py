@@ -14,6 +14,7 @@ from typing import Any
 from pymongo import DeleteMany, timeout
 from pymongo.errors import BulkWriteError
 
+from dedup_job.command_line import command_line
 from dedup_job.errors import StateError
 from dedup_job.mongo.collection_checks import check_archive, create_collection, uuid_of
 from dedup_job.mongo.id_lookup import Lookup
@@ -96,7 +97,7 @@ class Archive:
             raise StateError(
                 f"the archive {self.full_name}, which holds records of the source, was dropped, renamed or "
                 "restored; bring it back under this name, or accept that its records cannot be restored: "
-                "dedup-job sweep --archive COLLECTION --moved"
+                f"{command_line('sweep --archive COLLECTION --moved')}"
             )
 
     def stored(self, ids: Sequence[bytes]) -> Iterator[dict[bytes, bytes]]:

@@ -12,7 +12,8 @@ from typing import Any, TypeAlias
 from pymongo.collection import Collection
 from pymongo.errors import CollectionInvalid, OperationFailure
 
-from dedup_job.errors import ConfigError, NotPermitted, StateError
+from dedup_job.command_line import command_line
+from dedup_job.errors import ConfigError, NotPermitted, StateError, UsageError
 from dedup_job.mongo.retrying_collection import RetryingCollection
 
 EXISTS = 48
@@ -114,20 +115,36 @@ def check_ledger_place(beside: RetryingCollection) -> None:
     _check_ledger_names(beside)
 
 
+def check_new_name(collection: RetryingCollection, option: str) -> None:
+    """Raise UsageError if the name for a new collection repeats the name of its database."""
+    database, name = collection.database.name, collection.name
+    if name.startswith(f"{database}."):
+        raise UsageError(
+            f"{option}: expected a collection of the database {database}; write "
+            f"{name.removeprefix(f'{database}.')} instead of {name}"
+        )
+
+
 def check_archive(
     source: RetryingCollection, target: RetryingCollection, archive: RetryingCollection
 ) -> None:
-    """Raise ConfigError if records of the source cannot be moved to a collection beside it, and back.
+    """Check that records of the source can be moved to a collection beside it, and back.
 
     Args:
         source: The source.
         target: The target; without copies, the collection beside which the ledger is stored.
         archive: The collection, which need not exist.
+
+    Raises:
+        ConfigError: If they cannot.
+        UsageError: If the collection does not exist, and its name repeats the name of the database.
     """
     name = f"--archive: {archive.full_name}"
     if LEDGER.search(archive.name) or archive.name.startswith("system."):
         raise ConfigError(f"{name} is the name of a collection of a ledger or of the server; choose another")
     about = _describe(archive)
+    if about is None:
+        check_new_name(archive, "--archive")
     uuid = about and about["info"].get("uuid")
     for what, other in (("source", source), ("target", target)):
         found = _describe(other)
@@ -238,7 +255,6 @@ def _describe(collection: RetryingCollection) -> About | None:
 
 
 OF_LEDGER = ("plans", "dropped", "exceptions", "runs", "overrides", "left")
-MEANT = "or accept the present collections: dedup-job run --moved"
 
 # UUIDs of collections and names of servers, by "collections" or "servers", and then by part.
 CollectionIds: TypeAlias = Mapping[str, Mapping[str, str]]
@@ -315,7 +331,7 @@ def check_same(stored: CollectionIds, now: CollectionIds) -> None:
         # `--moved` would be wrong here: it would take the unique records for the source.
         raise StateError(
             "the source is the collection that this ledger filled: the target was renamed to the source's "
-            "name by hand; rename both collections back, and let `dedup-job promote` do it: then the ledger "
+            "name by hand; rename both collections back, and let promote do it: then the ledger "
             "can continue, see docs/how-to/replace-the-source.md"
         )
     for kind, places in now.items():
@@ -325,20 +341,21 @@ def check_same(stored: CollectionIds, now: CollectionIds) -> None:
 
 
 def _sentence(kind: str, part: str) -> str:
+    accept = f"or accept the present collections: {command_line('run --moved')}"
     if kind == "servers":
-        return f"the {part} is on another server than before; restore its connection string, {MEANT}"
+        return f"the {part} is on another server than before; restore its connection string, {accept}"
     if part == "source":
         return (
             "the source is not the collection that the ledger was made from: it was dropped, renamed or "
-            f"restored, or this is another server; bring it back, {MEANT}"
+            f"restored, or this is another server; bring it back, {accept}"
         )
     if part == "target":
         return (
             "the target is not the collection that was filled: it was dropped, renamed or restored, or this "
             "is another server; restore it together with its .dedup collections, or drop it and them and run "
-            f"backfill again, {MEANT}"
+            f"backfill again, {accept}"
         )
     return (
         f"the ledger's collection {part} was dropped or restored; restore the "
-        f"target database from a backup, {MEANT}"
+        f"target database from a backup, {accept}"
     )

@@ -17,6 +17,7 @@ from dedup_job.fingerprint.preference_ranks import NOTHING, count_kinds
 from dedup_job.fingerprint.preference_rule import LENGTH, PreferRule
 from dedup_job.mongo.ids import extended
 from dedup_job.records import Action, FingerprintedBatch, Plan, Unchecked, is_failure
+from dedup_job.report.decision_lines import compare_command
 from dedup_job.report.terminal import format_id
 from dedup_job.text.fields import TextFields, count_field_kinds, count_text_fields, value_kind
 
@@ -279,10 +280,11 @@ class DropGuard:
             for raw_id, verdict in zip(plan.ids, plan.verdicts, strict=True)
             if verdict.match is not None and verdict.match.keeper == keeper
         )
-        name, duplicates = _shell_word(keeper), list(map(_shell_word, islice(members, MAX_DUPLICATES)))
+        duplicates = list(islice(members, MAX_DUPLICATES))
         self._warn(
-            f"{what}, more than [limits] {limit}; duplicates of {name} would be {', '.join(duplicates)}; "
-            f"to see why: dedup-job compare -c FILE {name} {duplicates[0]}"
+            f"{what}, more than [limits] {limit}; duplicates of {_shell_word(keeper)} would be "
+            f"{', '.join(map(_shell_word, duplicates))}; to see why: "
+            f"{compare_command(extended(keeper), extended(duplicates[0]))}"
         )
 
 

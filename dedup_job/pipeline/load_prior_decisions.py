@@ -11,6 +11,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from dedup_job.command_line import command_line
 from dedup_job.errors import StateError
 from dedup_job.fingerprint.preference_ranks import BEST, pack_rank
 from dedup_job.index.texts_and_keepers import KeeperRef, Keepers
@@ -271,7 +272,7 @@ def warn_missing_keepers(keepers: Keepers, warn: Callable[[str], None]) -> None:
     if keepers.missing_count:
         warn(
             f"{keepers.missing_count:,} kept records were deleted from the target or changed there, "
-            "so nothing is dropped for them any longer; list them with: dedup-job verify"
+            f"so nothing is dropped for them any longer; list them with: {command_line('verify')}"
         )
 
 

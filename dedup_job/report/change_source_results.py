@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dedup_job.command_line import command_line
 from dedup_job.mongo.mark_field import CHANGED
 from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.report.id_samples import AffectedRecords, IdsByReason, id_lines, ids_json
@@ -187,7 +188,7 @@ class PromotePreview:
             former = self.moves[0][1]
             lines.append(count_row("dropped", self.dropped, f"records will be in {former} alone", width=10))
             if self.refused:
-                note = f"records will be in {former} alone; see: dedup-job list --verdict refused"
+                note = f"records will be in {former} alone; see: {command_line('list --verdict refused')}"
                 lines.append(count_row("refused", self.refused, note, width=10))
         if self.options:
             names = ", ".join(self.options)
@@ -271,9 +272,9 @@ class PromoteResult:
                 "",
                 "    copy = false",
                 "",
-                "  then `dedup-job run` decides what is new; `dedup-job mark` marks what it drops, and",
-                "  `dedup-job sweep --archive` moves it out",
-                "  to go back, as long as nothing is decided: dedup-job promote --back",
+                "  then `mark` marks what `run` drops, and `sweep --archive` moves it out",
+                f"  to decide what is new: {command_line('run')}",
+                f"  to go back, as long as nothing is decided: {command_line('promote --back')}",
                 f"  keep {self.former}: nothing else has the dropped records",
             ]
         for name, seconds in self.expiries.items():

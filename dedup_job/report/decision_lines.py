@@ -7,9 +7,11 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os.path import commonprefix
+from shlex import quote
 from typing import Any
 
-from dedup_job.ledger.record_rows import DecisionRow
+from dedup_job.command_line import command_line
+from dedup_job.ledger.record_rows import RESTORED, DecisionRow
 from dedup_job.mongo.ids import extended
 from dedup_job.report.differences import TextGap, TextPiece, describe_gap, mark_difference
 from dedup_job.report.terminal import fit_cell, format_id, wrap_text
@@ -174,7 +176,8 @@ def _row_as_text(row: DecisionRow) -> str:
     distance = "" if row.distance is None else f"distance {row.distance}"
     similarity = "" if row.similarity is None else f"similarity {row.similarity:.4f}"
     replaced = "kept until then" if row.is_replaced else ""
-    facts = ", ".join(filter(None, (row.reason, distance, similarity, replaced, f"run {row.run}")))
+    restored = row.verdict if row.verdict == RESTORED else ""
+    facts = ", ".join(filter(None, (restored, row.reason, distance, similarity, replaced, f"run {row.run}")))
     return f"{record} for {format_id(extended(row.keeper))}: {facts}"
 
 
@@ -210,4 +213,25 @@ def why_text(shown: Mapping[str, Any]) -> str:
         elif isinstance(value, bool):
             value = "yes" if value else "no"
         lines.append(f"  {name.replace('_', ' '):<16} {value}")
-    return "\n".join(part for line in lines for part in wrap_text(line))
+    lines = [part for line in lines for part in wrap_text(line)]
+    if shown["verdict"] == "duplicate":
+        lines.append(f"  to see the difference: {compare_command(shown['id'], shown['keeper'])}")
+    return "\n".join(lines)
+
+
+def compare_command(first: Any, second: Any) -> str:
+    """Return the command that compares two records, as a line for a shell.
+
+    Args:
+        first: The id of a record, as a JSON value.
+        second: The id of the other.
+
+    >>> print(compare_command(12, "4"))
+    dedup-job compare 12 '"4"'
+    >>> print(compare_command(-1, 4))
+    dedup-job compare -- -1 4
+    """
+    ids = [quote(format_id(shown_id)) for shown_id in (first, second)]
+    # A negative number looks like an option.
+    is_option_like = any(word.startswith("-") for word in ids)
+    return command_line(" ".join(["compare", *["--"] * is_option_like, *ids]))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dedup_job.command_line import command_line
 from dedup_job.report.progress import progress_text
 from dedup_job.report.terminal import fit_cell, format_duration, format_id, hang, wrap_text
 
 PROMOTIONS = {
-    "begun": "half done; finish it with: dedup-job promote",
+    "begun": "half done; finish it with: {promote}",
     "done": "the target has the place of the source, which is {kept_as} now",
-    "returning": "half taken back; finish it with: dedup-job promote --back",
+    "returning": "half taken back; finish it with: {promote} --back",
 }
 EVERYTHING_DECIDED = "everything that was in the source then is decided"
 
@@ -45,13 +46,17 @@ def _progress_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if lag["records"] is not None:
         undecided = f"about {lag['records']:,} or more"
     yield "decided", f"{shown['read']:,} records"
-    yield "", f"unique {shown['unique']:,}, duplicate {duplicate:,}"
-    yield "", f"unchecked {unchecked:,}, refused {refused:,}, restored {shown['restored']:,}"
+    restored = f" ({shown['restored']:,} of them restored)" if shown["restored"] else ""
+    yield "", f"unique {shown['unique']:,}, duplicate {duplicate:,}{restored}"
+    yield "", f"unchecked {unchecked:,}, refused {refused:,}"
     if shown["failed"]:
         yield "", f"failed {shown['failed']:,} of the unchecked; to try them again: sync"
+    if shown["in_target"] is not None:
+        yield "in target", f"{shown['in_target']:,} records: unique, unchecked and restored"
     yield "undecided", undecided
     yield "last read", _describe_scan(shown["covered"], lag["seconds"], EVERYTHING_DECIDED)
-    yield "full scan", _describe_scan(shown["looked"], lag["full_scan_seconds"], "all ids were compared")
+    scanned = _describe_scan(shown["looked"], lag["full_scan_seconds"], "all ids were compared")
+    yield "full scan", scanned if shown["looked"] else "the next run compares all ids of the source"
     if watermark is not None:
         yield "backfill", f"has read up to the _id {format_id(watermark)}"
     yield "recipe", shown["recipe"][:12]
@@ -67,9 +72,10 @@ def _progress_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "pending", f"plan {shown['pending']['plan']} of run {shown['pending']['run']}: {state}"
     if promotion := shown["promotion"]:
         state = PROMOTIONS[promotion["state"]]
-        yield "promotion", state.format(kept_as=promotion["kept_as"])
+        yield "promotion", state.format(kept_as=promotion["kept_as"], promote=command_line("promote"))
     if run:
-        state = "is being undone" if is_held else f"is half undone; finish with: dedup-job undo {run}"
+        finish = command_line(f"undo {run}")
+        state = "is being undone" if is_held else f"is half undone; finish with: {finish}"
         yield "undo", f"run {run} {state}"
 
 

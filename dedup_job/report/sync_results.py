@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dedup_job.command_line import command_line
 from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.records import UPDATE, VANISHED, Counts
 from dedup_job.report.id_samples import DROPPED, KEPT, REFUSED, AffectedRecords, id_lines, ids_json
@@ -72,12 +73,14 @@ class ChangesResult:
             count_row("new", self.new, "the next run decides them" if self.new else "", width=10),
             count_row("missed", self.missed, MISSED_NOTE if self.missed else "", width=10),
         ]
-        if self.changed is not None:
+        if self.changed is None:
+            lines.append(f"  {'changed':<10}{'-':>13}  contents were not compared; add --content")
+        else:
             lines += self.changed.lines("changed", CHANGED_IDS)
         lines += self.vanished.lines("vanished", VANISHED_IDS)
         outdated = (self.vanished, *([self.changed] if self.changed else ()))
         if self.missed or any(records.counts for records in outdated):
-            lines.append("  to bring the target up to date: dedup-job sync")
+            lines.append(f"  to bring the target up to date: {command_line('sync')}")
         return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
 
 

@@ -176,4 +176,6 @@ class RestoreResult:
             for shown_id in self.ids
         ]
         before = self.asked - len(lines)
-        return "\n".join([*lines, f"{before:,} restored earlier"] if before else lines)
+        if before:
+            lines.append(f"already in the target: {before:,} of {self.asked:,} named records")
+        return "\n".join(lines)

@@ -208,8 +208,16 @@ def test_changes_for_people_names_ids_and_shows_no_text(decided: Job) -> None:
     assert done.returncode == 0, done.stderr
     assert "missed                1  older than a run looks back" in done.stdout
     assert "kept 1: the target has their old version" in done.stdout
+    assert f"  to bring the target up to date: dedup-job sync -c {decided.config_file()}\n" in done.stdout
     assert "灯塔" not in done.stdout + done.stderr
     assert "改写" not in done.stdout + done.stderr
+
+
+def test_changes_says_that_contents_were_not_compared_and_how_to_compare_them(decided: Job) -> None:
+    line = "  changed               -  contents were not compared; add --content"
+    assert line in compared(decided).as_text().splitlines()
+    assert compared(decided).as_json()["changed"] is None
+    assert "not compared" not in compared(decided, content=True).as_text()
 
 
 @pytest.mark.long

@@ -236,4 +236,4 @@ def test_status_says_where_there_was_no_full_scan(job: Job) -> None:
     job.decide("backfill")
     job.ledger("head").update_one({}, {"$set": {"looked": None}})
 
-    assert "full scan  never" in status_text(status_of(job))
+    assert "full scan  the next run compares all ids" in status_text(status_of(job))

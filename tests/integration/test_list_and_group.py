@@ -404,3 +404,34 @@ def test_a_restored_record_is_listed_no_more(few: Job) -> None:
         restore(context, ["id 1"], "")
     assert "id 1" not in ids(listed(few))
     assert opened(few, "id 0")[0]["duplicates"] == 3
+
+
+def test_restored_records_are_listed_with_the_reason_for_which_they_were_dropped(few: Job) -> None:
+    before = {json.dumps(row["id"]): row for row in listed(few)}
+    given = list(before)
+    with Context(config.check_settings(few.tables, "test")) as context:
+        restore(context, given, "")
+    found = listed(few, "--verdict", "restored")
+    assert {json.dumps(row["id"]): {**row, "verdict": "duplicate"} for row in found} == before
+    assert {row["verdict"] for row in found} == {"restored"}
+
+    first = found[0]
+    assert ": restored, " in called(few, "list", "--verdict", "restored").stdout
+    rows = called(few, "list", "--verdict", "restored", "--csv").stdout.splitlines()[1:]
+    assert len(rows) == len(found)
+    only = listed(few, "--verdict", "restored", "--reason", first["reason"], "--sort", "similarity")
+    assert [row["similarity"] for row in only] == sorted(
+        row["similarity"] for row in found if row["reason"] == first["reason"]
+    )
+
+
+def test_restored_records_are_carried_to_a_new_target(few: Job) -> None:
+    with Context(config.check_settings(few.tables, "test")) as context:
+        restore(context, ["id 1", "id 2"], "")
+    names = called(few, "list", "--verdict", "restored", "--ids").stdout
+    (few.folder / "ids").write_text(names, "utf-8")
+    few.set("target", collection="unique_new")
+    few.decide("backfill")
+    done = restored_from(few, few.folder / "ids")
+    assert done.returncode == 0, done.stderr
+    assert few.database["unique_new"].count_documents({"_id": {"$in": ["id 1", "id 2"]}}) == 2

@@ -389,7 +389,7 @@ def elsewhere(job: Job) -> None:
 @pytest.mark.parametrize(
     ("change", "code", "says"),
     [
-        (pending, 65, "finish it first: dedup-job run"),
+        (pending, 65, "finish it first: dedup-job run -c /"),
         (lease, 75, "a run is in progress"),
         (adopting, 78, "an adoption is unfinished"),
         (undecided, 65, "undecided 1"),
@@ -398,8 +398,8 @@ def elsewhere(job: Job) -> None:
         (altered, 65, "altered 1"),
         (taken, 64, "pages_before exists; choose another name with --keep-as"),
         (taken_by_a_view, 64, "pages_before exists; choose another name with --keep-as"),
-        (filtered, 78, "run --refilter"),
-        (index, 78, "views_1; build them with: dedup-job backfill --copy-indexes"),
+        (filtered, 78, "job.toml --refilter"),
+        (index, 78, "views_1; build them with: dedup-job backfill -c /"),
         (without_copies, 64, "there is no target to promote"),
         (swept, 64, "sweep has moved dropped records to pages_archive"),
         (elsewhere, 78, "mongorestore with --nsFrom"),
@@ -423,6 +423,14 @@ def test_names_that_no_collection_can_have_are_refused(
     decided: Job, console: Callable[..., Any], name: str
 ) -> None:
     console("promote", "--yes", "--keep-as", name, code=64)
+
+
+def test_the_new_name_of_the_source_is_given_without_the_database(
+    decided: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = decided.database.name
+    said = Console(capsys, decided.config_file())("promote", "--yes", "--keep-as", f"{name}.old")
+    assert (said.code, f"write old instead of {name}.old" in said.err) == (64, True), said.err
 
 
 def test_missing_indexes_can_be_accepted_and_expiry_is_mentioned(
@@ -469,7 +477,10 @@ def test_other_commands_wait_for_a_half_done_promotion_and_it_can_be_taken_back(
     console = Console(capsys, decided.config_file())
     for command in ("run", "verify", "status"):
         said = console(command)
-        assert (said.code, "finish it: dedup-job promote" in said.err) == (65, True), said.err
+        assert (said.code, f"finish it: dedup-job promote -c {decided.config_file()}" in said.err) == (
+            65,
+            True,
+        ), said.err
 
     assert console("promote", "--back", "--yes").code == 0
 

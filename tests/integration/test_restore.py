@@ -187,6 +187,15 @@ def test_what_cannot_be_restored_is_said_and_nothing_is_changed(job: Job) -> Non
     assert job.ledger("overrides").count_documents({}) == 0
 
 
+def test_a_restore_of_nothing_that_was_dropped_is_no_run(job: Job) -> None:
+    with_two_copies(job)
+    before = job.hash()
+    for given in (["77"], ["1"], ["77", "1"]):
+        with pytest.raises(UsageError):
+            restore(job, *given)
+    assert job.hash() == before
+
+
 def job_of_two(job: Job) -> Job:
     job.source.insert_many([{"_id": n, "text": TEXT} for n in (1, 2, 3)])
     return job

@@ -21,6 +21,7 @@ from dedup_job.report.status_text import status_text
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.faulty_runs import install
 from tests.support.job import Job
+from tests.support.restore_cases import restore
 from tests.support.undo_cases import OTHERS, half_undone, stopped_before_the_insert, texts, undo
 
 
@@ -70,6 +71,18 @@ def test_the_head_the_lag_and_the_last_runs_are_shown(job: Job) -> None:
     table = text.partition("\n\n")[2].splitlines()
     assert len(table) == 4
     assert max(map(len, table)) == 80
+
+
+def test_restored_records_are_a_part_of_the_duplicates_and_of_the_target(job: Job) -> None:
+    job.source.insert_many([*texts(0, 4), {"_id": 4, "text": OTHERS[0]}, {"_id": 5}])
+    job.decide("backfill")
+    restore(job, "4")
+    shown = status_of(job)
+    assert (shown["duplicate"], shown["restored"]) == ({"exact": 1, "near": 0}, 1)
+    assert shown["in_target"] == job.target.count_documents({}) == 6
+    text = status_text(shown)
+    assert "unique 4, duplicate 1 (1 of them restored)\n" in text
+    assert "  in target  6 records: unique, unchecked and restored\n" in text
 
 
 def test_runs_that_did_nothing_do_not_crowd_out_others(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,6 +208,16 @@ def test_collections_that_cannot_be_an_archive_are_refused_by_name(decided: Job)
         assert "is the target itself" in refused(decided, "unique")
 
 
+def test_a_new_archive_is_named_without_the_database(decided: Job) -> None:
+    database, before = decided.database, decided.hash()
+    done = decided.command("sweep", "--archive", f"{database.name}.old", "--yes")
+    assert (done.returncode, f"write old instead of {database.name}.old" in done.stderr) == (64, True)
+    assert decided.hash() == before
+
+    database.create_collection(f"{database.name}.old")
+    assert decided.command("sweep", "--archive", f"{database.name}.old", "--yes").returncode == 0
+
+
 def test_other_records_with_the_ids_are_refused_before_anything_is_written(decided: Job) -> None:
     one = next(iter(dropped(decided)))
     decided.database["full"].insert_many([{"_id": "mine"}, {"_id": one, "data": "mine"}])

@@ -637,6 +637,13 @@ def test_a_record_with_a_refused_conflict_is_somebody_elses(job: Job) -> None:
     assert kinds(verified(job)) == kinds(sampled(job, EVERYTHING)) == {}
 
 
+def test_verify_says_that_it_does_not_look_for_edits_in_the_source(decided: Job) -> None:
+    decided.source.update_one({"data": {"$type": "string"}}, {"$set": {"data": "another text"}})
+    result = verified(decided)
+    assert result.agrees
+    assert "not compared in full; to find edits: dedup-job changes --content" in result.as_text()
+
+
 def test_verify_prints_no_text_and_leaves_the_database_as_it_is(decided: Job) -> None:
     a_keeper_leaves_the_target(decided)
     a_record_of_the_target_is_changed(decided)
@@ -652,6 +659,7 @@ def test_verify_prints_no_text_and_leaves_the_database_as_it_is(decided: Job) ->
         "missing",
         "altered",
         "keeper_missing",
+        "contents",
         "state",
     }
     texts = [record["data"] for record in decided.source.find({"data": {"$type": "string"}})]

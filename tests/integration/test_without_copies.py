@@ -168,6 +168,7 @@ def test_a_restored_record_is_no_duplicate_any_more(bare: Job) -> None:
 
     assert bare.ledger("dropped").find_one({"_id": row["_id"]}) is None
     assert answer(bare, "why", str(row["_id"]))["verdict"] == "restored"
+    assert answer(bare, "status")["in_target"] is None
     assert answer(bare, "verify")["differences"] == {}
     assert bare.decide("run").counts.read == 0
 

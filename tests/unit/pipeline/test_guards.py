@@ -153,7 +153,7 @@ def test_a_share_is_looked_at_from_so_many_records_on() -> None:
     drops.check(plan(None, 0, 0, start=9))
     assert notes.messages == [
         "10 of 12 records would be dropped, more than [limits] max_drop_share = 0.5; "
-        "duplicates of 0 would be 10, 11; to see why: dedup-job compare -c FILE 0 10"
+        "duplicates of 0 would be 10, 11; to see why: dedup-job compare 0 10"
     ]
 
 
@@ -190,7 +190,7 @@ def test_a_group_is_counted_over_plans_and_over_runs_that_were_broken_off() -> N
     drops.check(plan(0, 1, start=20))
     assert notes.messages == [
         "9 records would be dropped for one keeper, more than [limits] max_group = 8; "
-        "duplicates of 0 would be 20; to see why: dedup-job compare -c FILE 0 20"
+        "duplicates of 0 would be 20; to see why: dedup-job compare 0 20"
     ]
 
 

@@ -37,5 +37,5 @@ def test_a_restore_names_each_record_as_the_command_line_takes_it() -> None:
     assert shown.splitlines() == [
         "65920080000000000100002a is in the target again",
         '"42" is in the target again, in the source\'s present version, which differs from the dropped one',
-        "1 restored earlier",
+        "already in the target: 1 of 3 named records",
     ]
