@@ -36,7 +36,7 @@ LEFT_OUT = {
     "README.md": {"make": "makes environments; .ci/run and tests/slow/test_wheel.py do so"},
     "docs/explanation/performance.md": {"python -m scripts.bench": "benchmarks"},
     "docs/how-to/install.md": {
-        "pipx|python3 -m venv|~/dedup": "installs; tests/slow/test_wheel.py installs a wheel"
+        "pipx|python3 -m (venv|pip)|~/dedup": "installs; tests/slow/test_wheel.py installs a wheel"
     },
     "docs/how-to/recover-from-exit-codes.md": {"dedup-job sweep .*--moved": LOST_ARCHIVE},
     "docs/how-to/run-in-docker.md": {".": "needs Docker"},
