@@ -123,6 +123,13 @@ def after_a_restore(desk: Desk) -> None:
     desk.run(f"{BACKFILL}; dedup-job restore -c shop.toml 12")
 
 
+def with_new_settings(desk: Desk) -> None:
+    """Restore a record, and write settings with a new target."""
+    after_a_restore(desk)
+    settings = (desk.folder / "shop.toml").read_text("utf-8").replace("pages_unique", "pages_unique_2")
+    (desk.folder / "new.toml").write_text(settings, "utf-8")
+
+
 def after_the_tutorial(desk: Desk) -> None:
     after_a_restore(desk)
     desk.run("python -m scripts.bench.load_sample docs/sample/new-pages.jsonl; dedup-job run -c shop.toml")
@@ -228,7 +235,7 @@ def for_the_reference(desk: Desk) -> None:
 BEFORE = {
     "against-a-reference-collection": with_a_reference,
     "boilerplate": with_boilerplate,
-    "change-settings-later": after_a_backfill,
+    "change-settings-later": with_new_settings,
     "check-a-target": after_a_restore,
     "choose-the-threshold": with_labels,
     "edits-and-deletions": with_edits,
