@@ -25,6 +25,10 @@ code 78). Relative paths are relative to the settings file.
 **Connection strings** are not in the file. They come from the environment variables `DEDUP_SOURCE_URI` and
 `DEDUP_TARGET_URI` (default: the source's), or from files with mode 0600 that `uri_file` names.
 
+**For one command or one machine**, `--set report.directory=/var/lib/dedup-job` changes a setting, and so does
+an environment variable, here `DEDUP_REPORT_DIRECTORY`. Both have precedence over the file, and `--set` over
+the variable.
+
 **The recipe** is everything that affects a decision: `[source] fields`, `[clean]`, `[recipe]` and `[match]`
 except `cache_mb`. The ledger stores it, and a run with another recipe is refused:
 [change settings later](../how-to/change-settings-later.md).

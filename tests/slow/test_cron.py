@@ -45,7 +45,7 @@ def machine(tmp_path: Path, shop: LocalMongod) -> Path:
     settings = (ROOT / "config" / "nightly.toml").read_text("utf-8")
     for commented in ("uri_file", "metrics"):
         settings = settings.replace(f"# {commented}", commented)
-    (tmp_path / "etc/dedup-job/nightly.toml").write_text(here(settings, tmp_path), "utf-8")
+    (tmp_path / "etc/dedup-job/shop.toml").write_text(here(settings, tmp_path), "utf-8")
     (tmp_path / "etc/dedup-job/source.uri").touch(0o600)
     (tmp_path / "etc/dedup-job/source.uri").write_text(shop.uri + "\n")
     return tmp_path

@@ -36,7 +36,7 @@ LEFT_OUT = {
     "README.md": {"make": "makes environments; .ci/run and tests/slow/test_wheel.py do so"},
     "docs/explanation/performance.md": {"python -m scripts.bench": "benchmarks"},
     "docs/how-to/install.md": {
-        "pipx|python3 -m venv|~/dedup": "installs; tests/slow/test_wheel.py installs a wheel"
+        "pipx|python3 -m (venv|pip)|~/dedup": "installs; tests/slow/test_wheel.py installs a wheel"
     },
     "docs/how-to/recover-from-exit-codes.md": {"dedup-job sweep .*--moved": LOST_ARCHIVE},
     "docs/how-to/run-in-docker.md": {".": "needs Docker"},
@@ -121,6 +121,13 @@ def after_a_backfill(desk: Desk) -> None:
 
 def after_a_restore(desk: Desk) -> None:
     desk.run(f"{BACKFILL}; dedup-job restore -c shop.toml 12")
+
+
+def with_new_settings(desk: Desk) -> None:
+    """Restore a record, and write settings with a new target."""
+    after_a_restore(desk)
+    settings = (desk.folder / "shop.toml").read_text("utf-8").replace("pages_unique", "pages_unique_2")
+    (desk.folder / "new.toml").write_text(settings, "utf-8")
 
 
 def after_the_tutorial(desk: Desk) -> None:
@@ -228,7 +235,7 @@ def for_the_reference(desk: Desk) -> None:
 BEFORE = {
     "against-a-reference-collection": with_a_reference,
     "boilerplate": with_boilerplate,
-    "change-settings-later": after_a_backfill,
+    "change-settings-later": with_new_settings,
     "check-a-target": after_a_restore,
     "choose-the-threshold": with_labels,
     "edits-and-deletions": with_edits,

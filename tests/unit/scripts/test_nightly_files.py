@@ -15,7 +15,7 @@ from tests.support.waiting import HANG_SECONDS
 ROOT = Path(__file__).parents[3]
 NIGHTLY = ROOT / "scripts" / "nightly"
 SYSTEM = Path("/usr/lib/systemd/system")  # the units that ours wait for
-SETTINGS = "/etc/dedup-job/nightly.toml"
+SETTINGS = "/etc/dedup-job/shop.toml"
 
 
 def service() -> dict[str, str]:
