@@ -138,7 +138,7 @@ def list_decided(config: Path, ids_only: bool, as_csv: bool, **options: Any) -> 
       dedup-job list -c shop.toml --max-similarity 0.85 --sort similarity
       dedup-job list -c shop.toml --numbers-only --ids | dedup-job restore -c shop.toml -
       dedup-job list -c shop.toml --csv > dropped.csv
-      dedup-job list -c shop.toml --verdict restored --ids > restored.txt
+      dedup-job list -c shop.toml --verdict restored --ids | dedup-job restore -c new.toml -
     """
     from dedup_job.commands.list import ListingQuery, list_decisions, parse_where
     from dedup_job.ledger.record_rows import Selection

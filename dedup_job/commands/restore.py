@@ -30,8 +30,8 @@ from dedup_job.report.undo_results import RestoreResult
 def restore(context: Context, given: Sequence[str], why: str) -> RestoreResult:
     """Insert dropped records into the target, in their present version from the source.
 
-    Records that are restored and in the target already are left alone.  If one record cannot be restored,
-    nothing is changed.
+    Records that are in the target already are left alone.  If one record cannot be restored, nothing is
+    changed.
 
     Args:
         context: The open connections.
@@ -42,13 +42,15 @@ def restore(context: Context, given: Sequence[str], why: str) -> RestoreResult:
         The restored records, and which of them differ from the version that was judged.
 
     Raises:
-        UsageError: If one of the records was not dropped.
+        UsageError: If one of the records was neither dropped nor kept.
         StateError: If one is no longer in the source, or source or target were replaced.
     """
     head = read_head(context)
     # Before the ledger is opened, which adds a run.  A pending plan may yet drop one of the records.
-    if given and head.pending is None and not any(_has_row(context, name) for name in given):
-        _find_dropped(context, given[0], None)
+    if head.pending is None and not any(_has_row(context, name) for name in given):
+        for name in given:
+            _find_dropped(context, name, None)
+        return RestoreResult(None, [], len(given))
     this = RunId.new("restore")
     with context.open_ledger(this, undo_origin(context, head)) as ledger:
         ledger.recover(context.source, context.target)
@@ -77,7 +79,7 @@ def _has_row(context: Context, given: str) -> bool:
 
 
 def _find_dropped(context: Context, given: str, archive: Archive | None) -> DroppedRecord | None:
-    """Return the dropped record with this id; None for a record that is restored already."""
+    """Return the dropped record with this id; None for a record that is in the target already."""
     reader, ids = context.ledger_reader(), with_equals(readings(given))
     row = reader.row("dropped", ids) or _find_row_of_restored(context, given, ids)
     if row is None:
@@ -102,13 +104,15 @@ def _find_row_of_restored(context: Context, given: str, ids: Sequence[bytes]) ->
     """Return the former `dropped` row of a record that was restored and has left the target again.
 
     Returns:
-        The row; None if the restored record is in the target.
+        The row; None if the record is in the target, restored or kept.
 
     Raises:
-        UsageError: If the record was not dropped; the message quotes the ledger.
+        UsageError: If the record was never dropped, and is not in the target; the message quotes the ledger.
     """
     overrides = context.ledger_reader().overrides(ids)
-    if overrides and not context.target.absent(overrides):
+    # Without copies, a record of the source may also be undecided.
+    expected = overrides or (ids if context.target.holds_copies else ())
+    if context.target.present(expected):
         return None
     for override in overrides.values():
         if override.action == KEEP:

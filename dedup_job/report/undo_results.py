@@ -147,13 +147,13 @@ class RestoreResult:
     """The records that a `restore` inserted into the target.
 
     Attributes:
-        run: The restore's name.
+        run: The restore's name; None if there was nothing to do.
         ids: The ids of these records, as JSON values.
         asked: Number of records that the user named.
         changed: The ids among these whose record changed in the source after it was dropped.
     """
 
-    run: str
+    run: str | None
     ids: Sequence[Any]
     asked: int
     changed: Sequence[Any] = ()
@@ -178,4 +178,4 @@ class RestoreResult:
         before = self.asked - len(lines)
         if before:
             lines.append(f"already in the target: {before:,} of {self.asked:,} named records")
-        return "\n".join(lines)
+        return "\n".join(lines) or "no ids, so nothing was restored"

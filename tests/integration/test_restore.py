@@ -14,6 +14,7 @@ from dedup_job import config
 from dedup_job.commands import verify
 from dedup_job.errors import LeaseHeld, StateError, UsageError
 from dedup_job.pipeline.context import Context
+from dedup_job.report.undo_results import RestoreResult
 from tests.support.job import RAW, Job
 from tests.support.kill_in_process import commands_of, killed
 from tests.support.restore_cases import TEXT, in_target, restore, why, with_two_copies
@@ -176,7 +177,6 @@ def test_what_cannot_be_restored_is_said_and_nothing_is_changed(job: Job) -> Non
     job.source.insert_one({"_id": 4, "text": "new"})
     job.source.delete_one({"_id": 2})
     for given, error, words in (
-        (["3", "1"], UsageError, "1 was not dropped; the ledger says: unique"),
         (["3", "4"], UsageError, "4 was not dropped; the ledger says: undecided"),
         (["3", "77"], UsageError, "no record .* has the id '77'"),
         (["3", "2"], StateError, "2 is no longer in .*, so it cannot be restored"),
@@ -190,10 +190,19 @@ def test_what_cannot_be_restored_is_said_and_nothing_is_changed(job: Job) -> Non
 def test_a_restore_of_nothing_that_was_dropped_is_no_run(job: Job) -> None:
     with_two_copies(job)
     before = job.hash()
-    for given in (["77"], ["1"], ["77", "1"]):
+    for given in (["77"], ["77", "1"], ["1", "77"]):
         with pytest.raises(UsageError):
             restore(job, *given)
+    assert restore(job, "1") == RestoreResult(None, [], 1)
+    assert restore(job) == RestoreResult(None, [], 0)
     assert job.hash() == before
+
+
+def test_of_a_list_of_records_those_that_are_kept_anyway_are_left_alone(job: Job) -> None:
+    with_two_copies(job)
+    restored = restore(job, "1", "2")
+    assert (restored.ids, restored.asked) == ([2], 2)
+    assert in_target(job) == [1, 2]
 
 
 def job_of_two(job: Job) -> Job:
