@@ -42,7 +42,7 @@ LEFT_OUT = {
     "docs/how-to/run-in-docker.md": {".": "needs Docker"},
     "docs/how-to/run-in-kubernetes.md": {".": "needs a cluster"},
     "docs/how-to/run-with-systemd.md": {".": "needs systemd and root"},
-    "docs/how-to/use-spark.md": {".": "needs a cluster; tests/integration/test_spark.py runs such backfills"},
+    "docs/how-to/use-spark.md": {"python -m venv|echo|export|spark-submit": "needs a cluster"},
     "docs/how-to/without-a-second-copy.md": {"dedup-job sweep .*--moved": LOST_ARCHIVE},
     "docs/reference/commands.md": {
         "NUMBA_CACHE_DIR": "compiles for a minute; tests/slow/test_wheel.py does so",
@@ -258,8 +258,11 @@ TYPED = {"README": INIT, "index": INIT, "preview-a-collection": INIT, "settings"
 
 
 def here(page: str, desk: Desk) -> str:
-    """Put the server and the folder of a test into a page."""
+    """Put the server and the folder of a test into a page, and this machine in place of a cluster."""
     for there, name in {
+        "spark://host:7077": "local[1]",
+        "hdfs://host/dedup/shop": f"{desk.folder}/stages",
+        "partitions = 2000": "partitions = 2",
         "mongodb://127.0.0.1:27017/": desk.server.uri,
         "/etc/dedup-job/": f"{desk.folder}/",
         "/var/lib/prometheus/node-exporter/": f"{desk.folder}/",
