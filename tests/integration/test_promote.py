@@ -312,7 +312,7 @@ def test_a_run_of_before_is_not_undone_and_a_record_dropped_before_is_named_wher
     promoted(decided)
     said = Console(capsys, decided.config_file())
     undo, restore = said("undo", run["_id"], "--yes"), said("restore", str(row["_id"]))
-    assert (undo.code, "promote --back" in undo.err) == (64, True)
+    assert (undo.code, f"dedup-job promote -c {decided.config_file()} --back" in undo.err) == (64, True)
     assert (restore.code, "pages_before; copy it from there" in restore.err) == (65, True)
 
     copied = decided.database["pages_before"].find_one({"_id": row["_id"]})

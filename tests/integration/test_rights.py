@@ -38,12 +38,12 @@ def documented() -> list[Privilege]:
     """Return the privileges of the role in the docs, for the databases and collections of these tests."""
     section = (ROOT / "docs" / "how-to" / "grant-rights.md").read_text("utf-8").split("```")[1]
     names = json.loads(re.search(r"const ledger = (\[.*?\])", section)[1])  # type: ignore[index]
-    found = re.findall(r'collection: "(\w*)(\.dedup\.)?"(?: \+ name)?\}, actions: (\[.*?\])', section)
+    found = re.findall(r"resource: (target|\{.*?\}), actions: (\[.*?\])", section)
     assert len(found) == 3
     privileges = []
-    for collection, ledger, actions in found:
-        target = "unique" if collection else ""
-        places = [f"unique.dedup.{name}" for name in names] if ledger else [target]
+    for resource, actions in found:
+        target = "unique" if resource == "target" else ""
+        places = [f"unique.dedup.{name}" for name in names] if ".dedup." in resource else [target]
         privileges += [
             {"resource": {"db": "dst", "collection": place}, "actions": json.loads(actions)}
             for place in places
