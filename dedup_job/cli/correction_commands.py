@@ -9,11 +9,12 @@ from typing import Any
 import click
 
 from dedup_job.cli.command_group import commands
-from dedup_job.cli.confirmation import check_terminal, confirm
 from dedup_job.cli.options import (
     ALLOW_OPTION,
     YES_OPTION,
+    check_terminal,
     common_options,
+    confirm,
     consent_from,
     prepare_settings,
     workers_option,

@@ -1,7 +1,8 @@
-"""Options that commands share, and the settings with these options applied."""
+"""Options that commands share, the question that `--yes` answers, and the settings with options applied."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import click
 
 from dedup_job.cli.output import Output
+from dedup_job.errors import UsageError
 
 CONFIG_OPTION = click.option(
     "-c",
@@ -106,6 +108,25 @@ THRESHOLD_OPTION = click.option(
 YES_OPTION = click.option(
     "--yes", is_flag=True, help="Do not ask for confirmation; required without a terminal."
 )
+
+
+def confirm(about: str, question: str) -> None:
+    """Show a plan of action, and ask; raise UsageError unless a person says yes."""
+    check_terminal()
+    click.echo(about, err=True)
+    try:
+        if click.confirm(question, err=True):
+            return
+    except click.Abort:
+        # The input has ended; the next line must not follow the question on its line.
+        click.echo(err=True)
+    raise UsageError("nothing was done")
+
+
+def check_terminal() -> None:
+    """Raise UsageError if there is no terminal."""
+    if not sys.stdin.isatty():
+        raise UsageError("there is no terminal to ask on: add --yes, or --dry-run to see what it would do")
 
 
 def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
