@@ -231,7 +231,8 @@ def test_an_archive_is_named_once_and_must_stay(decided: Job) -> None:
     assert "were moved to pages_archive before" in refused(decided, "elsewhere")
     decided.database[ARCHIVE].rename("gone")
 
-    for command in (["sweep", "--yes"], ["changes"], ["sync", "--yes"], ["undo", "x"], ["restore", "1"]):
+    moved = str(next(iter(dropped(decided))))
+    for command in (["sweep", "--yes"], ["changes"], ["sync", "--yes"], ["undo", "x"], ["restore", moved]):
         done = decided.command(*command)
         assert done.returncode in (64, 65), (command, done.stderr)
     assert "dropped, renamed or restored" in decided.command("changes").stderr
