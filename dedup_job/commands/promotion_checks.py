@@ -351,8 +351,7 @@ def check_return(pair: Pair, options: PromoteOptions, advance: Advance) -> Inten
             raise UsageError(
                 f"records of {source} are no longer as they were promoted: {numbers} "
                 f"({command_line('changes --content')} names them); {pair.full_name(promotion.kept_as)} has "
-                "their old state; make these "
-                "changes there, and add --skip-verify"
+                "their old state; make these changes there, and add --skip-verify"
             )
     return Intention(returning, head.fence, _resume(pair, returning).shown)
 

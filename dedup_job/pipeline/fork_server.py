@@ -30,6 +30,7 @@ def fork_server() -> context.ForkServerContext:
         ConfigError: If the current directory is gone or closed to this user, or the path of the server's
             socket would be too long.
     """
+    _check_current_directory()
     server = get_context("forkserver")
     server.set_forkserver_preload([PRELOAD])
     # Started first, because it changes the signal mask.
@@ -37,17 +38,7 @@ def fork_server() -> context.ForkServerContext:
     # The server inherits the mask, so a signal at its start cannot end it; the parent handles signals.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
-        # Workers change to this directory as they start, by its path.
-        os.chdir(os.getcwd())
         forkserver.ensure_running()
-    except FileNotFoundError:
-        raise ConfigError(
-            "the current directory no longer exists; change to another directory and run again"
-        ) from None
-    except PermissionError:
-        raise ConfigError(
-            "this user may not enter the current directory; change to another directory (cd /) and run again"
-        ) from None
     except OSError as error:
         if "AF_UNIX path too long" not in str(error):
             raise
@@ -58,6 +49,20 @@ def fork_server() -> context.ForkServerContext:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return server
+
+
+def _check_current_directory() -> None:
+    """Raise ConfigError unless the workers can change to this directory, as they do when they start."""
+    try:
+        os.chdir(os.getcwd())
+    except FileNotFoundError:
+        raise ConfigError(
+            "the current directory no longer exists; change to another directory and run again"
+        ) from None
+    except PermissionError:
+        raise ConfigError(
+            "this user may not enter the current directory; change to another directory (cd /) and run again"
+        ) from None
 
 
 def preload_workers(settings: Settings) -> None:

@@ -166,7 +166,7 @@ def test_marks_stay_in_one_field(decided: Job) -> None:
     done = decided.command("mark", "--yes", "--set", "mark.field=other")
 
     assert done.returncode == 78
-    assert " --clear --set mark.field=dedup" in done.stderr
+    assert f"dedup-job mark -c {decided.config_file()} --clear --set mark.field=dedup" in done.stderr
 
 
 def test_restore_and_undo_take_the_marks_away(decided: Job) -> None:
