@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from math import isnan
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -88,6 +89,9 @@ def _list_keys(path: Sequence[int | str], tables: type[BaseModel]) -> list[str]:
 
 def _describe_expected(details: ErrorDetails, tables: type[BaseModel]) -> str:
     kind, context = details["type"], details.get("ctx", {})
+    if isinstance(details["input"], float) and isnan(details["input"]):
+        # Otherwise the comparison that fails would be named: "expected 9 or less, not NaN".
+        return "a number"
     if kind == "value_error":
         return str(context["error"])
     if kind == "string_pattern_mismatch":

@@ -80,6 +80,8 @@ def check_target(source: RetryingCollection, target: RetryingCollection) -> None
     """Raise ConfigError if the target is the source, under any name, or does not keep every record."""
     check_ledger_place(target)
     about_source, about_target = _describe(source), _describe(target)
+    if not about_target and (fault := _find_doubled_name(target)):
+        raise ConfigError(f"[target] collection: {fault}")
     if not about_source or not about_target:
         return
     if about_source["info"]["uuid"] == about_target["info"].get("uuid"):
@@ -117,12 +119,19 @@ def check_ledger_place(beside: RetryingCollection) -> None:
 
 def check_new_name(collection: RetryingCollection, option: str) -> None:
     """Raise UsageError if the name for a new collection repeats the name of its database."""
+    if fault := _find_doubled_name(collection):
+        raise UsageError(f"{option}: {fault}")
+
+
+def _find_doubled_name(collection: RetryingCollection) -> str | None:
+    """Return the fault in a name that repeats the name of its database, as DATABASE.COLLECTION, or None."""
     database, name = collection.database.name, collection.name
-    if name.startswith(f"{database}."):
-        raise UsageError(
-            f"{option}: expected a collection of the database {database}; write "
-            f"{name.removeprefix(f'{database}.')} instead of {name}"
-        )
+    if not name.startswith(f"{database}."):
+        return None
+    return (
+        f"expected a collection of the database {database}; write "
+        f"{name.removeprefix(f'{database}.')} instead of {name}"
+    )
 
 
 def check_archive(

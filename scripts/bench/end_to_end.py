@@ -179,6 +179,8 @@ def compare_before(name: str, file: Path, args: argparse.Namespace, server: Serv
         show(name, who, count, outcomes)
         own = median(one.usage.own_cpu for one in outcomes)
         row(name, f"of {who} the deciding process", "", "", own, "", "", "")
+        worker = median(one.usage.worker_peak for one in outcomes)
+        row(name, f"of {who} a worker", "", "", "", "", worker / MB, "")
     times = [mine.usage.seconds / before.usage.seconds for mine, before in pairs]
     cpus = [mine.usage.cpu / before.usage.cpu for mine, before in pairs]
     row(name, "time and CPU, this against before, times", median(times), "", median(cpus), "", "", "")

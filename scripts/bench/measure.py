@@ -52,6 +52,7 @@ class Usage:
 
     Attributes:
         own_cpu: Processor seconds of its first process, which decides.
+        worker_peak: Peak bytes of the largest of its other processes, with its part of shared memory.
     """
 
     seconds: float
@@ -59,13 +60,14 @@ class Usage:
     server_cpu: float
     peak: int
     own_cpu: float
+    worker_peak: int
 
     @classmethod
     def median(cls, usages: Sequence[Usage]) -> Usage:
         """Return the median of each figure."""
         columns = zip(*map(astuple, usages), strict=True)
-        seconds, cpu, server, peak, own = (median(column) for column in columns)
-        return cls(seconds, cpu, server, int(peak), own)
+        seconds, cpu, server, peak, own, worker_peak = (median(column) for column in columns)
+        return cls(seconds, cpu, server, int(peak), own, int(worker_peak))
 
 
 def documents(path: Path) -> Iterator[dict[str, Any]]:
@@ -153,7 +155,7 @@ def watched(
     if process.returncode not in codes:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
     server_cpu = cpu_seconds(mongod) - before if mongod else 0.0
-    usage = Usage(seconds, watcher.cpu, server_cpu, watcher.peak, watcher.own_cpu)
+    usage = Usage(seconds, watcher.cpu, server_cpu, watcher.peak, watcher.own_cpu, watcher.worker_peak)
     return usage, json.loads(printed)
 
 
@@ -165,7 +167,7 @@ class Watcher(threading.Thread):
         self._pid = pid
         self._ended = threading.Event()
         self._cpu: dict[int, float] = {}
-        self.peak = 0
+        self.peak = self.worker_peak = 0
 
     @property
     def cpu(self) -> float:
@@ -185,7 +187,9 @@ class Watcher(threading.Thread):
             for pid in processes:
                 self._cpu[pid] = max(self._cpu.get(pid, 0.0), cpu_seconds(pid))
             if poll % POLLS_FOR_MEMORY == 0:
-                self.peak = max(self.peak, sum(resident_bytes(pid) or 0 for pid in processes))
+                held = [resident_bytes(pid) or 0 for pid in processes]
+                self.peak = max(self.peak, sum(held))
+                self.worker_peak = max(self.worker_peak, *held[1:], 0)
 
     def stop(self) -> None:
         """Stop measuring."""

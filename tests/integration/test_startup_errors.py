@@ -38,6 +38,18 @@ def test_a_wrong_setting_is_named(job: Job, section: str, values: dict[str, obje
     assert part in line
 
 
+def test_a_target_named_with_its_database_is_refused_before_it_is_created(job: Job) -> None:
+    job.source.insert_one({"text": "x"})
+    database = job.database.name
+    job.set("target", collection=f"{database}.unique")
+
+    code, line = told(job.command("backfill"))
+
+    assert code == 78
+    assert f"[target] collection: expected a collection of the database {database}; write unique" in line
+    assert job.database.list_collection_names() == ["pages"]
+
+
 def test_an_unreachable_server_is_named(job: Job) -> None:
     uri = {"DEDUP_SOURCE_URI": "mongodb://someone:canary@127.0.0.1:9/"}
     with job.hasty():

@@ -53,8 +53,12 @@ def test_a_command_that_fails_ends_the_benchmark() -> None:
 
 
 def test_medians_are_taken_figure_by_figure() -> None:
-    usages = [Usage(1.0, 30.0, 0.0, 5, 4.0), Usage(2.0, 10.0, 0.0, 9, 5.0), Usage(9.0, 20.0, 1.0, 7, 9.0)]
-    assert Usage.median(usages) == Usage(2.0, 20.0, 0.0, 7, 5.0)
+    usages = [
+        Usage(1.0, 30.0, 0.0, 5, 4.0, 3),
+        Usage(2.0, 10.0, 0.0, 9, 5.0, 1),
+        Usage(9.0, 20.0, 1.0, 7, 9.0, 2),
+    ]
+    assert Usage.median(usages) == Usage(2.0, 20.0, 0.0, 7, 5.0, 2)
 
 
 def test_a_number_gets_as_many_digits_as_it_deserves() -> None:
