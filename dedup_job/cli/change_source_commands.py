@@ -49,7 +49,7 @@ def mark(config: Path, clear: bool, yes: bool, dry_run: bool, **options: Any) ->
     from dedup_job.report.progress import Progress
 
     with Context(settings) as context:
-        total = context.ledger_reader().counts().read or None
+        total = context.ledger_reader().counts().read
         if dry_run:
             with Progress("mark", total) as progress:
                 done = preview_marks(context, progress.advance)
@@ -102,7 +102,7 @@ def sweep(config: Path, archive: str | None, moved: bool, yes: bool, dry_run: bo
             lost = "; records of an earlier archive that are not there can no longer be restored" * moved
             about = f"move the dropped records of {context.source_name} to {place.full_name}{lost}"
             confirm(about, "move them?")
-        with Progress("sweep", context.ledger_reader().counts().read or None) as progress:
+        with Progress("sweep", context.ledger_reader().counts().read) as progress:
             if dry_run:
                 done = preview_sweep(context, place, progress.advance)
             else:

@@ -124,7 +124,7 @@ def sync_target(config: Path, yes: bool, dry_run: bool, **options: Any) -> int:
         check_terminal()
     with Context(settings) as context:
         refused_before = {} if dry_run else finish_interrupted(context, accepted)
-        with Progress("compare", context.ledger_reader().counts().read or None, "records") as progress:
+        with Progress("compare", context.ledger_reader().counts().read, "records") as progress:
             found = compare_with_source(context, progress.advance)
         guard_vanished(found, settings.limits.max_vanished_share, is_noted=dry_run or accepted.allow)
         due = found.outdated.due
@@ -134,7 +134,7 @@ def sync_target(config: Path, yes: bool, dry_run: bool, **options: Any) -> int:
                 output.show(due.as_text(context.target_name), due.as_json())
                 return 0
             confirm(due.as_text(context.target_name), "make these changes?")
-        with Progress("sync", due.to_process or None, "records") as progress:
+        with Progress("sync", due.to_process, "records") as progress:
             result = sync(context, found, progress.advance, accepted, refused_before)
         text, values = add_marks(context, True, result.as_text(), result.as_json())
     output.show(text, values, result.exit_code)

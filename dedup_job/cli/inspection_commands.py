@@ -194,7 +194,7 @@ def export_decided(config: Path, path: Path, **options: Any) -> int:
 
     with (
         Context(settings) as context,
-        Progress("export", context.ledger_reader().counts().duplicate or None, "records") as progress,
+        Progress("export", context.ledger_reader().counts().duplicate, "records") as progress,
     ):
         done = export_clusters(context, path, progress.advance)
     output.show(done.as_text(), done.as_json())
@@ -360,7 +360,7 @@ def show_changes(config: Path, content: bool, ids: Path | None, **options: Any) 
         write_lines(ids, ())
     with (
         Context(settings) as context,
-        Progress("changes", context.ledger_reader().counts().read or None, "records") as progress,
+        Progress("changes", context.ledger_reader().counts().read, "records") as progress,
     ):
         result = changes(context, content, progress.advance)
     if ids is not None:

@@ -100,9 +100,10 @@ class Progress:
 
         Args:
             mode: The command.
-            total: Expected number of records, None if unknown.
+            total: Expected number of records; None or 0 if unknown.
             unit: Plural name of the counted things.
         """
+        total = total or None
         # A bar in a log file, or among JSON lines, would be noise.
         is_bar = is_interactive()
         self._bar = tqdm(total=total, desc=mode, unit=f" {unit}", file=sys.stderr, disable=not is_bar)
