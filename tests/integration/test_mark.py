@@ -221,6 +221,7 @@ def test_marks_in_another_field_are_no_changes(decided: Job, command: tuple[str,
     assert "the source has its marks in dedup, not in duplicate_of" in done.stderr
 
 
+@pytest.mark.long
 def test_a_marking_that_is_killed_anywhere_is_finished_by_the_next(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:

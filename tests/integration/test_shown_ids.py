@@ -54,7 +54,12 @@ PAIRS: dict[str, tuple[Any, Any, str, str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", PAIRS)
+SHORT = ("control", "document", "ObjectId")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if kind in SHORT else [pytest.mark.long]) for kind in PAIRS]
+)
 def test_an_id_is_shown_as_the_command_line_takes_it(job: Job, kind: str) -> None:
     first, second, keeper, duplicate, value = PAIRS[kind]
     near = LONG.replace("海鸥", "白鸟")

@@ -107,6 +107,7 @@ def test_spark_decides_as_one_machine_does_and_a_nightly_run_goes_on(
     assert other.outcome() == filled.outcome()
 
 
+@pytest.mark.long
 def test_without_copies_spark_decides_as_one_machine_with_copies_does(filled: Job) -> None:
     filled.decide("backfill")
     bare = filled.without_copies()
@@ -119,6 +120,7 @@ def test_without_copies_spark_decides_as_one_machine_with_copies_does(filled: Jo
     assert bare.decide("run").counts.read == 0
 
 
+@pytest.mark.long
 def test_spark_separates_groups_as_one_machine_does(filled: Job, another_job: Callable[[], Job]) -> None:
     filled.source.update_many({}, [{"$set": {"site": {"$cond": [{"$lt": [{"$rand": {}}, 0.5]}, "a", "b"]}}}])
     other = another_job()
@@ -161,6 +163,7 @@ PREFER = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("prefer", PREFER.values(), ids=PREFER)
 def test_spark_keeps_the_best_record_as_one_machine_does(
     filled: Job, another_job: Callable[[], Job], prefer: list[Any]
@@ -182,6 +185,7 @@ def test_spark_keeps_the_best_record_as_one_machine_does(
     assert other.decide("run").counts.read == 0
 
 
+@pytest.mark.long
 def test_spark_drops_what_a_reference_has_as_one_machine_does(
     filled: Job, another_job: Callable[[], Job]
 ) -> None:
@@ -278,6 +282,7 @@ def test_a_killed_backfill_that_prefers_goes_on(
     assert differences(other) == []
 
 
+@pytest.mark.long
 def test_spark_keeps_both_of_two_texts_with_the_same_xxh3(job: Job) -> None:
     texts = {1: ONE, 2: OTHER, 3: OTHER}
     job.source.insert_many([{"_id": number, "text": text} for number, text in texts.items()])

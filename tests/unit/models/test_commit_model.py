@@ -82,8 +82,9 @@ def test_no_run_goes_on_with_a_target_that_was_dropped() -> None:
         search(Model(protocol=Protocol(checks_places=False)), Mishaps(kills=0, losses=0, drops=1))
 
 
-def test_a_plan_of_a_killed_run_drops_nothing_for_a_keeper_that_went_meanwhile() -> None:
-    assert search(Model(), Mishaps(kills=2, losses=0, removals=1)).finished
+@pytest.mark.parametrize("kills", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_a_plan_of_a_killed_run_drops_nothing_for_a_keeper_that_went_meanwhile(kills: int) -> None:
+    assert search(Model(), Mishaps(kills=kills, losses=0, removals=1)).finished
 
     with pytest.raises(Violation, match="gone before its run began"):
         search(Model(protocol=Protocol(looks_again=False)), Mishaps(kills=1, losses=0, removals=1))
@@ -94,7 +95,11 @@ COPIES = Model({1: "A", 2: "A", 3: "A", 4: "A", 5: "A"}, refused=frozenset({1, 2
 
 @pytest.mark.parametrize(
     "mishaps",
-    [Mishaps(kills=2, losses=0), Mishaps(kills=1, losses=1), Mishaps(kills=1, losses=0, elections=1)],
+    [
+        pytest.param(Mishaps(kills=2, losses=0), marks=pytest.mark.long),
+        Mishaps(kills=1, losses=1),
+        Mishaps(kills=1, losses=0, elections=1),
+    ],
     ids=str,
 )
 def test_copies_that_are_refused_in_a_row_break_no_promise_whatever_happens(mishaps: Mishaps) -> None:
