@@ -248,6 +248,12 @@ RECORDS = (
         "SELECT id FROM undecided",
         of_sample=False,
     ),
+    Check(
+        "returned",
+        "a record that had vanished from the source and is there again: dedup-job sync decides it",
+        "SELECT id FROM returned",
+        of_sample=False,
+    ),
 )
 # Without copies the source itself has the kept records, beside the dropped ones; its owner may delete or
 # change any of them, which matters only where another record was dropped for it.

@@ -13,7 +13,7 @@ from typing import Any
 from dedup_job.audit.independent_plan_reader import LedgerDecision
 from dedup_job.errors import StorageFull, UsageError
 from dedup_job.mongo.ids import HEAD, NAME, document
-from dedup_job.records import Action, Counts
+from dedup_job.records import VANISHED, Action, Counts
 
 # Offset of the value in a raw id.
 VALUE = HEAD + 1 + len(NAME)
@@ -78,6 +78,7 @@ CREATE TABLE stayed (id BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE restored (id BLOB PRIMARY KEY, hash BLOB) WITHOUT ROWID;
 CREATE TABLE undecided (id BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE waiting (id BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE returned (id BLOB PRIMARY KEY) WITHOUT ROWID;
 """
 
 
@@ -260,6 +261,16 @@ class AuditDatabase:
             self._file.executemany(
                 f"INSERT OR IGNORE INTO {table} "
                 "SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM decided WHERE id = ?1 AND times)",
+                ((as_key(raw_id),) for raw_id in ids),
+            )
+
+    def enter_returned(self, ids: Iterable[bytes]) -> None:
+        """Add the given ids whose record had vanished from the source by the last decision on it."""
+        with _name_errors():
+            self._file.executemany(
+                "INSERT OR IGNORE INTO returned SELECT ?1 "
+                f"WHERE EXISTS (SELECT 1 FROM decided WHERE id = ?1 AND action = {VANISHED.action:d} "
+                f"AND reason = '{VANISHED.reason}')",
                 ((as_key(raw_id),) for raw_id in ids),
             )
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from dedup_job.cli.command_group import commands
-from dedup_job.cli.options import common_options, file_options, prepare_settings, workers_option
+from dedup_job.cli.options import Number, common_options, file_options, prepare_settings, workers_option
 from dedup_job.cli.output import write_lines
 from dedup_job.cli.run_report import ReportedRun
 from dedup_job.errors import StateError, UsageError
@@ -98,11 +98,9 @@ def show_history(config: Path, run: str | None, **options: Any) -> int:
 @click.option("--reason", help='Only records with this reason, such as "near" or "exact".')
 @click.option("--run", help="Only decisions of this run.")
 @click.option(
-    "--min-similarity", "least", type=click.FloatRange(0, 1), help="Only pairs with at least this similarity."
+    "--min-similarity", "least", type=Number(0, 1), help="Only pairs with at least this similarity."
 )
-@click.option(
-    "--max-similarity", "most", type=click.FloatRange(0, 1), help="Only pairs with at most this similarity."
-)
+@click.option("--max-similarity", "most", type=Number(0, 1), help="Only pairs with at most this similarity.")
 @click.option(
     "--replaced",
     "is_replaced",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,18 @@ import click
 
 from dedup_job.cli.output import Output
 from dedup_job.errors import UsageError
+
+
+class Number(click.FloatRange):
+    """A number in a range; NaN, which every comparison lets through, is refused."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Convert a value, or fail with a usage error."""
+        number: float = super().convert(value, param, ctx)
+        if isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
+
 
 CONFIG_OPTION = click.option(
     "-c",
@@ -70,7 +83,7 @@ def workers_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def rate_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that limit the read rate."""
-    above_zero = click.FloatRange(0, min_open=True)
+    above_zero = Number(0, min_open=True)
     for option in (
         click.option("--max-mb-per-second", type=above_zero, help="Limit the read rate (MB per second)."),
         click.option(
@@ -100,7 +113,7 @@ ALLOW_OPTION = click.option(
 )
 THRESHOLD_OPTION = click.option(
     "--at",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Number(0, 1, min_open=True),
     default=0.8,
     show_default=True,
     help="Least similarity of two texts that count as duplicates.",

@@ -143,9 +143,9 @@ def _enter_source(audit: AuditSession) -> None:
     first = since(covered, lookback, only_object_ids=True).start if covered else None
     if head.watermark is not None:
         # The watermark itself is decided, so it may be left out.
-        behind = partial(_enter_undecided, audit.book, first, True)
+        behind = partial(_enter_source_page, audit.book, first, True)
         _enter_pages(audit, "source behind", partial(ids, before=head.watermark), behind)
-    rest = partial(_enter_undecided, audit.book, first, covered is not None and head.watermark is None)
+    rest = partial(_enter_source_page, audit.book, first, covered is not None and head.watermark is None)
 
     def from_watermark(after: bytes | None) -> Iterator[list[bytes]]:
         return ids(after or head.watermark)
@@ -153,10 +153,10 @@ def _enter_source(audit: AuditSession) -> None:
     _enter_pages(audit, "source", from_watermark, rest)
 
 
-def _enter_undecided(
+def _enter_source_page(
     book: AuditDatabase, first: bytes | None, is_missed: bool, page: Sequence[bytes]
 ) -> None:
-    """Add the undecided ids of a page.
+    """Add the undecided ids of a page, and those of records that had vanished.
 
     Args:
         book: The audit database.
@@ -172,6 +172,7 @@ def _enter_undecided(
     ]
     book.enter_undecided("undecided", missed)
     book.enter_undecided("waiting", set(page).difference(missed))
+    book.enter_returned(page)
 
 
 def _enter_hashed(book: AuditDatabase, table: str, page: Sequence[bytes]) -> None:

@@ -9,6 +9,8 @@ from math import inf
 
 # A bucket stores at most this many seconds of unused rate.
 SAVED_SECONDS = 1.0
+# Seconds.  The system cannot wait much longer.
+LONGEST_WAIT = 1e9
 # Records of the first page of a reader with a limit on bytes, while the size of a record is unknown.
 FIRST_PAGE = 32
 
@@ -49,7 +51,7 @@ class Bucket:
     @property
     def wait(self) -> float:
         """Seconds from `at` until the level is no longer negative."""
-        return max(0.0, -self.level / self.rate)
+        return min(max(0.0, -self.level / self.rate), LONGEST_WAIT)
 
 
 class Pace:

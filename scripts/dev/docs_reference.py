@@ -25,6 +25,7 @@ from pydantic.fields import FieldInfo
 
 from dedup_job.cli import commands
 from dedup_job.cli.command_group import SECTIONS as SECTIONS_OF_COMMANDS
+from dedup_job.cli.options import Number
 from dedup_job.config import keys_of, section_model
 from dedup_job.fingerprint.preference_rule import PreferRule
 from dedup_job.fingerprint.recipe import PROFILES
@@ -214,7 +215,7 @@ def _metavar(option: click.Option, context: click.Context) -> str:
         return ""
     if isinstance(option.type, click.Choice):
         return " " + "\\|".join(map(str, option.type.choices))
-    plain = {click.types.IntRange: "N", click.types.FloatRange: "N"}
+    plain = {click.IntRange: "N", Number: "N"}
     return " " + (option.metavar or plain.get(type(option.type), option.make_metavar(context)))
 
 

@@ -312,8 +312,10 @@ def test_a_source_that_is_written_to_all_the_time_is_up_to_date_once_it_rests(
         with monkeypatch.context() as patch:
             patch.setattr(client, "JobClient", partial(JobClient, event_listeners=[Busy()]))
             up_to_date(job)
-        assert differences(job) == []
+        # A record may have vanished and come back while it was decided.
+        assert set(differences(job)) <= {"returned"}
         up_to_date(job)
+        assert differences(job) == []
         check_each_text_once(job)
 
 

@@ -38,6 +38,7 @@ from scripts.bench.corpus import generate
 from scripts.dev.local_mongod import LocalMongod
 from tests.support.bson_types import raw_ids, texts_as_records
 from tests.support.job import RAW, Job
+from tests.support.sync_cases import up_to_date
 
 KILLED = ("-m", "tests.support.kill_at_command")
 DECODED: CodecOptions[Any] = CodecOptions(tz_aware=True)
@@ -268,6 +269,12 @@ def a_record_is_inserted_behind_the_watermark(job: Job) -> None:
     job.source.insert_one({"_id": ObjectId("0" * 24), "data": "来得太早的标识，由一台停在过去的时钟写下。"})
 
 
+def a_record_that_had_vanished_is_back(job: Job) -> None:
+    first = job.source.find_one_and_delete({}, sort={"_id": 1})
+    up_to_date(job)
+    job.source.insert_one(first)
+
+
 def the_counters_are_wrong(job: Job) -> None:
     job.ledger("head").update_one({}, {"$inc": {"counts.near": 1}})
 
@@ -327,6 +334,7 @@ DIFFERENCES = [
     (a_row_of_exceptions_says_another_reason, {"row_differs"}),
     (a_record_is_decided_twice, {"decided_twice"}),
     (a_record_is_inserted_behind_the_watermark, {"undecided"}),
+    (a_record_that_had_vanished_is_back, {"returned"}),
     (the_counters_are_wrong, {"counters"}),
     (the_watermark_is_wrong, {"watermark"}),
     (a_plan_is_lost, {"plan_missing"}),
@@ -577,6 +585,21 @@ def test_records_that_a_filter_leaves_out_need_no_decision(job: Job) -> None:
 
     job.source.insert_one({"_id": 4.5, "lang": "zh", "text": "t"})
     assert kinds(verified(job)) == {"undecided": 1}
+
+
+def test_a_record_that_a_sync_found_vanished_and_that_is_back_is_named_until_a_sync_decides_it(
+    decided: Job,
+) -> None:
+    first = decided.source.find_one_and_delete({}, sort={"_id": 1})
+    up_to_date(decided)
+    assert kinds(verified(decided)) == {}
+    decided.source.insert_one(first)
+    decided.decide("run")
+
+    assert kinds(verified(decided)) == {"returned": 1}
+
+    up_to_date(decided)
+    assert kinds(verified(decided)) == {}
 
 
 def test_a_record_above_the_watermark_is_not_due_yet(decided: Job) -> None:

@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from dedup_job.cli import commands
 from tests.support.waiting import HANG_SECONDS, becomes
 
 
@@ -28,6 +32,24 @@ def test_a_command_that_fails_early_leaves_no_process_behind(tmp_path: Path) -> 
     assert b" dedup-job: set DEDUP_SOURCE_URI to the connection string" in said
     assert said.count(b"\n") == 1
     assert becomes(lambda: not of_session(process.pid)), of_session(process.pid)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("tune", "--at", "nan"),
+        ("evaluate", "--at", "nan", "labels.csv"),
+        ("list", "--min-similarity", "nan"),
+        ("list", "--max-similarity", "nan"),
+        ("run", "--max-docs-per-second", "nan"),
+        ("report", "--max-mb-per-second", "nan"),
+    ],
+)
+def test_nan_is_no_number_for_an_option(arguments: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(commands, arguments)
+
+    assert done.exit_code == 2
+    assert "'nan' is not a number" in done.output
 
 
 def of_session(number: int) -> list[str]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from math import inf
 from typing import Any
 
@@ -107,6 +108,12 @@ def test_a_slow_pace_still_moves() -> None:
     assert pace.records(1_000) == pace.nbytes(1_000) // 10 == 1
     pace.spend(1, 1_000)
     assert time.now == 200.0
+
+
+def test_at_a_rate_next_to_nothing_the_wait_is_one_that_the_system_can_wait() -> None:
+    time = Time()
+    Pace(Rates(records=1e-300), time.clock, time.pass_).spend(1, 1_000)
+    assert 1e8 < time.now < threading.TIMEOUT_MAX
 
 
 def test_without_rates_nothing_waits_and_batches_are_as_large_as_they_may_be() -> None:
