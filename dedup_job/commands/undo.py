@@ -55,9 +55,14 @@ def undo(context: Context, run: str, observe: Observe) -> UndoResult:
 
 def find_earlier_undo(context: Context, run: str) -> UndoResult | None:
     """Return the undo that has undone a run already, or None; raise UsageError if there is no such run."""
-    head = read_head(context)
-    row = context.ledger_reader().run(run)
-    if row is None and head.undo is None:
+    head, reader = read_head(context), context.ledger_reader()
+    row = reader.run(run)
+    # `runs` may have been restored from an older backup; then only the plans name the run.
+    if (
+        row is None
+        and head.undo is None
+        and all(link.run != run for link in reader.links(head.pending or head.last))
+    ):
         raise UsageError(f"the ledger knows no run {run!r}; {command_line('history')} lists them")
     if row and "undone" in row and head.undo is None:
         return UndoResult(row["undone_by"], run, already=True)

@@ -320,6 +320,22 @@ def test_a_half_done_undo_whose_row_is_gone_is_ended_and_all_is_looked_at_again(
     assert (head["undo"], head["covered"], head["next"]) == (None, None, 1)
 
 
+def test_a_run_whose_row_is_lost_is_undone_by_its_plans_and_all_is_looked_at_again(job: Job) -> None:
+    job.source.insert_many([{"_id": number, "text": OTHERS[number % 3]} for number in range(5)])
+    job.decide("backfill")
+    before = state(job)
+    job.source.insert_one({"_id": 5, "text": OTHERS[4]})
+    job.decide("run")
+    run = (job.ledger("runs").find_one_and_delete({}, sort=[("started", -1)]) or {})["_id"]
+
+    assert run in job.command("undo", run, "--dry-run").stdout
+    undone = job.command("undo", run, "--yes")
+
+    assert undone.returncode == 0, undone.stderr
+    assert state(job)["target"] == before["target"]
+    assert job.decide("run").counts.read == 1
+
+
 def test_records_that_were_altered_or_have_vanished_from_the_source_stay_and_are_listed(job: Job) -> None:
     job.source.insert_many(texts(0, 4))
     job.decide("backfill")
