@@ -55,6 +55,8 @@ from dedup_job.report.sync_results import OutdatedCounts, SyncResult, UpdateResu
 
 # Stored as the digest of an inserted record if none was inserted.
 NO_HASH = bytes(16)
+# Records that may have swapped unique values, at most.
+SWAPPED = 1_000
 
 
 def finish_interrupted(context: Context, consent: Consent = Consent()) -> Mapping[str, int]:
@@ -204,6 +206,39 @@ def bring_back(context: Context, ledger: Ledger, pages: Iterable[list[bytes]]) -
 
 
 @dataclass(slots=True)
+class _Swapped:
+    """Records that were not renewed, which may have swapped unique values with records of other plans.
+
+    They are renewed once more, all in one plan.  Only the first `SWAPPED` are, as they are kept in memory.
+    """
+
+    plans: list[Plan] = field(default_factory=list)
+    befores: list[Before] = field(default_factory=list)
+    raws: list[bytes] = field(default_factory=list)
+
+    def add(
+        self, plan: Plan, before: Before, current: Mapping[bytes, bytes], stay: Sequence[bytes]
+    ) -> Sequence[bytes]:
+        """Add records of a renewal that stay unchanged; return the ids for which there is no room."""
+        taken = stay[: SWAPPED - len(self.raws)]
+        if taken:
+            row_of = {raw_id: row for row, raw_id in enumerate(plan.ids)}
+            rows = [row_of[raw_id] for raw_id in taken]
+            part = plan.take(rows)
+            self.plans.append(part)
+            self.befores.append(Before(before.numbers[rows], before.hashes[rows], part.counts))
+            self.raws += [current[raw_id] for raw_id in taken]
+        return stay[len(taken) :]
+
+    def join(self) -> tuple[Plan, list[bytes], Before]:
+        """Return the plan of all, their raw records, and their earlier decisions."""
+        plan = Plan.join(self.plans)
+        numbers = np.concatenate([before.numbers for before in self.befores])
+        hashes = np.concatenate([before.hashes for before in self.befores])
+        return plan, self.raws, Before(numbers, hashes, plan.counts)
+
+
+@dataclass(slots=True)
 class UpdateRun:
     """The work of one update: decides outdated records again.
 
@@ -238,7 +273,7 @@ class UpdateRun:
             The number of records. A record whose text has changed since the comparison is left to the next
             sync.
         """
-        renewed = 0
+        renewed, swapped = 0, _Swapped()
         for plan_id, outdated in self.outdated.renewed.items():
             judged = self.ledger.plan(plan_id).plan
             rows = {judged.ids[row]: row for row in outdated.tolist()}
@@ -249,10 +284,15 @@ class UpdateRun:
                 plan = replace(old, hashes=digests(raws))
                 if len(plan):
                     before = Before(np.full(len(old), plan_id.number, np.uint32), old.hashes, old.counts)
-                    altered = self.ledger.renew(plan, raws, self.context.target, before)
-                    renewed += len(plan) - len(altered)
-                    self.stay.extend(altered)
+                    stay = self.ledger.renew(plan, raws, self.context.target, before)
+                    renewed += len(plan) - len(stay)
+                    self.stay.extend(swapped.add(plan, before, current, stay))
                     self.observe(Batch(plan.ids, raws), plan)
+        if swapped.plans:
+            plan, raws, before = swapped.join()
+            stay = self.ledger.renew(plan, raws, self.context.target, before)
+            renewed += len(plan) - len(stay)
+            self.stay.extend(stay)
         return renewed
 
     def decide_again(self, pages: Iterable[list[bytes]], past: PriorDecisions) -> Counts:

@@ -141,6 +141,8 @@ def _is_judged(plan: Plan, row: int, raw: bytes) -> bool:
 
 # Records that are removed from their earlier plans together.
 RECORDS_AT_ONCE = 500_000
+# Times that the records of a plan are replaced all at once, each time without the record that was refused.
+EXCHANGES = 20
 # Reason to leave a copy in the target: somebody changed it there.
 ALTERED = "altered"
 
@@ -172,6 +174,26 @@ def replace_kept(
         deadline()
         raise Unreachable("the target did not replace the records in time; run again")
     return {row: Verdict(Action.REFUSED, reason) for row, reason in refused.items()}
+
+
+def exchange_kept(
+    stored: StoredPlan, records: CurrentRecords, rows: Sequence[int], target: Target, deadline: Deadline
+) -> None:
+    """Replace earlier copies that the target refused to replace one by one, all at once.
+
+    Records may have swapped values of a unique index: each new version is refused while the other's old
+    version is there.  A record that is refused even so keeps its earlier copy.
+    """
+    due = _new_versions(stored, records, rows)
+    due = {row: due[row] for row in _split_copies(stored, due, target)[0]}
+    for _ in range(EXCHANGES):
+        # One record cannot have swapped a value with itself.
+        if len(due) < 2:
+            return
+        refused = target.exchange([*due.values()], deadline())
+        if refused is None:
+            return
+        del due[list(due)[refused]]
 
 
 def insert_missing(stored: StoredPlan, records: CurrentRecords, target: Target) -> None:

@@ -20,6 +20,7 @@ from dedup_job.ledger.apply_plan import (
     CurrentRecords,
     EarlierPlans,
     as_arriving,
+    exchange_kept,
     gone_keepers,
     insert_kept,
     insert_missing,
@@ -300,7 +301,9 @@ class Ledger(LeasedLedger):
             Ids of the records that stay unchanged in the target.
         """
         rows = stored.plan.rows(*COPYING_ACTIONS)
-        replace_kept(stored, records, rows, target, partial(self.deadline, stored.id))
+        deadline = partial(self.deadline, stored.id)
+        refused = replace_kept(stored, records, rows, target, deadline)
+        exchange_kept(stored, records, list(refused), target, deadline)
         insert_missing(stored, records, target)
         rows = rows_in_target(stored, target)
         self.check_places()

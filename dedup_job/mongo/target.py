@@ -10,6 +10,7 @@ from typing import Any
 
 from bson.raw_bson import RawBSONDocument
 from pymongo import ReplaceOne, UpdateOne, timeout
+from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError, WTimeoutError
 
@@ -23,6 +24,8 @@ from dedup_job.mongo.source import Source
 from dedup_job.records import RAW
 
 DUPLICATE_KEY = 11000
+# The answer of a standalone server to the first command of a transaction.
+NO_TRANSACTIONS = 20
 ID_KEY = {"_id": 1}
 # Time limit of one removal or replacement.
 REMOVAL_SECONDS = 15
@@ -172,6 +175,47 @@ class Target:
                 return record_errors(error)
         return []
 
+    def exchange(self, records: Sequence[bytes], before: datetime) -> int | None:
+        """Replace records that have each other's values of a unique index: all of them, or none.
+
+        A transaction takes the old versions out and inserts the new ones.  A standalone server has no
+        transactions, so there nothing is replaced.
+
+        Args:
+            records: The new raw records.
+            before: As in `remove`.
+
+        Returns:
+            The position of the record that the target refuses even so; None if it refuses none.
+        """
+        condition = {"$and": [selector(list(map(id_of, records))), {"$expr": {"$lt": ["$$NOW", before]}}]}
+        collection = self._collection.unretried
+
+        def write(session: ClientSession) -> int | None:
+            removed = collection.delete_many(condition, session=session).deleted_count
+            if removed < len(records):
+                # It is too late, or somebody has removed a record.
+                session.abort_transaction()
+                return None
+            try:
+                collection.insert_many(map(RawBSONDocument, records), session=session)
+            except BulkWriteError as error:
+                refused: int = record_errors(error)[0]["index"]
+                session.abort_transaction()
+                return refused
+            return None
+
+        def exchange_in_time() -> int | None:
+            with timeout(REMOVAL_SECONDS), self._collection.client.start_session() as session:
+                try:
+                    return session.with_transaction(write, write_concern=collection.write_concern)
+                except OperationFailure as error:
+                    if error.code == NO_TRANSACTIONS:
+                        return None
+                    raise
+
+        return self._collection.attempt(exchange_in_time)
+
     def _try_on_primary(self, record: bytes) -> str | None:
         """Try to insert a record, without waiting for a majority; return why the primary refuses it.
 
@@ -266,6 +310,10 @@ class SourceAsTarget(Target):
     def replace(self, records: Sequence[bytes], before: datetime) -> dict[int, str]:
         """No-op: the source has the new versions already."""
         return {}
+
+    def exchange(self, records: Sequence[bytes], before: datetime) -> int | None:
+        """No-op: the source has the new versions already."""
+        return None
 
 
 def _replacement(condition: Mapping[str, Any], raw: bytes) -> ReplaceOne[Any] | UpdateOne:

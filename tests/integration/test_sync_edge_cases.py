@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from pymongo import monitoring
+from pymongo import MongoClient, monitoring
 
 from dedup_job import config
 from dedup_job.commands import sync as syncing
@@ -18,6 +19,7 @@ from dedup_job.mongo import client
 from dedup_job.mongo.job_client import JobClient
 from dedup_job.pipeline import load_prior_decisions
 from dedup_job.pipeline.context import Context
+from scripts.dev.local_mongod import LocalMongod
 from tests.support.faulty_runs import install
 from tests.support.job import Job
 from tests.support.kill_in_process import commands_of, killed, killed_after_setting
@@ -212,6 +214,54 @@ def test_records_that_swap_a_value_that_is_unique_are_both_in_the_target(job: Jo
     )
     assert is_killed or (done.updated.counts.unique, done.updated.counts.refused) == (2, {})
     check_each_text_once(job)
+
+
+@pytest.mark.parametrize("batch_records", [1, 50])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_records_that_swap_a_unique_value_and_nothing_else_are_renewed_together(
+    job: Job, is_killed: bool, batch_records: int
+) -> None:
+    job.set("limits", batch_records=batch_records)
+    job.source.insert_many([{"_id": n, "text": OTHERS[n], "key": n} for n in range(8)])
+    job.decide("backfill")
+    job.target.create_index("key", unique=True)
+    job.target.insert_one({"_id": "foreign", "key": 99})
+    # 0 and 1 swap; 2, 3 and 4 hand theirs on in a ring; 5 wants a foreign record's, 6 wants that of 5.
+    for number, key in enumerate((1, 0, 3, 4, 2, 99, 5)):
+        job.source.update_one({"_id": number}, {"$set": {"key": key}})
+    if is_killed:
+        killed_after_setting("pending", lambda: up_to_date(job), times=2 if batch_records == 1 else 1)
+
+    done = up_to_date(job)
+
+    keys = {record["_id"]: record["key"] for record in job.target.find()}
+    assert keys == {0: 1, 1: 0, 2: 3, 3: 4, 4: 2, 5: 5, 6: 6, 7: 7, "foreign": 99}
+    assert done.exit_code == 3
+    assert sorted(map(repr, job.source.find({"_id": {"$lt": 5}}))) == sorted(
+        map(repr, job.target.find({"_id": {"$lt": 5}}))
+    )
+    assert job.ledger("plans").count_documents({"mode": "renew"}) == 0
+    job.target.delete_one({"_id": "foreign"})
+    assert up_to_date(job).exit_code == 0
+    assert differences(job) == []
+
+
+def test_records_that_swap_a_unique_value_keep_their_old_versions_on_a_standalone_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LocalMongod(replica_set=False) as server, MongoClient[Any](server.uri) as mongo:
+        monkeypatch.setenv("DEDUP_SOURCE_URI", server.uri)
+        job = Job(mongo["swapped"], server.uri, tmp_path)
+        job.source.insert_many([{"_id": n, "text": OTHERS[n], "key": n} for n in range(2)])
+        job.decide("backfill")
+        job.target.create_index("key", unique=True)
+        for number in range(2):
+            job.source.update_one({"_id": number}, {"$set": {"key": 1 - number}})
+
+        assert up_to_date(job).exit_code == 3
+
+        assert [record["key"] for record in job.target.find().sort("_id")] == [0, 1]
+        assert due(job)["renew"] == 2
 
 
 def test_fields_with_a_dollar_are_brought_up_to_date(job: Job) -> None:
