@@ -257,20 +257,18 @@ class AuditDatabase:
 
     def enter_undecided(self, table: str, ids: Iterable[bytes]) -> None:
         """Add the given ids that the ledger did not decide."""
-        with _name_errors():
-            self._file.executemany(
-                f"INSERT OR IGNORE INTO {table} "
-                "SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM decided WHERE id = ?1 AND times)",
-                ((as_key(raw_id),) for raw_id in ids),
-            )
+        self._enter_if(table, ids, "NOT EXISTS (SELECT 1 FROM decided WHERE id = ?1 AND times)")
 
     def enter_returned(self, ids: Iterable[bytes]) -> None:
         """Add the given ids whose record had vanished from the source by the last decision on it."""
+        has_vanished = f"action = {VANISHED.action:d} AND reason = '{VANISHED.reason}'"
+        self._enter_if("returned", ids, f"EXISTS (SELECT 1 FROM decided WHERE id = ?1 AND {has_vanished})")
+
+    def _enter_if(self, table: str, ids: Iterable[bytes], condition: str) -> None:
+        """Add the given ids for which a condition on `?1` is true."""
         with _name_errors():
             self._file.executemany(
-                "INSERT OR IGNORE INTO returned SELECT ?1 "
-                f"WHERE EXISTS (SELECT 1 FROM decided WHERE id = ?1 AND action = {VANISHED.action:d} "
-                f"AND reason = '{VANISHED.reason}')",
+                f"INSERT OR IGNORE INTO {table} SELECT ?1 WHERE {condition}",
                 ((as_key(raw_id),) for raw_id in ids),
             )
 

@@ -17,6 +17,8 @@ from dedup_job.errors import UsageError
 class Number(click.FloatRange):
     """A number in a range; NaN, which every comparison lets through, is refused."""
 
+    name = "number"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Convert a value, or fail with a usage error."""
         number: float = super().convert(value, param, ctx)

@@ -54,6 +54,7 @@ PAIRS: dict[str, tuple[Any, Any, str, str, Any]] = {
 }
 
 
+# The kinds that differ most in how they are written; the others are tried in the long tests.
 SHORT = ("control", "document", "ObjectId")
 
 
