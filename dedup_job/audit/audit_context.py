@@ -10,8 +10,7 @@ from bson import decode_iter
 
 from dedup_job.audit.independent_plan_reader import AuditedPlan, DamagedPlan, read_plan_document
 from dedup_job.audit.sqlite_store import AuditDatabase
-from dedup_job.errors import ConfigError, LeaseHeld, StateError
-from dedup_job.ledger.compatibility import check_filter, check_fits, check_places, check_whole
+from dedup_job.errors import LeaseHeld, StateError
 from dedup_job.ledger.head import Head, Holder
 from dedup_job.ledger.overrides import Override
 from dedup_job.ledger.plan_format import PlanId
@@ -20,7 +19,7 @@ from dedup_job.ledger.record_rows import row_keys
 from dedup_job.mongo.ids import id_of, portions, selector
 from dedup_job.mongo.pages import Pages
 from dedup_job.mongo.retrying_collection import RetryingCollection
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.context import Context, require_head
 from dedup_job.records import digest
 from dedup_job.report.progress import Advance
 
@@ -122,7 +121,7 @@ def open_audit(context: Context, book: AuditDatabase, advance: Advance) -> Audit
         LeaseHeld: If a run is in progress: its unfinished work would look like differences.
     """
     reader = AuditReader(*context.ledger_place)
-    head = read_fitting_head(context, reader)
+    head = require_head(context, reader)
     if reader.is_worked_on(head):
         raise LeaseHeld("a run is in progress on this target; verify when it has finished")
     book.begin(_digest_of_state(context, head))
@@ -134,29 +133,6 @@ def check_unmoved(audit: AuditSession) -> None:
     now, then = audit.reader.head(), audit.head
     if now is None or (now.fence, now.last, now.pending) != (then.fence, then.last, then.pending):
         raise LeaseHeld("a run changed this target during the verification; verify again")
-
-
-def read_fitting_head(context: Context, reader: LedgerReader, settles: bool = False) -> Head:
-    """Return the state of the ledger.
-
-    Args:
-        context: The open connections.
-        reader: The ledger.
-        settles: Whether the command finishes an interrupted replacement of keepers itself.
-
-    Raises:
-        ConfigError: If there is none, or it belongs to other settings.
-        StateError: If an undo is unfinished, or a collection was dropped or replaced.
-    """
-    head = reader.head()
-    if head is None:
-        raise ConfigError(f"[target]: {context.target_name} has no ledger; nothing was decided for it yet")
-    origin = context.origin
-    check_fits(head, origin)
-    check_filter(head, origin)
-    check_places(head, origin)
-    check_whole(head, settles)
-    return head
 
 
 def hash_records(records: Iterable[bytes]) -> list[tuple[bytes, bytes]]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dedup_job.audit.audit_context import hash_records, read_fitting_head
+from dedup_job.audit.audit_context import hash_records
 from dedup_job.commands.mark import check_field_name
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.overrides import Override, copies
@@ -16,7 +16,7 @@ from dedup_job.mongo.archive import Archive
 from dedup_job.mongo.ids import IdSet
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Source
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.context import Context, require_head
 from dedup_job.records import NIGHTLY, OUTSIDE_SOURCE, VANISHED, Action, Plan
 from dedup_job.report.id_samples import AffectedRecords
 from dedup_job.report.progress import Advance
@@ -65,7 +65,7 @@ def changes(context: Context, content: bool, advance: Advance) -> ChangesResult:
     """
     started = time.monotonic()
     reader = context.ledger_reader()
-    head = read_fitting_head(context, reader)
+    head = require_head(context, reader)
     check_field_name(context, head)
     compared = Comparison(changed=AffectedRecords() if content else None)
     archive = context.archive_of(head)

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from dedup_job import __version__
 from dedup_job.analysis.forecast import Forecast
-from dedup_job.commands.dry_run import read_checked_head
 from dedup_job.commands.estimate import estimate
 from dedup_job.commands.status import describe_lease
 from dedup_job.config import Settings
@@ -26,7 +25,7 @@ from dedup_job.mongo.connection_string import read_address
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.server import COPY_INDEXES, NEEDS, RUN, Rights, Server, Users, free_bytes
-from dedup_job.pipeline.context import Context, first_records
+from dedup_job.pipeline.context import Context, find_head, first_records
 from dedup_job.pipeline.fork_server import fork_server
 from dedup_job.pipeline.guards import FIRST_RECORDS, UncheckedGuard, stop_run
 from dedup_job.pipeline.process_memory import available_bytes
@@ -336,7 +335,7 @@ def _warn_of_expiry(checks: CheckRunner, target: RetryingCollection) -> None:
 def _check_ledger(checks: CheckRunner, context: Context) -> Head | None:
     """Return the state of the ledger; raise the error that a run would end with."""
     reader = context.ledger_reader()
-    head = read_checked_head(context, reader, Consent())
+    head = find_head(context, reader, Consent())
     context.check_no_foreign_records(head)
     if head is None:
         copies = f"; {context.target_name} is empty or does not exist" if context.target.holds_copies else ""

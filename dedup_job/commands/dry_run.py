@@ -6,14 +6,14 @@ import sqlite3
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dedup_job.commands.backfill_and_run import plan_adoption
 from dedup_job.commands.status import expected_records
 from dedup_job.fingerprint.preference_ranks import pack_rank
 from dedup_job.index.digest_index import DigestIndex
-from dedup_job.ledger.compatibility import Consent, check_filter, check_fits, check_places, check_whole
+from dedup_job.ledger.compatibility import Consent
 from dedup_job.ledger.earlier_decisions_on_disk import named_storage_errors
 from dedup_job.ledger.head import Head
 from dedup_job.ledger.reader import LedgerReader
@@ -23,7 +23,7 @@ from dedup_job.mongo.pages import Window
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import ReadOnlyTarget, Target
 from dedup_job.pipeline import job
-from dedup_job.pipeline.context import Context, first_records
+from dedup_job.pipeline.context import Context, find_head, first_records
 from dedup_job.pipeline.guards import Guards, InterruptedCounts, PreferGuard, WarningList, check_first_records
 from dedup_job.pipeline.job import Observe, make_plan
 from dedup_job.pipeline.load_prior_decisions import (
@@ -195,7 +195,7 @@ def dry_run(
         ConfigError: If the target holds records from outside the job, and they are not to be adopted.
     """
     reader = context.ledger_reader()
-    head = None if options.fresh else read_checked_head(context, reader, options.consent)
+    head = None if options.fresh else find_head(context, reader, options.consent)
     if not (options.fresh or options.adopt):
         context.check_no_foreign_records(head)
     mode = due_mode(options, head)
@@ -254,25 +254,6 @@ def dry_run(
         adopted=sum(map(len, adopted)),
         replaced=replaced,
     )
-
-
-def read_checked_head(context: Context, reader: LedgerReader, consent: Consent) -> Head | None:
-    """Return the state of the ledger that a run would start from; None where there is no ledger.
-
-    Raises:
-        ConfigError: If the settings do not fit the ledger, and `consent` does not accept the difference.
-        StateError: If the ledger cannot be continued, as after an interrupted undo.
-    """
-    head = reader.head()
-    if head is None:
-        return None
-    origin = context.origin
-    check_fits(head, origin)
-    check_filter(head, origin, consent)
-    check_whole(head, settles=True)
-    check_places(head, origin, consent)
-    # A run forgets the time of the last full scan when a person accepts a new filter or collection.
-    return replace(head, looked=None) if consent.filter or consent.moved else head
 
 
 def expected_reads(context: Context, options: DryRun) -> int | None:

@@ -11,7 +11,6 @@ from itertools import takewhile
 import numpy as np
 import numpy.typing as npt
 
-from dedup_job.audit.audit_context import read_fitting_head
 from dedup_job.commands.changes import Comparison, OutdatedRows, compare_plans
 from dedup_job.commands.mark import check_field_name
 from dedup_job.ledger.earlier_decisions_on_disk import EarlierDecision, EarlierDecisions
@@ -19,7 +18,7 @@ from dedup_job.ledger.overrides import copies
 from dedup_job.ledger.plan_format import PlanColumns, PlanId, StoredPlan
 from dedup_job.mongo.ids import IdSet, with_equals
 from dedup_job.mongo.pages import Window
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.context import Context, require_head
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.records import (
     ADOPT,
@@ -128,7 +127,7 @@ def compare_with_source(context: Context, advance: Advance) -> SourceComparison:
     """
     started = time.monotonic()
     reader = context.ledger_reader()
-    head = read_fitting_head(context, reader)
+    head = require_head(context, reader)
     check_field_name(context, head)
     # An adoption comes before anything else, so its plans are the first.
     plans_of_adoption = takewhile(lambda stored: stored.mode == ADOPT, reader.plans(head))

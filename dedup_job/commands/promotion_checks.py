@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from dedup_job.audit.audit_context import AuditReader, read_fitting_head
+from dedup_job.audit.audit_context import AuditReader
 from dedup_job.command_line import command_line
 from dedup_job.commands.changes import Comparison, changes, compare_plans
 from dedup_job.commands.verify import verify
@@ -29,7 +29,7 @@ from dedup_job.mongo.retrying_collection import RetryingCollection
 from dedup_job.mongo.server import Rights
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.context import Context, require_head
 from dedup_job.records import CONFLICT, VANISHED
 from dedup_job.report.change_source_results import PromotePreview
 from dedup_job.report.id_samples import AffectedRecords
@@ -182,7 +182,7 @@ def check_promote(pair: Pair, options: PromoteOptions, advance: Advance) -> Inte
     kept_as = f"{pair.place}_before" if options.keep_as is None else options.keep_as
     with Context(pair.settings) as context:
         _check_servers(pair, context)
-        head = read_fitting_head(context, pair.reader)
+        head = require_head(context, pair.reader)
         _check_ledger(pair, head)
         pair.renamer.check_name(kept_as, "--keep-as")
         if options.keep_as is not None:

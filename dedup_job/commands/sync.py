@@ -10,7 +10,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from dedup_job.audit.audit_context import read_fitting_head
 from dedup_job.commands.backfill_and_run import decide
 from dedup_job.commands.outdated_decisions import OutdatedDecisions, SourceComparison
 from dedup_job.errors import LeaseHeld
@@ -24,7 +23,7 @@ from dedup_job.ledger.run_history import RunId
 from dedup_job.mongo.pages import Window
 from dedup_job.mongo.spilled_id_list import IdList
 from dedup_job.pipeline import job
-from dedup_job.pipeline.context import Context
+from dedup_job.pipeline.context import Context, require_head
 from dedup_job.pipeline.fingerprint_workers import FingerprintWorkers
 from dedup_job.pipeline.guards import FailureGuard, WarningList, check_vanished, stop_run
 from dedup_job.pipeline.job import Observe
@@ -68,7 +67,7 @@ def finish_interrupted(context: Context, consent: Consent = Consent()) -> Mappin
     Raises:
         LeaseHeld: If another run is in progress.
     """
-    head = read_fitting_head(context, context.ledger_reader(), settles=True)
+    head = require_head(context, context.ledger_reader(), settles=True)
     if head.pending is None and head.lease is None and head.unsettled is None:
         return {}
     check_rights_to_replace(context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from math import inf
@@ -14,7 +15,14 @@ from dedup_job.errors import ConfigError, StateError, exit_code_of
 from dedup_job.fingerprint.recipe import Recipe
 from dedup_job.index.texts_and_keepers import KeeperRefetch, Keepers
 from dedup_job.ledger.commit import Ledger
-from dedup_job.ledger.compatibility import Consent, unfinished_promotion
+from dedup_job.ledger.compatibility import (
+    Consent,
+    check_filter,
+    check_fits,
+    check_places,
+    check_whole,
+    unfinished_promotion,
+)
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.run_history import RunId
@@ -393,3 +401,45 @@ def first_records(batches: Iterable[Batch], limit: int | None) -> Iterator[Batch
             return
         yield batch
         remaining = remaining and remaining - len(batch)
+
+
+def require_head(context: Context, reader: LedgerReader, settles: bool = False) -> Head:
+    """Return the state of the ledger, which must be there and fit the settings.
+
+    Args:
+        context: The open connections.
+        reader: The ledger.
+        settles: Whether the command finishes an interrupted replacement of keepers itself.
+
+    Raises:
+        ConfigError: If there is none, or it belongs to other settings.
+        StateError: If an undo is unfinished, or a collection was dropped or replaced.
+    """
+    head = reader.head()
+    if head is None:
+        raise ConfigError(f"[target]: {context.target_name} has no ledger; nothing was decided for it yet")
+    origin = context.origin
+    check_fits(head, origin)
+    check_filter(head, origin)
+    check_places(head, origin)
+    check_whole(head, settles)
+    return head
+
+
+def find_head(context: Context, reader: LedgerReader, consent: Consent) -> Head | None:
+    """Return the state of the ledger that a run would start from; None where there is no ledger.
+
+    Raises:
+        ConfigError: If the settings do not fit the ledger, and `consent` does not accept the difference.
+        StateError: If the ledger cannot be continued, as after an interrupted undo.
+    """
+    head = reader.head()
+    if head is None:
+        return None
+    origin = context.origin
+    check_fits(head, origin)
+    check_filter(head, origin, consent)
+    check_whole(head, settles=True)
+    check_places(head, origin, consent)
+    # A run forgets the time of the last full scan when a person accepts a new filter or collection.
+    return replace(head, looked=None) if consent.filter or consent.moved else head
