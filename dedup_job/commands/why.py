@@ -34,7 +34,7 @@ def why(context: Context, given: str) -> dict[str, Any]:
     answer, row = _find_row(context, ids)
     plan_and_row = _search_plans(context, ids) if row is None else _find_plan_of_row(context, row)
     if row is None and plan_and_row is not None:
-        answer = _describe_plan(*plan_and_row)
+        answer = _describe_plan(context, *plan_and_row)
     elif row is None:
         answer = _describe_undecided(context, find_record(context, given))
     raws = {record.place: record.raw for record in records}
@@ -106,12 +106,17 @@ def _find_plan_of_row(context: Context, row: bytes) -> tuple[StoredPlan, int] | 
     return None
 
 
-def _describe_plan(stored: StoredPlan, row: int) -> dict[str, Any]:
+def _describe_plan(context: Context, stored: StoredPlan, row: int) -> dict[str, Any]:
     """Return a plan's decision on a record, as JSON values."""
     verdict = stored.plan.verdicts[row]
+    match = verdict.match
+    # A dropped record whose row somebody deleted from the ledger.
+    similar = {} if match is None else {"distance": match.distance, "similarity": match.similarity}
     return {
         "id": extended(stored.plan.ids[row]),
         "verdict": verdict.action.name.lower(),
+        **({} if match is None else _describe_keeper(context, match.keeper)),
+        **similar,
         "reason": verdict.reason or None,
         "run": stored.run,
         "mode": stored.mode,

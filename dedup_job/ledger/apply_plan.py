@@ -141,6 +141,9 @@ def _is_judged(plan: Plan, row: int, raw: bytes) -> bool:
 
 # Records that are removed from their earlier plans together.
 RECORDS_AT_ONCE = 500_000
+# Times that a replacement is tried, each as long as the lease lasts: the transaction of a killed run keeps
+# others from its records for a minute.
+REPLACEMENTS = 4
 # Times that the records of a plan are replaced all at once, each time without the record that was refused.
 EXCHANGES = 20
 # Reason to leave a copy in the target: somebody changed it there.
@@ -163,15 +166,16 @@ def replace_kept(
     Raises:
         Unreachable: If the target did not replace the records before the deadline.
     """
-    due = _new_versions(stored, records, rows)
-    due = {row: due[row] for row in _split_copies(stored, due, target)[0]}
-    if not due:
-        return {}
-    places = list(due)
-    refused = {places[place]: reason for place, reason in target.replace([*due.values()], deadline()).items()}
-    if _split_copies(stored, due.keys() - refused.keys(), target)[0]:
+    versions = _new_versions(stored, records, rows)
+    refused = dict[int, str]()
+    for _ in range(REPLACEMENTS):
+        due = _split_copies(stored, versions.keys() - refused.keys(), target)[0]
+        if not due:
+            return {row: Verdict(Action.REFUSED, reason) for row, reason in refused.items()}
         # This raises if another run has taken the lease.
-        deadline()
+        answer = target.replace([versions[row] for row in due], deadline())
+        refused |= {due[place]: reason for place, reason in answer.items()}
+    if _split_copies(stored, versions.keys() - refused.keys(), target)[0]:
         raise Unreachable("the target did not replace the records in time; run again")
     return {row: Verdict(Action.REFUSED, reason) for row, reason in refused.items()}
 
@@ -298,7 +302,7 @@ class EarlierPlans:
         Only rows of those plans' runs are deleted, so rows of later runs stay.
         """
         ids = self._by_number(stored, range(len(stored.plan)))
-        self._delete_rows(stored.plan.ids, self._runs(ids))
+        self._delete_rows(stored, self._runs(ids))
         for number, some in ids.items():
             self._rewrite(number, partial(StoredPlan.without, ids=some))
 
@@ -346,13 +350,16 @@ class EarlierPlans:
             ids[int(stored.before.numbers[row])].add(stored.plan.ids[row])
         return ids
 
-    def _delete_rows(self, ids: Sequence[bytes], runs: Sequence[str]) -> None:
+    def _delete_rows(self, stored: StoredPlan, runs: Sequence[str]) -> None:
         """Delete the rows on earlier decisions; overrides stay valid for the new decision."""
-        by_runs = {"run": {"$in": runs}}
+        # The plan's own rows are there already.  The earlier decision may be of the same run, which decides
+        # again what the target refused because of a unique index.
+        others = [run for run in runs if run != stored.run]
+        earlier = {"$or": [{"run": {"$in": others}}, {"run": stored.run, "at": {"$lt": stored.at}}]}
         restored = {"action": KEEP, "dropped.run": {"$in": runs}}
-        for some in portions(row_keys(ids)):
+        for some in portions(row_keys(stored.plan.ids)):
             for name in ("dropped", "exceptions"):
-                rows = {"$and": [selector(some), by_runs]}
+                rows = {"$and": [selector(some), earlier]}
                 self.collection(name).delete_many(rows)
             words = {"$and": [selector(some), restored]}
             passed = {"$set": {"action": PASS}}

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -62,6 +62,8 @@ class Ledger(LeasedLedger):
     """A ledger that commits plans."""
 
     _number = -1
+    # The time of the last plan.
+    _accepted = datetime.min.replace(tzinfo=UTC)
 
     def recover(self, source: Source, target: Target, settles: bool = False) -> Head:
         """Apply the plan that a killed run left pending, and delete plans that were never accepted.
@@ -166,12 +168,14 @@ class Ledger(LeasedLedger):
         """Store a plan, and make it the pending plan; before that, wait for secondaries that lag."""
         self.settle()
         self.wait_for_secondaries()
+        # The rows of a run's plans are told apart by it, in the server's milliseconds.
+        self._accepted = max(datetime.now(UTC), self._accepted + timedelta(milliseconds=1))
         stored = StoredPlan(
             id=PlanId(self.current_head.next, self.current_head.fence),
             previous=self.current_head.last,
             run=self.run_id.name,
             mode=mode,
-            at=datetime.now(UTC),
+            at=self._accepted,
             plan=plan,
             before=before,
         )

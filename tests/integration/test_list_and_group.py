@@ -435,3 +435,16 @@ def test_restored_records_are_carried_to_a_new_target(few: Job) -> None:
     done = restored_from(few, few.folder / "ids")
     assert done.returncode == 0, done.stderr
     assert few.database["unique_new"].count_documents({"_id": {"$in": ["id 1", "id 2"]}}) == 2
+
+
+def test_why_knows_a_duplicate_whose_row_was_deleted_from_the_ledger(few: Job) -> None:
+    row = few.ledger("dropped").find_one_and_delete({"_id": "id 1"})
+    assert row is not None
+
+    done = called(few, "why", "id 1")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith('"id 1": duplicate')
+    assert str(row["keeper"]) in done.stdout
+    answer = json.loads(called(few, "why", "id 1", "--json").stdout)
+    assert (answer["keeper"], answer["reason"]) == (row["keeper"], row["reason"])

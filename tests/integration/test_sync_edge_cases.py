@@ -217,6 +217,31 @@ def test_records_that_swap_a_value_that_is_unique_are_both_in_the_target(job: Jo
 
 
 @pytest.mark.parametrize("batch_records", [1, 50])
+@pytest.mark.parametrize("last", ["free", "taken"])
+def test_a_record_that_is_refused_and_decided_again_by_the_same_sync_has_its_row(
+    job: Job, batch_records: int, last: str
+) -> None:
+    job.set("limits", batch_records=batch_records)
+    job.source.insert_many([{"_id": n, "text": OTHERS[n], "key": n} for n in range(4)])
+    job.decide("backfill")
+    job.target.create_index("key", unique=True)
+    # 0 is refused until 1 has another value. By then 2 is kept with the same text, or 3 has the value.
+    text = OTHERS[5] if last == "free" else OTHERS[6]
+    job.source.update_one({"_id": 0}, {"$set": {"text": OTHERS[5], "key": 1}})
+    job.source.update_one({"_id": 1}, {"$set": {"text": OTHERS[7], "key": 9}})
+    job.source.update_one({"_id": 2}, {"$set": {"text": text}})
+    if last == "taken":
+        job.target.insert_one({"_id": "foreign", "key": 8})
+        job.source.update_one({"_id": 3}, {"$set": {"text": OTHERS[8], "key": 8}})
+
+    up_to_date(job)
+
+    assert differences(job) == ([] if last == "free" else ["foreign"])
+    assert dropped(job) == ({0: 2} if last == "free" else {})
+    assert exceptions(job) == ({} if last == "free" else {3: ("refused", "unique_index")})
+
+
+@pytest.mark.parametrize("batch_records", [1, 50])
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_records_that_swap_a_unique_value_and_nothing_else_are_renewed_together(
     job: Job, is_killed: bool, batch_records: int
