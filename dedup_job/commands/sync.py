@@ -54,8 +54,8 @@ from dedup_job.report.sync_results import OutdatedCounts, SyncResult, UpdateResu
 
 # Stored as the digest of an inserted record if none was inserted.
 NO_HASH = bytes(16)
-# Records that may have swapped unique values, at most.
-SWAPPED = 1_000
+# Records that may have swapped unique values, at most, and their bytes.
+SWAPPED, SWAPPED_BYTES = 1_000, 64 << 20
 
 
 def finish_interrupted(context: Context, consent: Consent = Consent()) -> Mapping[str, int]:
@@ -208,26 +208,31 @@ def bring_back(context: Context, ledger: Ledger, pages: Iterable[list[bytes]]) -
 class _Swapped:
     """Records that were not renewed, which may have swapped unique values with records of other plans.
 
-    They are renewed once more, all in one plan.  Only the first `SWAPPED` are, as they are kept in memory.
+    They are renewed once more, all in one plan, as far as there is room for them in memory.
     """
 
     plans: list[Plan] = field(default_factory=list)
     befores: list[Before] = field(default_factory=list)
     raws: list[bytes] = field(default_factory=list)
+    size: int = 0
 
     def add(
         self, plan: Plan, before: Before, current: Mapping[bytes, bytes], stay: Sequence[bytes]
     ) -> Sequence[bytes]:
         """Add records of a renewal that stay unchanged; return the ids for which there is no room."""
-        taken = stay[: SWAPPED - len(self.raws)]
-        if taken:
-            row_of = {raw_id: row for row, raw_id in enumerate(plan.ids)}
-            rows = [row_of[raw_id] for raw_id in taken]
+        row_of = {raw_id: row for row, raw_id in enumerate(plan.ids)}
+        rows = list[int]()
+        for raw_id in stay:
+            self.size += len(current[raw_id])
+            if self.size > SWAPPED_BYTES or len(self.raws) == SWAPPED:
+                break
+            rows.append(row_of[raw_id])
+            self.raws.append(current[raw_id])
+        if rows:
             part = plan.take(rows)
             self.plans.append(part)
             self.befores.append(Before(before.numbers[rows], before.hashes[rows], part.counts))
-            self.raws += [current[raw_id] for raw_id in taken]
-        return stay[len(taken) :]
+        return stay[len(rows) :]
 
     def join(self) -> tuple[Plan, list[bytes], Before]:
         """Return the plan of all, their raw records, and their earlier decisions."""

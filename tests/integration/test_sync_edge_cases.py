@@ -271,6 +271,26 @@ def test_records_that_swap_a_unique_value_and_nothing_else_are_renewed_together(
     assert differences(job) == []
 
 
+@pytest.mark.parametrize("limit", ["SWAPPED", "SWAPPED_BYTES"])
+def test_records_that_swapped_values_and_for_which_there_is_no_room_stay_and_are_named(
+    job: Job, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(syncing, limit, 3 if limit == "SWAPPED" else 0)
+    job.set("limits", batch_records=1)
+    job.source.insert_many([{"_id": n, "text": OTHERS[n], "key": n} for n in range(4)])
+    job.decide("backfill")
+    job.target.create_index("key", unique=True)
+    for number in range(4):
+        job.source.update_one({"_id": number}, {"$set": {"key": number ^ 1}})
+
+    done = up_to_date(job)
+
+    keys = [record["key"] for record in job.target.find().sort("_id")]
+    assert keys == ([1, 0, 2, 3] if limit == "SWAPPED" else [0, 1, 2, 3])
+    assert done.updated is not None
+    assert len(done.updated.stay) == (2 if limit == "SWAPPED" else 4)
+
+
 def test_records_that_swap_a_unique_value_keep_their_old_versions_on_a_standalone_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
