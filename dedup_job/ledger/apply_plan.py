@@ -167,16 +167,15 @@ def replace_kept(
         Unreachable: If the target did not replace the records before the deadline.
     """
     versions = _new_versions(stored, records, rows)
-    refused = dict[int, str]()
-    for _ in range(REPLACEMENTS):
-        due = _split_copies(stored, versions.keys() - refused.keys(), target)[0]
-        if not due:
-            return {row: Verdict(Action.REFUSED, reason) for row, reason in refused.items()}
+    refused, tries = dict[int, str](), 0
+    while due := _split_copies(stored, versions.keys() - refused.keys(), target)[0]:
         # This raises if another run has taken the lease.
-        answer = target.replace([versions[row] for row in due], deadline())
+        before = deadline()
+        if tries == REPLACEMENTS:
+            raise Unreachable("the target did not replace the records in time; run again")
+        answer = target.replace([versions[row] for row in due], before)
         refused |= {due[place]: reason for place, reason in answer.items()}
-    if _split_copies(stored, versions.keys() - refused.keys(), target)[0]:
-        raise Unreachable("the target did not replace the records in time; run again")
+        tries += 1
     return {row: Verdict(Action.REFUSED, reason) for row, reason in refused.items()}
 
 

@@ -168,7 +168,8 @@ class Ledger(LeasedLedger):
         """Store a plan, and make it the pending plan; before that, wait for secondaries that lag."""
         self.settle()
         self.wait_for_secondaries()
-        # The rows of a run's plans are told apart by it, in the server's milliseconds.
+        # Later than the plan before it, in the server's milliseconds: rows of one run are distinguished by
+        # the time of their plan.
         self._accepted = max(datetime.now(UTC), self._accepted + timedelta(milliseconds=1))
         stored = StoredPlan(
             id=PlanId(self.current_head.next, self.current_head.fence),

@@ -216,15 +216,19 @@ def test_records_that_swap_a_value_that_is_unique_are_both_in_the_target(job: Jo
     check_each_text_once(job)
 
 
+def decide_with_unique_keys(job: Job, records: int) -> None:
+    job.source.insert_many([{"_id": n, "text": OTHERS[n], "key": n} for n in range(records)])
+    job.decide("backfill")
+    job.target.create_index("key", unique=True)
+
+
 @pytest.mark.parametrize("batch_records", [1, 50])
 @pytest.mark.parametrize("last", ["free", "taken"])
 def test_a_record_that_is_refused_and_decided_again_by_the_same_sync_has_its_row(
     job: Job, batch_records: int, last: str
 ) -> None:
     job.set("limits", batch_records=batch_records)
-    job.source.insert_many([{"_id": n, "text": OTHERS[n], "key": n} for n in range(4)])
-    job.decide("backfill")
-    job.target.create_index("key", unique=True)
+    decide_with_unique_keys(job, 4)
     # 0 is refused until 1 has another value. By then 2 is kept with the same text, or 3 has the value.
     text = OTHERS[5] if last == "free" else OTHERS[6]
     job.source.update_one({"_id": 0}, {"$set": {"text": OTHERS[5], "key": 1}})
@@ -247,9 +251,7 @@ def test_records_that_swap_a_unique_value_and_nothing_else_are_renewed_together(
     job: Job, is_killed: bool, batch_records: int
 ) -> None:
     job.set("limits", batch_records=batch_records)
-    job.source.insert_many([{"_id": n, "text": OTHERS[n], "key": n} for n in range(8)])
-    job.decide("backfill")
-    job.target.create_index("key", unique=True)
+    decide_with_unique_keys(job, 8)
     job.target.insert_one({"_id": "foreign", "key": 99})
     # 0 and 1 swap; 2, 3 and 4 hand theirs on in a ring; 5 wants a foreign record's, 6 wants that of 5.
     for number, key in enumerate((1, 0, 3, 4, 2, 99, 5)):
@@ -277,9 +279,7 @@ def test_records_that_swapped_values_and_for_which_there_is_no_room_stay_and_are
 ) -> None:
     monkeypatch.setattr(syncing, limit, 3 if limit == "SWAPPED" else 0)
     job.set("limits", batch_records=1)
-    job.source.insert_many([{"_id": n, "text": OTHERS[n], "key": n} for n in range(4)])
-    job.decide("backfill")
-    job.target.create_index("key", unique=True)
+    decide_with_unique_keys(job, 4)
     for number in range(4):
         job.source.update_one({"_id": number}, {"$set": {"key": number ^ 1}})
 
@@ -297,9 +297,7 @@ def test_records_that_swap_a_unique_value_keep_their_old_versions_on_a_standalon
     with LocalMongod(replica_set=False) as server, MongoClient[Any](server.uri) as mongo:
         monkeypatch.setenv("DEDUP_SOURCE_URI", server.uri)
         job = Job(mongo["swapped"], server.uri, tmp_path)
-        job.source.insert_many([{"_id": n, "text": OTHERS[n], "key": n} for n in range(2)])
-        job.decide("backfill")
-        job.target.create_index("key", unique=True)
+        decide_with_unique_keys(job, 2)
         for number in range(2):
             job.source.update_one({"_id": number}, {"$set": {"key": 1 - number}})
 
