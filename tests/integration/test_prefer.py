@@ -62,7 +62,7 @@ def check(job: Job) -> None:
 
 
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
-@pytest.mark.parametrize("nights", [1, 4])
+@pytest.mark.parametrize("nights", [pytest.param(1, marks=pytest.mark.long), 4])
 def test_backfill_and_nightly_runs_keep_what_keep_first_keeps_of_the_sorted_records(
     preferring: Job, rules: list[Any], nights: int
 ) -> None:

@@ -13,8 +13,10 @@ from bson import Binary, Int64, ObjectId
 from bson.json_util import dumps
 from markupsafe import escape
 
+from tests.support.console import Console
+from tests.support.inline_engine import without_workers
 from tests.support.job import Job
-from tests.support.text_pairs import LONG
+from tests.support.undo_cases import OTHERS
 
 # A keeper and its near duplicate, as they are shown in text and as they are in JSON.
 OBJECT_ID = "0123456789abcdef01234567"
@@ -54,44 +56,59 @@ PAIRS: dict[str, tuple[Any, Any, str, str, Any]] = {
 }
 
 
-# The kinds that differ most in how they are written; the others are tried in the long tests.
-SHORT = ("control", "document", "ObjectId")
+# As many at once as every output shows.
+HALVES = [list(PAIRS)[:4], list(PAIRS)[4:]]
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[] if kind in SHORT else [pytest.mark.long]) for kind in PAIRS]
-)
-def test_an_id_is_shown_as_the_command_line_takes_it(job: Job, kind: str) -> None:
-    first, second, keeper, duplicate, value = PAIRS[kind]
-    near = LONG.replace("海鸥", "白鸟")
-    job.source.insert_many([{"_id": first, "text": LONG}, {"_id": second, "text": near}])
+@pytest.mark.parametrize("kinds", HALVES, ids=" ".join)
+def test_an_id_is_shown_as_the_command_line_takes_it(
+    job: Job, kinds: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_workers(monkeypatch.setattr)
+    pairs = [PAIRS[kind] for kind in kinds]
+    nears = [f"{text}他们等着" for text in OTHERS]
+    for text, near, (first, second, *_) in zip(OTHERS, nears, pairs, strict=False):
+        job.source.insert_many([{"_id": first, "text": text}, {"_id": second, "text": near}])
+    keepers, duplicates = [pair[2] for pair in pairs], [pair[3] for pair in pairs]
+    values = [pair[4] for pair in pairs]
 
     def printed(*arguments: str, code: int = 0) -> str:
-        done = job.command(*arguments)
-        assert done.returncode == code, done.stderr
-        return done.stdout
+        said = Console(capsys, job.config_file())(*arguments)
+        assert said.code == code, said.err
+        return said.out
 
-    pairs, page = job.folder / "pairs.csv", job.folder / "page.html"
-    report = printed("report", "--save-pairs", str(pairs), "--html", str(page))
-    assert f"  {duplicate} for {keeper}: " in report
-    assert f"  {keeper} is the keeper of 1 more: " in report
-    assert list(csv.reader(pairs.read_text("utf-8").splitlines()))[1][:2] == [keeper, duplicate]
-    assert escape(keeper) in page.read_text("utf-8")
+    saved, page = job.folder / "pairs.csv", job.folder / "page.html"
+    report = printed("report", "--save-pairs", str(saved), "--html", str(page))
+    for keeper, duplicate in zip(keepers, duplicates, strict=True):
+        assert f"  {duplicate} for {keeper}: " in report
+        assert f"  {keeper} is the keeper of 1 more: " in report
+        assert escape(keeper) in page.read_text("utf-8")
+    rows = list(csv.reader(saved.read_text("utf-8").splitlines()))[1:]
+    assert sorted(row[:2] for row in rows) == sorted(map(list, zip(keepers, duplicates, strict=True)))
     evidence = json.loads(printed("report", "--json"))["evidence"]
-    assert evidence["pairs"][0]["keeper"] == evidence["groups"][0]["keeper"] == value
+    for found in (evidence["pairs"], evidence["groups"]):
+        assert sorted(map(str, values)) == sorted(str(one["keeper"]) for one in found)
 
     printed("backfill")
-    assert f"{duplicate}: duplicate" in printed("why", duplicate)
-    *_, last = printed("why", duplicate).splitlines()
-    assert "the texts differ in" in printed(*shlex.split(last)[-5:])
-    assert keeper in printed("group", keeper)
-    assert keeper in printed("list")
+    for keeper, duplicate in zip(keepers, duplicates, strict=True):
+        why = printed("why", duplicate)
+        assert f"{duplicate}: duplicate" in why
+        assert "the texts differ in" in printed(*shlex.split(why.splitlines()[-1])[-5:])
+        assert keeper in printed("group", keeper)
+    listed = printed("list")
+    assert [keeper for keeper in keepers if keeper not in listed] == []
     asked = job.folder / "asked"
-    asked.write_text(f"{dumps({'_id': second, 'text': near})}\n", "utf-8")
-    assert printed("find", str(asked)).split("\t")[0] == keeper
-    assert json.loads(printed("find", str(asked), "--json"))["keeper"] == value
+    lines = [dumps({"_id": pair[1], "text": near}) for pair, near in zip(pairs, nears, strict=False)]
+    asked.write_text("\n".join(lines) + "\n", "utf-8")
+    assert [line.split("\t")[0] for line in printed("find", str(asked)).splitlines()] == keepers
+    answers = [json.loads(line) for line in printed("find", str(asked), "--json").splitlines()]
+    assert [answer["keeper"] for answer in answers] == values
 
-    job.source.update_one({"_id": first}, {"$set": {"n": 1}})
-    assert f"    {keeper}  was kept" in printed("changes", "--content")
-    job.target.delete_one({"_id": first})
-    assert f"    {keeper}  source changed" in printed("verify", code=65)
+    firsts = {"_id": {"$in": [pair[0] for pair in pairs]}}
+    job.source.update_many(firsts, {"$set": {"n": 1}})
+    changes = printed("changes", "--content")
+    job.target.delete_many(firsts)
+    differences = printed("verify", code=65)
+    for keeper in keepers:
+        assert f"    {keeper}  was kept" in changes
+        assert f"    {keeper}  source changed" in differences

@@ -206,6 +206,7 @@ def test_spark_drops_what_a_reference_has_as_one_machine_does(
     assert decisions(other) == decisions(filled)
 
 
+@pytest.mark.long
 def test_spark_combines_groups_references_and_the_best_record(
     filled: Job, another_job: Callable[[], Job]
 ) -> None:

@@ -21,12 +21,15 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import Any, Self
 
 from bson import encode
 from pymongo import common
 
+import dedup_job
 from dedup_job import __main__, config
 from dedup_job.index.texts_and_keepers import KeeperRefetch, Keepers
 from dedup_job.mongo.ids import id_of
@@ -152,8 +155,10 @@ class EmptyTarget:
 
 
 def warm_up() -> None:
-    """Load and compile everything that a run needs, and replace the workers."""
+    """Load and compile everything that a command needs, and replace the workers."""
     without_workers(setattr)
+    for module in walk_packages(dedup_job.__path__, "dedup_job."):
+        import_module(module.name)
     # Check often whether the server is back.
     common.MIN_HEARTBEAT_INTERVAL = 0.02
     source = {"database": "warm", "collection": "up", "fields": ["data"]}
