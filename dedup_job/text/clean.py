@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from dedup_job.records import Unchecked
-from dedup_job.text.html import ElementSelection, extract_visible_text
+from dedup_job.text.html import DIGIT_BREAK, ElementSelection, extract_visible_text
 from dedup_job.text.simple_html import scan_texts
 
 MAX_ACCENTS: Final = 100
@@ -22,6 +22,18 @@ _FREQUENT_REPLACEMENTS: Final = [
     (wide, unicodedata.normalize("NFKC", wide)) for wide in "\xa0\u3000，：；？！（）"
 ]
 _UNCHANGED_BY_NFKC: Final = re.compile("[ -~\u2013-\u2015\u2018-\u201f\u3001-\u3015\u4e00-\u9fff]*+")
+# Signs that NFKC writes with digits of usual height: ² ½ ① ⒈ ㏠ ㎡ (Unicode, UnicodeData.txt). Beside a digit
+# they get a space, or 2³ would become 23.
+_DIGIT_SIGNS: Final = (
+    "\xb2\xb3\xb9\xbc-\xbe\u2070\u2074-\u2079\u2080-\u2089\u2150-\u215f\u2189\u2460-\u249b\u24ea\u3251-\u325f"
+    "\u32b1-\u32cb\u3358-\u3370\u3378\u3379\u339f-\u33a6\u33a8\u33af\u33e0-\u33fe\U0001f100-\U0001f10a"
+)
+_DIGITS: Final = "0-9\uff10-\uff19"
+_MAY_MEET: Final = re.compile(f"[{DIGIT_BREAK}{_DIGIT_SIGNS}]")
+_MEETING_DIGITS: Final = re.compile(
+    f"(?<=[{_DIGITS}{_DIGIT_SIGNS}])(?:{DIGIT_BREAK}+(?=[{_DIGITS}{_DIGIT_SIGNS}])|(?=[{_DIGIT_SIGNS}]))"
+    f"|(?<=[{_DIGIT_SIGNS}])(?=[{_DIGITS}])"
+)
 # Default_Ignorable_Code_Point (Unicode, DerivedCoreProperties.txt), controls that are not white space,
 # interlinear marks and lone surrogates. Written out, so that Python's Unicode version cannot change a text.
 _INVISIBLE: Final = re.compile(
@@ -139,6 +151,8 @@ def _to_nfkc(text: str) -> str:
     Raises:
         Unchecked: `too_complex` for more than MAX_ACCENTS combining characters in a row.
     """
+    if _MAY_MEET.search(text):
+        text = _MEETING_DIGITS.sub(" ", text)
     text = _INVISIBLE.sub("", text)
     for run in _SIGN_RUN.findall(text):
         if sum(unicodedata.category(sign)[0] == "M" for sign in run) > MAX_ACCENTS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, repeat
@@ -122,6 +122,8 @@ INLINE = FORMATTING | split_names(
     template time track var video wbr"""
 )
 KNOWN = BLOCK | INLINE
+# Elements whose digits belong to no number beside them: 10<sup>2</sup> is not 102.
+APART = split_names("sup sub del ins s strike")
 # Elements whose content a browser does not show.
 HIDDEN = ("script", "style", "noscript", "template", "iframe", "noframes")
 # Hidden elements that may hold a page's real text: shown without scripts, or by them.
@@ -160,6 +162,9 @@ MARK = re.compile(
 )
 # A faster search, which finds the same in pages whose tags hold no `<` or `>` in their attributes.
 PLAIN = re.compile("<[^<>]*+>?")
+# Stands for the tags of these elements until `Cleaner` has looked at the digits beside it; invisible itself.
+DIGIT_BREAK = "\u206f"
+APART_TAG = re.compile(rf"(?=</?(?:{'|'.join(sorted(APART))})[\s/>])", re.IGNORECASE)
 BETWEEN_LINKS = re.compile(r"</a[ \t\n\f\r]*+>(?=<a[ \t\n\f\r/>])", re.IGNORECASE)
 PARAGRAPHS = re.compile(r"(?:^|\n)<[pP]>|<[pP]>.*?<[pP]>", re.DOTALL)
 COMMENT_END = re.compile("--!?>")
@@ -308,8 +313,10 @@ def _escape_or_shorten(written: str, tags: Mapping[str, Mark]) -> str:
     return f"{tags[written].spelling}>" if tags[written].is_bulky else written
 
 
-def _separate_blocks(text: str, tags: Iterable[Mark]) -> str:
+def _separate_blocks(text: str, tags: Collection[Mark]) -> str:
     """Put a space before every tag of a block, and between adjacent links, so that words do not run together.
+
+    The tags of elements whose digits stand apart get a DIGIT_BREAK.
 
     >>> tags = [_parse_mark("<p>"), _parse_mark("</p>")]
     >>> _separate_blocks("<p>1</p><a href='/'>Home</a><a>News</a>, <a>x</a>y", tags)
@@ -318,6 +325,8 @@ def _separate_blocks(text: str, tags: Iterable[Mark]) -> str:
     for spelling, name in {(tag.spelling, tag.name) for tag in tags if tag.name in BLOCK}:
         shown = spelling.lower().replace(name, "div") if name in DROPPED else spelling
         text = text.replace(spelling, f" {shown}")
+    if any(tag.name in APART for tag in tags):
+        text = APART_TAG.sub(DIGIT_BREAK, text)
     return BETWEEN_LINKS.sub(r"\g<0> ", text)
 
 

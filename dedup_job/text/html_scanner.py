@@ -13,6 +13,7 @@ import numpy.typing as npt
 from dedup_job.native.numba_compile import compiled, compiled_helper
 from dedup_job.text.code_points import encode_text
 from dedup_job.text.html import (
+    APART,
     BLOCK,
     FLAGS,
     FORMATTING,
@@ -42,7 +43,7 @@ SIMPLE: Final = TABLE_PARTS | RAW_TEXT | HEAD_ONLY | PAGE | CONTENT
 # The kind of a tag is a set of these bits.
 IS_KNOWN, IS_SIMPLE, IS_TEXT, IS_BLOCK, IS_PART, IS_CELL, IS_TABLE, IS_TITLE = (1 << bit for bit in range(8))
 IS_FORMATTING, IS_DEEP, IS_TELLTALE, IS_CLOSING, HAS_VALUE, IS_CLOSED = (1 << bit for bit in range(8, 14))
-IS_RAW, IS_HEAD, IS_BODY, IS_HEAD_ONLY, IS_LINK = (1 << bit for bit in range(14, 19))
+IS_RAW, IS_HEAD, IS_BODY, IS_HEAD_ONLY, IS_LINK, IS_APART = (1 << bit for bit in range(14, 20))
 # Any of these shows that a text is HTML.
 IS_EVIDENT: Final = IS_TELLTALE | IS_CLOSING | HAS_VALUE | IS_CLOSED
 # Six bits a letter: ten letters fit into a non-negative int64.
@@ -61,7 +62,7 @@ def tag_table() -> NameTable:
     """
     sets = {IS_BLOCK: BLOCK, IS_PART: TABLE_PARTS, IS_CELL: CELLS, IS_TABLE: {"table"}, IS_TITLE: {"title"}}
     sets |= {IS_RAW: RAW_TEXT, IS_HEAD: {"head"}, IS_BODY: {"body"}, IS_HEAD_ONLY: HEAD_ONLY, IS_LINK: {"a"}}
-    sets |= {IS_FORMATTING: FORMATTING, IS_DEEP: KNOWN - VOID - IMPLIED, IS_SIMPLE: SIMPLE}
+    sets |= {IS_APART: APART, IS_FORMATTING: FORMATTING, IS_DEEP: KNOWN - VOID - IMPLIED, IS_SIMPLE: SIMPLE}
     kinds = {}
     for name in KNOWN | FLAGS:
         kind = sum(bit for bit, names in sets.items() if name in names) | IS_KNOWN
@@ -155,6 +156,12 @@ DOCTYPE: Final = reduce(lambda key, letter: key << 6 | ord(letter) - 60, "doctyp
 def is_space(code: int) -> bool:
     """Return whether a character separates attributes."""
     return code == SPACE or code == 9 or code == 10 or code == 12 or code == 13
+
+
+@compiled_helper
+def is_digit(code: int) -> bool:
+    """Return whether a character is a digit, ASCII or wide."""
+    return 48 <= code <= 57 or 0xFF10 <= code <= 0xFF19
 
 
 @compiled_helper

@@ -15,6 +15,7 @@ from dedup_job.text.html import MAX_DEPTH, MAX_OPEN_FORMATTING
 from dedup_job.text.html_scanner import (
     AMPERSAND,
     EXCLAMATION,
+    IS_APART,
     IS_BLOCK,
     IS_BODY,
     IS_CELL,
@@ -40,6 +41,7 @@ from dedup_job.text.html_scanner import (
     find_declaration_end,
     find_raw_text_end,
     is_changed_by_parser,
+    is_digit,
     is_space,
     read_reference,
     read_tag,
@@ -52,7 +54,7 @@ MAX_SCAN_LENGTH: Final = 100_000  # characters
 BATCH_TEXTS: Final = 32
 _NOTHING: Final = -1
 
-# Indexes into the scan's state, int64 (10,): an array, because compiled functions share nothing else that
+# Indexes into the scan's state, int64 (11,): an array, because compiled functions share nothing else that
 # changes.
 (
     _TAGS,  # tags and declarations so far
@@ -65,7 +67,8 @@ _NOTHING: Final = -1
     _HEAD,  # where in a page's head the scan is: one of the five values below
     _BEFORE_HEAD,  # characters written before the head
     _TEXT_LESS_THAN,  # `<` that are text
-) = range(10)
+    _APART,  # 1: after a tag of an element whose digits stand apart
+) = range(11)
 _NO_HEAD, _HEAD_BEGINS, _IN_HEAD, _HEAD_ENDS, _HEAD_IS_PAST = range(5)
 State = npt.NDArray[np.int64]
 
@@ -76,7 +79,8 @@ def scan_texts(texts: Sequence[str]) -> list[tuple[str, bool] | None]:
     A text is simple if each of its tags is in `SIMPLE`, in lower or upper case, with plain attributes,
     and each of its character references has a known name, or number, and a semicolon. The order of its words
     then does not depend on the tree that a parser builds: a tag of a block leaves a space, and so does the
-    end of a link before another link; any other tag leaves nothing. Further:
+    end of a link before another link, and a tag of APART between two digits; any other tag leaves nothing.
+    Further:
 
     - A parser moves text that stands in a table and outside of its cells, so a simple text has none there.
     - A title holds no tags.
@@ -172,6 +176,7 @@ def _track_tag(state: State, kind: int) -> bool:
     # True after every part of a table but the start of a cell and the end of the table.
     state[_BETWEEN_CELLS] = kind & IS_PART != 0 and not (kind & (IS_CELL if step > 0 else IS_TABLE))
     state[_IN_TITLE] = kind & IS_TITLE != 0 and step > 0
+    state[_APART] |= kind & IS_APART != 0
     return not is_misplaced
 
 
@@ -247,6 +252,11 @@ def _scan(codes: Codes, tags: NameTable, references: NameTable, state: State, ou
         if normal == _NOTHING:
             # A rare character: `Cleaner` normalises the text afterwards.
             normal, is_normalised = code, False
+        if state[_APART]:
+            state[_APART] = 0
+            if is_digit(normal) and length > 0 and is_digit(out[length - 1]):
+                out[length] = SPACE
+                length += 1
         if normal != SPACE or (length > 0 and out[length - 1] != SPACE):
             out[length] = normal
             length += 1
@@ -270,7 +280,7 @@ def _scan_all(
     """
     stops = np.zeros_like(offsets)
     are_simple, are_normalised = np.zeros(len(offsets) - 1, np.bool_), np.zeros(len(offsets) - 1, np.bool_)
-    state = np.zeros(10, np.int64)
+    state = np.zeros(11, np.int64)
     for text in range(len(offsets) - 1):
         length, are_normalised[text] = _scan(
             codes[offsets[text] : offsets[text + 1]], tags, references, state, out[stops[text] :]

@@ -213,6 +213,40 @@ def test_what_is_never_closed_hides_nothing(markup: str, words: str) -> None:
     assert [word for word in re.findall(r"\w+", _clean(markup)) if word in "bcd"] == words.split()
 
 
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        *(
+            ("10²", "10 2"),
+            ("①②", "1 2"),
+            ("2½", "2 1⁄2"),
+            ("⒈5", "1. 5"),
+            ("１²", "1 2"),
+            ("5㎡3", "5 m2 3"),
+        ),
+        *(("10<sup>2</sup>", "10 2"), ("10<SUP class='n'>2</SUP>3", "10 2 3"), ("1<del>5</del>9", "1 5 9")),
+        *(("<p>1<s>5</s>é</p>", "1 5é"), ("10<sup>²</sup>", "10 2"), ("10<b><sup>2</sup></b>", "10 2")),
+        *(("&#49;<ins>2</ins>", "1 2"), ("1<sup></sup>2", "1 2"), ("1<sub/>２<x-y>", "1 2<x-y>")),
+        # Only where digits meet.
+        *(("x²", "x2"), ("第①章", "第1章"), ("H<sub>2</sub>O", "H2O"), ("1<sup>st</sup>", "1st")),
+        *(("１２", "12"), ("1<b>2</b>", "12"), ("1<span>2</span>", "12"), ("1 <sup>2</sup>", "1 2")),
+    ],
+)
+def test_digits_that_stand_apart_are_numbers_of_their_own(text: str, cleaned: str) -> None:
+    assert _clean(text) == cleaned
+    # With a name of another vocabulary the text goes to the parser.
+    assert _clean(f"<p>{text}<o:p> é</o:p></p>") == f"{cleaned} é"
+
+
+def test_every_sign_that_becomes_digits_stands_apart_from_them() -> None:
+    written = [char for char in map(chr, range(0x110000)) if not char.isdecimal()]
+    becomes = {char: unicodedata.normalize("NFKC", char) for char in written}
+    signs = [char for char, plain in becomes.items() if char != plain and re.search("[0-9]", plain)]
+    assert len(signs) > 200
+    for char in signs:
+        assert _clean(f"7{char}7").split() == ["7", *becomes[char].split(), "7"], ascii(char)
+
+
 # --- generated pages ----------------------------------------------------------------------------------------
 
 _WORDS = st.text("abcdefg中文字0123", min_size=1, max_size=4)
@@ -254,7 +288,7 @@ def _element(
 _PART = st.recursive(
     _PLAIN | _UNSEEN | st.just(("<br>", " ")),
     lambda inner: (
-        _element(["span", "em", "STRONG", "code", "sup", "my-box"], "", inner)
+        _element(["span", "em", "STRONG", "code", "kbd", "my-box"], "", inner)
         | _element(["div", "section", "DIV", "blockquote", "ul"], " ", inner)
     ),
     max_leaves=20,
@@ -451,6 +485,10 @@ def test_cleaning_a_cleaned_text_changes_nothing(text: str) -> None:
 def test_text_is_its_words_in_nfkc(text: str) -> None:
     visible = "".join(
         c for c in text if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Mn", "Lo", "Cn") or c.isspace()
+    )
+    # Digits that stand apart get a space (tested above).
+    visible = "".join(
+        c for c in visible if c.isdecimal() or not re.search("[0-9]", unicodedata.normalize("NFKC", c))
     )
 
     assert _clean(f"a{visible}") == " ".join(unicodedata.normalize("NFKC", f"a{visible}").split())

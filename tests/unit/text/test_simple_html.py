@@ -50,11 +50,17 @@ def agree(text: str) -> bool:
 
 # --- the scan and the parser --------------------------------------------------------------------------------
 
-_SIGNS = ["中，文。", "\n", "\r\n", "é", "e\u0301", "\xa0", "\u200b", "\x01", "\x1c"]
+_SIGNS = ["中，文。", "\n", "\r\n", "é", "e\u0301", "\xa0", "\u200b", "\x01", "\x1c", "３", "²"]
 _REFERENCES = ["&lt;", "&amp;lt;", "&nbsp;", "&#39;", "&hellip;", "& "]
 _WORDS = st.sampled_from(
-    ["a", "b c", " ", " < ", "<3", "enough that nothing is suspect", *_SIGNS, *_REFERENCES]
+    ["a", "b c", "12", " ", " < ", "<3", "enough that nothing is suspect", *_SIGNS, *_REFERENCES]
 )
+_DIGITS = st.lists(
+    st.sampled_from(
+        ["1", "2", "３", "²", "&#52;", "x", " ", "\u200b", "<b>", "</b>", "<sup>", "</sup>", "<S>"]
+    )
+    | st.sampled_from(["<sub a=b>", "</sub >", "<ins/>", "<span>", "</span>", "<br>", "<!-- -->", "</S>"])
+).map("".join)
 _VALUES = st.sampled_from(
     ['a="b"', "a='x y'", "class=c", 'style="a:b;c:d"', 'h="?a=1&b=2"', 'data-x="1" b=""']
 )
@@ -64,7 +70,7 @@ _TAGS = st.builds(
         ["<{0}>", "</{0}>", "<{0}>", "</{0} >", "<{0}/>", "<{0} />", "<{0} {1}>", "<{0} {1}/>", "<{0}\n{1} >"]
     ),
     st.sampled_from(NAMES)
-    | st.sampled_from(["p", "b", "a", "div", "BR", "P", "li", "ul", "h1", "form", "font"]),
+    | st.sampled_from(["p", "b", "a", "div", "BR", "P", "li", "ul", "h1", "form", "font", "sup"]),
     _VALUES,
 )
 _FOREIGN = st.sampled_from(
@@ -156,6 +162,12 @@ def test_a_table_gives_the_text_of_the_parser(markup: str) -> None:
 @example("", "a<title>b<!-- c --></title><!-- d", "", "")
 def test_a_page_gives_the_text_of_the_parser(head: str, body: str, end: str, more: str) -> None:
     agree(f"{head}{body} and enough that nothing is suspect, however much there is of it{end}{more}")
+
+
+@settings(max_examples=500)
+@given(_DIGITS)
+def test_digits_meet_in_the_scan_where_they_meet_in_the_parser(text: str) -> None:
+    agree(f"<p>{text} and enough that nothing is suspect, however much there is of it</p>")
 
 
 @settings(max_examples=250)
