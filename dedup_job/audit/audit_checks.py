@@ -152,7 +152,8 @@ MISSING = Check(
     "missing",
     "a record that was kept is not in the target",
     f"""SELECT id FROM decided WHERE action IN (0, 2, {RESTORED}) AND reason != '{REFERENCE}'
-        AND NOT EXISTS (SELECT 1 FROM target t WHERE t.id = decided.id)""",
+        AND NOT EXISTS (SELECT 1 FROM target t WHERE t.id = decided.id)
+        AND (action != {RESTORED} OR NOT EXISTS (SELECT 1 FROM dropped r WHERE r.id = decided.id))""",
 )
 ALTERED = Check(
     "altered",
@@ -228,9 +229,15 @@ RECORDS = (
         "a row in `dropped` or `exceptions` that no plan asks for",
         " UNION ALL ".join(
             f"""SELECT r.id FROM {name} r
-                WHERE NOT EXISTS (SELECT 1 FROM noted n WHERE n.name = '{name}' AND n.key = r.id)"""
+                WHERE NOT EXISTS (SELECT 1 FROM noted n WHERE n.name = '{name}' AND n.key = r.id)
+                AND ('{name}' != 'dropped' OR NOT EXISTS (SELECT 1 FROM restored o WHERE o.id = r.id))"""
             for name in NOTING
         ),
+    ),
+    Check(
+        "restore_unfinished",
+        "a record whose restore was killed: restore it again",
+        "SELECT r.id FROM dropped r JOIN restored o USING (id)",
     ),
     Check(
         "row_differs",

@@ -32,6 +32,9 @@ def restore(config: Path, records: tuple[str, ...], why: str, **options: Any) ->
     Later runs keep them.  RECORDS are ids, written as for `compare`; `-` reads them from standard input, one
     per line, as `list --ids` prints them.  No record is dropped as a duplicate of a restored record.
 
+    If one of the ids is unknown, nothing is changed.  A record that the target refuses stays dropped, and the
+    others are restored (exit code 3).
+
     \b
     Examples:
       dedup-job restore -c shop.toml 6650c1d2a1b2c3d4e5f60718 --why "another product"
@@ -48,7 +51,7 @@ def restore(config: Path, records: tuple[str, ...], why: str, **options: Any) ->
     with Context(settings) as context:
         restored = put_back(context, given, why)
     output.show(restored.as_text(), restored.as_json())
-    return 0
+    return restored.exit_code
 
 
 @commands.command()

@@ -24,14 +24,14 @@ from dedup_job.mongo.mark_field import Marks
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.context import Context
 from dedup_job.records import digest
-from dedup_job.report.undo_results import RestoreResult
+from dedup_job.report.undo_results import RefusedRestore, RestoreResult
 
 
 def restore(context: Context, given: Sequence[str], why: str) -> RestoreResult:
     """Insert dropped records into the target, in their present version from the source.
 
     Records that are in the target already are left alone.  If one record cannot be restored, nothing is
-    changed.
+    changed.  A record that the target refuses stays dropped; the others are restored.
 
     Args:
         context: The open connections.
@@ -39,7 +39,7 @@ def restore(context: Context, given: Sequence[str], why: str) -> RestoreResult:
         why: A reason, stored in the ledger.
 
     Returns:
-        The restored records, and which of them differ from the version that was judged.
+        The restored records, which of them differ from the version that was judged, and the refused ones.
 
     Raises:
         UsageError: If one of the records was neither dropped nor kept.
@@ -57,19 +57,27 @@ def restore(context: Context, given: Sequence[str], why: str) -> RestoreResult:
         archive = context.archive_of(ledger.current_head)
         found = (_find_dropped(context, name, archive) for name in dict.fromkeys(given))
         dropped = [record for record in found if record is not None]
-        changed = [extended(raw_id) for raw_id in ids_changed_since(ledger, dropped)]
+        differing = set(ids_changed_since(ledger, dropped))
         moves = None
         if archive is not None and any(record.is_archived for record in dropped):
             archive.check_rights()
             moves = ArchiveMoves.begin(ledger, archive, "archive")
+        refused = list[RefusedRestore]()
+        restored = list[bytes]()
         for record in dropped:
-            restore_record(ledger, record, why, context.target, context.marks, moves)
+            raw_id = id_of_row(record.row)
+            if refusal := restore_record(ledger, record, why, context.target, context.marks, moves):
+                refused.append(RefusedRestore(extended(raw_id), *refusal))
+            else:
+                restored.append(raw_id)
         if moves is not None:
             moves.note()
-        ids = [extended(id_of_row(record.row)) for record in dropped]
-        restored = RestoreResult(this.name, ids, len(given), changed)
-        ledger.close({**restored.as_json(), "exit_code": 0})
-    return restored
+        changed = [raw_id for raw_id in restored if raw_id in differing]
+        result = RestoreResult(
+            this.name, list(map(extended, restored)), len(given), list(map(extended, changed)), refused
+        )
+        ledger.close({**result.as_json(), "exit_code": result.exit_code})
+    return result
 
 
 def _has_row(context: Context, given: str) -> bool:
@@ -164,7 +172,7 @@ def restore_record(
     target: Target,
     marks: Marks,
     moves: ArchiveMoves | None = None,
-) -> None:
+) -> tuple[str, str] | None:
     """Insert a dropped record into the target, and store that a person decided so.
 
     Args:
@@ -175,8 +183,12 @@ def restore_record(
         marks: Takes its mark away, if the source is marked.
         moves: Brings it back from the archive, if it is there.
 
+    Returns:
+        None; if the record is refused and stays dropped, the collection that refused it ("target", or
+        "source" for a record from the archive), and the reason.
+
     Raises:
-        StateError: If the target refuses the record; it stays dropped.
+        StateError: If source or target were replaced.
     """
     ledger.check_places()
     override = Override.keep(record.row, record.raw, why, datetime.now(UTC))
@@ -192,10 +204,8 @@ def restore_record(
         marks.clear([id_of_row(record.row)])
     outdated = "overrides" if refused else "dropped"
     ledger.collection(outdated).delete_many(selector([id_of(record.row)]))
-    if refused:
-        # A record that was restored before has no row in `dropped`.
-        ledger.rows.put("dropped", [record.row])
-        raise StateError(
-            f"the {place} refuses the record ({next(iter(refused.values()))}), so it stays dropped; correct "
-            "the cause and restore it again"
-        )
+    if not refused:
+        return None
+    # A record that was restored before has no row in `dropped`.
+    ledger.rows.put("dropped", [record.row])
+    return place, next(iter(refused.values()))

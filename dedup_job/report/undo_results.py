@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from dedup_job.records import UPDATE, Counts
 from dedup_job.report.terminal import count_row, format_id, join_counts
@@ -142,6 +142,20 @@ class UndoResult:
         return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
 
 
+class RefusedRestore(NamedTuple):
+    """A record that could not be restored, and stays dropped.
+
+    Attributes:
+        id: Its id, as a JSON value.
+        refused_by: "target"; or "source", to which a record returns from the archive.
+        reason: Why, such as "unique_index".
+    """
+
+    id: Any
+    refused_by: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
     """The records that a `restore` inserted into the target.
@@ -151,12 +165,19 @@ class RestoreResult:
         ids: The ids of these records, as JSON values.
         asked: Number of records that the user named.
         changed: The ids among these whose record changed in the source after it was dropped.
+        refused: The records that stay dropped.
     """
 
     run: str | None
     ids: Sequence[Any]
     asked: int
     changed: Sequence[Any] = ()
+    refused: Sequence[RefusedRestore] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0, or 3 if records were refused."""
+        return 3 if self.refused else 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the result as one JSON object."""
@@ -166,6 +187,7 @@ class RestoreResult:
             "restored": list(self.ids),
             "asked": self.asked,
             "changed": list(self.changed),
+            "refused": [each._asdict() for each in self.refused],
         }
 
     def as_text(self) -> str:
@@ -175,7 +197,13 @@ class RestoreResult:
             f"{format_id(shown_id)} is in the target again{note if shown_id in self.changed else ''}"
             for shown_id in self.ids
         ]
-        before = self.asked - len(lines)
+        before = self.asked - len(self.ids) - len(self.refused)
         if before:
             lines.append(f"already in the target: {before:,} of {self.asked:,} named records")
+        lines += [
+            f"{format_id(each.id)} stays dropped: the {each.refused_by} refuses it ({each.reason})"
+            for each in self.refused
+        ]
+        if self.refused:
+            lines.append("correct the cause, and restore these again")
         return "\n".join(lines) or "no ids, so nothing was restored"

@@ -18,6 +18,7 @@ from dedup_job.report.undo_results import RestoreResult
 from tests.support.job import RAW, Job
 from tests.support.kill_in_process import commands_of, killed
 from tests.support.restore_cases import TEXT, in_target, restore, why, with_two_copies
+from tests.support.sync_cases import differences as found
 from tests.support.undo_cases import undo
 
 
@@ -145,6 +146,7 @@ def test_a_restore_that_is_killed_at_any_moment_is_ended_by_doing_it_again(
     for number in range(1, commands + 1):
         half = twin()
         killed(partial(restore, half, "2", "3"), number)
+        assert set(found(half)) <= {"restore_unfinished"}
         restore(half, "2", "3")
         assert half.outcome() == whole.outcome(), f"killed after command {number} of {commands}"
         assert half.rows("overrides").keys() == {"2", "3"}
@@ -223,18 +225,39 @@ def test_a_restored_record_that_somebody_deletes_from_the_target_can_be_restored
     differences(job, [])
     job.target.delete_one({"_id": 2})
     job.database.command("collMod", job.target.name, validator={"_id": 1})
-    with pytest.raises(StateError, match="it stays dropped"):
-        restore(job, "2")
+    assert restore(job, "2").refused == [(2, "target", "validator")]
     differences(job, [])
     assert job.ledger("dropped").count_documents({}) == 1
 
 
-def test_a_record_that_the_target_refuses_stays_dropped(job: Job) -> None:
+def test_a_record_that_the_target_refuses_stays_dropped_and_the_others_come_back(job: Job) -> None:
+    job.source.insert_many([{"_id": n, "text": TEXT} for n in range(1, 6)])
+    job.decide("backfill")
+    job.database.command("collMod", job.target.name, validator={"_id": {"$nin": [2, 4]}})
+
+    done = job.command("restore", "2", "3", "4", "5", "--why", "all of them")
+
+    assert done.returncode == 3
+    assert done.stdout.splitlines() == [
+        "3 is in the target again",
+        "5 is in the target again",
+        "2 stays dropped: the target refuses it (validator)",
+        "4 stays dropped: the target refuses it (validator)",
+        "correct the cause, and restore these again",
+    ]
+    assert in_target(job) == [1, 3, 5]
+    assert (job.rows("dropped").keys(), job.rows("overrides").keys()) == ({"2", "4"}, {"3", "5"})
+    assert job.ledger("runs").find_one({"mode": "restore"})["exit_code"] == 3
+    differences(job, [])
+    told = json.loads(job.command("restore", "2", "5", "--json").stdout)
+    assert told["refused"] == [{"id": 2, "refused_by": "target", "reason": "validator"}]
+
+
+def test_a_record_whose_id_a_foreign_one_has_stays_dropped(job: Job) -> None:
     with_two_copies(job)
     job.target.insert_one({"_id": 2, "foreign": True})
 
-    with pytest.raises(StateError, match="conflict"):
-        restore(job, "2")
+    assert restore(job, "2").refused == [(2, "target", "conflict")]
 
     assert job.target.find_one({"_id": 2}) == {"_id": 2, "foreign": True}
     assert job.rows("dropped").keys() == {"2", "3"}

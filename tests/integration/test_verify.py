@@ -275,6 +275,24 @@ def a_record_that_had_vanished_is_back(job: Job) -> None:
     job.source.insert_one(first)
 
 
+def a_restore_is_killed_before_it_inserts(job: Job) -> None:
+    row = job.ledger("dropped").find_one({})
+    assert row is not None
+    record = job.source.find_one({"_id": row["_id"]})
+    assert record is not None
+    word = Override.keep(encode(row), encode(record), "", row["at"])
+    job.ledger("overrides").insert_one(RawBSONDocument(word.row))
+
+
+def a_restore_is_killed_after_it_has_inserted(job: Job) -> None:
+    a_restore_is_killed_before_it_inserts(job)
+    word = job.ledger("overrides").find_one({})
+    assert word is not None
+    record = job.source.find_one({"_id": word["_id"]})
+    assert record is not None
+    job.target.insert_one(record)
+
+
 def the_counters_are_wrong(job: Job) -> None:
     job.ledger("head").update_one({}, {"$inc": {"counts.near": 1}})
 
@@ -330,6 +348,8 @@ DIFFERENCES = [
     (a_row_of_exceptions_is_lost, {"row_missing"}),
     (a_row_of_dropped_is_added, {"row_superfluous"}),
     (a_row_of_exceptions_is_on_a_kept_record, {"row_superfluous"}),
+    (a_restore_is_killed_before_it_inserts, {"restore_unfinished"}),
+    (a_restore_is_killed_after_it_has_inserted, {"restore_unfinished"}),
     (a_row_of_dropped_says_another_distance, {"row_differs"}),
     (a_row_of_exceptions_says_another_reason, {"row_differs"}),
     (a_record_is_decided_twice, {"decided_twice"}),
