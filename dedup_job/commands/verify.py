@@ -11,6 +11,9 @@ from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from typing import Final
+
+from bson import ObjectId, encode
 
 from dedup_job.audit.audit_checks import (
     HEAD_CHECKS,
@@ -37,11 +40,13 @@ from dedup_job.audit.independent_plan_reader import LedgerDecision
 from dedup_job.audit.reread_checks import GROUPS, SIMILARITIES, check_groups, check_similarities
 from dedup_job.audit.sqlite_store import AuditDatabase, Position
 from dedup_job.ledger.record_rows import id_of_row
-from dedup_job.mongo.ids import HEAD, OBJECT_ID, id_of
+from dedup_job.mongo.ids import id_of
 from dedup_job.mongo.pages import since
 from dedup_job.pipeline.context import Context
 from dedup_job.records import ADOPT, BACKFILL, OUTSIDE_SOURCE, REFERENCE, chunked
 from dedup_job.report.progress import Advance
+
+LAST_OBJECT_ID: Final = encode({"_id": ObjectId(b"\xff" * 12)})
 
 
 def verify(context: Context, state: Path | None, advance: Advance) -> VerifyResult:
@@ -135,41 +140,33 @@ def _enter_rest(audit: AuditSession) -> None:
 def _enter_source(audit: AuditSession) -> None:
     """Add the undecided ids of the source: as `undecided` if runs have missed them, otherwise as `waiting`.
 
-    Ids in the next run's window are waiting.  Ids without a time are waiting beyond the watermark of a
-    backfill; without a backfill each run reads all of them, so they count as missed.
+    Ids in the next run's window are waiting.  Where not every id is an ObjectId, that window is everything.
     """
-    ids, head = audit.context.source_pages.ids_after, audit.head
-    covered, lookback = head.covered, audit.context.settings.source.lookback
-    first = since(covered, lookback, only_object_ids=True).start if covered else None
+    source, head, ids = audit.context.source, audit.head, audit.context.source_pages.ids_after
+    only_object_ids = source.has_only_object_ids()
+    first = since(head.covered, audit.context.settings.source.lookback, only_object_ids).start
     if head.watermark is not None:
-        # The watermark itself is decided, so it may be left out.
-        behind = partial(_enter_source_page, audit.book, first, True)
-        _enter_pages(audit, "source behind", partial(ids, before=head.watermark), behind)
-    rest = partial(_enter_source_page, audit.book, first, covered is not None and head.watermark is None)
+        # An interrupted backfill goes on at the watermark; the watermark itself is decided.
+        behind = LAST_OBJECT_ID if head.covered is None and only_object_ids else first
+        enter_behind = partial(_enter_source_page, audit.book, behind)
+        _enter_pages(audit, "source behind", partial(ids, before=head.watermark), enter_behind)
 
     def from_watermark(after: bytes | None) -> Iterator[list[bytes]]:
         return ids(after or head.watermark)
 
-    _enter_pages(audit, "source", from_watermark, rest)
+    _enter_pages(audit, "source", from_watermark, partial(_enter_source_page, audit.book, first))
 
 
-def _enter_source_page(
-    book: AuditDatabase, first: bytes | None, is_missed: bool, page: Sequence[bytes]
-) -> None:
+def _enter_source_page(book: AuditDatabase, first: bytes | None, page: Sequence[bytes]) -> None:
     """Add the undecided ids of a page, and those of records that had vanished.
 
     Args:
         book: The audit database.
-        first: The ObjectId with which the next run's window begins; None if there was no run.
-        is_missed: Whether runs have missed ids that are no ObjectIds.
+        first: The ObjectId with which the next run's window begins; None if it begins with the first id.
         page: Raw ids.
     """
-    missed = [
-        raw_id
-        for raw_id in page
-        # Raw ObjectIds sort as the server sorts them; other raw ids do not.
-        if (is_missed if first is None or raw_id[HEAD] != OBJECT_ID else raw_id < first)
-    ]
+    # Raw ObjectIds sort as the server sorts them.
+    missed = [raw_id for raw_id in page if first is not None and raw_id < first]
     book.enter_undecided("undecided", missed)
     book.enter_undecided("waiting", set(page).difference(missed))
     book.enter_returned(page)

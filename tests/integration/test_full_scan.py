@@ -18,6 +18,7 @@ from tests.support.faulty_runs import install
 from tests.support.job import Job
 from tests.support.late_records import POOL
 from tests.support.sync_cases import up_to_date
+from tests.support.undo_cases import undo
 
 
 @pytest.fixture(autouse=True)
@@ -208,12 +209,20 @@ def test_verify_tells_what_the_next_run_will_decide_and_does_not_call_it_a_diffe
     assert found.as_json()["waiting"] == 4
 
 
-def test_verify_names_ids_without_a_time_that_a_run_left_out(job: Job) -> None:
+@pytest.mark.parametrize("mode", ["backfill", "run"])
+def test_records_whose_ids_hold_no_time_wait_for_the_next_run(job: Job, mode: str) -> None:
     job.source.insert_many([{"_id": n, "text": POOL[n]} for n in range(10)])
-    job.decide("run")
+    job.decide(mode)
     job.source.insert_one({"_id": 4.5, "text": POOL[11]})
+    first = job.decide("run").run
+    job.source.insert_one({"_id": 3.5, "text": POOL[12]})
+    undo(job, first)
 
-    assert kinds(job) == {"undecided": 1}
+    found = verified(job)
+
+    assert (found.differences, found.waiting) == ([], 2)
+    assert job.decide("run").counts.read == 2
+    assert (verified(job).differences, verified(job).waiting) == ([], 0)
 
 
 def test_status_tells_of_the_last_full_scan_and_no_number_that_nobody_counted(job: Job) -> None:

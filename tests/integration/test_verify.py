@@ -601,8 +601,8 @@ def test_records_that_a_filter_leaves_out_need_no_decision(job: Job) -> None:
     job.decide("backfill")
     assert kinds(verified(job)) == {}
 
-    job.source.insert_one({"_id": 4.5, "lang": "zh", "text": "t"})
-    assert kinds(verified(job)) == {"undecided": 1}
+    job.source.insert_many([{"_id": 4.5, "lang": "zh", "text": "t"}, {"_id": 5.5, "lang": "en", "text": "t"}])
+    assert verified(job).waiting == 1
 
 
 def test_a_record_that_a_sync_found_vanished_and_that_is_back_is_named_until_a_sync_decides_it(
