@@ -205,7 +205,7 @@ def examine(config: Path, **options: Any) -> int:
     """Check everything a run depends on.
 
     That is: servers, privileges, collections, fields, memory and disk.  Writes nothing to MongoDB.  Exits
-    with 0, or with the code a run would exit with.
+    with 0, or with the code a run would exit with.  Records are not compared: `verify` does that.
 
     \b
     Example:
