@@ -104,6 +104,11 @@ def test_odd_texts_get_the_verdict_of_the_table(
         (QUESTION.format(5, 7, 3), QUESTION.format(5, 7, 3).replace("已知", "设"), "near"),
         (QUESTION.format(5, 7, 3), QUESTION.format(7, 5, 3), "unique"),
         (NEWS, NEWS.replace("四十万", "五十万"), "near"),
+        (QUESTION.format("10²", 7, 3), QUESTION.format(102, 7, 3), "unique"),
+        (QUESTION.format("2½", 7, 3), QUESTION.format("21/2", 7, 3), "unique"),
+        (QUESTION.format("10<sup>2</sup>", 7, 3), QUESTION.format(102, 7, 3), "unique"),
+        (QUESTION.format("10<sup>2</sup>", 7, 3), QUESTION.format("10²", 7, 3), "exact"),
+        (QUESTION.format("１２", 7, 3), QUESTION.format(12, 7, 3), "exact"),
     ],
 )
 def test_texts_whose_numbers_differ_are_kept_apart_where_that_is_wanted(
