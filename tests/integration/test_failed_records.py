@@ -12,7 +12,7 @@ from dedup_job.pipeline.fingerprint_workers import POISON
 from dedup_job.records import is_failure
 from tests.support import worker_faults
 from tests.support.job import Job
-from tests.support.sync_cases import A, B, C, differences, dropped, due, exceptions, in_target, up_to_date
+from tests.support.sync_cases import A, B, C, dropped, due, exceptions, in_target, up_to_date
 
 CRASH = f"CRASH {C}"  # a text over which a worker crashes while `fragile.work` is what it does
 
@@ -43,7 +43,7 @@ def test_what_the_job_failed_on_is_decided_by_an_apply(poisoned: Job) -> None:
     assert (done.updated.counts.unique, done.updated.counts.exact) == (1, 1)
     assert in_target(poisoned) == {0: A, 1: CRASH, 2: B}
     assert (dropped(poisoned), exceptions(poisoned)) == ({3: 0, 4: 1, 5: 2}, {})
-    assert differences(poisoned) == []
+    assert poisoned.differences() == {}
     assert due(poisoned)["decide_again"]["failed"] == 0
 
 
@@ -59,7 +59,7 @@ def test_what_the_job_fails_on_again_stays_a_copy_and_stops_nothing(
     assert done.updated is not None
     assert (done.exit_code, done.updated.counts.unchecked) == (0, {"poison": 2})
     assert poisoned.outcome() == before
-    assert differences(poisoned) == []
+    assert poisoned.differences() == {}
 
 
 def test_an_apply_stops_where_it_fails_on_records_that_were_judged_before(

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from dedup_job import config
-from dedup_job.audit.audit_checks import VerifyResult
-from dedup_job.commands import status, verify
+from dedup_job.commands import status
 from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.mongo.source import Source
 from dedup_job.pipeline.context import Context
@@ -24,15 +23,6 @@ from tests.support.undo_cases import undo
 @pytest.fixture(autouse=True)
 def _without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch)
-
-
-def verified(job: Job) -> VerifyResult:
-    with Context(config.check_settings(job.tables, "test")) as context:
-        return verify.verify(context, None, lambda number: None)
-
-
-def kinds(job: Job) -> dict[str, int]:
-    return {one.kind: one.count for one in verified(job).differences}
 
 
 def status_of(job: Job) -> dict[str, Any]:
@@ -68,7 +58,7 @@ def test_old_ids_are_found_though_as_many_records_are_noted_as_vanished(job: Job
     assert status_of(job)["lag"]["records"] == 3
 
     assert job.decide("run").counts.read == 3
-    assert kinds(job) == {}
+    assert job.differences() == {}
 
 
 def test_all_ids_are_not_compared_again_because_records_are_noted_as_vanished(job: Job) -> None:
@@ -94,7 +84,7 @@ def test_a_number_that_is_as_it_should_be_is_no_proof_for_longer_than_a_week(job
     assert job.decide("run").counts.read == 0
     looked(job, 7.1)
     assert job.decide("run").counts.read == 4
-    assert kinds(job) == {}
+    assert job.differences() == {}
 
 
 def test_how_long_a_number_is_believed_is_a_setting(job: Job) -> None:
@@ -113,7 +103,7 @@ def test_ids_that_hold_no_time_are_found_wherever_they_come(job: Job, mode: str)
     job.decide("backfill")
     job.source.insert_one({"_id": 2, "text": POOL[2]})
     assert job.decide(mode).counts.read == 1
-    assert kinds(job) == {}
+    assert job.differences() == {}
 
 
 @pytest.mark.parametrize("mode", ["run", "backfill"])
@@ -164,7 +154,7 @@ def test_a_backfill_that_finds_old_ids_keeps_its_watermark_and_is_undone_like_an
 
     assert run.counts.read == 6
     assert head(job)["watermark"] > watermark
-    assert kinds(job) == {}
+    assert job.differences() == {}
     assert job.decide("run").counts.read == 0
     assert job.command("undo", run.run, "--yes").returncode == 0
     assert {record["_id"] for record in job.target.find()} == before
@@ -191,10 +181,10 @@ def test_the_last_full_scan_is_in_the_head_and_goes_back_with_an_undo(job: Job) 
 def test_verify_names_old_ids_whatever_made_the_ledger(job: Job, mode: str) -> None:
     job.source.insert_many([*aged(range(10), 60), *aged(range(10, 20), 0)])
     job.decide(mode)
-    assert kinds(job) == {}
+    assert job.differences() == {}
     job.source.insert_many(aged(range(20, 24), 20))
 
-    assert kinds(job) == {"undecided": 4}
+    assert job.differences() == {"undecided": 4}
 
 
 def test_verify_tells_what_the_next_run_will_decide_and_does_not_call_it_a_difference(job: Job) -> None:
@@ -202,7 +192,7 @@ def test_verify_tells_what_the_next_run_will_decide_and_does_not_call_it_a_diffe
     job.decide("backfill")
     job.source.insert_many(aged(range(20, 24), 0))
 
-    found = verified(job)
+    found = job.verified()
 
     assert (found.differences, found.waiting) == ([], 4)
     assert "4 records of the source are not decided yet: the next run decides them" in found.as_text()
@@ -218,11 +208,11 @@ def test_records_whose_ids_hold_no_time_wait_for_the_next_run(job: Job, mode: st
     job.source.insert_one({"_id": 3.5, "text": POOL[12]})
     undo(job, first)
 
-    found = verified(job)
+    found = job.verified()
 
     assert (found.differences, found.waiting) == ([], 2)
     assert job.decide("run").counts.read == 2
-    assert (verified(job).differences, verified(job).waiting) == ([], 0)
+    assert (job.verified().differences, job.verified().waiting) == ([], 0)
 
 
 def test_status_tells_of_the_last_full_scan_and_no_number_that_nobody_counted(job: Job) -> None:

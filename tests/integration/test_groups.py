@@ -16,7 +16,7 @@ from tests.support.inline_engine import without_workers
 from tests.support.job import Job
 from tests.support.refusals import told
 from tests.support.sweep_cases import archived, sweep
-from tests.support.sync_cases import differences, dropped, due, in_target, up_to_date
+from tests.support.sync_cases import dropped, due, in_target, up_to_date
 from tests.support.text_pairs import LONG, OTHER
 
 NEAR = LONG.replace("海鸥", "白鸟")
@@ -74,7 +74,7 @@ def test_decisions_are_those_of_one_job_for_each_site(job: Job, another_job: Cal
         if mode == "backfill":
             for one in (job, *singles.values()):
                 one.source.insert_many(records[180:])
-    assert differences(job) == []
+    assert job.differences() == {}
 
 
 @pytest.mark.usefixtures("_inline")
@@ -83,7 +83,7 @@ def test_a_copy_on_another_site_is_kept_and_a_record_without_a_site_is_compared_
 ) -> None:
     grouped.decide("backfill")
     assert dropped(grouped) == {2: 0, 3: 1, 6: 4}
-    assert differences(grouped) == []
+    assert grouped.differences() == {}
 
 
 @pytest.mark.usefixtures("_inline")
@@ -96,7 +96,7 @@ def test_a_record_that_moves_to_another_site_is_decided_again(grouped: Job) -> N
     up_to_date(grouped)
     assert dropped(grouped) == {1: 0, 6: 4}
     assert in_target(grouped).keys() == {0, 2, 3, 4, 5}
-    assert differences(grouped) == []
+    assert grouped.differences() == {}
 
 
 @pytest.mark.usefixtures("_inline")
@@ -105,9 +105,9 @@ def test_a_job_without_copies_notices_a_keeper_that_has_moved(grouped: Job) -> N
     bare.decide("backfill")
     assert dropped(bare) == {2: 0, 3: 1, 6: 4}
     bare.source.update_one({"_id": 0}, {"$set": {"seen": True}})
-    assert differences(bare) == []
+    assert bare.differences() == {}
     bare.source.update_one({"_id": 0}, {"$set": {"site": "z"}})
-    assert "keeper_altered" in differences(bare)
+    assert "keeper_altered" in bare.differences()
     bare.source.insert_one({"_id": 9, "text": LONG, "site": "a"})
     bare.decide("run")
     assert 9 not in dropped(bare)
@@ -135,7 +135,7 @@ def test_verify_finds_a_record_that_was_dropped_for_one_of_another_group(
         faulty.setattr(fingerprinter, "separate_groups", mixed_up)
         grouped.decide("backfill")
     assert dropped(grouped)[1] == 0
-    assert differences(grouped) == ["group_differs"]
+    assert grouped.differences().keys() == {"group_differs"}
 
 
 SHORT = ["abcde", "abcdef", "天气好冷", "天气好冷了", "样观提委米", "样观提委米火"]
@@ -156,7 +156,7 @@ def test_the_group_does_not_count_as_common_text_where_the_longest_is_kept(short
     short.set("limits", batch_records=at_once)
     short.decide("backfill")
     assert dropped(short) == {}
-    assert differences(short) == []
+    assert short.differences() == {}
 
 
 def test_verify_finds_a_wrong_similarity(short: Job, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_verify_finds_a_wrong_similarity(short: Job, monkeypatch: pytest.MonkeyP
         faulty.setattr(better_neighbours, "ShingleSets", lambda offsets, values, _: sets(offsets, values))
         short.decide("backfill")
     assert len(dropped(short)) == 3
-    assert differences(short) == ["similarity_differs"]
+    assert short.differences().keys() == {"similarity_differs"}
 
 
 def answers(job: Job, *lines: Any) -> list[tuple[str, Any]]:

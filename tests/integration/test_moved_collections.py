@@ -34,7 +34,6 @@ from tests.support.kill_in_process import commands_of, killed, killed_after_sett
 from tests.support.late_records import POOL
 from tests.support.refusals import told
 from tests.support.restore_cases import restore
-from tests.support.strict_targets import differences
 from tests.support.undo_cases import kinds, undo
 
 
@@ -352,7 +351,7 @@ def test_a_run_after_a_move_that_is_killed_anywhere_is_finished_by_the_next(
         other = prepared()
         killed(partial(moved, other), number)
         moved(other)
-        assert (other.outcome(), differences(other)) == (undisturbed, []), f"killed after command {number}"
+        assert (other.outcome(), other.differences()) == (undisturbed, {}), f"killed after command {number}"
 
 
 def test_a_clock_that_runs_ahead_hides_no_record(quick: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from tests.support.faulty_runs import install
 from tests.support.job import Job
 from tests.support.refusals import told
 from tests.support.sync_cases import decided as decide_all
-from tests.support.sync_cases import differences, overtake, up_to_date
+from tests.support.sync_cases import overtake, up_to_date
 from tests.support.undo_cases import undo
 
 READS = {"find", "aggregate", "count", "listCollections"}
@@ -64,7 +64,7 @@ def test_every_read_of_every_command_has_a_time_limit(job: Job, monkeypatch: pyt
     for order in ("id", "similarity"):
         asked = ListingQuery(Selection(verdict="duplicate", order=order), {"text": {"$exists": True}})
         in_context(job, lambda context: list(list_decisions(context, asked)))  # noqa: B023
-    assert differences(job) == []
+    assert job.differences() == {}
     undo(job, job.ledger("runs").find().sort("started", -1)[0]["_id"])
 
     assert {name for name, _ in reads.limits} == READS

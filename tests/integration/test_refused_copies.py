@@ -12,7 +12,7 @@ from pymongo import monitoring
 
 from tests.support.job import Job
 from tests.support.kill_in_process import Died, Mortal, commands_of, killed, mortal
-from tests.support.strict_targets import differences, refused
+from tests.support.strict_targets import refused
 from tests.support.sync_cases import up_to_date
 from tests.support.undo_cases import OTHERS
 
@@ -87,7 +87,7 @@ def test_a_refused_copy_costs_one_insertion(
     assert refused(job) == dict.fromkeys([n for n in tried if n != taken], refuses)
     assert [record["_id"] for record in job.target.find().sort("_id", 1)] == ([0, taken] if taken else [0])
     assert job.ledger("dropped").count_documents({"keeper": taken}) == (COPIES - taken if taken else 0)
-    assert differences(job) == []
+    assert job.differences() == {}
 
 
 def test_what_was_refused_is_tried_again_by_an_apply_at_the_same_cost(job: Job) -> None:
@@ -137,4 +137,4 @@ def test_what_a_killed_run_had_tried_is_kept_though_the_target_takes_an_earlier_
 
     assert [record["_id"] for record in job.target.find().sort("_id", 1)] == [0, 2, 11]
     assert refused(job) == {1: "validator"}
-    assert differences(job) == []
+    assert job.differences() == {}

@@ -20,7 +20,6 @@ from tests.support.faulty_runs import Moments, install
 from tests.support.job import RAW, Job
 from tests.support.restore_cases import restore
 from tests.support.slow_proxy import SlowLine
-from tests.support.strict_targets import differences
 from tests.support.undo_cases import OTHERS, TEXT, undo
 
 RECORDS = 150
@@ -153,7 +152,7 @@ def test_records_as_large_as_a_document_can_be_are_copied_dropped_verified_and_u
     assert {one["_id"]: one.raw for one in job.target.with_options(RAW).find()} == {1: raws[1], 3: raws[3]}
     restore(job, "2")
     assert job.target.with_options(RAW).find_one({"_id": 2}).raw == raws[2]
-    assert differences(job) == []
+    assert job.differences() == {}
     undo(job, report.run)
     assert job.target.count_documents({}) == 0
 
@@ -169,4 +168,4 @@ def test_records_that_do_not_fit_into_one_reply_are_verified(job: Job) -> None:
     job.source.insert_many([{"_id": n, "text": OTHERS[n], "pad": b"\0" * pads[n]} for n in pads])
     job.decide("backfill")
 
-    assert differences(job) == []
+    assert job.differences() == {}

@@ -22,7 +22,6 @@ from scripts.bench.corpus import Mix, generate
 from scripts.bench.made_up import Collection, Forms
 from tests.support.colliding_texts import ONE, OTHER
 from tests.support.job import Job
-from tests.support.sync_cases import differences
 from tests.support.undo_cases import undo
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
@@ -180,7 +179,7 @@ def test_spark_keeps_the_best_record_as_one_machine_does(
     assert len(later) > 10
     assert on_spark(other).counts == here
     assert decisions(other) == decisions(filled)
-    assert differences(other) == []
+    assert other.differences() == {}
     other.tables["engine"] = {"workers": 2}
     assert other.decide("run").counts.read == 0
 
@@ -198,7 +197,7 @@ def test_spark_drops_what_a_reference_has_as_one_machine_does(
     assert len({row["similarity"] for row in of_references}) > 2
     assert on_spark(other).counts == here
     assert decisions(other) == decisions(filled)
-    assert differences(other) == []
+    assert other.differences() == {}
     for job in (filled, other):
         job.tables["engine"] = {"workers": 2}
         job.source.insert_one({"_id": 1000, "data": chained()[0]["data"]})
@@ -220,7 +219,7 @@ def test_spark_combines_groups_references_and_the_best_record(
     assert min(here.near, here.exact) > 0
     assert on_spark(other).counts == here
     assert decisions(other) == decisions(filled)
-    assert differences(other) == []
+    assert other.differences() == {}
 
 
 @pytest.mark.long
@@ -247,7 +246,7 @@ def test_what_the_target_refuses_of_the_best_records_is_decided_locally(
     assert there.replaced is not None
     assert there.replaced.replaced > 0
     assert set(other.outcome()[0]) == set(job.outcome()[0])
-    assert differences(other) == []
+    assert other.differences() == {}
 
 
 @pytest.mark.longest
@@ -280,7 +279,7 @@ def test_a_killed_backfill_that_prefers_goes_on(
     filled.decide("backfill")
     assert set(other.outcome()[0]) == set(filled.outcome()[0])
     assert other.rows("dropped").keys() == filled.rows("dropped").keys()
-    assert differences(other) == []
+    assert other.differences() == {}
 
 
 @pytest.mark.long

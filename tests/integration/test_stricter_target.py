@@ -10,7 +10,7 @@ import pytest
 from tests.support.job import Job
 from tests.support.kill_in_process import killed_after_setting
 from tests.support.restore_cases import restore
-from tests.support.strict_targets import differences, refused
+from tests.support.strict_targets import refused
 from tests.support.undo_cases import OTHERS, state, undo
 
 FOLDING = {"locale": "en", "strength": 2}
@@ -45,7 +45,7 @@ def test_a_unique_index_that_comes_after_the_backfill_refuses_only_what_comes_th
     assert (report.exit_code, refused(job)) == (3, reasons)
     assert [record["_id"] for record in job.target.find().sort("_id", 1)] == kept  # 11 in the place of 10
     assert job.decide("run").counts.read == 0
-    assert differences(job) == []
+    assert job.differences() == {}
     undo(job, report.run)
     assert state(job) == before
 
@@ -64,9 +64,9 @@ def test_a_validator_that_comes_after_the_backfill_refuses_only_what_comes_then(
 
     assert (report.exit_code, refused(job)) == (3, {10: "validator"})
     assert [record["_id"] for record in job.target.find().sort("_id", 1)] == [0, 1, 2, 11, 12, 13]
-    assert differences(job) == []
+    assert job.differences() == {}
     assert restore(job, "3").refused == [(3, "target", "validator")]
-    assert differences(job) == []
+    assert job.differences() == {}
     undo(job, report.run)
     assert state(job) == before
 
@@ -85,7 +85,7 @@ def test_a_target_that_grows_stricter_under_a_killed_run_refuses_only_what_is_no
 
     assert (is_there, refused(job)) in ((0, {10: "validator"}), (1, {}))
     assert job.target.count_documents({"_id": {"$in": [10, 11]}}) == 1
-    assert differences(job) == []
+    assert job.differences() == {}
 
 
 def test_a_target_that_is_made_anew_with_a_collation_is_refused(job: Job) -> None:

@@ -47,7 +47,6 @@ from tests.support.sync_cases import (
     I,
     J,
     decided,
-    differences,
     dropped,
     due,
     exceptions,
@@ -84,7 +83,7 @@ def check_up_to_date(job: Job) -> None:
     pages = job.database.client[job.tables["source"]["database"]]["pages"]
     source = {raw["_id"]: raw.raw for raw in pages.with_options(RAW).find()}
     assert all(raw.raw == source[raw["_id"]] for raw in job.target.with_options(RAW).find())
-    assert differences(job) == []
+    assert job.differences() == {}
     with Context(config.check_settings(job.tables, "test")) as context:
         assert verify.verify_sample(context, 100, lambda number: None).agrees
     assert not any(due(job)[name] for name in ("renew",))
@@ -166,7 +165,7 @@ def test_a_sync_that_is_killed_at_any_moment_is_ended_by_doing_it_again(overtake
         killed(partial(up_to_date, half), number)
         up_to_date(half)
         assert whole_state(half) == undisturbed, f"killed after command {number} of {commands}"
-        assert differences(half) == []
+        assert half.differences() == {}
 
 
 @pytest.mark.longest
@@ -181,12 +180,12 @@ def test_what_a_killed_sync_left_pending_is_finished_by_a_nightly_run_and_by_an_
             half = twin()
             killed(partial(up_to_date, half), number)
             go_on(half)
-            assert differences(half) == [], f"killed after command {number}"
+            assert half.differences() == {}, f"killed after command {number}"
             up_to_date(half)
             half.decide("run")
             texts = set(in_target(half).values())
             assert texts == set(in_target(whole).values()), f"killed after command {number}"
-            assert (len(in_target(half)), differences(half)) == (len(in_target(whole)), [])
+            assert (len(in_target(half)), half.differences()) == (len(in_target(whole)), {})
 
 
 def undo_newest(job: Job) -> None:
@@ -215,7 +214,7 @@ def test_a_sync_that_wakes_when_another_has_ended_it_changes_nothing(
         with suppress(LeaseHeld):
             stopped(partial(up_to_date, half), partial(_is, number), partial(meanwhile, half))
         assert whole_state(half) == undisturbed, f"stopped before command {number}"
-        assert differences(half) == []
+        assert half.differences() == {}
 
 
 def _is(number: int, sent: int, _: Event) -> bool:
@@ -263,13 +262,13 @@ def test_an_undone_sync_leaves_its_records_undecided_and_the_next_run_decides_th
     assert (undone.counts.read, undone.left) == (14, {})
     assert in_target(overtaken) == {5: D, 7: E, 17: I, 21: J}
     assert dropped(overtaken) == {6: 5, 14: 5}
-    assert differences(overtaken) == ["undecided"]
+    assert (overtaken.differences(), overtaken.verified().waiting) == ({}, 11)
     again = overtaken.decide("run").counts
     assert (again.read, again.refused, again.unchecked) == (11, {}, {"restored": 2})
     assert in_target(overtaken) == {
         1: A, 3: C, 4: B, 5: D, 7: E, 8: F, 11: OTHERS[10], 15: A, 16: OTHERS[11], 17: I, 21: J,
     }  # fmt: skip
-    assert differences(overtaken) == []
+    assert overtaken.differences() == {}
     last = overtaken.ledger("runs").find_one(sort=[("started", -1)]) or {}
     for run in (last["_id"], nightly, backfill):
         assert undo(overtaken, run).left == {}
@@ -277,7 +276,7 @@ def test_an_undone_sync_leaves_its_records_undecided_and_the_next_run_decides_th
     after = overtaken.ledger("head").find_one() or {}
     assert (after["next"], after["watermark"], before["watermark"] is None) == (0, None, False)
     assert overtaken.decide("backfill").counts.read == 17
-    assert differences(overtaken) == []
+    assert overtaken.differences() == {}
 
 
 def test_what_somebody_altered_in_the_target_stays_and_is_named(overtaken: Job) -> None:
@@ -294,7 +293,7 @@ def test_what_somebody_altered_in_the_target_stays_and_is_named(overtaken: Job) 
     assert overtaken.target.count_documents({"by": "hand"}) == 4
     there = in_target(overtaken)
     assert {number: there[number] for number in (0, 1, 3, 4, 5, 10)} == {0: A, 1: A, 3: B, 4: B, 5: D, 10: H}
-    assert differences(overtaken) == ["altered", "keeper_altered"]  # 5, which is as it was before
+    assert overtaken.differences().keys() == {"altered", "keeper_altered"}  # 5, which is as it was before
     again = overtaken.command("sync", "--yes", "--json")
     told = json.loads(again.stdout)
     assert (again.returncode, told["updated"]["stay"], told["updated"]["read"]) == (3, [5], 0)
@@ -305,13 +304,13 @@ def test_what_somebody_altered_in_the_target_stays_and_is_named(overtaken: Job) 
     assert overtaken.target.count_documents({"by": "hand"}) == 4
     overtaken.decide("run")
     assert exceptions(overtaken)[3] == exceptions(overtaken)[10] == ("refused", "conflict")
-    assert differences(overtaken) == ["altered", "keeper_altered"]
+    assert overtaken.differences().keys() == {"altered", "keeper_altered"}
 
 
 def test_a_record_that_is_missing_in_the_target_is_put_there_as_it_is_now(overtaken: Job) -> None:
     """One whose text has changed, and one that is only to be renewed."""
     overtaken.target.delete_many({"_id": {"$in": [3, 5]}})
-    assert {"missing", "keeper_missing"} <= set(differences(overtaken))
+    assert {"missing", "keeper_missing"} <= set(overtaken.differences())
 
     done = up_to_date(overtaken)
 
@@ -331,14 +330,14 @@ def test_a_renewal_of_a_missing_record_that_is_killed_at_any_moment_is_ended_by_
     whole = twin()
     commands = commands_of(lambda: up_to_date(whole))
     undisturbed = whole_state(whole)
-    assert ([*in_target(whole)], differences(whole)) == ([3, 1], [])
+    assert ([*in_target(whole)], whole.differences()) == ([3, 1], {})
 
     for number in range(1, commands + 1, min(3, EVERY)):
         half = twin()
         killed(partial(up_to_date, half), number)
         up_to_date(half)
         assert whole_state(half) == undisturbed, f"killed after command {number} of {commands}"
-        assert differences(half) == []
+        assert half.differences() == {}
 
 
 def test_what_the_target_does_not_take_any_more_is_refused_and_a_renewal_leaves_what_is_there(
@@ -356,7 +355,7 @@ def test_what_the_target_does_not_take_any_more_is_refused_and_a_renewal_leaves_
     there = in_target(overtaken)
     assert 3 not in there
     assert (there[4], there[5], dropped(overtaken)[6]) == (B, D, 5)
-    assert differences(overtaken) == []
+    assert overtaken.differences() == {}
 
 
 def test_a_target_that_lacks_most_of_what_it_is_to_hold_is_not_touched(overtaken: Job) -> None:
@@ -380,7 +379,7 @@ def test_records_that_change_again_meanwhile_are_decided_as_they_are_then(overta
         overtaken.source.update_one({"_id": 3}, {"$set": {"text": B}})  # as it was
         syncing.sync(context, found, lambda number: None)
 
-    assert differences(overtaken) == []
+    assert overtaken.differences() == {}
     there = in_target(overtaken)
     assert (there[2], there[4], 0 in there, 3 in there) == (A, B, False, False)
     assert {number: dropped(overtaken).get(number) for number in (0, 3, 6)} == {0: 2, 3: 4, 6: 5}
@@ -390,7 +389,7 @@ def test_records_that_change_again_meanwhile_are_decided_as_they_are_then(overta
     up_to_date(overtaken)
     assert in_target(overtaken)[5] == OTHERS[12]
     assert in_target(overtaken)[6] == D
-    assert differences(overtaken) == []
+    assert overtaken.differences() == {}
 
 
 def test_a_record_that_vanished_and_comes_again_is_decided_again(overtaken: Job) -> None:
@@ -402,7 +401,7 @@ def test_a_record_that_vanished_and_comes_again_is_decided_again(overtaken: Job)
 
     assert dropped(overtaken)[0] == 1
     assert in_target(overtaken)[9] == G
-    assert differences(overtaken) == []
+    assert overtaken.differences() == {}
 
 
 def test_a_command_that_wrote_since_the_comparison_ends_a_sync(overtaken: Job) -> None:
@@ -425,7 +424,7 @@ def test_what_was_missed_is_decided_against_what_is_up_to_date(overtaken: Job) -
     assert done.missed is not None
     assert (done.missed.counts.exact, done.missed.counts.unique) == (1, 1)
     assert dropped(overtaken)[-1] == 4
-    assert differences(overtaken) == []
+    assert overtaken.differences() == {}
 
 
 def test_where_nothing_changed_a_sync_writes_nothing(job: Job) -> None:
@@ -441,14 +440,14 @@ def test_all_that_a_ledger_knows_may_change_and_vanish(job: Job) -> None:
     decided(job)
     job.source.update_many({}, [{"$set": {"text": {"$concat": [{"$ifNull": ["$text", I]}, J, G]}}}])
     up_to_date(job)
-    assert differences(job) == []
+    assert job.differences() == {}
     job.source.delete_many({})
 
     done = up_to_date(job)
 
     assert done.updated is not None
     assert done.updated.counts.refused == {"vanished": 20}
-    assert (in_target(job), dropped(job), differences(job)) == ({}, {}, [])
+    assert (in_target(job), dropped(job), job.differences()) == ({}, {}, {})
     for row in list(
         job.ledger("runs").find({"mode": {"$in": ["update", "backfill", "run"]}}).sort("started", -1)
     ):
@@ -476,7 +475,7 @@ def test_adopted_records_stay_as_they_are_and_stand_for_their_copies(job: Job) -
     assert dropped(job) == {5: 1, 6: 2}
     assert exceptions(job) == {1: ("refused", "conflict"), 2: ("refused", "vanished")}
     assert (done.exit_code, list(done.updated.stay if done.updated else ())) == (3, [encode({"_id": 1})])
-    assert differences(job) == []
+    assert job.differences() == {}
 
 
 def test_what_an_undo_left_and_a_run_decided_since_is_brought_up_to_date(job: Job) -> None:
@@ -491,7 +490,7 @@ def test_what_an_undo_left_and_a_run_decided_since_is_brought_up_to_date(job: Jo
     up_to_date(job)
 
     assert in_target(job) == {1: C, 2: B}
-    assert differences(job) == []
+    assert job.differences() == {}
 
 
 def test_who_may_not_replace_or_remove_records_learns_it_before_anything_is_done(
@@ -596,7 +595,7 @@ def test_whatever_changes_and_vanishes_each_text_has_a_record_in_the_target(job:
 
         up_to_date(job)
 
-        assert differences(job) == []
+        assert job.differences() == {}
         assert not any(due(job)["decide_again"].values())
         assert due(job)["renew"] == due(job)["take_out"]["kept"] == 0
         with Context(config.check_settings(job.tables, "test")) as context:

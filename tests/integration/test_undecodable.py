@@ -16,7 +16,7 @@ from tests.support.faulty_runs import install
 from tests.support.job import RAW, Job
 from tests.support.kill_in_process import killed
 from tests.support.restore_cases import restore
-from tests.support.sync_cases import EVERY, differences, up_to_date
+from tests.support.sync_cases import EVERY, up_to_date
 from tests.support.undo_cases import OTHERS, undo
 
 A, B, C, D, E = OTHERS[:5]
@@ -89,7 +89,7 @@ def check_end(job: Job, odd: Element) -> None:
     usual, _, oddly, oddly_copy, _ = ids(odd)
     there, source = raws(job.target), raws(job.source)
     assert there == {raw_id: source[raw_id] for raw_id in (usual, oddly, oddly_copy)}
-    assert differences(job) == []
+    assert job.differences() == {}
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -98,7 +98,7 @@ def test_records_with_values_that_cannot_be_decoded_are_brought_up_to_date_and_t
 ) -> None:
     for work in history(job, odd):
         work()
-        assert differences(job) == []
+        assert job.differences() == {}
     check_end(job, odd)
     *_, last = job.ledger("runs").find({"mode": "update"}).sort("started", 1)
 
@@ -140,4 +140,4 @@ def test_an_odd_record_that_the_target_refuses_is_refused(job: Job) -> None:
     report = job.decide("backfill")
 
     assert (report.counts.unique, report.counts.refused) == (3, {"unique_index": 3})
-    assert differences(job) == []
+    assert job.differences() == {}

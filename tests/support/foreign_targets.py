@@ -6,16 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from dedup_job import config
-from dedup_job.commands import verify
 from dedup_job.commands.dry_run import DryRun, dry_run
 from dedup_job.pipeline.context import Context
 from dedup_job.records import Counts
 from tests.support.job import Job
-
-
-def verified(job: Job) -> list[str]:
-    with Context(config.check_settings(job.tables, "test")) as context:
-        return [one.kind for one in verify.verify(context, None, lambda _: None).differences]
 
 
 def rehearsed(job: Job, fresh: bool = False) -> Counts:

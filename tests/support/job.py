@@ -18,6 +18,8 @@ from pymongo.collection import Collection
 from pymongo.database import Database
 
 from dedup_job import config
+from dedup_job.audit.audit_checks import VerifyResult
+from dedup_job.commands import verify
 from dedup_job.commands.backfill_and_run import decide
 from dedup_job.pipeline.context import Context
 from dedup_job.report.run_summary import RunSummary
@@ -85,6 +87,15 @@ class Job:
         settings = config.check_settings(self.tables, "test")
         with Context(settings) as context:
             return decide(context, mode, lambda batch, plan: None)
+
+    def verified(self) -> VerifyResult:
+        """Return what `verify` says about everything."""
+        with Context(config.check_settings(self.tables, "test")) as context:
+            return verify.verify(context, None, lambda number: None)
+
+    def differences(self) -> dict[str, int]:
+        """Return the number of differences that `verify` finds, by their kind."""
+        return {one.kind: one.count for one in self.verified().differences}
 
     def config_file(self) -> Path:
         lines = []

@@ -7,7 +7,6 @@ from typing import Any
 
 from dedup_job import config
 from dedup_job.commands import sync as syncing
-from dedup_job.commands import verify
 from dedup_job.commands.outdated_decisions import compare_with_source
 from dedup_job.pipeline.context import Context
 from dedup_job.report.sync_results import SyncResult
@@ -30,11 +29,6 @@ def up_to_date(job: Job) -> SyncResult:
 def due(job: Job) -> dict[str, Any]:
     with Context(config.check_settings(job.tables, "test")) as context:
         return compare_with_source(context, lambda number: None).outdated.due.as_json()
-
-
-def differences(job: Job) -> list[str]:
-    with Context(config.check_settings(job.tables, "test")) as context:
-        return [one.kind for one in verify.verify(context, None, lambda number: None).differences]
 
 
 def dropped(job: Job) -> dict[Any, Any]:
