@@ -17,7 +17,7 @@ from bson.raw_bson import RawBSONDocument
 
 from dedup_job.errors import ConfigError
 from dedup_job.index.texts_and_keepers import Keepers
-from dedup_job.ledger.compatibility import check_fits, check_places, check_whole
+from dedup_job.ledger.compatibility import check_fits, check_places, check_whole, no_decisions_error
 from dedup_job.ledger.plan_format import PlanColumns
 from dedup_job.mongo.ids import ID_JSON, IdSet, document, elements, extended, id_of
 from dedup_job.pipeline import job
@@ -140,7 +140,7 @@ def _load_keepers(
     reader = context.ledger_reader()
     head = reader.head()
     if head is None or head.is_empty:
-        raise ConfigError(f"nothing was decided for {context.target_name} yet; run backfill first")
+        raise no_decisions_error(context.target_name)
     origin = context.origin
     check_fits(head, origin)
     check_whole(head)

@@ -9,7 +9,7 @@ from typing import Any
 
 from dedup_job.command_line import command_line
 from dedup_job.errors import UsageError
-from dedup_job.ledger.compatibility import check_fits
+from dedup_job.ledger.compatibility import check_fits, no_decisions_error
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.job import Observe
 from dedup_job.records import Batch, Counts
@@ -55,11 +55,14 @@ def report_run(context: Context, run: str, observe: Observe) -> RunSummary:
         observe: Called with each batch and its plan, in the order of decision; the batches hold ids only.
 
     Raises:
+        ConfigError: If there is no ledger yet.
         UsageError: If the ledger does not know the run, or it was undone.
     """
     reader = context.ledger_reader()
     head, row = reader.head(), reader.run(run)
-    if head is None or row is None:
+    if head is None:
+        raise no_decisions_error(context.target_name)
+    if row is None:
         raise UsageError(f"the ledger knows no run {run!r}; {command_line('history')} lists them")
     if "undone" in row:
         raise UsageError(f"run {run} was undone by {row['undone_by']}: nothing of it is left to report")

@@ -38,7 +38,8 @@ def mark(context: Context, advance: Advance, only_new: bool = False) -> MarkResu
         only_new: Whether to look only at decisions since the last complete marking.
 
     Raises:
-        ConfigError: If the field holds something else in one of the records, or marks are in another field.
+        ConfigError: If there is no ledger yet, the field holds something else in one of the records, or marks
+            are in another field.
     """
     head, started = read_head(context), time.monotonic()
     may_have_marks = check_mark_field(context, head)

@@ -15,7 +15,7 @@ from dedup_job.commands.verify import verify
 from dedup_job.config import Settings
 from dedup_job.errors import ConfigError, LeaseHeld, StateError, UsageError, exit_code_of
 from dedup_job.ledger.commit import Ledger
-from dedup_job.ledger.compatibility import check_keeps_dropped
+from dedup_job.ledger.compatibility import check_keeps_dropped, no_decisions_error
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.promotion_state import BEGUN, RETURNING, Promotion
 from dedup_job.ledger.run_history import RunId
@@ -84,7 +84,7 @@ class Pair:
         """Return the state of the ledger; raise ConfigError if nothing was decided."""
         head = self.reader.head()
         if head is None or head.is_empty:
-            raise ConfigError(f"[target]: {self.full_name(self.target)} has no ledger; run backfill first")
+            raise no_decisions_error(self.full_name(self.target))
         return head
 
     @contextmanager

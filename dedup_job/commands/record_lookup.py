@@ -9,8 +9,8 @@ from typing import Any
 from bson import encode
 
 from dedup_job.commands.find import read_lines
-from dedup_job.errors import ConfigError, UsageError
-from dedup_job.ledger.compatibility import check_fits
+from dedup_job.errors import UsageError
+from dedup_job.ledger.compatibility import check_fits, no_decisions_error
 from dedup_job.ledger.reader import LedgerReader
 from dedup_job.ledger.record_rows import DecisionRow
 from dedup_job.mongo.ids import extended, readings
@@ -28,7 +28,7 @@ def open_ledger_reader(context: Context) -> LedgerReader:
     reader = context.ledger_reader()
     head = reader.head()
     if head is None or head.is_empty:
-        raise ConfigError(f"nothing was decided for {context.target_name} yet; run backfill first")
+        raise no_decisions_error(context.target_name)
     check_fits(head, context.origin)
     return reader
 

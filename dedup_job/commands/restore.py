@@ -42,6 +42,7 @@ def restore(context: Context, given: Sequence[str], why: str) -> RestoreResult:
         The restored records, which of them differ from the version that was judged, and the refused ones.
 
     Raises:
+        ConfigError: If there is no ledger yet.
         UsageError: If one of the records was neither dropped nor kept.
         StateError: If one is no longer in the source, or source or target were replaced.
     """

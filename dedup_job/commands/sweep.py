@@ -42,7 +42,7 @@ def open_archive(context: Context, name: str | None, moved: bool = False) -> Arc
 
     Raises:
         UsageError: If no archive is named.
-        ConfigError: If the collection cannot be an archive.
+        ConfigError: If there is no ledger yet, or the collection cannot be an archive.
         NotPermitted: If the user may not move records.
         StateError: If the archive of earlier sweeps is gone, unless `moved`.
     """

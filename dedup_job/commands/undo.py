@@ -6,7 +6,7 @@ import time
 
 from dedup_job.command_line import command_line
 from dedup_job.errors import UsageError
-from dedup_job.ledger.compatibility import check_whole
+from dedup_job.ledger.compatibility import check_whole, no_decisions_error
 from dedup_job.ledger.head import Head, Origin
 from dedup_job.ledger.run_history import RunId
 from dedup_job.ledger.undo_run import UndoRun, check_newest, check_not_promoted
@@ -25,6 +25,7 @@ def undo(context: Context, run: str, observe: Observe) -> UndoResult:
         observe: Called with the ids and the plan of each batch that was undone.
 
     Raises:
+        ConfigError: If there is no ledger yet.
         UsageError: If there is no such run, it decided nothing, or later runs must be undone first.
     """
     if (before := find_earlier_undo(context, run)) is not None:
@@ -73,6 +74,7 @@ def preview_undo(context: Context, run: str) -> UndoPreview:
     """Return what an undo of a run would remove; writes nothing.
 
     Raises:
+        ConfigError: If there is no ledger yet.
         UsageError: If there is no such run, it decided nothing, or later runs must be undone first.
         StateError: If another undo must be finished first.
     """
@@ -107,10 +109,10 @@ def preview_undo(context: Context, run: str) -> UndoPreview:
 
 
 def read_head(context: Context) -> Head:
-    """Return the state of the ledger; raise UsageError if there is none."""
+    """Return the state of the ledger; raise ConfigError if there is none."""
     head = context.ledger_reader().head()
     if head is None:
-        raise UsageError("the target has no ledger: there was no run yet")
+        raise no_decisions_error(context.target_name)
     return head
 
 

@@ -29,6 +29,11 @@ class Consent:
     allow: bool = False
 
 
+def no_decisions_error(target: str) -> ConfigError:
+    """Return the error of a command that needs a ledger with decisions; `target` is the target's name."""
+    return ConfigError(f"[target]: nothing was decided for {target} yet; run backfill first")
+
+
 def check_whole(head: Head, settles: bool = False) -> None:
     """Raise StateError if an undo has not finished, or the replacement of keepers by better records.
 

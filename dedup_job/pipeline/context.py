@@ -21,6 +21,7 @@ from dedup_job.ledger.compatibility import (
     check_fits,
     check_places,
     check_whole,
+    no_decisions_error,
     unfinished_promotion,
 )
 from dedup_job.ledger.head import Head, Origin
@@ -417,7 +418,7 @@ def require_head(context: Context, reader: LedgerReader, settles: bool = False) 
     """
     head = reader.head()
     if head is None:
-        raise ConfigError(f"[target]: {context.target_name} has no ledger; nothing was decided for it yet")
+        raise no_decisions_error(context.target_name)
     origin = context.origin
     check_fits(head, origin)
     check_filter(head, origin)

@@ -240,5 +240,5 @@ def test_a_sync_that_is_killed_is_finished_by_the_next_run(job: Job) -> None:
 
 def test_without_a_ledger_there_is_nothing_to_compare(job: Job) -> None:
     job.source.insert_one({"text": "x"})
-    with pytest.raises(ConfigError, match="has no ledger"):
+    with pytest.raises(ConfigError, match="nothing was decided for"):
         compared(job)

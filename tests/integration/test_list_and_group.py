@@ -372,8 +372,6 @@ def test_pairs_of_a_report_can_be_evaluated(job: Job) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (["list"], 78, "nothing was decided for"),
-        (["group", "1"], 78, "nothing was decided for"),
         (["list", "--where", "[1]"], 64, "--where: expected a filter"),
         (["list", "--ids", "--json"], 64, "--ids, --csv and --json are three forms of output"),
         (["list", "--ids", "--csv"], 64, "--ids, --csv and --json are three forms of output"),
@@ -389,6 +387,22 @@ def test_what_cannot_be_asked_is_one_line_and_a_code(
     assert done.returncode == code
     assert told in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "list", "group 1", "history some-run", "changes", "verify", "sync --yes", "restore 1",
+        "undo some-run", "undo some-run --dry-run", "mark --yes", "mark --dry-run", "mark --clear --yes",
+        "sweep --archive away --yes", "promote --yes",
+    ],
+)  # fmt: skip
+def test_every_command_says_alike_that_there_is_no_ledger(job: Job, command: str) -> None:
+    job.source.insert_one({"_id": 1, "text": LONG})
+    done = called(job, *command.split())
+    name = f"{job.database.name}.unique"
+    message = f"dedup-job: [target]: nothing was decided for {name} yet; run backfill first\n"
+    assert (done.returncode, done.stderr) == (78, message)
 
 
 def test_a_condition_that_the_server_does_not_take_is_told_by_its_name_alone(few: Job) -> None:

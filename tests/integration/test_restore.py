@@ -12,7 +12,7 @@ from bson import ObjectId
 
 from dedup_job import config
 from dedup_job.commands import verify
-from dedup_job.errors import LeaseHeld, StateError, UsageError
+from dedup_job.errors import ConfigError, LeaseHeld, StateError, UsageError
 from dedup_job.pipeline.context import Context
 from dedup_job.report.undo_results import RestoreResult
 from tests.support.job import RAW, Job
@@ -173,7 +173,7 @@ def test_a_record_that_was_restored_while_it_was_edited_and_edited_back_is_broug
 
 
 def test_what_cannot_be_restored_is_said_and_nothing_is_changed(job: Job) -> None:
-    with pytest.raises(UsageError, match="no ledger"):
+    with pytest.raises(ConfigError, match="nothing was decided for"):
         restore(job_of_two(job), "2")
     job.decide("backfill")
     job.source.insert_one({"_id": 4, "text": "new"})

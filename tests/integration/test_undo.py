@@ -512,7 +512,7 @@ def test_records_that_a_plan_found_in_the_target_are_never_removed(job: Job) -> 
 
 
 def test_an_undone_run_is_undone_once_and_others_that_cannot_be_are_named(job: Job) -> None:
-    with pytest.raises(UsageError, match="no ledger"):
+    with pytest.raises(ConfigError, match="nothing was decided for"):
         undo(job_with_records(job), "nothing")
     run = job.decide("backfill").run
     idle = job.decide("run").run

@@ -729,7 +729,7 @@ def test_verify_works_for_a_user_who_may_only_read(prepared: Copies, tmp_path: P
 
 def test_a_target_without_a_ledger_is_named(job: Job) -> None:
     job.source.insert_one({"text": "x"})
-    with pytest.raises(ConfigError, match="has no ledger"):
+    with pytest.raises(ConfigError, match="nothing was decided for"):
         verified(job)
 
 
