@@ -10,6 +10,7 @@ from typing import Any
 from dedup_job.command_line import command_line
 from dedup_job.errors import UsageError
 from dedup_job.ledger.compatibility import check_fits, no_decisions_error
+from dedup_job.ledger.reader import LedgerReader
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.job import Observe
 from dedup_job.records import Batch, Counts
@@ -46,6 +47,21 @@ def format_time(value: datetime | None) -> str | None:
     return value.isoformat(timespec="seconds") if value else None
 
 
+def find_run(reader: LedgerReader, run: str) -> Mapping[str, Any]:
+    """Return the row of a run; raise UsageError if the ledger does not know the run."""
+    if (row := reader.run(run)) is None:
+        raise UsageError(f"the ledger knows no run {run!r}; {command_line('history')} lists them")
+    return row
+
+
+def check_not_undone(row: Mapping[str, Any]) -> None:
+    """Raise UsageError if the run with this row was undone."""
+    if "undone" in row:
+        raise UsageError(
+            f"run {row['_id']} was undone by {row['undone_by']}: nothing of it is left to report"
+        )
+
+
 def report_run(context: Context, run: str, observe: Observe) -> RunSummary:
     """Return the summary of a past run.
 
@@ -59,13 +75,10 @@ def report_run(context: Context, run: str, observe: Observe) -> RunSummary:
         UsageError: If the ledger does not know the run, or it was undone.
     """
     reader = context.ledger_reader()
-    head, row = reader.head(), reader.run(run)
-    if head is None:
+    if (head := reader.head()) is None:
         raise no_decisions_error(context.target_name)
-    if row is None:
-        raise UsageError(f"the ledger knows no run {run!r}; {command_line('history')} lists them")
-    if "undone" in row:
-        raise UsageError(f"run {run} was undone by {row['undone_by']}: nothing of it is left to report")
+    row = find_run(reader, run)
+    check_not_undone(row)
     check_fits(head, context.origin)
     # Links are read from the newest plan backwards.
     plan_ids = [link.id for link in reader.links(head.last) if link.run == run]

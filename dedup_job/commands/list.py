@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from dedup_job.commands.history import check_not_undone, find_run
 from dedup_job.commands.near_duplicate_numbers import differ_in_numbers_only, summarize_texts
 from dedup_job.commands.record_lookup import (
     fetch_duplicates,
@@ -17,7 +18,7 @@ from dedup_job.commands.record_lookup import (
 )
 from dedup_job.config import javascript_in, parse_filter
 from dedup_job.errors import UsageError
-from dedup_job.ledger.record_rows import DecisionRow, Selection
+from dedup_job.ledger.record_rows import RESTORED, DecisionRow, Selection
 from dedup_job.pipeline.context import Context
 from dedup_job.report.decision_lines import ListedRecord
 
@@ -69,9 +70,14 @@ def list_decisions(context: Context, query: ListingQuery) -> Iterator[list[Liste
 
     Raises:
         ConfigError: If nothing was decided yet.
-        UsageError: If the server does not accept the filter.
+        UsageError: If the server does not accept the filter, or the run is unknown or was undone.
     """
     reader = open_ledger_reader(context)
+    if query.selection.run is not None:
+        row = find_run(reader, query.selection.run)
+        # A restored record stays listed with its run after an undo of that run.
+        if query.selection.verdict != RESTORED:
+            check_not_undone(row)
     # The ledger may apply the limit only if no row is filtered out afterwards.
     is_filtered_here = bool(query.where) or query.numbers_only
     selection = replace(query.selection, limit=None if is_filtered_here else query.limit)

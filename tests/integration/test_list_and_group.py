@@ -123,14 +123,13 @@ def test_a_list_as_csv_has_the_rows_of_the_ledger_and_the_ids_of_the_other_form(
         (["--reason", "near"], {"reason": "near"}),
         (["--min-similarity", "0.9"], {"similarity": {"$gte": 0.9}}),
         (["--reason", "near", "--max-similarity", "0.9"], {"reason": "near", "similarity": {"$lte": 0.9}}),
-        (["--run", "no such run"], {"run": "no such run"}),
     ],
 )
 def test_a_filter_takes_as_many_as_the_ledger_has(
     decided: Job, options: list[str], condition: dict[str, Any]
 ) -> None:
     wanted = {str(row["_id"]) for row in decided.ledger("dropped").find(condition)}
-    assert bool(wanted) == ("no such run" not in options)
+    assert wanted
     assert {one["id"]["$oid"] for one in listed(decided, *options)} == wanted
 
 
@@ -141,6 +140,18 @@ def test_a_run_is_listed_alone(decided: Job) -> None:
     found = listed(decided, "--run", run)
     assert found
     assert len(found) == decided.ledger("dropped").count_documents({"run": run})
+
+
+def test_a_run_that_is_unknown_or_undone_is_refused_as_by_history(few: Job) -> None:
+    few.source.insert_one({"_id": "restored", "text": NUMBERED.format(1900)})
+    undone = few.decide("run").run
+    assert called(few, "restore", "restored").returncode == 0
+    assert called(few, "undo", undone, "--yes").returncode == 0
+    for run, message in (("NOPE", "the ledger knows no run 'NOPE'"), (undone, f"run {undone} was undone by")):
+        done = called(few, "list", "--run", run)
+        assert (done.returncode, done.stderr) == (64, called(few, "history", run).stderr)
+        assert message in done.stderr
+    assert ids(listed(few, "--run", undone, "--verdict", "restored")) == ["restored"]
 
 
 def test_records_are_filtered_by_what_the_source_has_in_other_fields(decided: Job) -> None:
