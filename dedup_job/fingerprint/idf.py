@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, log
+from math import log
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,8 @@ from dedup_job.fingerprint.jieba_tables import jieba_folder
 from dedup_job.fingerprint.term_hashes import Hashes, Numbers, build_table, hash_strings, look_up
 
 SCALE = 1024
+# With a larger IDF, the weight of a term in a long text might not fit into 63 bits.
+MOST = 1e9
 HEADER = "# dedup-job idf"
 SPACE, NEWLINE = b" \n"
 
@@ -75,13 +77,16 @@ def read_idf(path: Path) -> Idf:
     if not terms:
         raise ValueError(f"{path}: no `term idf` line in it")
     try:
-        scaled = np.rint(np.array(values, np.float64) * SCALE)
+        numbers = np.array(values, np.float64)
     except ValueError:
         # Reported below, with the line.
-        scaled = np.array([np.nan])
-    if not (np.isfinite(scaled).all() and all(map(str.strip, terms))):
-        raise ValueError(f"{path}: line {_find_malformed_line(text)}: expected `term idf`")
-    idfs = np.maximum(scaled, 1).astype(np.int64)
+        numbers = np.array([np.nan])
+    if not (((numbers > 0) & (numbers <= MOST)).all() and all(map(str.strip, terms))):
+        line = _find_malformed_line(text)
+        raise ValueError(
+            f"{path}: line {line}: expected `term idf`, with an IDF above 0 and up to {MOST:,.0f}"
+        )
+    idfs = np.maximum(np.rint(numbers * SCALE), 1).astype(np.int64)
     unknown = idfs.max() if text.startswith(HEADER) else np.sort(idfs)[len(idfs) // 2]
     return Idf.of(terms, idfs, int(unknown))
 
@@ -106,7 +111,7 @@ def _find_malformed_line(text: str) -> int:
     for number, line in enumerate(text.split("\n"), 1):
         term, _, value = line.rpartition(" ")
         try:
-            is_good = bool(term.strip()) and isfinite(float(value))
+            is_good = bool(term.strip()) and 0 < float(value) <= MOST
         except ValueError:
             is_good = False
         if line.strip() and not line.startswith("# ") and not is_good:
