@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dedup_job.analysis.label_evaluation import Evaluation, JudgedPair, LabelledPair
 from dedup_job.analysis.match_conditions import distance, similarity
@@ -27,10 +27,12 @@ def evaluate(context: Context, pairs: Sequence[LabelledPair]) -> Evaluation:
     """Decide labelled pairs with the present settings, each as in a run over its two records alone.
 
     Raises:
-        UsageError: If no record has one of the ids, or a pair names one record twice.
+        UsageError: If no record has one of the ids, a pair names one record twice, or two lines label a pair
+            differently.
     """
     with context.engine() as engine:
         ids = _resolve_ids(context, pairs)
+        _check_pairs(pairs, ids)
         row_of: dict[bytes, int] = {}
         parts: list[Fingerprints] = []
         for batch, part in engine.fingerprint_batches(_fetch_records(context, ids.values())):
@@ -40,8 +42,6 @@ def evaluate(context: Context, pairs: Sequence[LabelledPair]) -> Evaluation:
         judged = []
         for pair in pairs:
             rows = [row_of[ids[pair.first]], row_of[ids[pair.second]]]
-            if rows[0] == rows[1]:
-                raise UsageError(f"line {pair.line}: names the same record twice")
             judged.append(_decide_pair(pair, prints.take(rows), context.recipe))
     return Evaluation(TunedSettings.of(context.recipe.matching), context.recipe.digest, judged)
 
@@ -62,6 +62,19 @@ def _resolve_ids(context: Context, pairs: Sequence[LabelledPair]) -> dict[str, b
             raise UsageError(f"line {lines[given]}: no record has the id {given!r}; nothing was evaluated")
         ids[given] = raw_id
     return ids
+
+
+def _check_pairs(pairs: Sequence[LabelledPair], ids: Mapping[str, bytes]) -> None:
+    """Raise UsageError if a pair names one record twice, or is labelled differently by two lines."""
+    earlier: dict[frozenset[bytes], LabelledPair] = {}
+    for pair in pairs:
+        # In either order: whether two texts are the same does not depend on it.
+        records = frozenset((ids[pair.first], ids[pair.second]))
+        if len(records) == 1:
+            raise UsageError(f"line {pair.line}: names the same record twice")
+        first = earlier.setdefault(records, pair)
+        if first.same != pair.same:
+            raise UsageError(f"line {pair.line}: labels the pair of line {first.line} differently")
 
 
 def _fetch_records(context: Context, ids: Iterable[bytes]) -> Iterator[Batch]:

@@ -116,6 +116,8 @@ def test_what_cannot_be_judged_is_not_found_and_says_why(job: Job) -> None:
         ("a\tnowhere\t1", "line 3: no record has the id 'nowhere'"),
         ("a\tb", "line 3: expected two ids and a label"),
         ("7\t7.0\t1", "line 3: names the same record twice"),
+        ("a\tb\t1", "line 3: labels the pair of line 2 differently"),
+        ('b\t"a"\t1', "line 3: labels the pair of line 2 differently"),
     ],
 )
 def test_a_pair_that_cannot_be_judged_is_named_by_its_line(job: Job, line: str, message: str) -> None:
