@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -236,11 +237,18 @@ def compile_once(as_json: bool, **_: Any) -> int:
     Example:
       NUMBA_CACHE_DIR=/opt/dedup-job/cache dedup-job compile
     """
-    from dedup_job.errors import StorageFull
+    from dedup_job.errors import ConfigError, StorageFull
     from dedup_job.native.numba_compile import CACHE_FOLDER
     from dedup_job.pipeline.compile_code import RECORDS, compile_code
     from dedup_job.report.progress import Progress
 
+    # Other commands fall back to another folder, and lose only the time that it takes to compile.
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if chosen and (CACHE_FOLDER is None or CACHE_FOLDER.parent != Path(chosen)):
+        raise ConfigError(
+            f"NUMBA_CACHE_DIR: {chosen} cannot hold the compiled code; name a folder that only you can "
+            "write to"
+        )
     if CACHE_FOLDER is None:
         raise StorageFull("no folder can hold the compiled code; set NUMBA_CACHE_DIR to a folder of yours")
     with Progress("compile", RECORDS, "docs") as progress:

@@ -7,7 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from click.testing import CliRunner
 
+from dedup_job.cli import commands
+from dedup_job.errors import ConfigError
 from dedup_job.pipeline import compile_code as module
 from dedup_job.pipeline.compile_code import compile_code, ensure_compiled, is_compiled
 from dedup_job.records import Plan
@@ -59,3 +62,10 @@ def test_without_a_folder_for_the_code_nothing_is_compiled_ahead(
     monkeypatch.setattr(module, "CACHE_FOLDER", None)
     ensure_compiled()
     assert caplog.text == ""
+
+
+def test_a_chosen_folder_that_cannot_be_used_is_named_by_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "/proc/nocache")
+    error = CliRunner().invoke(commands, ["compile"], standalone_mode=False).exception
+    assert isinstance(error, ConfigError)
+    assert "NUMBA_CACHE_DIR: /proc/nocache cannot hold the compiled code" in str(error)
