@@ -75,8 +75,8 @@ def evaluate(config: Path, labels: Path, at: float, **options: Any) -> int:
     Prints precision, recall and F1; writes nothing to MongoDB.
 
     A pair is two ids, written as for `compare`, and a label: 1 or 0, same or different, true or false, or a
-    similarity.  They are separated by tabs or commas, or each line is a JSON object with "id1", "id2" and
-    "label".
+    similarity.  All lines of a file have the form of its first line: separated by tabs, separated by commas,
+    or a JSON object with "id1", "id2" and "label".  Two lines must not label a pair differently.
 
     \b
     Example:
