@@ -2,7 +2,7 @@
 
 DedupError                70  a bug
 +-- GuardStop              5  a guard of `[limits]` stopped the run; a person must check
-+-- UsageError            64  wrong command line
++-- UsageError            64  the command cannot do what its command line asks
 +-- StateError            65  ledger, target and source disagree; a person must check
 +-- Unreachable           69  MongoDB did not answer before the deadline
 +-- StorageFull           74  disk full, I/O error or too little memory; see also `is_shortage`
