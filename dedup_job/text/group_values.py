@@ -13,13 +13,15 @@ from functools import lru_cache
 from typing import Any, Final
 
 from bson import encode
-from bson.decimal128 import Decimal128
+from bson.decimal128 import Decimal128, create_decimal128_context
 from bson.raw_bson import RawBSONDocument
 
 from dedup_job.records import digest
 
-# Whole numbers from here on do not fit into a BSON integer; they are equal only within their type.
+# Whole numbers from here on do not fit into a BSON integer.
 MOST_WHOLE: Final = 2**63
+# The 34 digits of a Decimal128.
+DECIMAL128: Final = create_decimal128_context()
 # Characters of a string whose digest is cached.
 LONGEST_CACHED: Final = 100
 
@@ -52,12 +54,15 @@ def _digest(values: Sequence[Any]) -> bytes:
 
 
 def _normal(value: Any) -> Any:
-    """Return a value with whole numbers as int, in lists and documents as well."""
+    """Return a value with whole numbers in one form, in lists and documents as well.
+
+    It is an int if it fits into 64 bits, else a double if it is exactly a double, else a Decimal128.
+    """
     # Before the numbers: a bool is an int.
     if value is None or isinstance(value, (str, bool, bytes)):
         return value
     if isinstance(value, (int, float)):
-        return int(value) if abs(value) < MOST_WHOLE and value == int(value) else value
+        return int(value) if -MOST_WHOLE <= value < MOST_WHOLE and value == int(value) else value
     if isinstance(value, Decimal128):
         return _normal_decimal(value)
     if isinstance(value, list):
@@ -67,7 +72,12 @@ def _normal(value: Any) -> Any:
     return value
 
 
-def _normal_decimal(value: Decimal128) -> int | Decimal128:
+def _normal_decimal(value: Decimal128) -> int | float | Decimal128:
     number: Decimal = value.to_decimal()
-    is_whole = number.is_finite() and abs(number) < MOST_WHOLE and number == int(number)
-    return int(number) if is_whole else value
+    if not number.is_finite() or number != number.to_integral_value():
+        return value
+    if -MOST_WHOLE <= number < MOST_WHOLE:
+        return int(number)
+    # Not as an int, which can have 6,145 digits.
+    nearest = float(number)
+    return nearest if number == Decimal(nearest) else Decimal128(number.normalize(DECIMAL128))

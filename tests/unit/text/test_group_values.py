@@ -7,6 +7,8 @@ import pytest
 from bson import Int64, ObjectId, encode
 from bson.decimal128 import Decimal128
 from bson.raw_bson import RawBSONDocument
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dedup_job.mongo.ids import document, elements
 from dedup_job.text.fields import ExtractedText, TextFields, Utf8Texts
@@ -20,6 +22,12 @@ EQUAL = [
     (1, Decimal128("1")),
     (1, Decimal128("1.000")),
     (0, -0.0),
+    (2.0**53 + 2, 2**53 + 2),
+    (-(2.0**63), -(2**63)),
+    (2.0**63, Decimal128(str(2**63))),
+    (1e22, Decimal128("1E+22")),
+    (Decimal128("-1E+19"), Decimal128("-10000000000000000000.0")),
+    (Decimal128("1E+6144"), Decimal128("1" + "0" * 33 + "E+6111")),
     ([1, {"a": 2}], [1.0, {"a": Int64(2)}]),
     ({"a": 1}, RawBSONDocument(encode({"a": 1.0}))),
 ]
@@ -31,7 +39,12 @@ DIFFERENT = [
     ("a", "A"),
     ("a", b"a"),
     (0.5, Decimal128("0.5")),
-    (2.0**63, Decimal128(str(2**63))),
+    (2.0**63, Decimal128(str(2**63 + 1))),
+    (1e23, Decimal128("1E+23")),
+    (float("inf"), Decimal128("Infinity")),
+    (float("inf"), Decimal128("1E+6000")),
+    (Decimal128("1E+6000"), Decimal128("1E+6001")),
+    (Decimal128("10000000000000000000"), Decimal128("10000000000000000000.5")),
     ([1, 2], [2, 1]),
     (["a"], "a"),
     ([], None),
@@ -49,6 +62,15 @@ def test_equal_values_have_one_digest(one: Any, other: Any) -> None:
 @pytest.mark.parametrize(("one", "other"), DIFFERENT)
 def test_different_values_have_different_digests(one: Any, other: Any) -> None:
     assert group_digest([one]) != group_digest([other])
+
+
+@given(st.integers(2**63, 10**34 - 1), st.integers(0, 40), st.sampled_from([1, -1]))
+def test_whole_numbers_beyond_64_bits_are_equal_if_they_are_the_same_number(
+    digits: int, zeros: int, sign: int
+) -> None:
+    number, near = sign * digits * 10**zeros, float(sign * digits * 10**zeros)
+    decimal = Decimal128(f"{sign * digits}E+{zeros}")
+    assert (group_digest([near]) == group_digest([decimal])) == (int(near) == number)
 
 
 def test_values_do_not_change_places() -> None:
