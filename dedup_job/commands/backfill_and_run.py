@@ -73,7 +73,8 @@ def decide(
         warn = warnings if consent.allow else stop_run
         prefer = PreferGuard(context.recipe.matching.prefer, warn, warnings)
         before = interrupted_runs(context, ledger)
-        guards = Guards.of(context.settings.limits, warn, before, fields=context.recipe.reader.fields)
+        fields = context.recipe.reader.fields
+        guards = Guards.of(context.settings.limits, warn, before, fields=fields, note=warnings)
         past = PriorDecisions.read(context, ledger, head, keepers, context.window(mode, head))
         past = past.with_references(context, engine, partial(ledger.keep_references, target=target))
         store = LedgerDecisions(ledger, target)

@@ -67,6 +67,7 @@ class UncheckedGuard:
         warn: Warn,
         least: int = FIRST_RECORDS,
         fields: TextFields | None = None,
+        note: Warn | None = None,
     ) -> None:
         """Set the limit.
 
@@ -75,10 +76,12 @@ class UncheckedGuard:
             warn: Called when the share is larger, and for a field with values of several types.
             least: With fewer records than this, the guard does not judge at all.
             fields: The fields in `within` whose types are checked.
+            note: Called once for each such field if there are fewer records than `least`.
         """
         self._fields = fields
         self._kinds: dict[str, Counter[str]] = {path: Counter() for path in fields.within} if fields else {}
         self._max_share, self._warn, self._least = max_share, warn, least
+        self._note = note
         self._seen = 0
         self._reasons = Counter[str]()
         self._sample: list[bytes] = []
@@ -109,16 +112,15 @@ class UncheckedGuard:
                         self._kinds[path][value_kind(value)] += 1
 
     def finish(self) -> None:
-        """Check the records counted so far; the last call."""
-        if self.is_over or self._seen < self._least:
+        """Check the records counted so far; called after each part of the source."""
+        if self.is_over:
+            return
+        if self._seen < self._least:
+            if self._note is not None and self._check_kinds(self._note):
+                self._note = None
             return
         self.is_over = True
-        for path, kinds in self._kinds.items():
-            if len(kinds) > 1:
-                self._warn(
-                    f"[match] within: {_printable(path)} has values of several types in the first records "
-                    f"({list_counts(kinds)}), and values of different types are never equal"
-                )
+        self._check_kinds(self._warn)
         unchecked, sample = self._reasons.total(), self._sample
         self._sample = []
         if unchecked > self._max_share * self._seen:
@@ -128,6 +130,16 @@ class UncheckedGuard:
                 f"more than [limits] max_unchecked_share = {self._max_share:g}; "
                 f"{_describe_text_fields(sample)}"
             )
+
+    def _check_kinds(self, warn: Warn) -> bool:
+        """Call `warn` for each group field with values of several types; return whether there is one."""
+        mixed = {path: kinds for path, kinds in self._kinds.items() if len(kinds) > 1}
+        for path, kinds in mixed.items():
+            warn(
+                f"[match] within: {_printable(path)} has values of several types in the first records "
+                f"({list_counts(kinds)}), and values of different types are never equal"
+            )
+        return bool(mixed)
 
 
 def check_first_records(
@@ -359,10 +371,11 @@ class Guards:
         before: InterruptedCounts = InterruptedCounts(),
         least: int = FIRST_RECORDS,
         fields: TextFields | None = None,
+        note: Warn | None = None,
     ) -> Self:
         """Return the guards with the limits of the settings; the arguments are passed to each guard."""
         return cls(
-            UncheckedGuard(limits.max_unchecked_share, warn, least, fields),
+            UncheckedGuard(limits.max_unchecked_share, warn, least, fields, note),
             DropGuard(limits.max_drop_share, limits.max_group, warn, before),
             FailureGuard(limits.max_failed_share, warn, before),
         )

@@ -265,6 +265,18 @@ def test_values_of_two_types_stop_a_run_before_anything_is_written(of_two_types:
     assert (done.returncode, len(json.loads(done.stdout)["warnings"])) == (0, 1)
 
 
+def test_values_of_two_types_in_a_few_records_get_a_warning(job: Job) -> None:
+    job.set("match", within=["site", "lang"])
+    job.source.insert_many(
+        {"_id": number, "text": f"{OTHER} {number}", "site": number if number % 4 else "a", "lang": "en"}
+        for number in range(40)
+    )
+    assert job.decide("backfill").warnings == [
+        "[match] within: site has values of several types in the first records (number 30, text 10), and "
+        "values of different types are never equal"
+    ]
+
+
 def test_the_setting_is_part_of_the_recipe(grouped: Job) -> None:
     assert grouped.command("backfill").returncode == 0
     grouped.set("match", within=[])
