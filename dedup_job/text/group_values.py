@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 from functools import lru_cache
+from numbers import Integral
 from typing import Any, Final
 
 from bson import encode
@@ -69,7 +70,8 @@ def _normal(value: Any) -> Any:
         return list(map(_normal, value))
     if isinstance(value, (dict, RawBSONDocument)):
         return {name: _normal(inner) for name, inner in value.items()}
-    return value
+    # An integer of numpy, from a program; it is no int.
+    return int(value) if isinstance(value, Integral) else value
 
 
 def _normal_decimal(value: Decimal128) -> int | float | Decimal128:
