@@ -15,6 +15,9 @@ PROMOTIONS = {
     "returning": "half taken back; finish it with: {promote} --back",
 }
 EVERYTHING_DECIDED = "everything that was in the source then is decided"
+ONLY_EARLIER_DECIDED = "records from before are decided, later ones are not"
+# After an undo of a sync, for example: records that an earlier run decided are undecided again.
+MAYBE_UNDECIDED = "records from before may be undecided, too"
 
 NUMBERS = ("read", "unique", "duplicate")
 TABLE_HEADER = (
@@ -54,7 +57,9 @@ def _progress_rows(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if shown["in_target"] is not None:
         yield "in target", f"{shown['in_target']:,} records: unique, unchecked and restored"
     yield "undecided", undecided
-    yield "last read", _describe_scan(shown["covered"], lag["seconds"], EVERYTHING_DECIDED)
+    decided = EVERYTHING_DECIDED if lag["records"] is None else ONLY_EARLIER_DECIDED
+    decided = decided if shown["looked"] else MAYBE_UNDECIDED
+    yield "last read", _describe_scan(shown["covered"], lag["seconds"], decided)
     scanned = _describe_scan(shown["looked"], lag["full_scan_seconds"], "all ids were compared")
     yield "full scan", scanned if shown["looked"] else "the next run compares all ids of the source"
     if watermark is not None:

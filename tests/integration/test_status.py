@@ -73,6 +73,29 @@ def test_the_head_the_lag_and_the_last_runs_are_shown(job: Job) -> None:
     assert max(map(len, table)) == 80
 
 
+def test_the_last_read_agrees_with_the_number_of_undecided_records(job: Job) -> None:
+    job.source.insert_many(texts(0, 4))
+    job.decide("backfill")
+    assert "ago: everything that was in the source then is decided\n" in status_text(status_of(job))
+    job.source.insert_many(texts(4, 10))
+    undo(job, job.decide("run").run)
+    text = status_text(status_of(job))
+    assert "undecided  about 6 or more\n" in text
+    assert "ago: records from before are decided, later ones are not\n" in text
+
+
+def test_after_an_undo_of_a_sync_records_from_before_may_be_undecided(job: Job) -> None:
+    job.source.insert_many(texts(0, 4))
+    job.decide("backfill")
+    job.source.update_one({"_id": 3}, {"$set": {"text": OTHERS[5]}})
+    assert job.command("sync", "--yes").returncode == 0
+    undo(job, job.ledger("runs").find_one({"mode": "update"})["_id"])
+    text = status_text(status_of(job))
+    assert "undecided  about 1 or more\n" in text
+    assert "ago: records from before may be undecided, too\n" in text
+    assert "the next run compares all ids of the source\n" in text
+
+
 def test_restored_records_are_a_part_of_the_duplicates_and_of_the_target(job: Job) -> None:
     job.source.insert_many([*texts(0, 4), {"_id": 4, "text": OTHERS[0]}, {"_id": 5}])
     job.decide("backfill")
