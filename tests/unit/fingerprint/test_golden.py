@@ -22,7 +22,7 @@ from tests.support.recipes import recipe_of
 
 LEETCODE = Path(__file__).parents[4] / "shared" / "data" / "leetcode" / "docs.jsonl.gz"
 RECORDS = 18_082
-DECIDED = "e216bfcf872f001b4eda88382e6de5027f8d5e07ef5d4ea241e22baf513de1f6"
+DECIDED = "f25e159925bb87939e1222174905a3a87137c61bd95133b7a360b8bafd354097"
 
 
 def batches(records: int) -> Iterator[Batch]:
@@ -46,5 +46,5 @@ def test_leetcode_is_decided_as_it_always_was() -> None:
         for raw_id, verdict in zip(batch.ids, plan.verdicts, strict=True):
             match = verdict.match and (verdict.match.keeper, verdict.match.distance, verdict.match.similarity)
             decided.update(repr((raw_id, verdict.action.name, verdict.reason, match)).encode())
-    assert (counts.unique, counts.exact, counts.near) == (11_484, 3_062, 3_536)
+    assert (counts.unique, counts.exact, counts.near) == (11_484, 3_060, 3_538)
     assert decided.hexdigest() == DECIDED
