@@ -11,9 +11,6 @@ from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Final
-
-from bson import ObjectId, encode
 
 from dedup_job.audit.audit_checks import (
     HEAD_CHECKS,
@@ -45,8 +42,6 @@ from dedup_job.mongo.pages import since
 from dedup_job.pipeline.context import Context
 from dedup_job.records import ADOPT, BACKFILL, OUTSIDE_SOURCE, REFERENCE, chunked
 from dedup_job.report.progress import Advance
-
-LAST_OBJECT_ID: Final = encode({"_id": ObjectId(b"\xff" * 12)})
 
 
 def verify(context: Context, state: Path | None, advance: Advance) -> VerifyResult:
@@ -140,21 +135,16 @@ def _enter_rest(audit: AuditSession) -> None:
 def _enter_source(audit: AuditSession) -> None:
     """Add the undecided ids of the source: as `undecided` if runs have missed them, otherwise as `waiting`.
 
-    Ids in the next run's window are waiting.  Where not every id is an ObjectId, that window is everything.
+    Ids in the next run's window are waiting.  Where not every id is an ObjectId, that window is everything;
+    an interrupted backfill goes on at its watermark.
     """
-    source, head, ids = audit.context.source, audit.head, audit.context.source_pages.ids_after
+    source, head = audit.context.source, audit.head
     only_object_ids = source.has_only_object_ids()
     first = since(head.covered, audit.context.settings.source.lookback, only_object_ids).start
-    if head.watermark is not None:
-        # An interrupted backfill goes on at the watermark; the watermark itself is decided.
-        behind = LAST_OBJECT_ID if head.covered is None and only_object_ids else first
-        enter_behind = partial(_enter_source_page, audit.book, behind)
-        _enter_pages(audit, "source behind", partial(ids, before=head.watermark), enter_behind)
-
-    def from_watermark(after: bytes | None) -> Iterator[list[bytes]]:
-        return ids(after or head.watermark)
-
-    _enter_pages(audit, "source", from_watermark, partial(_enter_source_page, audit.book, first))
+    if head.covered is None and only_object_ids:
+        first = head.watermark
+    enter = partial(_enter_source_page, audit.book, first)
+    _enter_pages(audit, "source", audit.context.source_pages.ids_after, enter)
 
 
 def _enter_source_page(book: AuditDatabase, first: bytes | None, page: Sequence[bytes]) -> None:

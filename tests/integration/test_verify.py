@@ -605,6 +605,23 @@ def test_records_that_a_filter_leaves_out_need_no_decision(job: Job) -> None:
     assert verified(job).waiting == 1
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_every_record_that_is_back_is_named_also_the_last_of_a_backfill(decided: Job, last: bool) -> None:
+    """The backfill's watermark is its last id."""
+    backfilled = list(decided.source.find().sort("_id", 1).limit(200))
+    gone = backfilled[-1:] if last else backfilled
+    decided.set("limits", max_vanished_share=1.0)
+    decided.source.delete_many({"_id": {"$in": [record["_id"] for record in gone]}})
+    up_to_date(decided)
+    assert decided.differences() == {}
+    decided.source.insert_many(gone)
+
+    assert decided.differences() == {"returned": len(gone)}
+
+    up_to_date(decided)
+    assert decided.differences() == {}
+
+
 def test_a_record_that_a_sync_found_vanished_and_that_is_back_is_named_until_a_sync_decides_it(
     decided: Job,
 ) -> None:
