@@ -15,7 +15,13 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-from dedup_job.commands.promotion_checks import Intention, Pair, compare_records
+from dedup_job.commands.promotion_checks import (
+    Intention,
+    Pair,
+    check_collections,
+    compare_records,
+    is_source_in_place,
+)
 from dedup_job.errors import LeaseHeld, StateError
 from dedup_job.ledger.commit import Ledger
 from dedup_job.ledger.promotion_state import DONE, RETURNING, Promotion
@@ -53,6 +59,7 @@ def promote(pair: Pair, intended: Intention, skip_verify: bool, advance: Advance
             raise LeaseHeld("another command used this ledger since the check; promote again")
         if head.promotion is not None:
             promotion = replace(head.promotion, state=promotion.state)
+        check_collections(pair, promotion)
         ledger.swap({"pending": None, "undo": None}, {"promotion": promotion.key})
         done = PromotionSteps(pair, ledger, run).carry_out(promotion, skip_verify, advance)
         done.seconds = time.monotonic() - started
@@ -92,6 +99,9 @@ class PromotionSteps:
         """Rename the collections, copy the records that arrived during them, and store that it is done."""
         pair, is_back = self.pair, promotion.state == RETURNING
         former = pair.target if is_back else promotion.kept_as
+        if is_back and is_source_in_place(pair, promotion):
+            self._finish(is_back)
+            return PromoteResult(self.run.name, pair.full_name(pair.place), pair.full_name(former), is_back)
         if is_back:
             self._exchange(promotion.promoted, pair.target, promotion.former)
         else:

@@ -30,13 +30,13 @@ from dedup_job.mongo.server import Rights
 from dedup_job.mongo.source import Source
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.context import Context, require_head
-from dedup_job.records import CONFLICT, VANISHED
+from dedup_job.records import CONFLICT, REFERENCE, VANISHED, Action
 from dedup_job.report.change_source_results import PromotePreview
 from dedup_job.report.id_samples import AffectedRecords
 from dedup_job.report.progress import Advance
 
-# The reason in the ledger's rows on records that arrived in the target while it had the source's name.
-ARRIVED = "promoted"
+# Records with these verdicts are in the target.
+IN_TARGET = (Action.UNIQUE, Action.UNCHECKED)
 
 
 class Pair:
@@ -220,6 +220,7 @@ def check_promote(pair: Pair, options: PromoteOptions, advance: Advance) -> Inte
 
 def _resume(pair: Pair, promotion: Promotion) -> Intention:
     """Return what a promotion that was begun before has to finish."""
+    check_collections(pair, promotion)
     moves = [(pair.place, promotion.kept_as), (pair.target, pair.place)]
     if promotion.state == RETURNING:
         moves = [(new, old) for old, new in reversed(moves)]
@@ -297,6 +298,7 @@ def _check_records(context: Context, options: PromoteOptions, advance: Advance) 
             f"write to it, bring the target up to date with {command_line('sync')}, and promote again"
         )
     if options.skip_verify:
+        _check_target_ids(context)
         return
     verified = verify(context, None, advance)
     if not verified.agrees:
@@ -304,6 +306,59 @@ def _check_records(context: Context, options: PromoteOptions, advance: Advance) 
         raise StateError(
             f"verify found differences: {names}; see {command_line('verify')}, or promote with --skip-verify"
         )
+
+
+def _check_target_ids(context: Context) -> None:
+    """Raise StateError if the target lacks a record that the ledger keeps."""
+    reader, lacking = context.ledger_reader(), 0
+    head = require_head(context, reader)
+    for stored in reader.plans(head):
+        if stored.mode != REFERENCE:
+            plan = stored.plan
+            kept = [plan.ids[row] for action in IN_TARGET for row in plan.rows(action)]
+            lacking += len(context.target.absent(kept))
+    if lacking:
+        raise StateError(
+            f"{context.target_name} lacks {lacking:,} kept records ({command_line('verify')} names them); "
+            f"copy them from the source, or delete them there, too, and run: {command_line('sync')}"
+        )
+
+
+def check_collections(pair: Pair, promotion: Promotion) -> None:
+    """Raise StateError if a collection of a promotion is gone, before anything is renamed.
+
+    Going back needs neither collection if a source has its name.
+    """
+    lacking = _collections_gone(pair, promotion)
+    if not lacking or (promotion.state == RETURNING and is_source_in_place(pair, promotion)):
+        return
+    advice = f"if the collections there are the right ones: {command_line('run --moved')}"
+    if not promotion.is_done:
+        advice = (
+            f"if {pair.full_name(pair.place)} is the source, and no {promotion.kept_as} is there, end the "
+            f"promotion: {command_line('promote --back')}; otherwise rename them by hand first"
+        )
+    raise StateError(
+        f"{' and '.join(lacking)} of this promotion was dropped, or restored from a dump, since it began; "
+        f"nothing was renamed; {advice}"
+    )
+
+
+def _collections_gone(pair: Pair, promotion: Promotion) -> list[str]:
+    """Return which collections of a promotion no longer exist under any name."""
+    uuids = pair.renamer.uuids().values()
+    of = {"the source": promotion.former, "the target": promotion.promoted}
+    return [what for what, uuid in of.items() if uuid not in uuids]
+
+
+def is_source_in_place(pair: Pair, promotion: Promotion) -> bool:
+    """Return whether a collection is gone, and another than the promoted one has the source's name.
+
+    Then nothing can be renamed back, and nothing need be.
+    """
+    uuids = pair.renamer.uuids()
+    has_source = pair.place in uuids and uuids[pair.place] != promotion.promoted
+    return bool(_collections_gone(pair, promotion)) and has_source and promotion.kept_as not in uuids
 
 
 def check_return(pair: Pair, options: PromoteOptions, advance: Advance) -> Intention | None:
@@ -341,6 +396,7 @@ def check_return(pair: Pair, options: PromoteOptions, advance: Advance) -> Inten
             f"sweep has moved records to {head.sweep.archive} since the promotion; undo their runs first, "
             "which brings them back"
         )
+    check_collections(pair, promotion)
     pair.renamer.check_name(pair.target, "[target] collection")
     _check_rights(pair, {pair.place: pair.target, promotion.kept_as: pair.place})
     if not options.skip_verify:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,6 +20,7 @@ from dedup_job.errors import DedupError, NotPermitted, StateError
 from dedup_job.ledger.compatibility import Consent, check_filter, check_fits, check_places, is_made_from
 from dedup_job.ledger.head import SECONDS, Head, HeadDocument, Holder, Origin
 from dedup_job.ledger.plan_format import PlanId
+from dedup_job.ledger.promotion_state import Promotion
 from dedup_job.ledger.reader import DECIDING, LedgerReader
 from dedup_job.ledger.record_rows import RowWriter
 from dedup_job.ledger.run_history import NEVER, RunId, RunRow
@@ -103,6 +105,8 @@ class LeasedLedger(LedgerReader):
             changes |= {"filter": origin.filter, "looked": None}
         if origin.places not in (None, self.current_head.places):
             changes["places"] = origin.places
+            if promotion := self.current_head.promotion:
+                changes["promotion"] = self._relocated(promotion, origin.places).key
             if self.current_head.places:
                 changes |= NEVER
                 log.warning(
@@ -110,6 +114,12 @@ class LeasedLedger(LedgerReader):
                 )
         if changes:
             self.swap({}, changes)
+
+    def _relocated(self, promotion: Promotion, places: Mapping[str, Any]) -> Promotion:
+        """Return a finished promotion with the collections that have its names now."""
+        kept = self.collection("head").list_collections({"name": promotion.kept_as})
+        former = [bytes(one["info"].get("uuid", b"")).hex() for one in kept] or [promotion.former]
+        return replace(promotion, promoted=places["collections"]["source"], former=former[0])
 
     def check_places(self) -> None:
         """Raise StateError if the source, the target or a ledger collection was replaced since the start."""

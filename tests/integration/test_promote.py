@@ -488,6 +488,106 @@ def test_other_commands_wait_for_a_half_done_promotion_and_it_can_be_taken_back(
     assert console("verify").code == 0
 
 
+def put_back(job: Job, *names: str) -> None:
+    """Restore collections from a dump of this moment: the same records in a new collection."""
+    for name in names:
+        kept = list(job.database[name].with_options(RAW).find())
+        job.database[name].drop()
+        job.database[name].with_options(RAW).insert_many(kept)
+
+
+@pytest.mark.parametrize("names", [("unique",), ("pages",), ("pages", "unique")], ids=" ".join)
+@pytest.mark.parametrize("state", ["begun", "returning"])
+def test_a_half_done_promotion_of_collections_that_were_put_back_renames_nothing_and_can_be_ended(
+    decided: Job, capsys: pytest.CaptureFixture[str], names: tuple[str, ...], state: str
+) -> None:
+    killed_after_setting("promotion", lambda: move(decided))
+    decided.ledger("head").update_one({}, {"$set": {"promotion.state": state}})
+    put_back(decided, *names)
+    free_lease(decided)
+    before, whole = collections(decided), {name: records(decided, name) for name in ("pages", "unique")}
+    console = Console(capsys, decided.config_file())
+
+    said = console("promote", "--yes")
+    assert said.code == 65
+    if state == "begun":
+        assert "nothing was renamed" in said.err
+        assert f"dedup-job promote -c {decided.config_file()} --back" in said.err
+    assert console("promote", "--back", "--yes", "--dry-run").code == 0
+    assert console("promote", "--back", "--yes").code == 0
+
+    assert collections(decided) == before
+    assert console("run").code == 65
+    assert console("run", "--moved").code == 0
+    assert console("verify").code == 0
+    assert {name: records(decided, name) for name in ("pages", "unique")} == whole
+    assert console("promote", "--yes").code == 0
+
+
+def test_a_half_done_promotion_whose_target_was_dropped_leaves_the_source_where_it_is(
+    decided: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed_after_setting("promotion", lambda: move(decided))
+    decided.target.drop()
+    free_lease(decided)
+    before, console = collections(decided), Console(capsys, decided.config_file())
+
+    assert [console("promote", "--yes", *more).code for more in ((), ("--back",))] == [65, 0]
+
+    assert collections(decided) == before
+    assert head(decided)["promotion"] is None
+
+
+def test_a_promotion_of_collections_that_were_put_back_and_accepted_can_be_taken_back(
+    decided: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    move(decided)
+    put_back(decided, "pages", "pages_before")
+    decided.set("target", copy=False)
+    console = Console(capsys, decided.config_file())
+    before = head(decided)
+    said = console("promote", "--back", "--yes")
+    assert (said.code, f"dedup-job run -c {decided.config_file()} --moved" in said.err) == (65, True), (
+        said.err
+    )
+    assert head(decided)["promotion"] == before["promotion"]
+    assert console("run", "--moved").code == 0
+    here = collections(decided)
+
+    assert console("promote", "--back", "--yes").code == 0
+
+    assert collections(decided) == {"pages": here["pages_before"], "unique": here["pages"]}
+    decided.tables["target"].pop("copy")
+    assert console("verify", settings=decided.config_file()).code == 0
+
+
+@pytest.mark.parametrize("left", [100, 1, 0])
+def test_a_target_that_lacks_kept_records_is_not_promoted_unverified_either(
+    decided: Job, capsys: pytest.CaptureFixture[str], left: int
+) -> None:
+    ids = [record["_id"] for record in decided.target.find({}, {"_id": 1})]
+    decided.target.delete_many({"_id": {"$in": ids[left:]}})
+    before = decided.hash()
+
+    said = Console(capsys, decided.config_file())("promote", "--yes", "--skip-verify")
+
+    assert (said.code, f"lacks {len(ids) - left:,} kept records" in said.err) == (65, True), said.err
+    assert decided.hash() == before
+
+
+def test_a_target_that_was_dropped_is_not_promoted_unverified_either(
+    decided: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decided.target.drop()
+    console = Console(capsys, decided.config_file())
+    assert console("run", "--moved").code == 65
+
+    said = console("promote", "--yes", "--skip-verify")
+
+    assert (said.code, "kept records (dedup-job verify" in said.err) == (65, True), said.err
+    assert "pages" in collections(decided)
+
+
 def state(job: Job) -> tuple[Any, ...]:
     """Return everything that must be equal after a disturbed and an undisturbed command."""
     return collections(job), {name: records(job, name) for name in AWAY}, head(job)
