@@ -29,10 +29,13 @@ _DIGIT_SIGNS: Final = (
     "\u32b1-\u32cb\u3358-\u3370\u3378\u3379\u339f-\u33a6\u33a8\u33af\u33e0-\u33fe\U0001f100-\U0001f10a"
 )
 _DIGITS: Final = "0-9\uff10-\uff19"
-_MAY_MEET: Final = re.compile(f"[{DIGIT_BREAK}{_DIGIT_SIGNS}]")
+_MAY_MEET: Final = re.compile(f"[{_DIGIT_SIGNS}]")
 _MEETING_DIGITS: Final = re.compile(
-    f"(?<=[{_DIGITS}{_DIGIT_SIGNS}])(?:{DIGIT_BREAK}+(?=[{_DIGITS}{_DIGIT_SIGNS}])|(?=[{_DIGIT_SIGNS}]))"
-    f"|(?<=[{_DIGIT_SIGNS}])(?=[{_DIGITS}])"
+    f"(?<=[{_DIGITS}{_DIGIT_SIGNS}])(?=[{_DIGIT_SIGNS}])|(?<=[{_DIGIT_SIGNS}])(?=[{_DIGITS}])"
+)
+# Begins with the character itself, not with what is before it: `re` then skips to it.
+_BREAK_OF_DIGITS: Final = re.compile(
+    f"{DIGIT_BREAK}(?<=[{_DIGITS}{_DIGIT_SIGNS}]{DIGIT_BREAK}){DIGIT_BREAK}*(?=[{_DIGITS}{_DIGIT_SIGNS}])"
 )
 # Default_Ignorable_Code_Point (Unicode, DerivedCoreProperties.txt), controls that are not white space,
 # interlinear marks and lone surrogates. Written out, so that Python's Unicode version cannot change a text.
@@ -130,6 +133,9 @@ class Cleaner:
 
     def _normalise(self, text: str) -> str:
         """Return the text in NFKC, without invisible characters, white space folded to single spaces."""
+        # First, because ASCII texts need nothing else.
+        if DIGIT_BREAK in text:
+            text = _BREAK_OF_DIGITS.sub(" ", text).replace(DIGIT_BREAK, "")
         if text.isascii():
             return self._fold_white_space(_INVISIBLE.sub("", text))
         for wide, narrow in _FREQUENT_REPLACEMENTS:

@@ -227,7 +227,13 @@ def test_what_is_never_closed_hides_nothing(markup: str, words: str) -> None:
         *(("10<sup>2</sup>", "10 2"), ("10<SUP class='n'>2</SUP>3", "10 2 3"), ("1<del>5</del>9", "1 5 9")),
         *(("<p>1<s>5</s>é</p>", "1 5é"), ("10<sup>²</sup>", "10 2"), ("10<b><sup>2</sup></b>", "10 2")),
         *(("&#49;<ins>2</ins>", "1 2"), ("1<sup></sup>2", "1 2"), ("1<sub/>２<x-y>", "1 2<x-y>")),
+        *(("1<img src=a>2", "1 2"), ("1<IMG/>2", "1 2"), ("1<Sup>2</Sup>3", "1 2 3")),
+        *(("1<button>2</button>3", "1 2 3"), ("1<select><option>2</select>3", "1 2 3")),
+        *(("1<math><mn>2</mn><mn>3</mn></math>", "1 2 3"), ("1<label>2</label>3", "1 2 3")),
+        *(("<svg><text>1</text><text>2<tspan>3</tspan></text></svg>4", "1 2 3 4"), ("1<input id=a>2", "1 2")),
+        *(("<ruby>1<rb>2<rt>3</rt></ruby>4", "1 2 3 4"), ("1<iframe>2</iframe>3", "1 3")),
         # Only where digits meet.
+        *(("a<img>b", "ab"), ("1<text>2", "1<text>2"), ("1<mn>2", "1<mn>2")),
         *(("x²", "x2"), ("第①章", "第1章"), ("H<sub>2</sub>O", "H2O"), ("1<sup>st</sup>", "1st")),
         *(("１２", "12"), ("1<b>2</b>", "12"), ("1<span>2</span>", "12"), ("1 <sup>2</sup>", "1 2")),
     ],
@@ -236,6 +242,11 @@ def test_digits_that_stand_apart_are_numbers_of_their_own(text: str, cleaned: st
     assert _clean(text) == cleaned
     # With a name of another vocabulary the text goes to the parser.
     assert _clean(f"<p>{text}<o:p> é</o:p></p>") == f"{cleaned} é"
+
+
+def test_images_are_no_text_of_a_page_that_is_suspect() -> None:
+    images = "<img src=a>" * 500
+    assert _reason(Cleaner(), f"{images}<iframe>{'word ' * 300}</iframe>") == "suspect"
 
 
 def test_every_sign_that_becomes_digits_stands_apart_from_them() -> None:

@@ -59,7 +59,9 @@ _DIGITS = st.lists(
     st.sampled_from(
         ["1", "2", "３", "²", "&#52;", "x", " ", "\u200b", "<b>", "</b>", "<sup>", "</sup>", "<S>"]
     )
-    | st.sampled_from(["<sub a=b>", "</sub >", "<ins/>", "<span>", "</span>", "<br>", "<!-- -->", "</S>"])
+    | st.sampled_from(
+        ["<sub a=b>", "</sub >", "<ins/>", "<span>", "</span>", "<br>", "<!-- -->", "</S>", "<img>"]
+    )
 ).map("".join)
 _VALUES = st.sampled_from(
     ['a="b"', "a='x y'", "class=c", 'style="a:b;c:d"', 'h="?a=1&b=2"', 'data-x="1" b=""']
