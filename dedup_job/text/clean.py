@@ -29,13 +29,18 @@ _DIGIT_SIGNS: Final = (
     "\u32b1-\u32cb\u3358-\u3370\u3378\u3379\u339f-\u33a6\u33a8\u33af\u33e0-\u33fe\U0001f100-\U0001f10a"
 )
 _DIGITS: Final = "0-9\uff10-\uff19"
+_ANY_DIGIT: Final = f"[{_DIGITS}{_DIGIT_SIGNS}]"
+# A digit may end a sentence: the footnote in `in 2020.²` is no decimal place.
+_POINT: Final = "[.\uff0e]"
 _MAY_MEET: Final = re.compile(f"[{_DIGIT_SIGNS}]")
 _MEETING_DIGITS: Final = re.compile(
-    f"(?<=[{_DIGITS}{_DIGIT_SIGNS}])(?=[{_DIGIT_SIGNS}])|(?<=[{_DIGIT_SIGNS}])(?=[{_DIGITS}])"
+    f"(?:(?<={_ANY_DIGIT})|(?<={_ANY_DIGIT}{_POINT}))(?=[{_DIGIT_SIGNS}])"
+    f"|(?:(?<=[{_DIGIT_SIGNS}])|(?<=[{_DIGIT_SIGNS}]{_POINT}))(?=[{_DIGITS}])"
 )
 # Begins with the character itself, not with what is before it: `re` then skips to it.
 _BREAK_OF_DIGITS: Final = re.compile(
-    f"{DIGIT_BREAK}(?<=[{_DIGITS}{_DIGIT_SIGNS}]{DIGIT_BREAK}){DIGIT_BREAK}*(?=[{_DIGITS}{_DIGIT_SIGNS}])"
+    f"{DIGIT_BREAK}(?:(?<={_ANY_DIGIT}{DIGIT_BREAK})|(?<={_ANY_DIGIT}{_POINT}{DIGIT_BREAK}))"
+    f"{DIGIT_BREAK}*(?={_ANY_DIGIT})"
 )
 # Default_Ignorable_Code_Point (Unicode, DerivedCoreProperties.txt), controls that are not white space,
 # interlinear marks and lone surrogates. Written out, so that Python's Unicode version cannot change a text.

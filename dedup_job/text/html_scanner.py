@@ -148,6 +148,7 @@ SPACE, LESS_THAN, GREATER_THAN, SLASH, AMPERSAND, HASH, SEMICOLON, EQUALS, HYPHE
 BYTE_ORDER_MARK: Final = 0xFEFF
 NAME_PUNCTUATION: Final = (45, 46, 58, 95)  # - . : _
 DOUBLE_QUOTE, SINGLE_QUOTE = map(ord, "\"'")
+POINT, WIDE_POINT = map(ord, ".\uff0e")
 # `pack_name` of "doctype" in either case. It is a constant because numba compiles globals in.
 DOCTYPE: Final = reduce(lambda key, letter: key << 6 | ord(letter) - 60, "doctype", 0)
 

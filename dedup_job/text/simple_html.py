@@ -33,7 +33,9 @@ from dedup_job.text.html_scanner import (
     IS_TEXT,
     IS_TITLE,
     LESS_THAN,
+    POINT,
     SPACE,
+    WIDE_POINT,
     Codes,
     NameTable,
     begins_construct,
@@ -228,6 +230,15 @@ def _read_construct(
 
 
 @compiled_helper
+def _ends_in_digit(out: Codes) -> bool:
+    """Return whether a text ends in a digit, or in a digit and a point."""
+    length = len(out)
+    if length > 1 and (out[length - 1] == POINT or out[length - 1] == WIDE_POINT):
+        length -= 1
+    return length > 0 and is_digit(out[length - 1])
+
+
+@compiled_helper
 def _scan(codes: Codes, tags: NameTable, references: NameTable, state: State, out: Codes) -> tuple[int, bool]:
     """Write the visible text of one text to `out`.
 
@@ -254,7 +265,7 @@ def _scan(codes: Codes, tags: NameTable, references: NameTable, state: State, ou
             normal, is_normalised = code, False
         if state[_APART]:
             state[_APART] = 0
-            if is_digit(normal) and length > 0 and is_digit(out[length - 1]):
+            if is_digit(normal) and _ends_in_digit(out[:length]):
                 out[length] = SPACE
                 length += 1
         if normal != SPACE or (length > 0 and out[length - 1] != SPACE):

@@ -57,7 +57,7 @@ _WORDS = st.sampled_from(
 )
 _DIGITS = st.lists(
     st.sampled_from(
-        ["1", "2", "３", "²", "&#52;", "x", " ", "\u200b", "<b>", "</b>", "<sup>", "</sup>", "<S>"]
+        ["1", "2", "３", "²", "&#52;", ".", "．", "x", " ", "\u200b", "<b>", "</b>", "<sup>", "</sup>", "<S>"]
     )
     | st.sampled_from(
         ["<sub a=b>", "</sub >", "<ins/>", "<span>", "</span>", "<br>", "<!-- -->", "</S>", "<img>"]
