@@ -15,6 +15,7 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
+from dedup_job.fingerprint.shingles import NUMBER_PATTERN
 from dedup_job.html_page import charts
 from dedup_job.html_page.page_data import PageContents
 from dedup_job.report.differences import TextGap, TextPiece
@@ -29,7 +30,7 @@ KANA, HANGUL, HAN = (
     re.compile(f"[{characters}]")
     for characters in ("\u3040-\u30ff", "\uac00-\ud7af", "\u3400-\u9fff\uf900-\ufaff")
 )
-NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
+NUMBER = re.compile(f"({NUMBER_PATTERN.pattern})")
 WEB_ADDRESS = re.compile(r"https?://[^\s/][^\s]*", re.IGNORECASE)
 
 

@@ -13,15 +13,19 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import groupby
 
+from dedup_job.fingerprint.shingles import NUMBER_PATTERN
+
 CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
-# A number with a decimal point; a word of letters and digits; one character of Chinese, kana or Korean;
-# one sign; a run of spaces. The limit of 40 splits endless runs.
-WORD = re.compile(rf"\d{{1,20}}\.\d{{1,20}}|[{CJK}]|(?:(?![{CJK}])\w){{1,40}}|\s{{1,40}}|.", re.DOTALL)
+# A number with a decimal point, which may begin with it; a word of letters and digits; one character of
+# Chinese, kana or Korean; one sign; a run of spaces. The limit of 40 splits endless runs.
+WORD = re.compile(
+    rf"\d{{1,20}}\.\d{{1,20}}|(?<![\w.])\.\d{{1,20}}|[{CJK}]|(?:(?![{CJK}])\w){{1,40}}|\s{{1,40}}|.",
+    re.DOTALL,
+)
 # At least 20 characters, up to the end of a clause, and at most 200. A decimal point ends no clause.
 CLAUSE = re.compile(r".{20,200}?(?:(?:[。！？；，!?;,]|(?<!\d)\.|\.(?!\d))\s?|$)|.{1,200}", re.DOTALL)
 # Part of a word at the end, or at the beginning, of a cut.
 CUT_END, CUT_START = re.compile(r"(?<=\s)[!-~]{1,20}$"), re.compile(r"^[!-~]{1,20}(?=\s)")
-NUMBER = re.compile(r"\d+(?:\.\d+)?")
 # In characters: the note about a gap takes as much space.
 MIN_HIDDEN = 30
 # Pairs of equal parts that one pass compares.
@@ -187,7 +191,7 @@ def _number_starts(first: str, second: str) -> tuple[int, int] | None:
 
     The end of a text is the start of a number that only the other text has.
     """
-    numbers = list(NUMBER.finditer(first)), list(NUMBER.finditer(second))
+    numbers = list(NUMBER_PATTERN.finditer(first)), list(NUMBER_PATTERN.finditer(second))
     at = _count_same(*([number[0] for number in side] for side in numbers))
     if at == len(numbers[0]) == len(numbers[1]):
         return None

@@ -109,6 +109,11 @@ def test_odd_texts_get_the_verdict_of_the_table(
         (QUESTION.format("10<sup>2</sup>", 7, 3), QUESTION.format(102, 7, 3), "unique"),
         (QUESTION.format("10<sup>2</sup>", 7, 3), QUESTION.format("10²", 7, 3), "exact"),
         (QUESTION.format("１２", 7, 3), QUESTION.format(12, 7, 3), "exact"),
+        (QUESTION.format(" .5", 7, 3), QUESTION.format(" 5", 7, 3), "unique"),
+        (QUESTION.format("（.5）", 7, 3), QUESTION.format("（5）", 7, 3), "unique"),
+        (QUESTION.format("x.5", 7, 3), QUESTION.format("x5", 7, 3), "near"),
+        (QUESTION.format("...5", 7, 3), QUESTION.format("5", 7, 3), "near"),
+        (QUESTION.format("❶", 7, 3), QUESTION.format("❷", 7, 3), "unique"),
     ],
 )
 def test_texts_whose_numbers_differ_are_kept_apart_where_that_is_wanted(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.fingerprint.shingles import comparable_text, shingle_sets
+from dedup_job.fingerprint.shingles import NUMBER_PATTERN, comparable_text, shingle_sets
 from dedup_job.native.ragged_arrays import Ragged
 from dedup_job.text.code_points import COMPARED_BIT, encode_lower_case
 
@@ -50,6 +51,30 @@ def is_cjk(sign: str) -> bool:
         or 0xF900 <= code <= 0xFAFF
         or 0x20000 <= code <= 0x3FFFF
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("from 1,000 to -2.50", ["1", "000", "2.50"]),
+        (".5 ($.75), x.5 and ..5", [".5", ".75", "5", "5"]),
+        ("1.2.3 at 7.", ["1.2", "3", "7"]),
+        ("❶➀⓵⓿㉈\U0001f10b 五Ⅳ", ["❶", "➀", "⓵", "⓿", "㉈", "\U0001f10b"]),
+    ],
+)
+def test_a_number_is_a_run_of_digits_or_one_sign(text: str, numbers: list[str]) -> None:
+    assert NUMBER_PATTERN.findall(text) == numbers
+
+
+def test_every_sign_of_a_number_that_nfkc_leaves_is_a_number() -> None:
+    circled = [
+        char
+        for char in map(chr, range(0x110000))
+        if re.search("CIRCLED (NUMBER|(SANS-SERIF )?(DIGIT|NUMBER))", unicodedata.name(char, ""))
+        and unicodedata.normalize("NFKC", char) == char
+    ]
+    assert len(circled) == 61
+    assert NUMBER_PATTERN.findall("".join(circled)) == circled
 
 
 @given(st.lists(TEXTS, max_size=5), LENGTHS)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup_job.report.differences import MOST_EQUALS, NUMBER, TextGap, TextPiece, cut_excerpt, diff_texts
+from dedup_job.fingerprint.shingles import NUMBER_PATTERN
+from dedup_job.report.differences import MOST_EQUALS, TextGap, TextPiece, cut_excerpt, diff_texts
 
-TEXTS = st.text(st.sampled_from("ab 1今天，。😀"), max_size=60)
+TEXTS = st.text(st.sampled_from("ab 1❶今天，。😀"), max_size=60)
 
 
 def joined(pieces: list[TextPiece]) -> tuple[str, str]:
@@ -103,7 +104,7 @@ def test_an_excerpt_ends_when_there_is_no_room_and_says_how_much_is_left() -> No
 
 def test_a_decimal_number_differs_as_a_whole() -> None:
     price = "The farmers' market sells the first tomatoes of the year at {} a kilo."
-    for others in (("2.40", "2.90"), ("2.40", "2,40"), ("2.4", "2.45")):
+    for others in (("2.40", "2.90"), ("2.40", "2,40"), ("2.4", "2.45"), (".5", "5")):
         assert diff_texts(*map(price.format, others))[1] == TextPiece(*others)
 
 
@@ -132,14 +133,16 @@ def test_the_shown_pieces_differ_in_numbers_where_the_texts_do(
     first: str, second: str, context: int, most: int, longest: int | None
 ) -> None:
     pieces = diff_texts(first, second)
-    numbers = [[NUMBER.findall(side) for side in (piece.first, piece.second)] for piece in pieces]
+    numbers = [[NUMBER_PATTERN.findall(side) for side in (piece.first, piece.second)] for piece in pieces]
     parts = cut_excerpt(pieces, context, most, longest)
     shown = [
-        [NUMBER.findall(side) for side in (part.first, part.second)]
+        [NUMBER_PATTERN.findall(side) for side in (part.first, part.second)]
         for part in parts
         if isinstance(part, TextPiece)
     ]
-    assert any(one != other for one, other in shown) == any(one != other for one, other in numbers)
+    # Cut in the middle, equal numbers may differ, too.
+    if any(one != other for one, other in numbers):
+        assert any(one != other for one, other in shown)
 
 
 def test_texts_that_are_the_same_show_their_beginning() -> None:
