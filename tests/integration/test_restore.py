@@ -18,7 +18,6 @@ from dedup_job.report.undo_results import RestoreResult
 from tests.support.job import RAW, Job
 from tests.support.kill_in_process import commands_of, killed
 from tests.support.restore_cases import TEXT, in_target, restore, why, with_two_copies
-from tests.support.sync_cases import differences as found
 from tests.support.undo_cases import undo
 
 
@@ -146,7 +145,7 @@ def test_a_restore_that_is_killed_at_any_moment_is_ended_by_doing_it_again(
     for number in range(1, commands + 1):
         half = twin()
         killed(partial(restore, half, "2", "3"), number)
-        assert set(found(half)) <= {"restore_unfinished"}
+        assert half.differences().keys() <= {"restore_unfinished"}
         restore(half, "2", "3")
         assert half.outcome() == whole.outcome(), f"killed after command {number} of {commands}"
         assert half.rows("overrides").keys() == {"2", "3"}
