@@ -49,15 +49,14 @@ def restore(context: Context, given: Sequence[str], why: str) -> RestoreResult:
     head = read_head(context)
     # Before the ledger is opened, which adds a run.  A pending plan may yet drop one of the records.
     if head.pending is None and not any(_has_row(context, name) for name in given):
-        for name in given:
-            _find_dropped(context, name, None)
-        return RestoreResult(None, [], len(given))
+        return RestoreResult(None, [], len({_find_dropped(context, name, None)[0] for name in given}))
     this = RunId.new("restore")
     with context.open_ledger(this, undo_origin(context, head)) as ledger:
         ledger.recover(context.source, context.target)
         archive = context.archive_of(ledger.current_head)
-        found = (_find_dropped(context, name, archive) for name in dict.fromkeys(given))
-        dropped = [record for record in found if record is not None]
+        # By id: a record may be named in several spellings, such as 2 and 2.0.
+        found = dict(_find_dropped(context, name, archive) for name in dict.fromkeys(given))
+        dropped = [record for record in found.values() if record is not None]
         differing = set(ids_changed_since(ledger, dropped))
         moves = None
         if archive is not None and any(record.is_archived for record in dropped):
@@ -75,7 +74,7 @@ def restore(context: Context, given: Sequence[str], why: str) -> RestoreResult:
             moves.note()
         changed = [raw_id for raw_id in restored if raw_id in differing]
         result = RestoreResult(
-            this.name, list(map(extended, restored)), len(given), list(map(extended, changed)), refused
+            this.name, list(map(extended, restored)), len(found), list(map(extended, changed)), refused
         )
         ledger.close({**result.as_json(), "exit_code": result.exit_code})
     return result
@@ -87,12 +86,24 @@ def _has_row(context: Context, given: str) -> bool:
     return reader.row("dropped", ids) is not None or bool(reader.overrides(ids))
 
 
-def _find_dropped(context: Context, given: str, archive: Archive | None) -> DroppedRecord | None:
-    """Return the dropped record with this id; None for a record that is in the target already."""
+def _find_dropped(
+    context: Context, given: str, archive: Archive | None
+) -> tuple[bytes, DroppedRecord | None]:
+    """Return the raw id and the dropped record with this id; None for a record that is in the target.
+
+    Raises:
+        UsageError: If the record was never dropped, and is not in the target; the message quotes the ledger.
+        StateError: If the record is no longer in the source.
+    """
     reader, ids = context.ledger_reader(), with_equals(readings(given))
-    row = reader.row("dropped", ids) or _find_row_of_restored(context, given, ids)
+    row = reader.row("dropped", ids)
     if row is None:
-        return None
+        overrides = reader.overrides(ids)
+        # Without copies, a record of the source may also be undecided.
+        expected = overrides or (ids if context.target.holds_copies else ())
+        if present := context.target.present(expected):
+            return present[0], None
+        row = _former_row(context, given, overrides.values())
     raw_id = id_of_row(row)
     raw, archived = context.source.one(raw_id), archive and archive.records.one(raw_id)
     head = reader.head()
@@ -106,24 +117,16 @@ def _find_dropped(context: Context, given: str, archive: Archive | None) -> Drop
         raise StateError(
             f"{given} is no longer in {context.source_name}, so it cannot be restored; its keeper is kept"
         )
-    return DroppedRecord(row, raw or archived or b"", raw is not None, archived is not None)
+    return raw_id, DroppedRecord(row, raw or archived or b"", raw is not None, archived is not None)
 
 
-def _find_row_of_restored(context: Context, given: str, ids: Sequence[bytes]) -> bytes | None:
+def _former_row(context: Context, given: str, overrides: Iterable[Override]) -> bytes:
     """Return the former `dropped` row of a record that was restored and has left the target again.
 
-    Returns:
-        The row; None if the record is in the target, restored or kept.
-
     Raises:
-        UsageError: If the record was never dropped, and is not in the target; the message quotes the ledger.
+        UsageError: If the record was never dropped; the message quotes the ledger.
     """
-    overrides = context.ledger_reader().overrides(ids)
-    # Without copies, a record of the source may also be undecided.
-    expected = overrides or (ids if context.target.holds_copies else ())
-    if context.target.present(expected):
-        return None
-    for override in overrides.values():
+    for override in overrides:
         if override.action == KEEP:
             return override.dropped_row
         raise UsageError(f"{given} was restored, and its run was undone since; the next run will keep it")

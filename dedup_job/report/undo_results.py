@@ -163,7 +163,7 @@ class RestoreResult:
     Attributes:
         run: The restore's name; None if there was nothing to do.
         ids: The ids of these records, as JSON values.
-        asked: Number of records that the user named.
+        asked: Number of different records that the user named.
         changed: The ids among these whose record changed in the source after it was dropped.
         refused: The records that stay dropped.
     """

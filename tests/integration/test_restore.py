@@ -206,6 +206,28 @@ def test_of_a_list_of_records_those_that_are_kept_anyway_are_left_alone(job: Job
     assert in_target(job) == [1, 2]
 
 
+def test_a_record_that_is_named_in_several_spellings_is_one(job: Job) -> None:
+    with_two_copies(job)
+    named = ("2", "1", "2.0", '{"$numberInt": "2"}', '{"$numberLong": "1"}', "2")
+
+    done = job.command("restore", *named)
+
+    assert (done.returncode, done.stdout.splitlines()) == (
+        0,
+        ["2 is in the target again", "already in the target: 1 of 2 named records"],
+    )
+    again = restore(job, *named)
+    assert (again.ids, again.asked) == ([], 2)
+    assert restore(job, "1", "1.0") == RestoreResult(None, [], 1)
+
+
+def test_texts_that_look_like_equal_numbers_are_records_of_their_own(job: Job) -> None:
+    job.source.insert_many([{"_id": one, "text": TEXT} for one in ("0", "2", "2.0")])
+    job.decide("backfill")
+
+    assert restore(job, "2", "2.0").ids == ["2", "2.0"]
+
+
 def job_of_two(job: Job) -> Job:
     job.source.insert_many([{"_id": n, "text": TEXT} for n in (1, 2, 3)])
     return job
