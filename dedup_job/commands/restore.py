@@ -9,6 +9,7 @@ from typing import Any
 
 from bson import decode
 
+from dedup_job.command_line import command_line
 from dedup_job.commands.undo import read_head, undo_origin
 from dedup_job.commands.why import why as why_answer
 from dedup_job.errors import StateError, UsageError
@@ -23,7 +24,7 @@ from dedup_job.mongo.ids import SHOWABLE, extended, id_of, readings, selector, w
 from dedup_job.mongo.mark_field import Marks
 from dedup_job.mongo.target import Target
 from dedup_job.pipeline.context import Context
-from dedup_job.records import digest
+from dedup_job.records import VANISHED, digest
 from dedup_job.report.undo_results import RefusedRestore, RestoreResult
 
 
@@ -115,7 +116,7 @@ def _find_dropped(
         )
     if raw is None and archived is None:
         raise StateError(
-            f"{given} is no longer in {context.source_name}, so it cannot be restored; its keeper is kept"
+            f"nothing was restored: {given} is no longer in {context.source_name}; its keeper is kept"
         )
     return raw_id, DroppedRecord(row, raw or archived or b"", raw is not None, archived is not None)
 
@@ -132,7 +133,9 @@ def _former_row(context: Context, given: str, overrides: Iterable[Override]) -> 
         raise UsageError(f"{given} was restored, and its run was undone since; the next run will keep it")
     answer = why_answer(context, given)
     reason = f" ({answer['reason']})" if answer.get("reason") else ""
-    raise UsageError(f"{given} was not dropped; the ledger says: {answer['verdict']}{reason}")
+    is_back = answer.get("reason") == VANISHED.reason and answer["in_source"]
+    again = f"; it is in {context.source_name} again: {command_line('sync')} decides it" if is_back else ""
+    raise UsageError(f"{given} was not dropped; the ledger says: {answer['verdict']}{reason}{again}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ def test_what_cannot_be_restored_is_said_and_nothing_is_changed(job: Job) -> Non
     for given, error, words in (
         (["3", "4"], UsageError, "4 was not dropped; the ledger says: undecided"),
         (["3", "77"], UsageError, "no record .* has the id '77'"),
-        (["3", "2"], StateError, "2 is no longer in .*, so it cannot be restored"),
+        (["3", "2"], StateError, "nothing was restored: 2 is no longer in .*; its keeper is kept"),
     ):
         with pytest.raises(error, match=words):
             restore(job, *given)
@@ -226,6 +226,20 @@ def test_texts_that_look_like_equal_numbers_are_records_of_their_own(job: Job) -
     job.decide("backfill")
 
     assert restore(job, "2", "2.0").ids == ["2", "2.0"]
+
+
+def test_a_vanished_record_that_is_back_is_left_to_sync(job: Job) -> None:
+    with_two_copies(job)
+    job.source.delete_one({"_id": 2})
+    assert job.command("sync", "--yes").returncode == 0
+    with pytest.raises(UsageError, match=r"the ledger says: refused \(vanished\)$"):
+        restore(job, "2")
+    job.source.insert_one({"_id": 2, "text": TEXT})
+
+    with pytest.raises(
+        UsageError, match=r"refused \(vanished\); it is in .* again: dedup-job sync .*decides it"
+    ):
+        restore(job, "2")
 
 
 def job_of_two(job: Job) -> Job:
