@@ -80,7 +80,14 @@ def changes(context: Context, content: bool, advance: Advance) -> ChangesResult:
         new += len(ids) - late
     seconds = time.monotonic() - started
     return ChangesResult(
-        context.source_name, compared.records, new, missed, compared.changed, compared.vanished, seconds
+        context.source_name,
+        compared.records,
+        new,
+        missed,
+        compared.changed,
+        compared.vanished,
+        seconds,
+        context.target.holds_copies,
     )
 
 

@@ -23,6 +23,17 @@ VANISHED_IDS = {
     DROPPED: "their keepers still represent them",
     REFUSED: "not in the target",
 }
+# With `[target] copy = false` there is no target.
+CHANGED_IDS_WITHOUT_COPIES = {
+    KEPT: "the decision is about their old version",
+    DROPPED: "their new text may be no duplicate",
+    REFUSED: "nothing is dropped for them",
+}
+VANISHED_IDS_WITHOUT_COPIES = {
+    KEPT: "their duplicates are still dropped",
+    DROPPED: "their keepers still represent them",
+    REFUSED: "nothing is dropped for them",
+}
 MISSED_NOTE = "older than a run looks back; sync decides them, or the next full scan"
 
 
@@ -38,6 +49,7 @@ class ChangesResult:
         changed: Records that differ from their decided version; None if contents were not compared.
         vanished: Decided records that are no longer in the source.
         seconds: How long it took.
+        has_copies: Whether kept records were copied to a target.
     """
 
     source: str
@@ -47,6 +59,7 @@ class ChangesResult:
     changed: AffectedRecords | None
     vanished: AffectedRecords
     seconds: float
+    has_copies: bool = True
 
     def as_json(self) -> dict[str, Any]:
         """Return the result as one JSON object."""
@@ -68,6 +81,9 @@ class ChangesResult:
 
     def as_text(self) -> str:
         """Return the result as text."""
+        changed_ids = CHANGED_IDS if self.has_copies else CHANGED_IDS_WITHOUT_COPIES
+        vanished_ids = VANISHED_IDS if self.has_copies else VANISHED_IDS_WITHOUT_COPIES
+        outdated = "target" if self.has_copies else "decisions"
         lines = [
             f"changes in {self.source}: {self.decided:,} records were decided",
             count_row("new", self.new, "the next run decides them" if self.new else "", width=10),
@@ -76,11 +92,11 @@ class ChangesResult:
         if self.changed is None:
             lines.append(f"  {'changed':<10}{'-':>13}  contents were not compared; add --content")
         else:
-            lines += self.changed.lines("changed", CHANGED_IDS)
-        lines += self.vanished.lines("vanished", VANISHED_IDS)
-        outdated = (self.vanished, *([self.changed] if self.changed else ()))
-        if self.missed or any(records.counts for records in outdated):
-            lines.append(f"  to bring the target up to date: {command_line('sync')}")
+            lines += self.changed.lines("changed", changed_ids)
+        lines += self.vanished.lines("vanished", vanished_ids)
+        affected = (self.vanished, *([self.changed] if self.changed else ()))
+        if self.missed or any(records.counts for records in affected):
+            lines.append(f"  to bring the {outdated} up to date: {command_line('sync')}")
         return "\n".join([*lines, f"  {self.seconds:,.1f} s"])
 
 

@@ -213,6 +213,23 @@ def test_changes_for_people_names_ids_and_shows_no_text(decided: Job) -> None:
     assert "改写" not in done.stdout + done.stderr
 
 
+def test_without_copies_changes_speaks_of_no_target(job: Job) -> None:
+    bare = job.without_copies()
+    bare.source.insert_many([{"_id": n, "text": text(n // 2)} for n in range(8)])
+    bare.decide("backfill")
+    bare.source.update_many({"_id": {"$in": [0, 1]}}, {"$set": {"text": "改写过的文字"}})
+    bare.source.delete_many({"_id": {"$in": [2, 5]}})
+
+    done = bare.command("changes", "--content")
+
+    assert done.returncode == 0, done.stderr
+    assert "kept 1: the decision is about their old version" in done.stdout
+    assert "dropped 1: their new text may be no duplicate" in done.stdout
+    assert "kept 1: their duplicates are still dropped" in done.stdout
+    assert "  to bring the decisions up to date: dedup-job sync" in done.stdout
+    assert "target" not in done.stdout
+
+
 def test_changes_says_that_contents_were_not_compared_and_how_to_compare_them(decided: Job) -> None:
     line = "  changed               -  contents were not compared; add --content"
     assert line in compared(decided).as_text().splitlines()
