@@ -286,7 +286,8 @@ class _Backfill:
             guards.check_with_first(plan, raws)
             return ledger.commit(plan, raws, context.target, _mode_of(phase))
 
-        deviations, rest = so_far(_plans(ledger.plan_columns(head)), tables(self.spark, verdicts))
+        stored = tables(self.spark, verdicts, self.work.folder)
+        deviations, rest = so_far(_plans(ledger.plan_columns(head)), stored)
         first, rest = first_of(rest)
 
         def find_gone(keepers: Mapping[bytes, int]) -> set[bytes]:

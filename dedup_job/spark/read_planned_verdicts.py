@@ -238,19 +238,20 @@ def _verdict(rows: ExpectedRows, row: int, deviations: Deviations, relied_on: di
 RANGE = re.compile(r"/range=(\d+)/")
 
 
-def tables(spark: SparkSession, verdicts: Stage) -> Iterator[pa.Table]:
+def tables(spark: SparkSession, verdicts: Stage, folder: str) -> Iterator[pa.Table]:
     """Yield the contents of the stage's files in the order of the source.
 
     Args:
         spark: The session.
         verdicts: The `verdicts` stage.
+        folder: The work folder, for error messages.
     """
     # Read one by one on the driver: Spark promises no order for a table of many files.  Names of files in a
     # folder ascend in the order of writing.
     files = sorted((int(RANGE.search(file)[1]), file) for file in verdicts.table.inputFiles())  # type: ignore[index]
     schema = verdicts.table.drop("range").schema
     for _, file in files:
-        with named_errors("verdicts"):
+        with named_errors("verdicts", folder):
             table = spark.read.schema(schema).parquet(file).toArrow()
         yield table
 

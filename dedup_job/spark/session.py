@@ -82,6 +82,7 @@ NEEDED = ("pyspark", "pandas", "pyarrow")
 # An error of ours that was raised on an executor, as it appears in the text of Spark's error.
 OURS = re.compile(r"dedup_job\.errors\.(\w+): (.*)")
 SHORT_OF_MEMORY = re.compile(r"OutOfMemoryError|Not enough memory to build and broadcast")
+DAMAGED = re.compile(r"ChecksumException|TProtocolException|is not a Parquet file")
 # Defaults; the settings of a cluster and `conf` override them.
 USUAL: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "true",
@@ -200,7 +201,7 @@ def _java() -> str | None:
 
 
 @contextmanager
-def named_errors(stage: str) -> Iterator[None]:
+def named_errors(stage: str, folder: str) -> Iterator[None]:
     """Turn Spark's errors in a stage into errors of this package.
 
     Spark's messages are left out, since they may contain document text; only the name of the innermost Java
@@ -208,9 +209,10 @@ def named_errors(stage: str) -> Iterator[None]:
 
     Args:
         stage: Name of the stage, for the message.
+        folder: The work folder, for the message.
 
     Raises:
-        StorageFull: If Spark ran out of memory.
+        StorageFull: If Spark ran out of memory, or a file of a stage is damaged.
         DedupError: For other failures; an error of this package that was raised on an executor is raised
             again with its own class.
     """
@@ -227,6 +229,11 @@ def named_errors(stage: str) -> Iterator[None]:
             raise StorageFull(
                 f"stage {stage}: Spark has too little memory; set spark.driver.memory and "
                 "spark.executor.memory in [engine.conf] (a gigabyte each if nobody says more), and run again"
+            ) from None
+        if DAMAGED.search(str(error)):
+            raise StorageFull(
+                f"stage {stage}: a file in {folder} is damaged ({_class_of(error)}); delete this folder and "
+                "start again"
             ) from None
         raise DedupError(
             f"stage {stage} failed on Spark: {_class_of(error)}; its own log says more"

@@ -75,7 +75,7 @@ class Work:
         Raises:
             ConfigError: If the folder has stages with another `about`.
         """
-        self._spark, self._folder = spark, folder.rstrip("/")
+        self._spark, self.folder = spark, folder.rstrip("/")
         self._about = {"format": FORMAT, **about}
         self._snapshot: str | None = None
         for name in ("records", "done"):
@@ -121,7 +121,7 @@ class Work:
 
     def path(self, name: str) -> str:
         """Return the path of a file or folder with this name in the work folder."""
-        return f"{self._folder}/{name}"
+        return f"{self.folder}/{name}"
 
     def end(self) -> None:
         """Note that all verdicts are committed; a later backfill does not reuse these stages."""
@@ -133,7 +133,7 @@ class Work:
         """Make a stage, log its rows and seconds, and return it."""
         began = time.monotonic()
         log.info("stage begins", extra={"fields": {"stage": name}})
-        with named_errors(name):
+        with named_errors(name, self.folder):
             rows = self._unless_stopped(lambda: self._write(name, make, notes, by))
         numbers = {"stage": name, "rows": rows, "seconds": round(time.monotonic() - began, 1)}
         log.info("stage is whole", extra={"fields": numbers})
@@ -176,7 +176,7 @@ class Work:
         manifest = self._manifest(name)
         if manifest is None:
             return None
-        with named_errors(name):
+        with named_errors(name, self.folder):
             if self._contents(name) != (manifest.rows, manifest.files):
                 return None
             schema = StructType.fromJson(json.loads(manifest.schema))
@@ -207,11 +207,12 @@ class Work:
         """Read a manifest; return None if it is missing, incomplete or of another version."""
         from pyspark.errors import AnalysisException
 
-        try:
-            with_text = self._spark.read.text(self.path(f"{name}.manifest"), wholetext=True).collect()
-            return Manifest(**json.loads(with_text[0].value)) if with_text else None
-        except (AnalysisException, ValueError, TypeError):
-            return None
+        with named_errors(name, self.folder):
+            try:
+                with_text = self._spark.read.text(self.path(f"{name}.manifest"), wholetext=True).collect()
+                return Manifest(**json.loads(with_text[0].value)) if with_text else None
+            except (AnalysisException, ValueError, TypeError):
+                return None
 
     def _note(self, manifest: Manifest) -> None:
         """Write a manifest."""
@@ -226,6 +227,6 @@ class Work:
         others = sorted(name for name in now if found.about.get(name) != now[name])
         if others:
             raise ConfigError(
-                f"[engine] work: {self._folder} holds stages of another {' and '.join(others)}; "
+                f"[engine] work: {self.folder} holds stages of another {' and '.join(others)}; "
                 "name another folder, or remove this one"
             )

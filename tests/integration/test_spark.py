@@ -13,7 +13,7 @@ from bson import ObjectId
 
 from dedup_job import config
 from dedup_job.commands import spark_backfill
-from dedup_job.errors import ConfigError, GuardStop
+from dedup_job.errors import ConfigError, GuardStop, StorageFull
 from dedup_job.pipeline.context import Context
 from dedup_job.pipeline.guards import FIRST_RECORDS
 from dedup_job.report.run_summary import RunSummary
@@ -415,6 +415,36 @@ def test_stages_of_another_recipe_are_refused(filled: Job, another_job: Callable
     other.tables["engine"]["work"] = work
     with pytest.raises(ConfigError, match="stages of another recipe"):
         on_spark(other)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("files", ["records/*.parquet", "records.manifest/part-*"])
+def test_a_damaged_file_of_a_stage_is_named_with_what_to_do(
+    job: Job, monkeypatch: pytest.MonkeyPatch, files: str
+) -> None:
+    from dedup_job.spark.stage_files import Work
+
+    job.source.insert_many([{"_id": n, "text": f"text number {n // 2} of a small source"} for n in range(40)])
+
+    def killed(self: Work, name: str, *rest: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Work, "stage", killed)
+        with pytest.raises(KeyboardInterrupt):
+            on_spark(job)
+    work = Path(job.tables["engine"]["work"])
+    for file in work.glob(files):
+        whole = file.read_bytes()
+        middle = len(whole) // 2
+        file.write_bytes(whole[:middle] + b"\xff" * 8 + whole[middle + 8 :])
+
+    told = f"a file in file://{work} is damaged .*ChecksumException.*; delete this folder and start again"
+    with pytest.raises(StorageFull, match=told):
+        on_spark(job)
+
+    shutil.rmtree(work)
+    assert on_spark(job).counts.read == 40
 
 
 @pytest.mark.longest

@@ -22,7 +22,7 @@ FAILED = "An error occurred while calling o42.parquet.\n: "
     ],
 )
 def test_the_innermost_class_is_named(said: str, named: str) -> None:
-    with pytest.raises(DedupError) as caught, named_errors("pairs"):
+    with pytest.raises(DedupError) as caught, named_errors("pairs", "/work"):
         raise Py4JError(FAILED + said)
     assert str(caught.value) == f"stage pairs failed on Spark: {named}; its own log says more"
 
@@ -35,10 +35,25 @@ def test_the_innermost_class_is_named(said: str, named: str) -> None:
     ],
 )
 def test_where_memory_is_short_it_is_said_what_to_set(said: str) -> None:
-    with pytest.raises(StorageFull, match=r"spark\.driver\.memory"), named_errors("matches"):
+    with pytest.raises(StorageFull, match=r"spark\.driver\.memory"), named_errors("matches", "/work"):
         raise Py4JError(FAILED + said)
 
 
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ("Caused by: a.b.ChecksumException: error: file:/work/records/x", "a.b.ChecksumException"),
+        ("Caused by: a.TProtocolException: Required field", "a.TProtocolException"),
+        ("Caused by: java.lang.RuntimeException: x is not a Parquet file", "java.lang.RuntimeException"),
+    ],
+)
+def test_where_a_file_is_damaged_its_folder_is_named(said: str, named: str) -> None:
+    with pytest.raises(StorageFull) as caught, named_errors("pairs", "/work"):
+        raise Py4JError(f"{FAILED}a.SparkException: Job aborted\n{said}")
+    told = f"stage pairs: a file in /work is damaged ({named}); delete this folder and start again"
+    assert str(caught.value) == told
+
+
 def test_our_own_errors_are_what_they_were() -> None:
-    with pytest.raises(ConfigError, match=r"^set it right$"), named_errors("records"):
+    with pytest.raises(ConfigError, match=r"^set it right$"), named_errors("records", "/work"):
         raise Py4JError(f"{FAILED}a.PythonException\ndedup_job.errors.ConfigError: set it right\n")
