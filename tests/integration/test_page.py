@@ -296,7 +296,7 @@ def test_records_are_counted_by_a_field_of_any_type(job: Job) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("history", "nonsense"), 64, "the ledger knows no run"),
+        (("history", "nonsense"), 78, "nothing was decided"),
         (("history", "--html", "page.html"), 64, "are for one run"),
         (("report", "--html", "/nowhere/page.html"), 64, "name a file in a folder that exists"),
         (("report", "--html", "/dev/null/page.html"), 64, "name a file in a folder that exists"),
